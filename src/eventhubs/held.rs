@@ -165,7 +165,7 @@ impl OwnedPartitions {
     pub(super) fn set_elsewhere(&self, elsewhere: HashMap<PartitionId, OwnerId>) {
         let mut memory = self.memory();
         for (partition, owner) in elsewhere.iter().filter(|(partition, _)| !memory.elsewhere.contains_key(*partition)) {
-            self.span().in_scope(|| telemetry::in_the_other_tree(partition, owner));
+            self.span().in_scope(|| telemetry::in_other_name_case(partition, owner));
         }
         memory.elsewhere = elsewhere;
     }
@@ -214,7 +214,7 @@ impl OwnedPartitions {
             // Here another incarnation is another owner: replicas may have the same application id.
             ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
             ClaimOutcome::Indeterminate(error) => {
-                self.store.telemetry().ownership_undecided(Operation::Claim, partition, &error);
+                self.store.telemetry().ownership_indeterminate(Operation::Claim, partition, &error);
             }
         }
         None
@@ -232,7 +232,7 @@ impl OwnedPartitions {
         match self.store.read_ownership(partition).await {
             Ok(Some(seen)) if seen.etag == *version => return Some(Claim::over(&seen)),
             Ok(seen) => telemetry::claim_lost(partition, seen.and_then(|seen| seen.record.owner).as_ref()),
-            Err(error) => self.store.telemetry().ownership_undecided(Operation::Claim, partition, &error),
+            Err(error) => self.store.telemetry().ownership_indeterminate(Operation::Claim, partition, &error),
         }
         None
     }
@@ -243,7 +243,7 @@ impl OwnedPartitions {
         match self.store.declare_dead(&seen, presence.as_ref()).await {
             Ok(verdict) => verdict == DeclareDeadOutcome::Declared,
             Err(error) => {
-                self.store.telemetry().ownership_undecided(Operation::Presence, partition, &error);
+                self.store.telemetry().ownership_indeterminate(Operation::Presence, partition, &error);
                 false
             }
         }
@@ -262,7 +262,7 @@ impl OwnedPartitions {
             ClaimOutcome::Replaced { .. } => self.forget(partition, held, Some(self.owner())),
             // What was believed before stands.
             ClaimOutcome::Indeterminate(error) => {
-                self.store.telemetry().ownership_undecided(Operation::Renew, partition, &error);
+                self.store.telemetry().ownership_indeterminate(Operation::Renew, partition, &error);
                 return (held.stage() == Stage::Adopted).then_some(lease);
             }
         }
@@ -330,7 +330,7 @@ impl OwnedPartitions {
         let outcome = loop {
             match self.store.release(&held.lease()).await {
                 ReleaseOutcome::Indeterminate(error) if attempts.again_after(&error).await => {
-                    self.store.telemetry().ownership_undecided(Operation::Release, partition, &error);
+                    self.store.telemetry().ownership_indeterminate(Operation::Release, partition, &error);
                 }
                 outcome => break outcome,
             }
@@ -340,7 +340,7 @@ impl OwnedPartitions {
                 self.memory().remove(partition, held);
                 telemetry::released(partition);
             }
-            ReleaseOutcome::Indeterminate(error) => telemetry::release_undecided(partition, error),
+            ReleaseOutcome::Indeterminate(error) => telemetry::release_indeterminate(partition, error),
         }
         outcome
     }

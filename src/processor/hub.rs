@@ -81,10 +81,10 @@ async fn begin_group<S: EventSource, H: Handler<S::Event>>(
         shared.new_partitions.started_with(partitions.to_vec());
         return record_single_latest(shared, partitions).await;
     }
-    let begun = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
+    let begun = repeated(&shared.store, || recorded(&shared.store), Telemetry::start_positions_not_recorded).await?;
     let last = begun.last().or(partitions.iter().max()).cloned();
     let (founders, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
-    telemetry::group_begins(begun.len(), founders.len(), added.len());
+    telemetry::start_positions_recorded(begun.len(), founders.len(), added.len());
     if begun.is_empty()
         && let Some(last) = last
     {
@@ -113,7 +113,7 @@ async fn record_single_latest<S: EventSource, H: Handler<S::Event>>(
     if latest.is_empty() {
         return Ok(());
     }
-    let recorded = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
+    let recorded = repeated(&shared.store, || recorded(&shared.store), Telemetry::start_positions_not_recorded).await?;
     for partition in latest.into_iter().filter(|partition| !recorded.contains(partition)) {
         record_start_persistently(Arc::clone(shared), partition, StartPosition::Latest).await?;
     }
@@ -144,7 +144,7 @@ async fn record_start_persistently<S: EventSource, H: Handler<S::Event>>(
     partition: PartitionId,
     start: StartPosition,
 ) -> Result<()> {
-    repeated(&shared.store, || record_start(&shared, &partition, &start), Telemetry::group_not_begun).await
+    repeated(&shared.store, || record_start(&shared, &partition, &start), Telemetry::start_positions_not_recorded).await
 }
 
 /// Writes down where the added partitions before this one start, in order. Who comes up while the last of several has a

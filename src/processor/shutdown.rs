@@ -40,12 +40,12 @@ impl Requests {
         self.state.send_if_modified(|asked| match asked.first {
             None => {
                 asked.first = Some(Instant::now());
-                telemetry::asked_to_end(&self.span);
+                telemetry::shutdown_requested(&self.span);
                 true
             }
             Some(first) if first.elapsed() >= TOGETHER && !asked.again => {
                 asked.again = true;
-                telemetry::asked_again(&self.span);
+                telemetry::shutdown_forced(&self.span);
                 true
             }
             Some(_) => false,

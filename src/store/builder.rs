@@ -209,7 +209,7 @@ impl GroupStoreBuilder {
         let check = StorageCheck { container: &*self.container, name, timeout };
         let warnings = with_retries(timeout, || check.run(&*self.wall_clock)).await?;
         for warning in &warnings {
-            telemetry::storage_finding(&warning.advice());
+            telemetry::storage_warning(&warning.advice());
         }
         Ok(warnings)
     }
