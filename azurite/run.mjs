@@ -1,6 +1,6 @@
-// Starts the installed Azurite blob service: node run.mjs <host> <port> [options of Azurite]. Port 0 takes any free one;
-// Azurite prints the address it listens on. It keeps everything in memory, unless there is an option --location FOLDER, and
-// ends when its standard input closes, so that it never outlives whoever started it, however that one ended.
+// Starts the installed Azurite blob service: node run.mjs <host> <port> [options of Azurite]. Port 0 selects any free
+// port; Azurite prints the address that it listens on. It keeps everything in memory, unless there is an option
+// --location FOLDER, and ends when its standard input closes, so that it never outlives its parent process.
 import { createRequire } from "node:module";
 
 const [host, port, ...options] = process.argv.slice(2);
@@ -10,7 +10,7 @@ if (!host || !port) {
 }
 
 const keeps = options.includes("--location");
-// With this signal Azurite writes down what it has, and ends: soon, or it is ended.
+// On this signal Azurite writes its data to disk and exits. It is killed if that takes too long.
 const end = () => {
   if (!keeps) process.exit(0);
   setTimeout(() => process.exit(1), 10_000).unref();

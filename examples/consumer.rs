@@ -1,6 +1,6 @@
-//! A consumer that shares an event hub among instances and checkpoints in blob storage: `--help` tells more.
+//! A consumer that shares an event hub among instances and checkpoints in blob storage. `--help` lists the options.
 //!
-//! What an application needs is in `consumer/instance.rs`; the rest shows what happens, and counts.
+//! The code that an application needs is in `consumer/instance.rs`; the rest displays and counts.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ use report::Report;
 use screen::Screen;
 use storage::Storage;
 
-/// Whatever ends the sample.
+/// Any error of the example.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const LOST: u8 = 1;
@@ -69,21 +69,22 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Warnings by default, or what `RUST_LOG` says. The official client and its AMQP stack log each link that breaks; this
-/// crate recovers and logs it itself. A directive in `RUST_LOG` that names one of them overrides this.
+/// Returns the log filter: `RUST_LOG`, or warnings by default. The official client and its AMQP stack log each link
+/// that breaks; this crate recovers and logs it itself. A directive in `RUST_LOG` that names one of them overrides
+/// this.
 fn log_filter() -> EnvFilter {
     let directives = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_else(|_| "warn".to_owned());
     EnvFilter::new(format!("azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,{directives}"))
 }
 
 async fn run(args: &Args) -> Result<Report, Failure> {
-    let asked_to_end = signals::asked_to_end();
+    let shutdown = signals::asked_to_end();
     let plan = args.plan()?;
     let journal = args.journal.as_deref().map(Journal::open).transpose()?;
     let storage = Storage::open(args).await?;
     let hub = Arc::new(Hub::open(args).await?);
-    // The hub stays until the end: an embedded one lives in it.
-    Driver::start(plan, hub.clone(), &storage, journal, Screen::new(args.json)).await?.run(asked_to_end).await
+    // The hub is kept until the end, because it owns the embedded emulator.
+    Driver::start(plan, hub.clone(), &storage, journal, Screen::new(args.json)).await?.run(shutdown).await
 }
 
 fn with_causes(failure: &(dyn std::error::Error + 'static)) -> String {

@@ -1,4 +1,4 @@
-//! Runs the Event Hubs stand-in on its own, for trying out programs without a cloud.
+//! Runs the Event Hubs emulator on its own, for tests of programs without a cloud.
 
 use clap::Parser;
 use eventhubs_checkpoint::testing::event_hub::{DEFAULT_RETENTION_COUNT, EventHubEmulator};
@@ -6,14 +6,14 @@ use eventhubs_checkpoint::testing::event_hub::{DEFAULT_RETENTION_COUNT, EventHub
 #[path = "support/signals.rs"]
 mod signals;
 
-/// An Event Hubs stand-in on this machine, which speaks AMQP without TLS.
+/// An Event Hubs emulator on this machine, which speaks AMQP without TLS.
 ///
-/// Prints one line, the endpoint and the connection string as settings to paste before a command, and runs until
-/// Ctrl-C or SIGTERM. A client takes the endpoint as its custom endpoint. The events are kept in memory and are gone
-/// afterwards.
+/// Prints one line with the endpoint and the connection string, as environment variables for a command, and runs until
+/// Ctrl-C or SIGTERM. Set the endpoint as the custom endpoint of a client. The events are kept in memory and are lost
+/// at the end.
 #[derive(Debug, Parser)]
 struct Args {
-    /// The port to listen on; 0 for any free one.
+    /// The port to listen on. 0 selects any free port.
     #[arg(long, default_value_t = 5672)]
     port: u16,
 
@@ -21,11 +21,11 @@ struct Args {
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
 
-    /// How many partitions the event hub has.
+    /// The number of partitions.
     #[arg(long, default_value_t = 4)]
     partitions: u16,
 
-    /// How many events every partition keeps; older ones expire.
+    /// The number of events that each partition keeps. Older events expire.
     #[arg(long, default_value_t = DEFAULT_RETENTION_COUNT)]
     retention_count: usize,
 
@@ -33,7 +33,7 @@ struct Args {
     #[arg(long, default_value = "hub")]
     name: String,
 
-    /// A consumer group beside $Default. May be given more than once.
+    /// A consumer group in addition to $Default. May be repeated.
     #[arg(long = "consumer-group", value_name = "GROUP")]
     consumer_groups: Vec<String>,
 }
@@ -41,7 +41,7 @@ struct Args {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let asked_to_end = signals::asked_to_end();
+    let shutdown = signals::asked_to_end();
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
@@ -56,6 +56,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hub = builder.start(&format!("{}:{}", args.host, args.port)).await?;
 
     println!("EVENTHUBS_ENDPOINT='{}' EVENTHUBS_CONNECTION_STRING='{}'", hub.endpoint(), hub.connection_string());
-    asked_to_end.await;
+    shutdown.await;
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! The records of this crate through a client of `azure_storage_blobs` 0.21 that the application has already.
+//! The records of this crate, through an existing client of `azure_storage_blobs` 0.21.
 //!
-//! `cargo run --features legacy-sdk --example legacy_sdk`, against an Azurite that it starts.
+//! `cargo run --features legacy-sdk --example legacy_sdk` runs against an Azurite that it starts.
 
 use std::sync::Arc;
 
@@ -21,28 +21,28 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (credentials, uri) = (settings.storage_credentials()?, settings.blob_endpoint.ok_or("no endpoint")?.to_owned());
     let location = CloudLocation::Custom { account: settings.account_name.ok_or("no account")?.to_owned(), uri };
 
-    // However the application makes its client. New are the options, with which it keeps its connections, and leaves
-    // repeating to those who know what a lost answer may mean.
+    // The application creates its client as before. Only the options are new: with them the client keeps its
+    // connections and does not retry, because only the caller knows what a lost response may mean.
     let connect = move || -> BlobServiceClient {
         let builder = ClientBuilder::with_location(location.clone(), credentials.clone());
         builder.client_options(legacy::client_options()).blob_service_client()
     };
     let application = connect();
 
-    // A balancer renews leases on a runtime of its own, where it needs connections of its own.
+    // A balancer renews leases on its own runtime, where it needs its own connections.
     let container = LegacyContainer::builder(application.container_client("leases"))
         .with_client_factory(move || connect().container_client("leases"))
         .build()?;
 
-    // From here on nothing knows which backend it is: a `Processor` goes on as with any other store.
+    // The store does not depend on the backend: a `Processor` works as with any other.
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("worker-1")?);
     let store = builder.with_create_container(true).connect().await?;
     for (partition, outcome) in store.claim_all((0..4).map(|id| Claim::unowned(id.into())).collect()).await {
-        println!("partition {partition} is mine: {}", matches!(outcome, ClaimOutcome::Won(_)));
+        println!("partition {partition} claimed: {}", matches!(outcome, ClaimOutcome::Won(_)));
     }
 
-    // The application goes on using its client beside it.
+    // The application can still use its client.
     let properties = application.container_client("leases").get_properties().await?;
     println!("container {} was last changed at {}", properties.container.name, properties.container.last_modified);
     Ok(())

@@ -1,4 +1,4 @@
-//! The official `EventProcessor` on this crate's checkpoint store: `--help` tells more.
+//! The official `EventProcessor` with this crate's checkpoint store. `--help` lists the options.
 
 use std::{error::Error, pin::pin, sync::Arc};
 
@@ -15,36 +15,37 @@ use tokio::sync::watch;
 #[path = "support/signals.rs"]
 mod signals;
 
-/// The official `EventProcessor`, with its records kept by this crate. Without arguments it shows itself, with an event
-/// hub and a storage in this process; with a real hub it runs until Ctrl-C or SIGTERM, as often as you like to start
-/// it.
+/// Runs the official `EventProcessor` with records of this crate. Without arguments it demonstrates itself with an
+/// event hub and a storage in this process. With a real event hub it runs until Ctrl-C or SIGTERM. Start as many
+/// processes as you like.
 #[derive(Parser)]
 struct Args {
     /// The connection string of the storage account.
     #[arg(long, env = "STORAGE_CONNECTION_STRING", hide_env_values = true, value_name = "STORAGE")]
     storage: Option<String>,
-    /// The container for the records, which must exist.
+    /// The container for the records. It must exist.
     #[arg(long, default_value = "checkpoints", value_name = "NAME")]
     container: String,
     /// The connection string of the event hub, with its EntityPath.
     #[arg(long, env = "EVENTHUBS_CONNECTION_STRING", hide_env_values = true, value_name = "HUB")]
     hub: Option<String>,
-    /// Connects to this address instead of the namespace's own: `amqp://127.0.0.1:PORT` for a stand-in.
+    /// Connects to this address instead of the namespace: `amqp://127.0.0.1:PORT` for an emulator.
     #[arg(long, env = "EVENTHUBS_ENDPOINT", value_name = "ADDRESS")]
     hub_endpoint: Option<String>,
 }
 
-/// On one thread: the streams of a `PartitionClient` cannot leave it.
+/// Runs on one thread, because the streams of a `PartitionClient` cannot be sent to another thread.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let Some(hub) = args.hub else { return show().await };
-    let storage = args.storage.ok_or("a real event hub needs a storage that others can reach: give --storage")?;
+    let Some(hub) = args.hub else { return demonstrate().await };
+    let storage =
+        args.storage.ok_or("a real event hub needs a storage that other processes can reach: set --storage")?;
     let store = BlobCheckpointStore::new(AzureContainer::from_connection_string(storage, args.container)?);
     process(&hub, args.hub_endpoint, store, &watch::Sender::new(0), signals::asked_to_end()).await
 }
 
-/// The processor, its readers, and the end.
+/// Runs the processor and its readers until `stop` is ready.
 async fn process(
     hub: &str,
     endpoint: Option<String>,
@@ -68,13 +69,13 @@ async fn process(
             Some(()) = readers.next() => {}
         }
     }
-    // The processor releases nothing itself.
+    // The processor does not release its partitions itself.
     println!("processed {} events, released {} partitions", *processed.borrow(), store.release_all().await.len());
     Ok(())
 }
 
-/// Reads one partition until it is lost. A client that is not closed would keep the processor from giving another one;
-/// one that has been given already is better spared, see the documentation of the store.
+/// Reads one partition until it is lost. The client must be closed, because the processor otherwise provides no new
+/// client for the partition. A client that was passed on should not be closed: see the documentation of the store.
 async fn read(client: Arc<PartitionClient>, processed: &watch::Sender<usize>) {
     let mut events = client.stream_events();
     while let Some(Ok(event)) = events.next().await {
@@ -86,10 +87,10 @@ async fn read(client: Arc<PartitionClient>, processed: &watch::Sender<usize>) {
     }
     drop(events);
     let Some(client) = Arc::into_inner(client) else { return };
-    client.close().await.unwrap_or_else(|error| eprintln!("a link was not closed in good order: {error}"));
+    client.close().await.unwrap_or_else(|error| eprintln!("failed to close a link cleanly: {error}"));
 }
 
-async fn show() -> Result<(), Box<dyn Error>> {
+async fn demonstrate() -> Result<(), Box<dyn Error>> {
     let hub = EventHubEmulator::builder("hub").start("127.0.0.1:0").await?;
     let builder = ProducerClient::builder().with_custom_endpoint(hub.endpoint());
     let producer = builder.open_with_connection_string(&hub.connection_string(), None).await?;

@@ -1,5 +1,5 @@
-//! A `BlobContainer` of your own: a folder, for instances on one machine, and held to the conformance suite by
-//! `cargo test --example own_container`.
+//! A custom `BlobContainer`: a folder, for instances on one machine. `cargo test --example own_container` runs the
+//! conformance suite on it.
 
 use std::sync::Arc;
 use std::{fs, io};
@@ -15,42 +15,42 @@ use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 #[path = "own_container/files.rs"]
 mod files;
 
-use files::{Folder, broken};
+use files::{Folder, unknown_outcome};
 
 #[async_trait]
 impl BlobContainer for Folder {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
-        self.request(|turn| {
-            let mut names = turn.names()?;
+        self.request(|request| {
+            let mut names = request.names()?;
             names.retain(|name| name.starts_with(prefix));
             names.sort();
-            let blobs = names.iter().map(|name| turn.read(name)).collect::<Result<_>>()?;
-            Ok(ListResult::new(blobs, turn.answer))
+            let blobs = names.iter().map(|name| request.read(name)).collect::<Result<_>>()?;
+            Ok(ListResult::new(blobs, request.response))
         })
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        self.request(|turn| turn.read(name))
+        self.request(|request| request.read(name))
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let metadata = normalize_metadata(metadata)?;
-        self.request(|turn| {
-            turn.check(name, condition)?;
-            let etag = turn.store(name, metadata)?;
-            Ok(WriteResult::new(etag, turn.answer.server_time, turn.answer))
+        self.request(|request| {
+            request.check(name, condition)?;
+            let etag = request.store(name, metadata)?;
+            Ok(WriteResult::new(etag, request.response.server_time, request.response))
         })
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         if *condition == Condition::Create {
-            return Err(Error::new(ErrorKind::Rejected, "a deletion cannot create"));
+            return Err(Error::new(ErrorKind::InvalidArgument, "a deletion cannot have the condition Create"));
         }
-        self.request(|turn| {
-            turn.read(name)?;
-            turn.check(name, condition)?;
-            turn.remove(name)?;
-            Ok(turn.answer)
+        self.request(|request| {
+            request.read(name)?;
+            request.check(name, condition)?;
+            request.remove(name)?;
+            Ok(request.response)
         })
     }
 
@@ -58,11 +58,11 @@ impl BlobContainer for Folder {
         self.request(|_| match fs::create_dir(&self.path) {
             Ok(()) => Ok(ContainerCreation::Created),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(ContainerCreation::Existed),
-            Err(error) => Err(broken(error)),
+            Err(error) => Err(unknown_outcome(error)),
         })
     }
 
-    /// There are no connections to keep apart.
+    /// A folder has no connections.
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(self.clone()))
     }
@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let builder = GroupStore::builder(Arc::new(folder.clone()), group.clone(), OwnerId::new(owner)?);
         let store = builder.with_create_container(true).connect().await?;
         let (partition, outcome) = store.claim_all(vec![Claim::unowned(0.into())]).await.remove(0);
-        println!("{owner} has partition {partition}: {}", matches!(outcome, ClaimOutcome::Won(_)));
+        println!("{owner} claimed partition {partition}: {}", matches!(outcome, ClaimOutcome::Won(_)));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The processor over partitions of your own: two instances share the logs of a broker that is not Event Hubs.
+//! The processor over custom partitions: two instances share the logs of a broker that is not Event Hubs.
 //!
-//! Whatever is divided into logs of numbered entries will do. The broker here lives in memory; what a real one replaces
-//! is `impl EventSource`.
+//! Any source with logs of numbered entries can be used. The broker of this example is in memory; for a real one,
+//! replace `impl EventSource`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 #[derive(Clone)]
 struct Entry {
     number: i64,
-    /// The number again: a checkpoint wants some text for its place, and Event Hubs has another one.
+    /// The number again, because a checkpoint needs a text for its offset. In Event Hubs it is different.
     offset: String,
 }
 
@@ -33,7 +33,7 @@ impl Positioned for Entry {
     }
 }
 
-/// A broker: logs by name, watched, so that a reader can wait for more. Each instance has its own client of it.
+/// A broker: logs by name. A reader can wait for new entries. Each instance has its own client of the broker.
 #[derive(Clone)]
 struct Broker(Arc<BTreeMap<PartitionId, watch::Sender<Vec<Entry>>>>);
 
@@ -53,7 +53,7 @@ impl EventSource for Broker {
 
     async fn partition_properties(&self, id: &PartitionId) -> Result<PartitionProperties> {
         let last = self.subscribe(id)?.borrow().last().and_then(Positioned::position);
-        // Nothing ever expires here, so only a log that was never used is empty.
+        // Nothing expires here, so only an unused log is empty.
         Ok(PartitionProperties::new(0, last, false))
     }
 
@@ -69,10 +69,10 @@ impl EventSource for Broker {
         let mut after = match from {
             StartPosition::AfterSequenceNumber(number) => number,
             StartPosition::Latest => log.borrow().last().map_or(-1, |entry| entry.number),
-            // Too early loses nothing; this broker knows no times.
+            // An earlier start loses nothing. This broker has no times.
             _ => -1,
         };
-        // The task of this reader ends when nobody wants any more, or when the broker is gone.
+        // The task of this reader ends when the receiver is dropped or the broker is gone.
         Ok(EventReceiver::spawn(prefetch, async move |reader| {
             loop {
                 let news =
@@ -103,14 +103,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         }
     }
     for instance in instances {
-        println!("ended in good order: {}", instance.await??);
+        println!("shut down cleanly: {}", instance.await??);
     }
     Ok(())
 }
 
-/// An instance handles its share until all 40 entries were handled, and then gives it back.
+/// Runs an instance that processes its share until all 40 entries were processed, and then releases it.
 async fn run(owner: char, broker: Broker, container: MemoryContainer, total: watch::Sender<usize>) -> Result<bool> {
-    // Any three names will do, as long as all instances give the same.
+    // Any three names are valid if all instances use the same.
     let group = ConsumerGroup::new("broker.example", "cities", "readers")?;
     let store = GroupStore::builder(Arc::new(container), group, OwnerId::new(owner.to_string())?).connect().await?;
     let mut done = total.subscribe();
@@ -122,7 +122,7 @@ async fn run(owner: char, broker: Broker, container: MemoryContainer, total: wat
         total.send_modify(|count| *count += entries.len());
         async { Ok(()) }
     });
-    // An interval so short is only for seeing them share at once.
+    // The interval is only this short so that both instances get their share at once.
     let interval = Duration::from_millis(200);
     let all = async move { drop(done.wait_for(|count| *count == 40).await) };
     Ok(Processor::builder(broker, store, handler).with_load_balancing_interval(interval).run(all).await?.is_clean())

@@ -1,7 +1,6 @@
-//! Only the records: ownerships and checkpoints by hand, with a loop and a way of reading of your own.
+//! Uses only the store: ownerships and checkpoints, with a custom loop and a custom reader.
 //!
-//! Two workers, one partition, one handover. What is shown by `match` here is all that a loop of your own has to
-//! decide.
+//! Two workers, one partition, one change of the owner. The `match` expressions show all decisions of a custom loop.
 
 use std::sync::Arc;
 
@@ -19,43 +18,43 @@ async fn main() -> Result<(), Failure> {
     let (first, second) = (store(&container, "worker-1").await?, store(&container, "worker-2").await?);
     let partition = PartitionId::from(0);
 
-    // Winning is not enough: only adopting makes sure that no former owner's checkpoint comes in between.
-    let lease = claim(&first, &partition).await?.ok_or("nobody else is there")?;
-    let mut mine = adopt(&first, &lease).await?;
-    println!("worker-1 starts behind {:?}", mine.record().sequence_number);
+    // A claim is not enough: only adoption ensures that no later checkpoint of a former owner is accepted.
+    let lease = claim(&first, &partition).await?.ok_or("the partition has an owner")?;
+    let mut adoption = adopt(&first, &lease).await?;
+    println!("worker-1 starts after {:?}", adoption.record().sequence_number);
 
-    // A claim of what somebody owns is lost, and no error.
+    // A claim of an owned partition is lost. That is not an error.
     assert!(claim_unseen(&second, &partition).await.is_none());
 
-    // One request each, as long as nobody interferes. Only the last of many events needs to be written.
-    assert_eq!(first.checkpoint(&mut mine, &event(41)).await?, CheckpointOutcome::Written);
-    // Well before `terms().expiry` has passed, the lease has to be renewed; the renewed one replaces it.
+    // Each call is one request, unless another writer interferes. Only the last of many events must be checkpointed.
+    assert_eq!(first.checkpoint(&mut adoption, &event(41)).await?, CheckpointOutcome::Written);
+    // The lease must be renewed well before `lease_durations().own` has passed. The renewed lease replaces it.
     let lease = renew(&first, lease).await?;
-    println!("worker-1 is at event 41, and has to renew within {:?}", first.lease_durations().own);
+    println!("worker-1 is at event 41, and must renew within {:?}", first.lease_durations().own);
 
-    // Given back, others may have it at once; without this, only when it has expired.
+    // Other instances can claim a released partition at once. Otherwise they must wait until it expires.
     let released = first.release_all(vec![lease]).await.remove(0).1;
     assert!(matches!(released, ReleaseOutcome::Released), "{released:?}");
 
-    let lease = claim(&second, &partition).await?.ok_or("it is free")?;
-    let theirs = adopt(&second, &lease).await?;
-    println!("worker-2 goes on behind {:?}", theirs.record().sequence_number);
+    let lease = claim(&second, &partition).await?.ok_or("the partition has an owner")?;
+    let second_adoption = adopt(&second, &lease).await?;
+    println!("worker-2 continues after {:?}", second_adoption.record().sequence_number);
 
-    // A late checkpoint of the former owner, as from a process that was paused, is refused.
-    match first.checkpoint(&mut mine, &event(42)).await? {
+    // A late checkpoint of the former owner, for example of a process that was paused, is rejected.
+    match first.checkpoint(&mut adoption, &event(42)).await? {
         CheckpointOutcome::Fenced { by } => println!("worker-1 is fenced by {by:?} and stops"),
-        other => return Err(format!("not fenced but {other:?}").into()),
+        other => return Err(format!("not fenced, but {other:?}").into()),
     }
     Ok(())
 }
 
-/// One owner's view of the group. Other SDKs see the same records.
+/// Connects to the records of the group for one owner. Other SDKs see the same records.
 async fn store(container: &MemoryContainer, owner: &str) -> Result<GroupStore, Failure> {
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     Ok(GroupStore::builder(Arc::new(container.clone()), group, OwnerId::new(owner)?).connect().await?)
 }
 
-/// Claims the partition if nobody owns it: a record with an owner is for the balancing to judge, by its age.
+/// Claims the partition if it is unowned. For a record with an owner, a balancer decides by its age.
 async fn claim(store: &GroupStore, partition: &PartitionId) -> Result<Option<Lease>, Failure> {
     let seen = store.list_ownerships().await?.records.into_iter().find(|seen| seen.partition == *partition);
     let claim = match seen {
@@ -66,7 +65,7 @@ async fn claim(store: &GroupStore, partition: &PartitionId) -> Result<Option<Lea
     won(store.claim_all(vec![claim]).await.remove(0).1)
 }
 
-/// Claims without having looked, which a conditional write makes harmless.
+/// Claims without reading the record first, which is safe because the write is conditional.
 async fn claim_unseen(store: &GroupStore, partition: &PartitionId) -> Option<Lease> {
     won(store.claim_all(vec![Claim::unowned(partition.clone())]).await.remove(0).1).ok().flatten()
 }
@@ -79,20 +78,20 @@ fn won(outcome: ClaimOutcome) -> Result<Option<Lease>, Failure> {
     match outcome {
         ClaimOutcome::Won(lease) => Ok(Some(lease)),
         ClaimOutcome::Lost { .. } => Ok(None),
-        // A later process runs under this owner's name: this one has to end.
+        // A newer process runs with this owner id, so this one must end.
         ClaimOutcome::Replaced { by } => Err(format!("replaced by {by:?}").into()),
-        // The storage gave no answer, and a read gave none either: what was believed before stands. Try again.
+        // Neither the write nor a read got a response, so the state is unchanged for the caller. Try again.
         ClaimOutcome::Indeterminate(error) => Err(error.into()),
-        other => Err(format!("an outcome of a later version: {other:?}").into()),
+        other => Err(format!("an unknown outcome: {other:?}").into()),
     }
 }
 
-/// Takes the checkpoint over. Where there is none, the start is written down, so that a crash does not move it.
+/// Takes over the checkpoint. If there is none, records the start position, so that a crash does not change it.
 async fn adopt(store: &GroupStore, lease: &Lease) -> Result<Adoption, Failure> {
-    let before_everything = Position::new(-1, "-1");
-    match store.adopt(lease.partition(), lease.epoch(), Some(&before_everything)).await? {
+    let before_first = Position::new(-1, "-1");
+    match store.adopt(lease.partition(), lease.epoch(), Some(&before_first)).await? {
         AdoptOutcome::Adopted(adoption) => Ok(adoption),
-        other => Err(format!("lost before it began: {other:?}").into()),
+        other => Err(format!("lost before the start: {other:?}").into()),
     }
 }
 

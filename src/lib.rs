@@ -73,7 +73,7 @@ async fn main() -> Result<(), Failure> {
 //! # Features
 //!
 //! `azure` and `eventhubs` are on by default; `legacy-sdk` is for applications that hold a client of
-//! `azure_storage_blobs` 0.21; `metrics` counts for a monitoring system, see [`metrics`]; `testing` and `testing-hub`
+//! `azure_storage_blobs` 0.21; `metrics` counts for a monitoring system, see [`metrics`]; `testing` and `testing-amqp`
 //! are for tests.
 
 // The library's own rules, which tests and examples need not keep.

@@ -1,8 +1,9 @@
-//! What a decision costs for the largest hub there is and a large group: 2048 partitions, 300 owners.
+//! The cost of a load-balancing decision for the largest possible event hub and a large group: 2048 partitions, 300
+//! owners.
 //!
 //! `cargo bench --bench balance` prints medians. The floor of the same run is one pass over a view that clones every
-//! name in it, which is what it takes to hand the view on. Each line takes turns with the floor, so that a busy moment
-//! of the machine hits both.
+//! name in it, which is necessary to hand the view on. Each measurement alternates with the floor, so that a busy
+//! machine affects both.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -25,7 +26,7 @@ const ROUNDS: usize = 301;
 const TERMS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // What cargo passes to a benchmark; without it, as in `cargo test --benches`, one round shows that it runs.
+    // Cargo passes this to a benchmark. Without it, as in `cargo test --benches`, one round shows that it runs.
     let rounds = if std::env::args().any(|argument| argument == "--bench") { ROUNDS } else { 1 };
     println!("{PARTITIONS} partitions, {OWNERS} owners; median of {rounds} rounds\n");
     println!("{:<42} {:>10} {:>10}  ratio  aim", "", "ours", "floor");
@@ -34,13 +35,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settled = group.listing(|partition| partition % OWNERS);
     let partitions: Vec<PartitionId> = (0..PARTITIONS).map(PartitionId::from).collect();
     let running = (0..PARTITIONS).filter(|partition| partition % OWNERS == 0).map(PartitionId::from).collect();
-    let presences = group.presences();
+    let heartbeats = group.heartbeats();
     let observer = Observer {
         this: &group.members[0],
         lease_durations: TERMS,
         running: &running,
         other_name_case: &[],
-        heartbeats: &presences,
+        heartbeats: &heartbeats,
         interval: Duration::from_secs(10),
         outage_ended: None,
     };
@@ -56,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, policy) in policies(&partitions)? {
         let mut rng = StdRng::seed_from_u64(1);
         compare(rounds, &format!("plan {name}, settled"), &view, || plan(&view, &policy, &mut rng));
-        compare(rounds, &format!("plan {name}, I join"), &crowded, || plan(&crowded, &policy, &mut rng));
+        compare(rounds, &format!("plan {name}, joining"), &crowded, || plan(&crowded, &policy, &mut rng));
     }
     Ok(())
 }
@@ -75,7 +76,8 @@ fn policies(partitions: &[PartitionId]) -> Result<Vec<(&'static str, Policy)>, B
     ])
 }
 
-/// I hold nothing, the others nearly everything or next to nothing, and nothing is unowned.
+/// Returns the owner in a crowded group: this instance owns nothing, the others own almost everything or almost
+/// nothing, and no partition is unowned.
 fn crowded(partition: u32) -> u32 {
     if partition < OWNERS { partition.max(1) } else { 1 + partition % (OWNERS / 3) }
 }
@@ -97,10 +99,10 @@ impl Group {
         Ok(Self { members: (0..OWNERS).map(member).collect::<Result<_, _>>()? })
     }
 
-    fn presences(&self) -> Vec<Heartbeat> {
+    fn heartbeats(&self) -> Vec<Heartbeat> {
         let record = |member: &Identity| HeartbeatRecord::new(member.owner.clone(), member.incarnation.clone());
         let seen =
-            |member| Heartbeat::new(record(member), ETag::new("present"), Duration::from_secs(5), Duration::ZERO);
+            |member| Heartbeat::new(record(member), ETag::new("heartbeat"), Duration::from_secs(5), Duration::ZERO);
         self.members.iter().map(seen).collect()
     }
 
@@ -125,7 +127,7 @@ impl Group {
     }
 }
 
-/// Prints a line of the table.
+/// Measures and prints one row of the table.
 fn compare<T>(rounds: usize, title: &str, view: &View<'_>, mut work: impl FnMut() -> T) {
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -139,9 +141,9 @@ fn compare<T>(rounds: usize, title: &str, view: &View<'_>, mut work: impl FnMut(
 
 fn time<T>(work: impl FnOnce() -> T) -> Duration {
     let started = Instant::now();
-    let made = black_box(work());
+    let result = black_box(work());
     let elapsed = started.elapsed();
-    drop(made);
+    drop(result);
     elapsed
 }
 

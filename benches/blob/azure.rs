@@ -1,4 +1,4 @@
-//! The requests, made by this crate.
+//! The requests, sent by this crate.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::work::{
     ACCOUNT, API_VERSION, CONSUMER_GROUP, CONTAINER, ETAG, EVENT_HUB, METADATA, NAMESPACE, OWNER, PARTITIONS, prefix,
 };
 
-/// The length of Azure's account keys.
+/// A key with the length of Azure's account keys.
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 pub(crate) struct Azure {
@@ -53,7 +53,7 @@ impl Azure {
         Ok(())
     }
 
-    /// A store, which claims with a concurrency of its own: the default one.
+    /// Returns a store, which claims with its default concurrency.
     pub(crate) async fn store(&self) -> Result<GroupStore> {
         let group = ConsumerGroup::new(NAMESPACE, EVENT_HUB, CONSUMER_GROUP)?;
         Ok(GroupStore::builder(self.container.clone(), group, OwnerId::new(OWNER)?).connect().await?)

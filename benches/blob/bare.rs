@@ -1,4 +1,4 @@
-//! The same requests, made by hyper alone: the floor.
+//! The same requests, sent by hyper alone: the floor.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http_body_util::{BodyExt, Empty};
@@ -14,7 +14,7 @@ use crate::work::{ACCOUNT, API_VERSION, CONCURRENCY, CONTAINER, ETAG, METADATA, 
 pub(crate) struct Bare {
     client: Client<HttpConnector, Empty<Bytes>>,
     container: String,
-    /// Percent-encoded, as it stands in URLs.
+    /// The prefix, percent-encoded as in URLs.
     prefix: String,
 }
 
@@ -53,11 +53,11 @@ impl Bare {
     }
 
     async fn send(&self, request: http::request::Builder) -> Result<()> {
-        let answer = self.client.request(request.body(Empty::new())?).await?;
-        if !answer.status().is_success() {
-            return Err(format!("the stub answered {}", answer.status()).into());
+        let response = self.client.request(request.body(Empty::new())?).await?;
+        if !response.status().is_success() {
+            return Err(format!("the stub responded {}", response.status()).into());
         }
-        answer.into_body().collect().await?;
+        response.into_body().collect().await?;
         Ok(())
     }
 }

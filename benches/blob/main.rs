@@ -1,14 +1,13 @@
-//! What a request costs this crate, beside what it costs a bare HTTP client.
+//! The cost of a request of this crate, compared with a bare HTTP client.
 //!
-//! `cargo bench --bench blob` prints a table. A stub in a process of its own gives Azure's answers, canned. Each
-//! measurement runs in a process of its own too, on one thread, so that processor time and peak memory are those of one
-//! client alone. Ours and the bare client take turns, so that a busy moment of the machine hits both.
+//! `cargo bench --bench blob` prints a table. A stub in a separate process returns canned responses of Azure. Each
+//! measurement also runs in a separate process, on one thread, so that processor time and peak memory are those of one
+//! client alone. The measurements of this crate and of the bare client alternate, so that a busy machine affects both.
 //!
-//! To look into one measurement, start the stub and then the measurement under a profiler, each with the binary that
-//! `cargo bench --bench blob --no-run` names: `blob-... stub CORE 0` prints its address, and
-//! `valgrind --tool=callgrind blob-... measure CORE ours claim ADDRESS` runs against it.
+//! To profile one measurement, start the stub and then the measurement under a profiler, both with the binary that
+//! `cargo bench --bench blob --no-run` names: `blob-... stub CORE 0` prints its address, and `valgrind --tool=callgrind
+//! blob-... measure CORE ours claim ADDRESS` uses it.
 
-mod answers;
 mod azure;
 mod bare;
 #[path = "../common/cores.rs"]
@@ -17,6 +16,7 @@ mod measure;
 mod placement;
 mod processes;
 mod report;
+mod responses;
 #[path = "../common/spread.rs"]
 mod spread;
 mod stub;
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
             cores::stay_on(core.parse()?)?;
             measure::run(client.parse()?, work.parse()?, address)
         }
-        // What cargo passes to a benchmark; without it, as in `cargo test --benches`, one round shows that it runs.
+        // Cargo passes this to a benchmark. Without it, as in `cargo test --benches`, one round shows that it runs.
         ["--bench"] => report::run(report::ROUNDS),
         _ => report::run(1),
     }

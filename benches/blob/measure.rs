@@ -1,4 +1,4 @@
-//! One measurement, in a process of its own.
+//! One measurement, in a separate process.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,20 +12,20 @@ use crate::azure::{Azure, claim_all};
 use crate::bare::Bare;
 use crate::work::{Client, PARTITIONS, Work};
 
-/// What part of the repetitions goes before the measurement, to open connections and fill caches.
+/// The part of the repetitions that runs before the measurement, to open connections and fill caches.
 const WARM_UP: u32 = 10;
 
-/// What one repetition cost, and the memory of the whole process.
+/// The cost of one repetition, and the memory of the whole process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// Of the processor, in the program and in the kernel.
+    /// Processor time in the program and in the kernel.
     pub(crate) cpu: Duration,
     pub(crate) elapsed: Duration,
-    /// The most memory that was in use at once, where the system tells.
+    /// The peak memory, if the system reports it.
     pub(crate) peak_kib: Option<u64>,
 }
 
-/// Measures and prints the cost.
+/// Runs the measurement and prints the cost.
 pub(crate) fn run(client: Client, work: Work, address: &str) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     println!("{}", runtime.block_on(measure(client, work, address))?);
@@ -58,7 +58,7 @@ async fn measure(client: Client, work: Work, address: &str) -> Result<Cost> {
     }
 }
 
-/// Does something often, each time for another partition.
+/// Repeats the work, each time for the next partition.
 async fn repeat(work: Work, once: impl AsyncFn(u32) -> Result<()>) -> Result<Cost> {
     let partitions = (0..PARTITIONS).cycle();
     for partition in partitions.clone().take(work.repetitions().div_ceil(WARM_UP) as usize) {
@@ -72,7 +72,7 @@ async fn repeat(work: Work, once: impl AsyncFn(u32) -> Result<()>) -> Result<Cos
     Ok(Cost { cpu: cpu / work.repetitions(), elapsed: elapsed / work.repetitions(), peak_kib: peak_kib() })
 }
 
-/// The time of all threads of this process.
+/// Returns the processor time of all threads of this process.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

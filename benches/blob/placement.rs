@@ -1,17 +1,17 @@
-//! Which processor core a process runs on.
+//! The processor core of each process.
 //!
-//! Left to itself the system moves client and stub about. On one core they take turns; on two, each request wakes the
-//! other core, which costs more than all else of a small request. So each measurement says which it is.
+//! By default the system moves client and stub between cores. On one core they alternate; on two cores, each request
+//! wakes the other core, which costs more than the rest of a small request. Therefore each measurement sets the cores.
 
 use crate::Result;
 use crate::cores::first_and_last;
 
-/// Where the client runs. The stub always has the last core.
+/// The core of the client. The stub always has the last core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// As with a service elsewhere: the client's core sleeps between answers.
+    /// Another core, as with a remote service: the client's core sleeps between responses.
     Apart,
-    /// The work of the client and nothing else.
+    /// The same core: only the work of the client is measured.
     Together,
 }
 

@@ -1,4 +1,4 @@
-//! Starting this program again, as a stub or for a measurement.
+//! Starts this program again, as a stub or for a measurement.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use crate::measure::Cost;
 use crate::placement::Placement;
 use crate::work::{Client, Work};
 
-/// A stub in a process of its own, which ends when this is dropped.
+/// A stub in a separate process, which ends when this is dropped.
 pub(crate) struct Stub {
     process: Child,
     pub(crate) address: String,
@@ -29,13 +29,13 @@ impl Stub {
 
 impl Drop for Stub {
     fn drop(&mut self) {
-        // If it has ended already, all is well.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Measures once.
+/// Runs one measurement.
 pub(crate) fn measure(client: Client, work: Work, placement: Placement, stub: &Stub) -> Result<Cost> {
     let core = placement.of_client()?.to_string();
     let output = this_program()?
@@ -48,7 +48,8 @@ pub(crate) fn measure(client: Client, work: Work, placement: Placement, stub: &S
     String::from_utf8(output.stdout)?.parse()
 }
 
-/// Without backtraces: errors of azure_core capture one, also those that only say that a header is missing.
+/// Returns a command without backtraces: errors of azure_core capture one, even those that only report a missing
+/// header.
 fn this_program() -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env_remove("RUST_BACKTRACE").env_remove("RUST_LIB_BACKTRACE");

@@ -1,4 +1,4 @@
-//! A blob service that gives canned answers, at once or after a fixed delay.
+//! A blob service that returns canned responses, at once or after a fixed delay.
 
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -11,9 +11,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::Result;
-use crate::answers::Answers;
+use crate::responses::Responses;
 
-/// Prints its address and serves until it is killed.
+/// Prints the address and serves until the process is killed.
 pub(crate) fn run(delay: Duration) -> Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(delay))
 }
@@ -22,21 +22,21 @@ async fn serve(delay: Duration) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     println!("{}", listener.local_addr()?);
     std::io::stdout().flush()?;
-    let answers = Arc::new(Answers::new());
+    let responses = Arc::new(Responses::new());
     loop {
         let (connection, _) = listener.accept().await?;
         connection.set_nodelay(true)?;
-        tokio::spawn(answer(connection, answers.clone(), delay));
+        tokio::spawn(serve_connection(connection, responses.clone(), delay));
     }
 }
 
-async fn answer(connection: TcpStream, answers: Arc<Answers>, delay: Duration) {
+async fn serve_connection(connection: TcpStream, responses: Arc<Responses>, delay: Duration) {
     let service = service_fn(async |request| {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        answers.to(&request)
+        responses.to(&request)
     });
-    // It fails when a client leaves, and that is how clients leave.
+    // Fails when a client disconnects, which is how clients end.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
 }

@@ -1,14 +1,14 @@
-//! What is measured: the requests, and the clients that make them.
+//! The measured requests, and the clients that send them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Partitions of the event hub, and so blobs in a listing.
+/// The partitions of the event hub, and therefore the blobs in a listing.
 pub(crate) const PARTITIONS: u32 = 256;
-/// Requests under way at once where many are made.
+/// The number of concurrent requests, if there are many.
 pub(crate) const CONCURRENCY: usize = 32;
 
-/// The account as which both clients speak to the stub.
+/// The account of both clients at the stub.
 pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 pub(crate) const CONTAINER: &str = "checkpoints";
 pub(crate) const API_VERSION: &str = "2023-11-03";
@@ -21,38 +21,38 @@ pub(crate) const OWNER: &str = "worker-7d9c5b6f4-x2x8v";
 /// The metadata of an ownership record.
 pub(crate) const METADATA: [(&str, &str); 3] =
     [("ownerid", OWNER), ("incarnation", "20261120T115500Z-5f3a9c01"), ("claimedat", "2026-11-20T11:55:02Z")];
-/// The version that a blob has before it is written again.
+/// The version of a blob before it is written again.
 pub(crate) const ETAG: &str = "0x8DE282A1B3C4D5E";
 
-/// What all ownership records start with.
+/// Returns the prefix of all ownership records.
 pub(crate) fn prefix() -> String {
     format!("{NAMESPACE}/{EVENT_HUB}/{}/ownership/", CONSUMER_GROUP.to_lowercase())
 }
 
-/// Something to be done many times.
+/// Work that is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// List Blobs with metadata: all ownership records.
     List,
-    /// Put Blob, if there is none: the first claim of a partition.
+    /// Put Blob if it does not exist: the first claim of a partition.
     Claim,
-    /// Set Blob Metadata, if unchanged: a renewal.
+    /// Set Blob Metadata if the blob is unchanged: a renewal.
     Renew,
-    /// First claims of all partitions, some at once.
+    /// First claims of all partitions, several concurrently.
     ClaimAll,
 }
 
-/// Who does it.
+/// The client that does the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
     /// This crate, with an account key.
     Ours,
-    /// hyper: the same requests unsigned, the answers read but not understood.
+    /// hyper: the same requests unsigned; the responses are read but not parsed.
     Bare,
 }
 
 impl Work {
-    /// How often it is done in one measurement: about half a second of work.
+    /// Returns the number of repetitions in one measurement: about half a second of work.
     pub(crate) fn repetitions(self) -> u32 {
         match self {
             Self::List => 1_000,

@@ -1,16 +1,16 @@
-//! The cores that measurements are kept on.
+//! The cores of measurements.
 
 use std::error::Error;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The first and the last core that this process may use.
+/// Returns the first and the last core that this process may use.
 #[cfg(target_os = "linux")]
 pub(crate) fn first_and_last() -> Result<(usize, usize)> {
     use rustix::thread::{CpuSet, sched_getaffinity};
     let allowed = sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
-    let first = cores.next().ok_or("this process may use no core")?;
+    let first = cores.next().ok_or("this process may not use any core")?;
     Ok((first, cores.next_back().unwrap_or(first)))
 }
 
@@ -22,13 +22,13 @@ pub(crate) fn stay_on(core: usize) -> Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &only)?)
 }
 
-/// Elsewhere the system decides.
+/// Other systems choose the cores themselves.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn first_and_last() -> Result<(usize, usize)> {
     Ok((0, 0))
 }
 
-/// Elsewhere the system decides.
+/// Other systems choose the cores themselves.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn stay_on(_: usize) -> Result<()> {
     Ok(())

@@ -1,4 +1,4 @@
-//! A hub over AMQP, through the official client.
+//! An event hub over AMQP, through the official client.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use futures::StreamExt;
 use tokio::task::JoinSet;
 
 use crate::cost::{Cost, Stopwatch};
-use crate::handler::Saying;
+use crate::handler::Completion;
 use crate::processes::Address;
 use crate::work::{PARTITIONS, PREFETCH};
 use crate::{Result, ours};
@@ -27,10 +27,10 @@ pub(crate) async fn ours(events: u32, hub: &Address) -> Result<Cost> {
         .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()))
         .connect()
         .await?;
-    ours::process(source, events, Saying::Checkpoint).await
+    ours::process(source, events, Completion::Checkpoint).await
 }
 
-/// A task per partition, as the processor has.
+/// Reads with one task per partition, like the processor.
 pub(crate) async fn bare(events: u32, hub: &Address) -> Result<Cost> {
     let client = Arc::new(client(hub).await?);
     let each = events / u32::from(PARTITIONS);

@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use crate::Result;
 
-/// Of all events of a measurement.
+/// The cost of all events of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) elapsed: Duration,
-    /// Of the processor, of all threads.
+    /// Processor time of all threads.
     pub(crate) cpu: Duration,
-    /// Where memory is what is measured.
+    /// The memory, if the measurement is about memory.
     pub(crate) bytes: u64,
 }
 
@@ -51,12 +51,12 @@ impl Stopwatch {
     }
 }
 
-/// The time of all threads of this process.
+/// Returns the processor time of all threads of this process.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }
 
-/// The memory of this process that is in use, where the system tells.
+/// Returns the resident memory of this process, if the system reports it.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,4 +1,4 @@
-//! A handler that does nothing but say that every event is done.
+//! A handler that only completes every event.
 
 use std::sync::Mutex;
 use std::sync::OnceLock;
@@ -11,20 +11,20 @@ use tokio::time::Instant;
 
 use crate::cost::{Cost, Stopwatch};
 
-/// How it says so.
+/// How the handler completes events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Saying {
+pub(crate) enum Completion {
     Checkpoint,
-    /// The cost is that of the calls alone.
+    /// Only the calls are measured.
     CheckpointTimed,
-    /// The last event of a batch first.
+    /// Begins with the last event of a batch.
     TrackReversed,
 }
 
-/// Counts from the first `started` on, until all events were there.
+/// Measures from the first `started` until all events were processed.
 #[derive(Debug)]
 pub(crate) struct Done {
-    saying: Saying,
+    completion: Completion,
     left: AtomicU32,
     watch: OnceLock<Stopwatch>,
     in_calls: Mutex<Duration>,
@@ -32,10 +32,10 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    pub(crate) fn new(saying: Saying, events: u32) -> (Self, oneshot::Receiver<Cost>) {
+    pub(crate) fn new(completion: Completion, events: u32) -> (Self, oneshot::Receiver<Cost>) {
         let (finished, cost) = oneshot::channel();
         let done = Self {
-            saying,
+            completion,
             left: AtomicU32::new(events),
             watch: OnceLock::new(),
             in_calls: Mutex::default(),
@@ -44,15 +44,15 @@ impl Done {
         (done, cost)
     }
 
-    fn say<E: Positioned>(&self, events: &[E], context: &PartitionContext) -> Result<(), HandlerError> {
-        match self.saying {
-            Saying::Checkpoint => checkpoint(events, context),
-            Saying::TrackReversed => {
+    fn complete<E: Positioned>(&self, events: &[E], context: &PartitionContext) -> Result<(), HandlerError> {
+        match self.completion {
+            Completion::Checkpoint => checkpoint(events, context),
+            Completion::TrackReversed => {
                 for event in events.iter().rev() {
                     context.track(event).finish();
                 }
             }
-            Saying::CheckpointTimed => {
+            Completion::CheckpointTimed => {
                 let started = Instant::now();
                 checkpoint(events, context);
                 *self.in_calls.lock().map_err(|_| "poisoned")? += started.elapsed();
@@ -63,11 +63,11 @@ impl Done {
 
     fn finish(&self) -> Result<(), HandlerError> {
         let mut cost = self.watch.get().ok_or("not started")?.stop();
-        if self.saying == Saying::CheckpointTimed {
+        if self.completion == Completion::CheckpointTimed {
             cost.elapsed = *self.in_calls.lock().map_err(|_| "poisoned")?;
         }
         let finished = self.finished.lock().map_err(|_| "poisoned")?.take();
-        finished.ok_or("more events than there are")?.send(cost).map_err(|_| "nobody waits".into())
+        finished.ok_or("too many events")?.send(cost).map_err(|_| "the receiver was dropped".into())
     }
 }
 
@@ -79,7 +79,7 @@ fn checkpoint<E: Positioned>(events: &[E], context: &PartitionContext) {
 
 impl<E: Positioned + Send + Sync + 'static> Handler<E> for Done {
     async fn handle(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
-        self.say(&events, &context)?;
+        self.complete(&events, &context)?;
         let count = u32::try_from(events.len())?;
         if self.left.fetch_sub(count, Ordering::Relaxed) == count { self.finish() } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! The stand-in, in a process of its own.
+//! The emulator, in a separate process.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use crate::work::{EVENT_HUB, PARTITIONS};
 
 const BODY: [u8; 1024] = [b'x'; 1024];
 
-/// Fills the partitions evenly, prints endpoint and connection string, and serves until it is killed.
+/// Fills the partitions evenly, prints endpoint and connection string, and serves until the process is killed.
 pub(crate) async fn run(events: u32) -> Result<()> {
     let each = events / u32::from(PARTITIONS);
     let builder = EventHubEmulator::builder(EVENT_HUB).with_partitions(PARTITIONS).with_retention_count(each as usize);

@@ -1,14 +1,14 @@
-//! What the processor costs beside a bare loop over the same source.
+//! The cost of the processor, compared with a bare loop over the same source.
 //!
-//! `cargo bench --bench processor` prints a table. Each measurement runs in a process of its own, on one thread and one
-//! core, so that nothing of the cost hides on another one. Ours and the bare loop take turns, so that a busy moment of
-//! the machine hits both.
+//! `cargo bench --bench processor` prints a table. Each measurement runs in a separate process, on one thread and one
+//! core, so that the cost is complete. The measurements of this crate and of the bare loop alternate, so that a busy
+//! machine affects both.
 //!
-//! Events come from a hub in memory, or over AMQP from the stand-in, which runs in a process and on a core of its own.
-//! Records are kept in memory.
+//! Events come from an event hub in memory, or over AMQP from the emulator, which runs in a separate process and on
+//! another core. Records are kept in memory.
 //!
-//! To look into one measurement, run it under a profiler with the binary that `cargo bench --bench processor --no-run`
-//! names: `perf record processor-... measure CORE memory-mark EVENTS`. For AMQP start the hub first, by
+//! To profile one measurement, run it under a profiler with the binary that `cargo bench --bench processor --no-run`
+//! names: `perf record processor-... measure CORE memory-checkpoint EVENTS`. For AMQP first start the hub with
 //! `processor-... hub CORE EVENTS`, and append the two lines that it prints.
 
 mod amqp;
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
             println!("{}", on_one_thread(work::measure(work, events, Address::from_arguments(hub)))?);
             Ok(())
         }
-        // What cargo passes to a benchmark; without it, as in `cargo test --benches`, one round shows that it runs.
+        // Cargo passes this to a benchmark. Without it, as in `cargo test --benches`, one round shows that it runs.
         ["--bench"] => report::run(&report::FULL),
         _ => report::run(&report::BRIEF),
     }

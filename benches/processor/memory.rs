@@ -1,4 +1,4 @@
-//! A hub in memory.
+//! An event hub in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use tokio::task::JoinSet;
 
 use crate::cost::{Cost, Stopwatch, resident_bytes};
-use crate::handler::Saying;
+use crate::handler::Completion;
 use crate::work::{BATCH, EVENT_HUB, PARTITIONS, PREFETCH};
 use crate::{Result, ours};
 
@@ -22,11 +22,11 @@ fn hub_with(events: u32) -> MemoryHub {
     hub
 }
 
-pub(crate) async fn ours(events: u32, saying: Saying) -> Result<Cost> {
-    ours::process(hub_with(events).source(), events, saying).await
+pub(crate) async fn ours(events: u32, completion: Completion) -> Result<Cost> {
+    ours::process(hub_with(events).source(), events, completion).await
 }
 
-/// A task per partition, as the processor has.
+/// Reads with one task per partition, like the processor.
 pub(crate) async fn bare(events: u32) -> Result<Cost> {
     let source = Arc::new(hub_with(events).source());
     let each = events as usize / usize::from(PARTITIONS);
@@ -50,7 +50,7 @@ pub(crate) async fn bare(events: u32) -> Result<Cost> {
     Ok(watch.stop())
 }
 
-/// What this many partitions hold that are owned and read.
+/// Returns the memory of this many partitions that are owned and read.
 pub(crate) async fn idle(partitions: u32) -> Result<Cost> {
     let source = MemoryHub::new(EVENT_HUB, partitions).source();
     let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Ok(()) });
@@ -62,9 +62,9 @@ pub(crate) async fn idle(partitions: u32) -> Result<Cost> {
         while handle.partitions().iter().filter(|status| is_idle(&status.state)).count() < partitions as usize {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let held = resident_bytes().zip(before).map(|(after, before)| after.saturating_sub(before));
+        let used = resident_bytes().zip(before).map(|(after, before)| after.saturating_sub(before));
         handle.shutdown();
-        held
+        used
     };
     let (report, bytes) = tokio::join!(processor.run(std::future::pending()), waiting);
     report?;

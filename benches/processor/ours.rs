@@ -10,10 +10,10 @@ use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
 use crate::Result;
 use crate::cost::Cost;
-use crate::handler::{Done, Saying};
+use crate::handler::{Completion, Done};
 use crate::work::{BATCH, EVENT_HUB, PREFETCH};
 
-/// All partitions at once.
+/// Returns settings with which the processor claims all partitions at once.
 pub(crate) fn config() -> ProcessorConfig {
     ProcessorConfig::default()
         .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
@@ -21,17 +21,17 @@ pub(crate) fn config() -> ProcessorConfig {
         .with_prefetch(PREFETCH)
 }
 
-/// Whose records are kept in memory, and nowhere else.
+/// Returns a store with its records in memory.
 pub(crate) async fn store() -> Result<GroupStore> {
     let group = ConsumerGroup::new("localhost", EVENT_HUB, "$Default")?;
     Ok(GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("worker-1")?).connect().await?)
 }
 
-pub(crate) async fn process<S>(source: S, events: u32, saying: Saying) -> Result<Cost>
+pub(crate) async fn process<S>(source: S, events: u32, completion: Completion) -> Result<Cost>
 where
     S: EventSource<Event: Sync>,
 {
-    let (done, cost) = Done::new(saying, events);
+    let (done, cost) = Done::new(completion, events);
     let processor = Processor::builder(source, store().await?, done).with_config(config()).build()?;
     let handle = processor.handle();
     let waiting = async move {
@@ -41,5 +41,9 @@ where
     };
     let (report, cost) = tokio::join!(processor.run(std::future::pending()), waiting);
     let (report, cost) = (report?, cost?);
-    if report.is_clean() { Ok(cost) } else { Err(format!("the processor did not end well: {report:?}").into()) }
+    if report.is_clean() {
+        Ok(cost)
+    } else {
+        Err(format!("the processor did not shut down cleanly: {report:?}").into())
+    }
 }

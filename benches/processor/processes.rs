@@ -1,4 +1,4 @@
-//! Starting this program again, as a hub or for a measurement.
+//! Starts this program again, as an event hub or for a measurement.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use crate::cost::Cost;
 use crate::work::Work;
 use crate::{Failure, Result, cores};
 
-/// How to reach a hub.
+/// The address of an event hub.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Address {
     pub(crate) endpoint: String,
@@ -21,7 +21,7 @@ impl Address {
     }
 }
 
-/// A hub in a process of its own, which ends when this is dropped.
+/// An event hub in a separate process, which ends when this is dropped.
 pub(crate) struct Hub {
     process: Child,
     pub(crate) address: Address,
@@ -42,13 +42,13 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        // If it has ended already, all is well.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Measures once.
+/// Runs one measurement.
 pub(crate) fn measure(work: Work, events: u32, hub: Option<&Address>) -> Result<Cost> {
     let core = cores::first_and_last()?.0.to_string();
     let mut command = this_program()?;
@@ -63,7 +63,7 @@ pub(crate) fn measure(work: Work, events: u32, hub: Option<&Address>) -> Result<
     String::from_utf8(output.stdout)?.parse()
 }
 
-/// Without backtraces: errors of the official client capture one.
+/// Returns a command without backtraces: errors of the official client capture one.
 fn this_program() -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env_remove("RUST_BACKTRACE").env_remove("RUST_LIB_BACKTRACE");

@@ -1,4 +1,4 @@
-//! The table.
+//! Prints the table.
 
 use crate::Result;
 use crate::cost::Cost;
@@ -6,7 +6,7 @@ use crate::processes::{Address, Hub, measure};
 use crate::spread::Spread;
 use crate::work::{PARTITIONS, Work};
 
-/// How much is measured, and how often; the median counts.
+/// The number of events and of measurements. The table has the median.
 pub(crate) struct Extent {
     rounds: usize,
     in_memory: u32,
@@ -15,17 +15,17 @@ pub(crate) struct Extent {
 }
 
 pub(crate) const FULL: Extent = Extent { rounds: 9, in_memory: 2_000_000, over_amqp: 100_000, idle: 2_000 };
-/// Shows that it runs.
+/// For a test that the benchmark runs.
 pub(crate) const BRIEF: Extent = Extent { rounds: 1, in_memory: 4_000, over_amqp: 400, idle: 20 };
 
-/// The same events read by both sides, in turns.
+/// The same events read by both sides, alternating.
 struct Comparison {
     events: u32,
     ours: Vec<Cost>,
     bare: Vec<Cost>,
 }
 
-/// Of a rate, and of its ratio to the floor. Zero: no aim.
+/// The aim for a rate, and for its ratio to the floor. Zero means no aim.
 struct Aim {
     per_second: f64,
     ratio: f64,
@@ -34,7 +34,7 @@ struct Aim {
 const NONE: Aim = Aim { per_second: 0.0, ratio: 0.0 };
 
 impl Comparison {
-    fn make(ours: Work, bare: Work, events: u32, rounds: usize, hub: Option<&Address>) -> Result<Self> {
+    fn measure(ours: Work, bare: Work, events: u32, rounds: usize, hub: Option<&Address>) -> Result<Self> {
         let mut comparison = Self { events, ours: Vec::new(), bare: Vec::new() };
         for _ in 0..rounds {
             comparison.ours.push(measure(ours, events, hub)?);
@@ -43,8 +43,7 @@ impl Comparison {
         Ok(comparison)
     }
 
-    /// Two lines of the table: of each side the median and what lies between the least and the most, and the ratio of
-    /// the medians.
+    /// Prints two rows of the table: the median, minimum and maximum of each side, and the ratio of the medians.
     fn print(&self, title: &str, aim: &Aim) {
         let rate = |cost: &Cost| f64::from(self.events) / cost.elapsed.as_secs_f64() / 1e3;
         let (ours, bare) = (Spread::of(&self.ours, rate), Spread::of(&self.bare, rate));
@@ -66,24 +65,24 @@ fn line(title: &str, ours: &str, bare: &str, ratio: f64, aim: &str) {
     println!("{}", format!("{title:<36} {ours:<34} {bare:<34} {ratio:>5.2}  {aim}").trim_end());
 }
 
-/// Measures everything and prints it.
+/// Runs all measurements and prints them.
 pub(crate) fn run(extent: &Extent) -> Result<()> {
     let Extent { rounds, in_memory, over_amqp, idle } = *extent;
     println!("ours: a Processor, records in memory; floor: a bare loop over the same source; each on one core");
-    println!("{PARTITIONS} partitions, median of {rounds} runs (least to most)\n");
+    println!("{PARTITIONS} partitions, median of {rounds} runs (minimum to maximum)\n");
     println!("{:<36} {:<34} {:<34} ratio  aim", "", "ours", "floor");
 
-    println!("a hub in memory, {in_memory} events");
-    let compare = |ours| Comparison::make(ours, Work::MemoryBare, in_memory, rounds, None);
-    compare(Work::MemoryMark)?.print("  checkpoint at every event", &Aim { per_second: 1e6, ratio: 0.5 });
-    compare(Work::MemoryTrack)?.print("  a token per event, in reverse", &NONE);
+    println!("an event hub in memory, {in_memory} events");
+    let compare = |ours| Comparison::measure(ours, Work::MemoryBare, in_memory, rounds, None);
+    compare(Work::MemoryCheckpoint)?.print("  checkpoint at every event", &Aim { per_second: 1e6, ratio: 0.5 });
+    compare(Work::MemoryTrack)?.print("  a tracked event each, in reverse", &NONE);
 
     println!("AMQP, {over_amqp} events of 1 KiB");
     let hub = Hub::start(over_amqp)?;
-    let amqp = Comparison::make(Work::AmqpMark, Work::AmqpBare, over_amqp, rounds, Some(&hub.address))?;
+    let amqp = Comparison::measure(Work::AmqpCheckpoint, Work::AmqpBare, over_amqp, rounds, Some(&hub.address))?;
     amqp.print("  checkpoint at every event", &Aim { per_second: 0.0, ratio: 0.95 });
 
-    println!("by itself");
+    println!("without a floor");
     alone("  a call of checkpoint", Work::MemoryCalls, in_memory, rounds, "ns", |cost| {
         cost.elapsed.as_secs_f64() * 1e9 / f64::from(in_memory)
     })?;

@@ -1,4 +1,5 @@
-//! Runs the instances of the sample: starts them, kills one, shows what happens, and ends when all is done.
+//! Runs the instances of the example: starts them, kills one, displays the progress, and ends when all events are
+//! processed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::table::Table;
 const TICK: Duration = Duration::from_millis(100);
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// The slowest and the fastest pace of the producer.
+/// The limits of the producer's pace.
 const SHORTEST_RUN: Duration = Duration::from_secs(4);
 const EVENTS_PER_SECOND: u32 = 5000;
 
@@ -43,7 +44,7 @@ pub struct Driver {
     progress: (Instant, u64),
     published_at: Option<Instant>,
     handed_over: u64,
-    /// Whether owners of other processes were seen, whose work cannot be counted here, or the run was interrupted.
+    /// Whether lost events cannot be counted, because other processes share the group or the run was interrupted.
     uncountable: bool,
 }
 
@@ -74,7 +75,7 @@ impl Driver {
             background.spawn(async move { lag::watch(&source, &ledger, &lag).await });
         }
         let hub = hub.group().event_hub();
-        screen.say(&format!("event hub {hub:?}, instances here: {}; who holds which partitions:", instances.len()));
+        screen.say(&format!("event hub {hub:?}, {} instances in this process; their partitions:", instances.len()));
         let now = Instant::now();
         Ok(Self {
             plan,
@@ -94,15 +95,16 @@ impl Driver {
         })
     }
 
-    /// Runs until all events are processed and the group is balanced, or until asked to end; then shuts down.
-    pub async fn run(mut self, asked_to_end: impl Future<Output = ()>) -> Result<Report, Failure> {
+    /// Runs until all events are processed and the group is balanced, or until the shutdown is requested. Then shuts
+    /// down.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<Report, Failure> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        tokio::pin!(asked_to_end);
+        tokio::pin!(shutdown);
         loop {
             tokio::select! {
-                () = &mut asked_to_end => {
-                    // What is under way now is not lost: it comes again.
+                () = &mut shutdown => {
+                    // Events in flight are not lost, because they will be redelivered.
                     self.uncountable = true;
                     break;
                 }
@@ -125,10 +127,10 @@ impl Driver {
 
     async fn kill_when_due(&mut self) {
         let due = self.plan.kill_after.is_some_and(|after| self.started.elapsed() >= after);
-        let Some(victim) = self.instances.last_mut().filter(|victim| due && !victim.is_dead()) else { return };
-        let held = victim.held();
+        let Some(victim) = self.instances.last_mut().filter(|victim| due && !victim.has_crashed()) else { return };
+        let owned = victim.owned();
         victim.kill().await;
-        let line = format!("{} dies without any clean-up, holding {held} partitions", victim.owner);
+        let line = format!("{} crashes; it owned {owned} partitions", victim.owner);
         self.screen.say(&line);
     }
 
@@ -136,34 +138,35 @@ impl Driver {
         self.handed_over += self.instances.iter_mut().map(Instance::handed_over).sum::<u64>();
     }
 
-    /// The table when it has changed and stood still for a tick; the progress every now and then.
+    /// Displays the table if it has changed and then stayed the same for a tick, and the progress at intervals.
     fn show(&mut self) {
         let table = Table::of(&self.instances);
-        self.uncountable |= table.has_owners_elsewhere(&self.instances);
+        self.uncountable |= table.has_foreign_owners(&self.instances);
         if table != self.shown && table == self.seen {
             self.screen.say(&table.line());
             self.shown = table.clone();
         }
         self.seen = table;
-        let (since, before) = self.progress;
+        let (since, processed_before) = self.progress;
         if since.elapsed() < PROGRESS {
             return;
         }
         let processed = self.ledger.deliveries();
-        let rate = (processed - before) * 1000 / u64::try_from(since.elapsed().as_millis()).unwrap_or(1).max(1);
+        let rate =
+            (processed - processed_before) * 1000 / u64::try_from(since.elapsed().as_millis()).unwrap_or(1).max(1);
         self.progress = (Instant::now(), processed);
-        let lag = self.lag().map_or_else(|| "not known yet".to_owned(), |lag| lag.to_string());
+        let lag = self.lag().map_or_else(|| "unknown".to_owned(), |lag| lag.to_string());
         self.screen.say(&format!("{rate} events/s, lag {lag}"));
     }
 
-    /// How many events are published and not processed.
+    /// Returns the number of published events that are not processed.
     fn lag(&self) -> Option<i64> {
         if !self.plan.embedded {
             return *self.lag.borrow();
         }
-        // The last batch may be processed before its sending is counted.
-        let behind = i64::from(*self.sent.borrow()) - i64::from(*self.ledger.distinct().borrow());
-        Some(behind.max(0))
+        // The last batch may be processed before it is counted as sent.
+        let lag = i64::from(*self.sent.borrow()) - i64::from(*self.ledger.distinct().borrow());
+        Some(lag.max(0))
     }
 
     fn is_done(&mut self) -> bool {
@@ -173,27 +176,31 @@ impl Driver {
         }
         let published_at = *self.published_at.get_or_insert_with(Instant::now);
         let processed = *self.ledger.distinct().borrow() == events;
-        (processed && self.is_balanced()) || published_at.elapsed() > self.patience()
+        (processed && self.is_balanced()) || published_at.elapsed() > self.time_limit()
     }
 
-    /// Long enough for the dead to expire and for every partition to be claimed by one instance after the other.
-    fn patience(&self) -> Duration {
+    /// Returns a time in which the leases of crashed instances expire and every partition is claimed, one after the
+    /// other.
+    fn time_limit(&self) -> Duration {
         let partitions = self.instances.iter().map(|i| i.snapshots.borrow().partitions.len()).max().unwrap_or(0);
         let claims = u32::try_from(partitions).unwrap_or(u32::MAX).saturating_add(5);
-        3 * self.plan.expiry + self.plan.interval.saturating_mul(claims) + Duration::from_secs(15)
+        3 * self.plan.lease_duration
+            + self.plan.load_balancing_interval.saturating_mul(claims)
+            + Duration::from_secs(15)
     }
 
-    /// Every partition is owned, by owners that are alive, of whom none holds two more than another.
+    /// Returns whether every partition is owned by a running instance, and the numbers of partitions per instance
+    /// differ by at most one.
     fn is_balanced(&self) -> bool {
-        let living = || self.instances.iter().filter(|instance| !instance.is_dead());
-        let Some(freshest) = living().max_by_key(|instance| instance.snapshots.borrow().cycles) else { return false };
+        let running = || self.instances.iter().filter(|instance| !instance.has_crashed());
+        let Some(freshest) = running().max_by_key(|instance| instance.snapshots.borrow().cycles) else { return false };
         let snapshot = freshest.snapshots.borrow();
         let mut counts: BTreeMap<String, usize> =
-            snapshot.counts().into_iter().map(|(owner, held)| (owner.to_string(), held)).collect();
-        if self.instances.iter().any(|instance| instance.is_dead() && counts.contains_key(&instance.owner)) {
+            snapshot.counts().into_iter().map(|(owner, owned)| (owner.to_string(), owned)).collect();
+        if self.instances.iter().any(|instance| instance.has_crashed() && counts.contains_key(&instance.owner)) {
             return false;
         }
-        counts.extend(living().map(|instance| (instance.owner.clone(), instance.held())));
+        counts.extend(running().map(|instance| (instance.owner.clone(), instance.owned())));
         let (least, most) = (counts.values().min().copied(), counts.values().max().copied());
         counts.values().sum::<usize>() == snapshot.partitions.len()
             && most.unwrap_or_default() <= least.unwrap_or_default() + 1
@@ -201,8 +208,8 @@ impl Driver {
 
     async fn finish(mut self) -> Result<Report, Failure> {
         self.count_handoffs();
-        let living = self.instances.iter().filter(|instance| !instance.is_dead());
-        let owned = living.map(|instance| (instance.owner.clone(), instance.held())).collect();
+        let running = self.instances.iter().filter(|instance| !instance.has_crashed());
+        let owned = running.map(|instance| (instance.owner.clone(), instance.owned())).collect();
         let mut requests = RequestCounts::default();
         self.instances.iter().for_each(|instance| requests += instance.requests());
         let mut failure = None;

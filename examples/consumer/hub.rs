@@ -1,4 +1,4 @@
-//! The event hub of the sample: embedded, or wherever the arguments point.
+//! The event hub of the example: embedded, or the one in the arguments.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use crate::Failure;
 use crate::args::Args;
 
-/// How long opening a connection may take.
-const OPEN_DEADLINE: Duration = Duration::from_secs(20);
+/// The timeout for opening a connection.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 
 enum Access {
     ConnectionString(String),
@@ -27,7 +27,7 @@ pub struct Hub {
     group: ConsumerGroup,
     access: Access,
     endpoint: Option<String>,
-    /// Lives as long as this does.
+    /// Kept so that the emulator runs as long as this value exists.
     _embedded: Option<EventHubEmulator>,
 }
 
@@ -70,11 +70,12 @@ impl Hub {
     ) -> Result<Self, Failure> {
         let parsed: ConnectionString = connection_string
             .parse()
-            .map_err(|error| format!("the connection string of the event hub cannot be used: {error}"))?;
-        let event_hub =
-            args.event_hub.clone().or(parsed.entity_path).ok_or(
-                "the connection string of the event hub has no EntityPath; name the event hub with --event-hub",
-            )?;
+            .map_err(|error| format!("the connection string of the event hub is invalid: {error}"))?;
+        let event_hub = args
+            .event_hub
+            .clone()
+            .or(parsed.entity_path)
+            .ok_or("the connection string of the event hub has no EntityPath; set --event-hub")?;
         let group = ConsumerGroup::new(parsed.fully_qualified_namespace, event_hub, &args.consumer_group)?;
         Ok(Self { group, access: Access::ConnectionString(connection_string), endpoint, _embedded: embedded })
     }
@@ -115,15 +116,15 @@ impl Hub {
         E: std::error::Error + Send + Sync + 'static,
     {
         let host = self.endpoint.as_deref().unwrap_or(self.group.namespace());
-        match timeout(OPEN_DEADLINE, opening).await {
+        match timeout(OPEN_TIMEOUT, opening).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(format!("the event hub cannot be reached at {host}: {error}").into()),
-            Err(_) => Err(format!("the event hub at {host} did not answer within {OPEN_DEADLINE:?}").into()),
+            Err(_) => Err(format!("the event hub at {host} did not respond within {OPEN_TIMEOUT:?}").into()),
         }
     }
 }
 
-/// The client's own default tries for a minute, which is long for a typing error.
+/// Limits the retries. With its default the client retries for a minute, which is too long for a wrong address.
 fn few_retries() -> RetryOptions {
     RetryOptions { max_retries: 3, ..RetryOptions::default() }
 }

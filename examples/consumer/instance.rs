@@ -1,4 +1,4 @@
-//! One instance of the consumer: a client, a store and a processor of its own, in a task of its own.
+//! One instance of the consumer: its own client, store and processor, in its own task.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub struct Instance {
     store: GroupStore,
     shutdown: Option<oneshot::Sender<()>>,
     running: JoinHandle<eventhubs_checkpoint::Result<ShutdownReport>>,
-    dead: bool,
+    crashed: bool,
 }
 
 impl Instance {
@@ -66,70 +66,72 @@ impl Instance {
         create_container: bool,
         ledger: Arc<Ledger>,
     ) -> Result<Self, Failure> {
-        let owner = if plan.owner.is_empty() { String::new() } else { format!("{}-{number}", plan.owner) };
+        let prefix = &plan.owner_prefix;
+        let owner = if prefix.is_empty() { String::new() } else { format!("{prefix}-{number}") };
         let store = GroupStore::builder(container, hub.group().clone(), OwnerId::new(&owner)?)
-            .with_lease_duration(plan.expiry)
-            .with_foreign_lease_duration(plan.expiry.max(std::time::Duration::from_secs(180)))
+            .with_lease_duration(plan.lease_duration)
+            .with_foreign_lease_duration(plan.lease_duration.max(std::time::Duration::from_secs(180)))
             .with_create_container(create_container)
             .connect()
             .await?;
         let config = ProcessorConfig::default()
-            .with_load_balancing_interval(plan.interval)
+            .with_load_balancing_interval(plan.load_balancing_interval)
             .with_handoff(plan.handoff)
             .with_lease_scope(plan.lease_scope)
-            .with_checkpoint_policy(CheckpointPolicy::default().with_interval(plan.interval));
+            .with_checkpoint_policy(CheckpointPolicy::default().with_interval(plan.load_balancing_interval));
         let worker = Worker { owner: owner.clone(), ledger };
         let source = hub.source().await?;
         let processor = Processor::builder(source, store.clone(), worker).with_config(config).build()?;
         let handle = processor.handle();
         let (snapshots, events) = (handle.snapshots(), handle.ownership_events());
-        let (shutdown, asked) = oneshot::channel();
+        let (shutdown, requested) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
-            // An error means that nobody will ever ask: the sample itself has ended.
-            let _ = asked.await;
+            // An error means that the example itself has ended.
+            let _ = requested.await;
         }));
-        Ok(Self { owner, snapshots, events, store, shutdown: Some(shutdown), running, dead: false })
+        Ok(Self { owner, snapshots, events, store, shutdown: Some(shutdown), running, crashed: false })
     }
 
-    /// How many partitions it holds. The dead hold none.
-    pub fn held(&self) -> usize {
-        if self.dead { 0 } else { self.snapshots.borrow().owned.len() }
+    /// Returns the number of owned partitions. A crashed instance owns none.
+    pub fn owned(&self) -> usize {
+        if self.crashed { 0 } else { self.snapshots.borrow().owned.len() }
     }
 
-    /// How many partitions were handed over to it since this was last asked. It remembers the last thousand things.
+    /// Returns the number of handoffs to this instance since the last call. The last thousand events are buffered.
     pub fn handed_over(&mut self) -> u64 {
-        let told = std::iter::from_fn(|| self.events.try_recv().ok());
-        told.map(|event| u64::from(matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::HandedOver, .. })))
+        let events = std::iter::from_fn(|| self.events.try_recv().ok());
+        events
+            .map(|event| u64::from(matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::HandedOver, .. })))
             .sum()
     }
 
-    pub fn is_dead(&self) -> bool {
-        self.dead
+    pub fn has_crashed(&self) -> bool {
+        self.crashed
     }
 
     pub fn requests(&self) -> RequestCounts {
         self.store.request_counts()
     }
 
-    /// Whether it has ended without being asked to.
+    /// Returns whether the instance has ended without a request.
     pub fn has_failed(&self) -> bool {
-        !self.dead && self.running.is_finished()
+        !self.crashed && self.running.is_finished()
     }
 
-    /// Dies as a process does that is killed: nothing is checkpointed, nothing is released.
+    /// Crashes like a process that is killed: writes no checkpoint and releases nothing.
     pub async fn kill(&mut self) {
-        self.dead = true;
+        self.crashed = true;
         self.running.abort();
-        // The task's end is all there is to wait for.
+        // Waits for the end of the task.
         let _ = (&mut self.running).await;
     }
 
     pub async fn shut_down(self) -> Result<(), Failure> {
-        if self.dead {
+        if self.crashed {
             return Ok(());
         }
         if let Some(shutdown) = self.shutdown {
-            // An error means that it has ended already, and tells why below.
+            // An error means that the instance has already ended. The result below has the reason.
             let _ = shutdown.send(());
         }
         self.running.await??;

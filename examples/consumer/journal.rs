@@ -1,4 +1,4 @@
-//! What the handlers of this process processed, line by line in a file: for judging several processes together.
+//! The processed events of this process, line by line in a file, for an analysis of several processes together.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -11,19 +11,20 @@ use eventhubs_checkpoint::PartitionId;
 use crate::Failure;
 use crate::runs::runs;
 
-/// One line per run of sequence numbers without a gap: partition, first, last, owner. Only ever appended to.
+/// A file with one line per run of sequence numbers without a gap: partition, first, last, owner. Lines are only
+/// appended.
 #[derive(Debug)]
 pub struct Journal(Mutex<File>);
 
 impl Journal {
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let file = OpenOptions::new().append(true).create(true).open(path);
-        let file = file.map_err(|error| format!("the journal {} cannot be written: {error}", path.display()))?;
+        let file = file.map_err(|error| format!("cannot write the journal {}: {error}", path.display()))?;
         Ok(Self(Mutex::new(file)))
     }
 
-    /// Appends one batch. It survives the end of the process, however that ends, once this has returned; not that of
-    /// the machine.
+    /// Appends one batch. After this call returns, the lines survive any end of the process, but not a crash of the
+    /// machine.
     pub fn append(
         &self,
         partition: &PartitionId,
@@ -35,7 +36,7 @@ impl Journal {
             // Writing to a String cannot fail.
             let _ = writeln!(lines, "{partition} {first} {last} {owner}");
         }
-        // In one write, so that lines of several processes do not mix.
+        // One write, so that lines of several processes do not mix.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines.as_bytes())
     }
 }

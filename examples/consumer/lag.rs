@@ -1,4 +1,4 @@
-//! How far the instances of this process are behind, asked of the hub.
+//! The lag of the instances of this process, from the properties of the event hub.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::ledger::Ledger;
 
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Tells, every now and then, how many events lie behind the last one processed, over the partitions of which one was.
+/// Sends at intervals the number of events after the last processed one, summed over the partitions with processed
+/// events.
 pub async fn watch(
     source: &impl EventSource,
     ledger: &Ledger,
@@ -19,15 +20,15 @@ pub async fn watch(
 ) -> Result<(), Failure> {
     loop {
         sleep(EVERY).await;
-        let mut behind = None;
+        let mut total = None;
         for (partition, processed) in ledger.last_sequence_numbers() {
-            let asked = timeout(EVERY, source.partition_properties(&partition)).await;
-            // A hub that does not answer now leaves the figure as it is; the processor tells what is wrong.
-            let Ok(Ok(properties)) = asked else { continue };
+            let response = timeout(EVERY, source.partition_properties(&partition)).await;
+            // Without a response the partition is skipped. The processor logs what is wrong.
+            let Ok(Ok(properties)) = response else { continue };
             let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
             let missing = (last - processed).max(0);
-            behind = Some(behind.unwrap_or(0) + missing);
+            total = Some(total.unwrap_or(0) + missing);
         }
-        lag.send_replace(behind);
+        lag.send_replace(total);
     }
 }

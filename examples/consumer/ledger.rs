@@ -1,4 +1,4 @@
-//! What was processed, by whom: one ledger for all instances of this process.
+//! A record of the processed events and their owners, shared by all instances of this process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::journal::Journal;
 
-/// Every published event carries the run and a number of its own, from 0.
+/// Identifies events: each published event contains the id of the run and its own number, starting at 0.
 #[derive(Debug)]
 pub struct Ledger {
     run: String,
@@ -21,7 +21,7 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// How often each number was seen.
+    /// The number of deliveries of each event.
     seen: Vec<u32>,
     distinct: u32,
     duplicates: u64,
@@ -36,7 +36,7 @@ impl Ledger {
         Self { run, event_size, journal, entries: Mutex::default(), distinct: watch::Sender::new(0) }
     }
 
-    /// The body of the event with this number, padded to the size of an event.
+    /// Returns the body of the event with this number, padded to the minimum size.
     pub fn body(&self, number: u32) -> String {
         let body = format!("{} {number}", self.run);
         let padding = self.event_size.saturating_sub(body.len());
@@ -51,12 +51,12 @@ impl Ledger {
             entries.last_sequence_number.insert(partition.clone(), sequence_number);
         }
         if let Some(number) = number {
-            entries.note(number as usize);
+            entries.count(number as usize);
             self.distinct.send_replace(entries.distinct);
         }
     }
 
-    /// Writes a processed batch into the journal, if there is one. To be done before it is checkpointed.
+    /// Writes a processed batch to the journal, if there is one. Call this before the batch is checkpointed.
     pub fn journal(
         &self,
         partition: &PartitionId,
@@ -66,7 +66,7 @@ impl Ledger {
         self.journal.as_ref().map_or(Ok(()), |journal| journal.append(partition, sequence_numbers, owner))
     }
 
-    /// Events of other producers have no number here.
+    /// Returns the number of an event. Events of other producers have none.
     fn number(&self, body: &[u8]) -> Option<u32> {
         let (run, number) = std::str::from_utf8(body).ok()?.trim_end().split_once(' ')?;
         if run == self.run { number.parse().ok() } else { None }
@@ -74,16 +74,16 @@ impl Ledger {
 
     pub fn started(&self, partition: &PartitionId, owner: &str) {
         let mut entries = self.lock();
-        let before = entries.last_owner.insert(partition.clone(), owner.to_owned());
-        entries.moved += u64::from(before.is_some_and(|before| before != owner));
+        let previous = entries.last_owner.insert(partition.clone(), owner.to_owned());
+        entries.moved += u64::from(previous.is_some_and(|previous| previous != owner));
     }
 
-    /// From now on others process it, and how far they are behind is not known here.
+    /// Removes the partition: other instances process it, and their progress is unknown here.
     pub fn stopped(&self, partition: &PartitionId) {
         self.lock().last_sequence_number.remove(partition);
     }
 
-    /// How many different events were processed so far; changes as they are.
+    /// Returns a receiver of the number of different processed events.
     pub fn distinct(&self) -> watch::Receiver<u32> {
         self.distinct.subscribe()
     }
@@ -92,12 +92,12 @@ impl Ledger {
         self.lock().duplicates
     }
 
-    /// How many events were delivered, whoever published them.
+    /// Returns the number of delivered events of all producers.
     pub fn deliveries(&self) -> u64 {
         self.lock().deliveries
     }
 
-    /// How often a partition came to another owner than the one before.
+    /// Returns how often a partition moved to another owner.
     pub fn moved(&self) -> u64 {
         self.lock().moved
     }
@@ -112,7 +112,7 @@ impl Ledger {
 }
 
 impl Entries {
-    fn note(&mut self, number: usize) {
+    fn count(&mut self, number: usize) {
         if self.seen.len() <= number {
             self.seen.resize(number + 1, 0);
         }

@@ -1,6 +1,6 @@
 //! Publishes numbered events at an even pace.
 //!
-//! On a thread of its own: on several threads the client can miss the answer to what it sends, and then waits for ever.
+//! The client runs on one dedicated thread: on several threads it can miss a response, and then waits forever.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::Failure;
 use crate::hub::Hub;
 use crate::ledger::Ledger;
 
-/// How often a batch goes out.
+/// The interval between batches.
 const PACE: Duration = Duration::from_millis(100);
 
-/// How long one batch may take. A batch that fails, or whose answer got lost, goes out again through a new client; its
-/// events are then perhaps there twice.
-const SEND_DEADLINE: Duration = Duration::from_secs(5);
+/// The timeout of one batch. A batch that fails, or whose response was lost, is sent again with a new client, so its
+/// events may be published twice.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 const ATTEMPTS: u32 = 3;
 
-/// What to publish.
+/// The events to publish.
 pub struct Order {
     pub hub: Arc<Hub>,
     pub ledger: Arc<Ledger>,
@@ -32,15 +32,15 @@ pub struct Order {
     pub duration: Duration,
 }
 
-/// Publishes over the duration, one partition after the other; tells how many events are out.
+/// Publishes over the duration, to one partition after the other. Sends the number of published events.
 pub async fn publish(order: Order, sent: watch::Sender<u32>) -> Result<(), Failure> {
     let (ended, end) = oneshot::channel();
-    // Not a blocking task of the runtime, whose end would wait for it when the sample is interrupted.
+    // Not a blocking task of the runtime, because the runtime would wait for it if the example is interrupted.
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let published =
             runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(publish_here(&order, &sent)));
-        // An error means that the sample has ended.
+        // An error means that the example has ended.
         let _ = ended.send(published);
     });
     end.await?
@@ -55,7 +55,7 @@ async fn publish_here(order: &Order, sent: &watch::Sender<u32>) -> Result<(), Fa
     let mut next = 0;
     for step in 1..=steps {
         sleep_until(started + PACE * step).await;
-        // In 64 bits, so that the product cannot overflow; the quotient is at most `events`.
+        // Computed in 64 bits, so that the product cannot overflow. The quotient is at most `events`.
         let until = u32::try_from(u64::from(*events) * u64::from(step) / u64::from(steps)).unwrap_or(*events);
         if until == next {
             continue;
@@ -81,8 +81,8 @@ async fn send_in_time(
     partition: &str,
     numbers: Range<u32>,
 ) -> Result<(), Failure> {
-    let sent = timeout(SEND_DEADLINE, send(producer, ledger, partition, numbers)).await;
-    sent.unwrap_or_else(|_| Err(format!("the event hub did not take events for {SEND_DEADLINE:?}").into()))
+    let sent = timeout(SEND_TIMEOUT, send(producer, ledger, partition, numbers)).await;
+    sent.unwrap_or_else(|_| Err(format!("the event hub did not accept events for {SEND_TIMEOUT:?}").into()))
 }
 
 async fn send(producer: &ProducerClient, ledger: &Ledger, partition: &str, numbers: Range<u32>) -> Result<(), Failure> {
@@ -93,7 +93,7 @@ async fn send(producer: &ProducerClient, ledger: &Ledger, partition: &str, numbe
         if batch.try_add_event_data(event(), None)? {
             continue;
         }
-        // To send an empty batch, the client panics.
+        // The client panics if it sends an empty batch.
         if !batch.is_empty() {
             producer.send_batch(batch, None).await?;
             batch = producer.create_batch(options()).await?;

@@ -1,4 +1,4 @@
-//! What became of the run.
+//! The result of the run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,26 +10,27 @@ use crate::ledger::Ledger;
 
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// How many events were published here.
+    /// The number of published events.
     pub sent: u32,
-    /// How many different ones of them were processed; all that were processed, if that cannot be told.
+    /// The number of different processed events of those, or of all processed events if that cannot be counted.
     pub processed: u64,
-    /// How many of those published here were never processed, if that can be told.
+    /// The number of published events that were never processed, if that can be counted.
     pub lost: u64,
-    /// How often an event published here was processed again.
+    /// How often a published event was processed again.
     pub duplicates: u64,
-    /// How often a partition came to another owner of this process.
+    /// How often a partition moved to another owner of this process.
     pub moved: u64,
-    /// How many partitions came to instances of this process by a handoff: they were asked for, and released for them.
+    /// The number of handoffs to instances of this process.
     pub handed_over: u64,
-    /// How many partitions each instance held at the end, before it released them.
+    /// The number of partitions of each instance at the end, before it released them.
     pub owned: BTreeMap<String, usize>,
-    /// Requests to the storage, of all instances, before the release.
+    /// The requests of all instances to the storage, before the release.
     pub requests: RequestCounts,
 }
 
 impl Report {
-    /// `countable`: the events were published here, and all of them came to instances of this process.
+    /// Creates the report. `countable` means that the events were published here and that all of them were delivered to
+    /// instances of this process.
     pub fn new(
         sent: u32,
         countable: bool,
@@ -56,9 +57,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sent, processed, lost, duplicates, moved, handed_over, owned, requests } = self;
         writeln!(f, "sent {sent}, processed {processed}, lost {lost}, processed again {duplicates}")?;
-        let owned: Vec<_> = owned.iter().map(|(owner, held)| format!("{owner} {held}")).collect();
+        let owned: Vec<_> = owned.iter().map(|(owner, partitions)| format!("{owner} {partitions}")).collect();
         let owned = owned.join(", ");
-        writeln!(f, "partitions held at the end: {owned}; moved {moved} times, handed over {handed_over}")?;
+        writeln!(f, "partitions owned at the end: {owned}; moved {moved} times, handed over {handed_over}")?;
         let requests = StorageOperation::ALL.map(|purpose| format!("{} {}", requests.total(purpose), purpose.name()));
         write!(f, "storage requests: {}", requests.join(", "))
     }

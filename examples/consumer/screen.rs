@@ -1,4 +1,4 @@
-//! Lines with the time since the start before them.
+//! Prints lines with the time since the start.
 
 use tokio::time::Instant;
 
@@ -8,7 +8,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// With `json`, standard output is kept for the result.
+    /// With `json`, standard output is reserved for the result.
     pub fn new(json: bool) -> Self {
         Self { started: Instant::now(), to_stderr: json }
     }

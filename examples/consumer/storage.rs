@@ -1,4 +1,4 @@
-//! The storage of the sample: in memory, Azurite started here, or wherever the arguments point.
+//! The storage of the example: in memory, an Azurite started by this program, or the one in the arguments.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::support::azurite;
 
 pub struct Storage {
     pub container: Arc<dyn BlobContainer>,
-    /// Whether to make the container if it does not exist.
+    /// Whether to create the container if it does not exist.
     pub create: bool,
 }
 
@@ -26,7 +26,7 @@ impl Storage {
         }
         match args.storage.as_deref() {
             None if !args.is_embedded() => Err("a real event hub needs a storage that other processes can reach: \
-                 give --storage or --storage-url (or --storage memory, to try it out alone)"
+                 set --storage or --storage-url (or --storage memory, to try one process)"
                 .into()),
             None | Some("memory") => Ok(Self { container: Arc::new(MemoryContainer::new()), create: true }),
             Some("azurite") => {
@@ -35,7 +35,7 @@ impl Storage {
                 Ok(Self { container: Arc::new(container), create: true })
             }
             Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
-                // The URL of a container, or that of the account.
+                // The URL of a container, or of the account.
                 let container = AzureContainer::from_sas_url(url)
                     .or_else(|_| AzureContainer::from_account_sas_url(url, &args.container))?;
                 Ok(Self::given(args, container))

@@ -1,4 +1,4 @@
-//! Who owns what, on one line.
+//! The partitions of all owners, on one line.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -8,21 +8,21 @@ use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 use crate::instance::Instance;
 
-/// The partitions of every owner, those of nobody, and those on their way from one to another.
+/// The partitions of each owner, the unowned ones, and those in a handoff.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     owners: BTreeMap<String, Vec<PartitionId>>,
     unowned: Vec<PartitionId>,
     moving: BTreeMap<PartitionId, Move>,
-    dead: Vec<String>,
+    crashed: Vec<String>,
 }
 
-type Living<'a> = Box<dyn Iterator<Item = &'a Instance> + 'a>;
+type Running<'a> = Box<dyn Iterator<Item = &'a Instance> + 'a>;
 
-/// A handoff under way.
+/// A handoff in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Move {
-    /// Its owner, until that has released it.
+    /// The owner, until it has released the partition.
     from: Option<String>,
     to: String,
 }
@@ -43,11 +43,12 @@ impl fmt::Display for Move {
 }
 
 impl Table {
-    /// What the instances of this process know, each of its own partitions; the freshest listing tells the rest.
+    /// Creates a table. Each instance of this process knows its own partitions. The rest comes from the most recent
+    /// listing.
     pub fn of(instances: &[Instance]) -> Self {
-        let mut holders = BTreeMap::new();
-        let living = || -> Living<'_> { Box::new(instances.iter().filter(|instance| !instance.is_dead())) };
-        let freshest = living().max_by_key(|instance| instance.snapshots.borrow().cycles);
+        let mut owners = BTreeMap::new();
+        let running = || -> Running<'_> { Box::new(instances.iter().filter(|instance| !instance.has_crashed())) };
+        let freshest = running().max_by_key(|instance| instance.snapshots.borrow().cycles);
         if let Some(instance) = freshest {
             for view in &instance.snapshots.borrow().partitions {
                 let owner = match &view.owner {
@@ -58,20 +59,20 @@ impl Table {
                     }
                     _ => None,
                 };
-                holders.insert(view.partition.clone(), owner);
+                owners.insert(view.partition.clone(), owner);
             }
         }
-        for instance in living() {
+        for instance in running() {
             for partition in instance.snapshots.borrow().owned.keys() {
-                holders.insert(partition.clone(), Some(instance.owner.clone()));
+                owners.insert(partition.clone(), Some(instance.owner.clone()));
             }
         }
-        let mut table = Self { moving: moving(living, freshest), ..Self::default() };
+        let mut table = Self { moving: moving(running, freshest), ..Self::default() };
         for instance in instances {
             table.owners.insert(instance.owner.clone(), Vec::new());
-            table.dead.extend(instance.is_dead().then(|| instance.owner.clone()));
+            table.crashed.extend(instance.has_crashed().then(|| instance.owner.clone()));
         }
-        for (partition, owner) in holders {
+        for (partition, owner) in owners {
             match owner {
                 Some(owner) => table.owners.entry(owner).or_default().push(partition),
                 None if table.moving.contains_key(&partition) => {}
@@ -81,37 +82,37 @@ impl Table {
         table
     }
 
-    /// Whether other processes share the group.
-    pub fn has_owners_elsewhere(&self, instances: &[Instance]) -> bool {
+    /// Returns whether other processes share the group.
+    pub fn has_foreign_owners(&self, instances: &[Instance]) -> bool {
         self.owners.len() > instances.len()
     }
 
-    /// One column per owner, wide enough to stand below each other.
+    /// Returns one column per owner, wide enough to align successive lines.
     pub fn line(&self) -> String {
         let total: usize = self.owners.values().map(Vec::len).sum::<usize>() + self.unowned.len();
         let width = (3 * total / self.owners.len().max(1) + 4).max(12);
         let mut line = String::new();
         for (owner, partitions) in &self.owners {
-            let cell = if self.dead.contains(owner) { "dead".to_owned() } else { listed(partitions) };
+            let cell = if self.crashed.contains(owner) { "crashed".to_owned() } else { listed(partitions) };
             // Writing to a String cannot fail.
             let _ = write!(line, "{owner}: {cell:<width$} ");
         }
         if !self.unowned.is_empty() {
-            let _ = write!(line, "nobody: {} ", listed(&self.unowned));
+            let _ = write!(line, "unowned: {} ", listed(&self.unowned));
         }
         if !self.moving.is_empty() {
-            let moving = self.moving.iter().map(|(partition, its)| format!("{partition} {its}"));
+            let moving = self.moving.iter().map(|(partition, handoff)| format!("{partition} {handoff}"));
             let _ = write!(line, "moving: {}", moving.collect::<Vec<_>>().join(", "));
         }
         line.trim_end().to_owned()
     }
 }
 
-/// What was asked for and has not come yet: by and of instances of this process; of the rest, the freshest of them
-/// knows.
-fn moving<'a>(living: impl Fn() -> Living<'a>, freshest: Option<&Instance>) -> BTreeMap<PartitionId, Move> {
+/// Returns the handoffs in progress. Those from and to instances of this process are known by these instances, the
+/// others by the one with the most recent listing.
+fn moving<'a>(running: impl Fn() -> Running<'a>, freshest: Option<&Instance>) -> BTreeMap<PartitionId, Move> {
     let mut moving = BTreeMap::new();
-    for snapshot in living().map(|instance| instance.snapshots.borrow()) {
+    for snapshot in running().map(|instance| instance.snapshots.borrow()) {
         let is_freshest = freshest.is_some_and(|freshest| freshest.owner == snapshot.owner.as_str());
         for view in &snapshot.partitions {
             let from = match &view.owner {
@@ -124,11 +125,11 @@ fn moving<'a>(living: impl Fn() -> Living<'a>, freshest: Option<&Instance>) -> B
                 moving.insert(view.partition.clone(), Move::of(from, to));
             }
         }
-        let asked = snapshot.requested_handoffs.iter();
-        moving.extend(asked.map(|(partition, from)| (partition.clone(), Move::of(Some(from), &snapshot.owner))));
+        let requested = snapshot.requested_handoffs.iter();
+        moving.extend(requested.map(|(partition, from)| (partition.clone(), Move::of(Some(from), &snapshot.owner))));
     }
-    // Not every instance knows yet what has come.
-    for instance in living() {
+    // Some instances do not know yet that a handoff is complete.
+    for instance in running() {
         moving.retain(|partition, Move { to, .. }| {
             *to != instance.owner || !instance.snapshots.borrow().owned.contains_key(partition)
         });

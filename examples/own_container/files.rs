@@ -1,4 +1,4 @@
-//! The files of the folder, one request at a time.
+//! The files of the folder. Requests run one at a time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -13,42 +13,43 @@ use time::OffsetDateTime;
 
 const LONGEST_FILE_NAME: usize = 255;
 
-/// Each blob is a file, which holds version, time and metadata as JSON. Files are small and near: a request just
+/// Each blob is a file with its version, time and metadata as JSON. The files are small and local, so a request simply
 /// blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
-    /// Deletes it with the last clone: it is only for show.
-    _place: Arc<TempDir>,
+    /// Deletes the folder with the last clone, because this is an example.
+    _folder: Arc<TempDir>,
 }
 
 type Stored = (u64, OffsetDateTime, Metadata);
 
-/// What a request sees: the whole folder, alone, at one moment.
-pub(crate) struct Turn<'a> {
+/// Exclusive access to the whole folder for one request.
+pub(crate) struct Request<'a> {
     folder: &'a Path,
     number: u64,
-    pub(crate) answer: ResponseInfo,
+    pub(crate) response: ResponseInfo,
 }
 
 impl Folder {
     pub(crate) fn temporary() -> Result<Self> {
-        let place = tempfile::tempdir().map_err(broken)?;
-        Ok(Self { path: place.path().join("leases"), _place: Arc::new(place) })
+        let folder = tempfile::tempdir().map_err(unknown_outcome)?;
+        Ok(Self { path: folder.path().join("leases"), _folder: Arc::new(folder) })
     }
 
-    /// Only one request at a time, of all processes, so that conditions hold. Its number is the ETag of what it writes.
-    /// The time is that of the file system: all instances must go by one clock, and this one is nearest to a
-    /// server.
-    pub(crate) fn request<T>(&self, apply: impl FnOnce(&Turn<'_>) -> Result<T>) -> Result<T> {
-        let (number, server_time, _lock) = lock(&self.path.with_extension("lock")).map_err(broken)?;
-        let answer = ResponseInfo::new(server_time, tokio::time::Instant::now());
-        // Refusals carry the time as well.
-        apply(&Turn { folder: &self.path, number, answer }).map_err(|error| error.with_server_time(Some(server_time)))
+    /// Runs one request at a time, over all processes, so that conditions hold. The number of a request is the ETag of
+    /// what it writes. The time is that of the file system, because all instances must use one clock, and this is the
+    /// closest to a server's.
+    pub(crate) fn request<T>(&self, apply: impl FnOnce(&Request<'_>) -> Result<T>) -> Result<T> {
+        let (number, server_time, _lock) = lock(&self.path.with_extension("lock")).map_err(unknown_outcome)?;
+        let response = ResponseInfo::new(server_time, tokio::time::Instant::now());
+        // Errors carry the time too.
+        apply(&Request { folder: &self.path, number, response })
+            .map_err(|error| error.with_server_time(Some(server_time)))
     }
 }
 
-/// Freed when the file is dropped.
+/// Locks the folder until the returned file is dropped.
 fn lock(path: &Path) -> io::Result<(u64, OffsetDateTime, File)> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     file.lock()?;
@@ -62,13 +63,16 @@ fn lock(path: &Path) -> io::Result<(u64, OffsetDateTime, File)> {
     Ok((number, OffsetDateTime::from_unix_timestamp(time.unix_timestamp()).map_err(io::Error::other)?, file))
 }
 
-impl Turn<'_> {
+impl Request<'_> {
     fn path(&self, name: &str) -> Result<PathBuf> {
         validate_blob_name(name)?;
         self.check_folder()?;
         let file = utf8_percent_encode(name, NON_ALPHANUMERIC).to_string();
         if file.len() > LONGEST_FILE_NAME {
-            return Err(Error::new(ErrorKind::Rejected, format!("{name:?} is too long for a file name: {file:?}")));
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{name:?} is too long for a file name: {file:?}"),
+            ));
         }
         Ok(self.folder.join(file))
     }
@@ -83,16 +87,19 @@ impl Turn<'_> {
         let decoded = |file: fs::DirEntry| {
             percent_decode_str(&file.file_name().to_string_lossy()).decode_utf8_lossy().into_owned()
         };
-        fs::read_dir(self.folder).map_err(broken)?.map(|file| file.map(decoded).map_err(broken)).collect()
+        fs::read_dir(self.folder)
+            .map_err(unknown_outcome)?
+            .map(|file| file.map(decoded).map_err(unknown_outcome))
+            .collect()
     }
 
     pub(crate) fn read(&self, name: &str) -> Result<Blob> {
         let text = fs::read(self.path(name)?).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("there is no blob {name:?}")),
-            _ => broken(error),
+            _ => unknown_outcome(error),
         })?;
-        let (version, last_modified, metadata): Stored = serde_json::from_slice(&text).map_err(broken)?;
-        Ok(Blob::new(name, metadata, etag(version), last_modified, self.answer))
+        let (version, last_modified, metadata): Stored = serde_json::from_slice(&text).map_err(unknown_outcome)?;
+        Ok(Blob::new(name, metadata, etag(version), last_modified, self.response))
     }
 
     pub(crate) fn check(&self, name: &str, condition: &Condition) -> Result<()> {
@@ -106,26 +113,28 @@ impl Turn<'_> {
             Condition::Create => found.is_none(),
             Condition::IfMatch(etag) => found.as_ref() == Some(etag),
         };
-        holds.then_some(()).ok_or_else(|| Error::new(ErrorKind::Conflict, format!("{name:?} is not as {condition:?}")))
+        holds.then_some(()).ok_or_else(|| {
+            Error::new(ErrorKind::Conflict, format!("{name:?} does not meet the condition {condition:?}"))
+        })
     }
 
     pub(crate) fn store(&self, name: &str, metadata: Metadata) -> Result<ETag> {
-        let stored: Stored = (self.number, self.answer.server_time, metadata);
-        // Whoever is killed in between leaves the blob as it was.
-        let aside = self.folder.with_extension("new");
-        fs::write(&aside, serde_json::to_vec(&stored).map_err(broken)?).map_err(broken)?;
-        fs::rename(aside, self.path(name)?).map_err(broken)?;
+        let stored: Stored = (self.number, self.response.server_time, metadata);
+        // A process that is killed before the rename leaves the blob unchanged.
+        let temporary_file = self.folder.with_extension("new");
+        fs::write(&temporary_file, serde_json::to_vec(&stored).map_err(unknown_outcome)?).map_err(unknown_outcome)?;
+        fs::rename(temporary_file, self.path(name)?).map_err(unknown_outcome)?;
         Ok(etag(self.number))
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
-        fs::remove_file(self.path(name)?).map_err(broken)
+        fs::remove_file(self.path(name)?).map_err(unknown_outcome)
     }
 }
 
-/// Who cannot tell whether a request was carried out says `Unknown`: the caller then looks.
-pub(crate) fn broken(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Indeterminate, "the folder cannot be used").with_source(error)
+/// Returns [`ErrorKind::Indeterminate`], because the request may have been applied. The caller then reads the record.
+pub(crate) fn unknown_outcome(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Indeterminate, "the folder is not usable").with_source(error)
 }
 
 fn etag(number: u64) -> ETag {

@@ -1,7 +1,8 @@
-//! Runs Azurite, the emulator of Azure Storage, for as long as somebody needs it.
+//! Runs Azurite, the emulator of Azure Storage, for the duration of its use.
 //!
-//! [`Azurite::start_position`] installs the pinned version if need be and starts one of its own; [`shared`] gives the one that
-//! the whole process shares. Azurite ends when its standard input closes, and so with this process however that ends.
+//! [`Azurite::start`] installs the pinned version if necessary and starts a separate Azurite; [`shared`] returns one
+//! for the whole process. Azurite ends when its standard input closes, so it ends with this process, even after a
+//! crash.
 
 use std::env;
 use std::fs;
@@ -15,8 +16,8 @@ use tokio::time::{Instant, sleep};
 
 use super::install::{check_node, npm_ci};
 
-/// Set to the blob endpoint of an Azurite that runs already, for example
-/// `http://127.0.0.1:10000/devstoreaccount1`, it is used instead.
+/// If this is set to the blob endpoint of a running Azurite, for example `http://127.0.0.1:10000/devstoreaccount1`,
+/// that Azurite is used.
 const ENDPOINT_VARIABLE: &str = "AZURITE_BLOB_ENDPOINT";
 
 /// The account and key of every Azurite.
@@ -24,59 +25,60 @@ pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 pub(crate) const ACCOUNT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-const START_DEADLINE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 const START_POLL: Duration = Duration::from_millis(50);
 
-/// Says all there is to say, in one sentence.
+/// The error is one complete sentence.
 pub(crate) type Result<T, E = String> = std::result::Result<T, E>;
 
 static SHARED: OnceCell<Azurite> = OnceCell::const_new();
 
-/// The Azurite of this process, started by whoever asks first.
+/// Returns the Azurite of this process. The first call starts it.
 pub(crate) async fn shared() -> Result<&'static Azurite> {
     SHARED.get_or_try_init(Azurite::start).await
 }
 
-/// A running Azurite. Dropping it stops it; one that keeps what it has writes that down first.
+/// A running Azurite. Dropping it stops it. With `--location`, Azurite first writes its data to disk.
 pub(crate) struct Azurite {
     endpoint: String,
     process: Option<Child>,
-    keeps: bool,
+    keeps_data: bool,
 }
 
 impl Azurite {
-    /// Starts Azurite on a free port, or takes the one that the environment names.
+    /// Starts Azurite on a free port, or uses the one in the environment.
     pub(crate) async fn start() -> Result<Self> {
         if let Ok(endpoint) = env::var(ENDPOINT_VARIABLE) {
-            return Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), process: None, keeps: false });
+            return Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), process: None, keeps_data: false });
         }
         Self::start_with(&[]).await
     }
 
-    /// Starts Azurite on a free port with options of its own, for example `--oauth basic`, or `--location FOLDER` to
-    /// keep what it has on disk.
+    /// Starts Azurite on a free port with additional options, for example `--oauth basic`, or `--location FOLDER` to
+    /// keep the data on disk.
     pub(crate) async fn start_with(options: &[&str]) -> Result<Self> {
         check_node().map_err(|error| format!("{error}, or {}", alternative()))?;
         let installed = tokio::task::spawn_blocking(|| npm_ci(&folder())).await;
-        installed.map_err(|error| format!("installing Azurite failed: {error}"))??;
+        installed.map_err(|error| format!("failed to install Azurite: {error}"))??;
         Self::launch(options).await
     }
 
-    /// The URL of the blob service, account included.
+    /// Returns the URL of the blob service, including the account.
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// A connection string with the account key.
+    /// Returns a connection string with the account key.
     pub(crate) fn connection_string(&self) -> String {
         let endpoint = self.endpoint();
         format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint={endpoint}")
     }
 
     async fn launch(options: &[&str]) -> Result<Self> {
-        let log = NamedTempFile::new().map_err(|error| format!("no temporary file for Azurite's output: {error}"))?;
-        let keeps = options.contains(&"--location");
-        let mut azurite = Self { endpoint: String::new(), process: Some(spawn(&log, options)?), keeps };
+        let log = NamedTempFile::new()
+            .map_err(|error| format!("cannot create a temporary file for Azurite's output: {error}"))?;
+        let keeps_data = options.contains(&"--location");
+        let mut azurite = Self { endpoint: String::new(), process: Some(spawn(&log, options)?), keeps_data };
         let started = Instant::now();
         loop {
             let output = String::from_utf8_lossy(&read(log.path())?).into_owned();
@@ -85,10 +87,10 @@ impl Azurite {
                 return Ok(azurite);
             }
             if azurite.has_ended() {
-                return Err(format!("Azurite ended at once; its output: {output}"));
+                return Err(format!("Azurite ended at its start; its output: {output}"));
             }
-            if started.elapsed() > START_DEADLINE {
-                return Err(format!("Azurite does not listen after {START_DEADLINE:?}; its output: {output}"));
+            if started.elapsed() > START_TIMEOUT {
+                return Err(format!("Azurite was not listening after {START_TIMEOUT:?}; its output: {output}"));
             }
             sleep(START_POLL).await;
         }
@@ -103,18 +105,17 @@ impl Azurite {
 impl Drop for Azurite {
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            if !self.keeps {
-                // It may have ended already.
+            if !self.keeps_data {
+                // The process may have ended already.
                 let _ = process.kill();
             }
-            // Closes its standard input, which ends it.
+            // Closes the standard input, which ends the process.
             let _ = process.wait();
         }
     }
 }
 
-/// Starts Azurite on any free port. The child holds the reading end of a pipe of which only this process holds the
-/// other.
+/// Starts Azurite on any free port. Only this process has the writing end of its standard input.
 fn spawn(log: &NamedTempFile, options: &[&str]) -> Result<Child> {
     let spawned = log.reopen().and_then(|output| {
         Command::new("node")
@@ -126,7 +127,7 @@ fn spawn(log: &NamedTempFile, options: &[&str]) -> Result<Child> {
             .stderr(output)
             .spawn()
     });
-    spawned.map_err(|error| format!("Azurite cannot be started: {error}"))
+    spawned.map_err(|error| format!("cannot start Azurite: {error}"))
 }
 
 /// Finds the address in the line with which Azurite reports that it listens.
@@ -136,15 +137,15 @@ fn listening_address(output: &str) -> Option<&str> {
 }
 
 fn alternative() -> String {
-    format!("set {ENDPOINT_VARIABLE} to an Azurite that runs already, like http://127.0.0.1:10000/{ACCOUNT}")
+    format!("set {ENDPOINT_VARIABLE} to a running Azurite, like http://127.0.0.1:10000/{ACCOUNT}")
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+    fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 fn folder() -> PathBuf {
-    // A package below this one may be what is built.
+    // The manifest may be that of a package in a folder below.
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = package.ancestors().map(|ancestor| ancestor.join("azurite"));
     folders.find(|folder| folder.is_dir()).unwrap_or_else(|| package.join("azurite"))

@@ -1,4 +1,4 @@
-//! Installs what lock files name: whole, and once.
+//! Installs the packages of lock files, completely and once.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -6,44 +6,44 @@ use std::process::{Command, Stdio};
 
 const OLDEST_NODE: u32 = 20;
 
-/// Brings what the lock file of `folder` names into its `node_modules`, unless that has been done.
+/// Installs the packages in the lock file of `folder` into its `node_modules`, unless that has been done.
 pub(crate) fn npm_ci(folder: &Path) -> Result<(), String> {
     let lock_file = folder.join("package-lock.json");
-    let wanted = fs::read(&lock_file).map_err(|error| format!("{} cannot be read: {error}", lock_file.display()))?;
+    let wanted = fs::read(&lock_file).map_err(|error| format!("cannot read {}: {error}", lock_file.display()))?;
     let npm = if cfg!(windows) { "npm.cmd" } else { "npm" };
     let installed =
         once(&folder.join("node_modules"), &wanted, || run(Command::new(npm).arg("ci").current_dir(folder)));
     installed.map_err(|error| format!("{error}; {}", remedy()))
 }
 
-/// Fills `target` with what `wanted` names, by `install`, unless that has been done. Processes that ask at once wait
-/// for each other.
+/// Installs `wanted` into `target` by calling `install`, unless that has been done. Concurrent processes wait for each
+/// other.
 pub(crate) fn once(target: &Path, wanted: &[u8], install: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let shown = target.display();
     let stamp = target.join(".installed");
     let lock = File::create(target.with_extension("lock")).and_then(|file| file.lock().map(|()| file));
-    let _lock = lock.map_err(|error| format!("others that install {shown} cannot be waited for: {error}"))?;
+    let _lock = lock.map_err(|error| format!("cannot wait for other installations of {shown}: {error}"))?;
     if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
     install()?;
-    fs::write(&stamp, wanted).map_err(|error| format!("no stamp after the installation of {shown}: {error}"))
+    fs::write(&stamp, wanted).map_err(|error| format!("cannot mark {shown} as installed: {error}"))
 }
 
-/// Runs a command to its end.
+/// Runs a command until it ends.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let shown = format!("{command:?}");
-    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{shown} cannot be run: {error}"))?;
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cannot run {shown}: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
     Err(format!("{shown} failed: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Whether Node.js is here, and new enough.
+/// Checks that Node.js is installed and new enough.
 pub(crate) fn check_node() -> Result<(), String> {
     let output = Command::new("node").arg("--version").output();
-    let output = output.map_err(|error| format!("node cannot be run ({error}): {}", remedy()))?;
+    let output = output.map_err(|error| format!("cannot run node ({error}): {}", remedy()))?;
     let version = String::from_utf8_lossy(&output.stdout);
     if major_version(&version).is_some_and(|major| major >= OLDEST_NODE) {
         return Ok(());
@@ -55,7 +55,7 @@ fn remedy() -> String {
     format!("install Node.js {OLDEST_NODE} or newer with npm")
 }
 
-/// Reads `v20.1.2`.
+/// Parses a version like `v20.1.2`.
 fn major_version(version: &str) -> Option<u32> {
     version.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What examples and tests share.
+//! Code that examples and tests share.
 
 pub(crate) mod azurite;
 pub(crate) mod install;

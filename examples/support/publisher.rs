@@ -1,4 +1,4 @@
-//! Publishes an even load, and asks the hub what became of it.
+//! Publishes an even load, and reads the last sequence numbers from the hub.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -10,21 +10,21 @@ use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// The client can wait for ever for an answer that got lost. Then the batch goes out again through a new client, and
-/// its events are perhaps there twice.
-const SEND_DEADLINE: Duration = Duration::from_secs(10);
+/// The timeout of one batch. The client can wait forever for a lost response. Then the batch is sent again with a new
+/// client, so its events may be published twice.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const ATTEMPTS: u32 = 4;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// How to reach a hub.
+/// The address of an event hub.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     pub(crate) endpoint: String,
     pub(crate) connection_string: String,
 }
 
-/// Batches at an even pace, one partition after the other.
+/// Batches at an even pace, to one partition after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) events_per_batch: u32,
@@ -32,21 +32,21 @@ pub(crate) struct Load {
     pub(crate) pace: Duration,
 }
 
-/// Publishes the load until as many batches are out as are wanted, which may change meanwhile. Gives the last sequence
-/// number of every partition.
+/// Publishes the load until the wanted number of batches is sent, which may change in the meantime. Returns the last
+/// sequence number of each partition.
 pub(crate) async fn publish(
     address: Address,
     load: Load,
     batches: watch::Receiver<u32>,
 ) -> Result<BTreeMap<String, i64>> {
     let (ended, end) = oneshot::channel();
-    // On a thread of its own, for on several the client can hang; not one of the runtime's, whose end would wait for
-    // it.
+    // The client runs on one dedicated thread, because it can hang on several. The thread does not belong to the
+    // runtime, because the runtime would wait for it at its end.
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let published = runtime.map_err(Into::into);
         let published = published.and_then(|runtime| runtime.block_on(publish_here(&address, load, &batches)));
-        // An error means that nobody waits for it any more.
+        // An error means that the caller does not wait any more.
         let _ = ended.send(published);
     });
     end.await.map_err(|_| "the publisher panicked")?
@@ -54,14 +54,14 @@ pub(crate) async fn publish(
 
 async fn publish_here(address: &Address, load: Load, batches: &watch::Receiver<u32>) -> Result<BTreeMap<String, i64>> {
     let mut producer = open(address).await?;
-    let partitions = timeout(SEND_DEADLINE, producer.get_eventhub_properties()).await??.partition_ids;
+    let partitions = timeout(SEND_TIMEOUT, producer.get_eventhub_properties()).await??.partition_ids;
     let started = Instant::now();
     let mut batch = 0;
     while batch < *batches.borrow() {
         sleep_until(started + load.pace * batch).await;
         let partition = &partitions[batch as usize % partitions.len()];
         for attempt in 1.. {
-            match timeout(SEND_DEADLINE, send(&producer, partition, load)).await {
+            match timeout(SEND_TIMEOUT, send(&producer, partition, load)).await {
                 Ok(Ok(())) => break,
                 failed if attempt == ATTEMPTS => return Err(format!("batch {batch} cannot be sent: {failed:?}").into()),
                 _ => producer = open(address).await?,
@@ -75,7 +75,7 @@ async fn publish_here(address: &Address, load: Load, batches: &watch::Receiver<u
 async fn open(address: &Address) -> Result<ProducerClient> {
     let builder = ProducerClient::builder().with_custom_endpoint(address.endpoint.clone());
     let opening = builder.open_with_connection_string(&address.connection_string, None);
-    Ok(timeout(SEND_DEADLINE, opening).await??)
+    Ok(timeout(SEND_TIMEOUT, opening).await??)
 }
 
 async fn send(producer: &ProducerClient, partition: &str, load: Load) -> Result<()> {
@@ -93,8 +93,8 @@ async fn send(producer: &ProducerClient, partition: &str, load: Load) -> Result<
 async fn last_sequence_numbers(producer: &ProducerClient, partitions: Vec<String>) -> Result<BTreeMap<String, i64>> {
     let mut last = BTreeMap::new();
     for partition in partitions {
-        let asked = timeout(SEND_DEADLINE, producer.get_partition_properties(&partition)).await??;
-        last.insert(partition, asked.last_enqueued_sequence_number);
+        let properties = timeout(SEND_TIMEOUT, producer.get_partition_properties(&partition)).await??;
+        last.insert(partition, properties.last_enqueued_sequence_number);
     }
     Ok(last)
 }

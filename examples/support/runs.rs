@@ -1,6 +1,6 @@
-//! Sequence numbers in short.
+//! Runs of sequence numbers.
 
-/// Successive numbers as pairs of first and last.
+/// Returns successive numbers as pairs of first and last.
 pub(crate) fn runs(numbers: impl IntoIterator<Item = i64>) -> Vec<(i64, i64)> {
     let mut runs: Vec<(i64, i64)> = Vec::new();
     for number in numbers {

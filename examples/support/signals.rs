@@ -1,4 +1,4 @@
-//! Ends a program in good order when it is asked to, and at once when it is asked again.
+//! Shuts a program down gracefully at the first signal, and ends it immediately at the second.
 
 use std::future::{self, Future};
 use std::io;
@@ -11,45 +11,45 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Ready when the process is asked to end: at Ctrl-C and, on Unix, at SIGTERM. Counts from this call on, not from the
-/// first poll. Another such signal, at least a second later, ends the process at once, with the exit status that shells
-/// give to the signal: 130 for Ctrl-C, 143 for SIGTERM.
+/// Returns a future that is ready when the process receives Ctrl-C or, on Unix, SIGTERM. Signals are handled from this
+/// call on, not from the first poll. A second signal, at least a second later, ends the process immediately, with the
+/// exit status of shells: 130 for Ctrl-C, 143 for SIGTERM.
 pub(crate) fn asked_to_end() -> impl Future<Output = ()> {
-    let (ask, asked) = oneshot::channel();
+    let (request, requested) = oneshot::channel();
     let (ready, listening) = mpsc::channel();
-    // On a thread of its own: a program that hangs while it ends must hear the second signal.
+    // A dedicated thread, so that the second signal also ends a program that hangs while it shuts down.
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let heard = runtime.and_then(|runtime| runtime.block_on(hear(ready, ask)));
-        // Without a handler a signal ends the process at once, which is safe.
-        heard.unwrap_or_else(|error| eprintln!("signals are not handled: {error}"));
+        let handled = runtime.and_then(|runtime| runtime.block_on(handle(ready, request)));
+        // Without a handler a signal ends the process immediately, which is safe.
+        handled.unwrap_or_else(|error| eprintln!("signals are not handled: {error}"));
     });
-    // An error means that it cannot listen, which it has said.
+    // An error means that no handler is installed, which was printed.
     let _ = listening.recv();
     async {
-        if asked.await.is_err() {
+        if requested.await.is_err() {
             future::pending::<()>().await;
         }
     }
 }
 
-async fn hear(ready: mpsc::Sender<()>, ask: oneshot::Sender<()>) -> io::Result<()> {
+async fn handle(ready: mpsc::Sender<()>, request: oneshot::Sender<()>) -> io::Result<()> {
     let mut signals = Signals::new()?;
-    // Nobody but the caller that waits for this can have gone.
+    // An error means that the caller has ended.
     let _ = ready.send(());
     let name = signals.next().await?.name;
-    eprintln!("{name}: ends in good order; once more, and it ends at once");
-    // An error means that the program ends already.
-    let _ = ask.send(());
+    eprintln!("{name}: shutting down; send it again to stop immediately");
+    // An error means that the program is already ending.
+    let _ = request.send(());
     let first = Instant::now();
     let Signal { name, status } = loop {
         let signal = signals.next().await?;
-        // Some send a signal twice, to the process and to its group.
+        // Some tools send a signal twice, to the process and to its group.
         if first.elapsed() >= Duration::from_secs(1) {
             break signal;
         }
     };
-    eprintln!("{name} again: ends at once");
+    eprintln!("{name} again: stopping immediately");
     process::exit(status)
 }
 

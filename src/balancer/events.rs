@@ -156,13 +156,13 @@ impl Events {
                 telemetry::claim_won(partition, reason.as_str(), reason.previous_owner());
             }
             OwnershipEvent::Lost { partition, by } => telemetry::ownership_lost(partition, by.as_ref()),
-            OwnershipEvent::LeaseExpired { partition } => telemetry::lease_outlived(partition),
+            OwnershipEvent::LeaseExpired { partition } => telemetry::lease_expired(partition),
             OwnershipEvent::Releasing { partition, reason } => telemetry::releasing(partition, reason.as_str()),
             OwnershipEvent::Released { partition } => telemetry::released(partition),
             OwnershipEvent::Kept { partition } => telemetry::kept(partition),
             OwnershipEvent::OwnerAway { owner, partitions } => telemetry::owner_away(owner, *partitions),
-            OwnershipEvent::HandoffRequested { partition, from } => telemetry::asked(partition, from),
-            OwnershipEvent::HandoffReceived { partition, by } => telemetry::asked_for(partition, by),
+            OwnershipEvent::HandoffRequested { partition, from } => telemetry::handoff_requested(partition, from),
+            OwnershipEvent::HandoffReceived { partition, by } => telemetry::handoff_received(partition, by),
             OwnershipEvent::DuplicatesPossible { partition, cause } => {
                 telemetry::duplicates_possible(partition, cause.as_str());
             }
@@ -170,7 +170,7 @@ impl Events {
             OwnershipEvent::Stalled(stalled) if stalled.any() => {
                 telemetry::stalled(stalled.runtime, &stalled.partitions)
             }
-            OwnershipEvent::Stalled(_) => telemetry::well_again(),
+            OwnershipEvent::Stalled(_) => telemetry::recovered(),
             OwnershipEvent::LimitReached { unclaimed } => telemetry::capped(*unclaimed),
         }
         self.count(&event);

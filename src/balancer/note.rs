@@ -50,14 +50,14 @@ impl Note {
             Self::ClaimLost(partition, by) => telemetry::claim_lost(&partition, by.as_ref()),
             Self::Indeterminate(operation, partitions, error) => {
                 for partition in &partitions {
-                    store.ownership_undecided(operation, partition, &error);
+                    store.ownership_indeterminate(operation, partition, &error);
                 }
             }
-            Self::ReleaseIndeterminate(partition, error) => telemetry::release_undecided(&partition, &error),
-            Self::HandoffNotRequested(partition, reason) => telemetry::not_asked(&partition, &reason),
-            Self::HeartbeatFailed(error) => store.presence_failed(&error),
-            Self::HeartbeatDeleted(owner) => telemetry::presence_cleared(&owner),
-            Self::InOtherNameCase(partition, owner) => telemetry::in_the_other_tree(&partition, &owner),
+            Self::ReleaseIndeterminate(partition, error) => telemetry::release_indeterminate(&partition, &error),
+            Self::HandoffNotRequested(partition, reason) => telemetry::handoff_not_requested(&partition, &reason),
+            Self::HeartbeatFailed(error) => store.heartbeat_failed(&error),
+            Self::HeartbeatDeleted(owner) => telemetry::stale_heartbeat_deleted(&owner),
+            Self::InOtherNameCase(partition, owner) => telemetry::in_other_name_case(&partition, &owner),
             Self::OwnerIdle(owner) => telemetry::owner_idle(&owner),
             Self::ScopeGivenUp(owner) => telemetry::lease_scope_given_up(owner.as_ref()),
             Self::OutageOver(silence) => telemetry::outage_over(silence),

@@ -66,7 +66,7 @@ async fn release(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> R
         match store.release(lease).await {
             ReleaseOutcome::Indeterminate(error) => {
                 let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Indeterminate(error) };
-                store.telemetry().ownership_undecided(StorageOperation::Release, lease.partition(), &error);
+                store.telemetry().ownership_indeterminate(StorageOperation::Release, lease.partition(), &error);
                 sleep_until(next).await;
             }
             settled => return settled,

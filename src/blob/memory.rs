@@ -1,4 +1,4 @@
-//! A container in this process, with Azure's semantics, for tests and simulations.
+//! A container in memory with Azure's semantics, for tests and simulations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,9 +20,9 @@ const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
 
 /// A blob container in memory. Clones share their blobs.
 ///
-/// It behaves like Azure where the difference can be seen through [`BlobContainer`]: whole seconds, an ETag that is new
-/// on every write, the same errors. Its server clock is tokio's clock, so that a paused runtime stops it and
-/// `tokio::time::advance` moves it. It starts at the local time, or on 2026-01-01 under paused time.
+/// It behaves like Azure wherever the difference is visible through [`BlobContainer`]: times in whole seconds, a new
+/// ETag on every write, the same errors. Its server clock is tokio's clock, so a paused runtime stops it and
+/// `tokio::time::advance` advances it. It starts at the local time, or on 2026-01-01 under paused time.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -61,20 +61,20 @@ struct StoredBlob {
 }
 
 impl MemoryContainer {
-    /// An empty container.
+    /// Creates an empty container.
     #[must_use]
     pub fn new() -> Self {
         Self::with_state(State { container_exists: true, ..State::default() })
     }
 
-    /// A container that does not exist until [`BlobContainer::create_container`] makes it.
+    /// Creates a container that does not exist until [`BlobContainer::create_container`] is called.
     #[must_use]
     pub fn missing() -> Self {
         Self::with_state(State::default())
     }
 
-    /// Deletes the container with all its blobs, as an administrator may at any time. Until
-    /// [`BlobContainer::create_container`] makes it again, nothing is found in it.
+    /// Deletes the container with all its blobs, as an administrator may at any time. All requests fail with
+    /// [`ErrorKind::ContainerNotFound`] until [`BlobContainer::create_container`] creates it again.
     pub fn delete_container(&self) {
         let mut state = self.server.lock();
         state.container_exists = false;
@@ -87,7 +87,7 @@ impl MemoryContainer {
         Self { server: Arc::new(server) }
     }
 
-    /// Runs one request: the scheduler gets a turn on its way there and on its way back, as with real I/O.
+    /// Runs one request. It yields to the scheduler before and after the request takes effect, as real I/O does.
     async fn request<T>(&self, apply: impl FnOnce(&mut State, ResponseInfo) -> Result<T>) -> Result<T> {
         tokio::task::yield_now().await;
         let outcome = {
@@ -119,7 +119,7 @@ impl Server {
         ResponseInfo { server_time: now.replace_nanosecond(0).unwrap_or(now), received_at }
     }
 
-    /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
+    /// The state is consistent after every statement, so a panic of another thread that held the lock does no harm.
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -130,7 +130,7 @@ impl State {
         if self.container_exists {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::ContainerNotFound, "the container in memory does not exist; create it"))
+        Err(Error::new(ErrorKind::ContainerNotFound, "the in-memory container does not exist; create it"))
     }
 
     fn find(&self, name: &str) -> Result<&StoredBlob> {
@@ -140,10 +140,10 @@ impl State {
     fn check_condition(&self, name: &str, condition: &Condition) -> Result<()> {
         match condition {
             Condition::Create if self.blobs.contains_key(name) => {
-                Err(conflict(format!("the blob {name:?} exists already")))
+                Err(conflict(format!("the blob {name:?} already exists")))
             }
             Condition::IfMatch(etag) if self.find(name)?.etag != *etag => {
-                Err(conflict(format!("the blob {name:?} has been written since its ETag was read")))
+                Err(conflict(format!("the blob {name:?} was written after its ETag was read")))
             }
             Condition::Unconditional | Condition::Create | Condition::IfMatch(_) => Ok(()),
         }
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_server_clock_is_tokios_clock_in_whole_seconds() {
+    async fn server_clock_is_tokio_clock_in_whole_seconds() {
         let container = MemoryContainer::new();
         container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap();
         tokio::time::advance(Duration::from_millis(90_999)).await;
@@ -256,15 +256,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_isolated_container_shares_the_blobs() {
+    async fn new_connections_share_the_blobs() {
         let container = MemoryContainer::new();
-        let isolated = container.with_new_connections().unwrap();
-        isolated.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
+        let second = container.with_new_connections().unwrap();
+        second.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
         assert!(container.get("a").await.is_ok());
     }
 
     #[tokio::test]
-    async fn a_request_lets_other_tasks_run_before_and_after_it_takes_effect() {
+    async fn request_yields_before_and_after_its_effect() {
         let container = MemoryContainer::new();
         let metadata = Metadata::new();
         let mut write = std::pin::pin!(container.write("a", &metadata, &Condition::Create));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_recreated_blob_has_an_etag_never_seen_before() {
+    async fn recreated_blob_has_a_new_etag() {
         let container = MemoryContainer::new();
         let first = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
         container.delete("a", &Condition::Unconditional).await.unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_match_on_a_missing_blob_is_not_found_as_azure_says() {
+    async fn if_match_on_a_missing_blob_is_not_found() {
         let container = MemoryContainer::new();
         let condition = Condition::IfMatch(ETag::new("0x1"));
         let error = container.write("a", &Metadata::new(), &condition).await.unwrap_err();

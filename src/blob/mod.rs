@@ -1,6 +1,6 @@
-//! The port through which everything above reaches blob storage: empty blobs, whose metadata is the data.
+//! Port to blob storage. All blobs are empty: their metadata is the data.
 //!
-//! Above this port nothing knows which backend it talks to. All backends pass one conformance suite
+//! The code above this port does not depend on a backend. All backends pass one conformance suite
 //! (`testing::conformance`).
 
 use std::collections::BTreeMap;
@@ -27,64 +27,66 @@ pub use validation::{normalize_metadata, validate_blob_name};
 
 pub use crate::model::ETag;
 
-/// The metadata of a blob. Keys are lower-case, for Azure treats them without regard to case.
+/// The metadata of a blob. Keys are lowercase, because Azure ignores their case.
 pub type Metadata = BTreeMap<String, String>;
 
-/// Under what condition a write or a deletion takes effect. Exhaustive: a backend must carry out each of them.
+/// The condition under which a write or a deletion takes effect. Exhaustive: a backend must implement every variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Only if the blob does not exist; otherwise [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
+    /// Only if the blob does not exist. Otherwise the result is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
     Create,
-    /// Only if the blob still has this ETag; otherwise [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), or
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if it does not exist. Do not rely on the latter: Azurite
-    /// calls that a conflict too (<https://github.com/Azure/Azurite/issues/2751>). Reading the blob tells.
+    /// Only if the blob still has this ETag. Otherwise the result is
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), or [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if
+    /// the blob does not exist. Do not rely on the difference: Azurite reports a conflict in both cases
+    /// (<https://github.com/Azure/Azurite/issues/2751>). Read the blob to find out.
     IfMatch(ETag),
-    /// In any case. A write creates the blob if it does not exist.
+    /// Always. A write creates the blob if it does not exist.
     Unconditional,
 }
 
-/// When a response was given (by the server's clock) and received (by ours, which only measures spans of time).
+/// When the server sent a response, by its own clock, and when the response arrived, by the local monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResponseInfo {
-    /// The server's `Date`. A listing of several pages has one for each page.
+    /// The `Date` of the response. Each page of a listing has its own.
     pub server_time: OffsetDateTime,
-    /// When the response was here.
+    /// When the response arrived.
     pub received_at: Instant,
 }
 
 impl ResponseInfo {
-    /// An answer with this `Date`, received at this moment.
+    /// Creates the information about a response with this `Date`, received at this moment.
     #[must_use]
     pub fn new(server_time: OffsetDateTime, received: Instant) -> Self {
         Self { server_time, received_at: received }
     }
 
-    /// The server's time now, as far as this response and the local monotonic clock say.
+    /// Returns the server's time now: its time in the response plus the time that has passed since the response
+    /// arrived.
     #[must_use]
     pub fn server_time_now(&self) -> OffsetDateTime {
         later(self.server_time, self.received_at.elapsed())
     }
 }
 
-/// A blob as a response of the server shows it.
+/// A blob, as a response of the server shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blob {
-    /// The whole name within the container.
+    /// The full name within the container.
     pub name: String,
-    /// The metadata, which is all there is: the blobs are empty.
+    /// The metadata. A blob has no other content.
     pub metadata: Metadata,
     /// The version, for a later [`Condition::IfMatch`].
     pub etag: ETag,
-    /// When it was last written, by the server's clock, in whole seconds.
+    /// The time of the last write, by the server's clock, in whole seconds.
     pub last_modified: OffsetDateTime,
-    /// The answer that showed it.
+    /// The response that showed the blob.
     pub response: ResponseInfo,
 }
 
 impl Blob {
-    /// A blob as a response shows it.
+    /// Creates a blob, as a response shows it.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -96,49 +98,49 @@ impl Blob {
         Self { name: name.into(), metadata, etag, last_modified, response }
     }
 
-    /// How long ago it was last written, when the server gave this response. Server time on both sides: the local clock
-    /// plays no part. Never negative.
+    /// Returns the age of the last write at the time of the response. Both times are server times; the local clock has
+    /// no effect. Never negative.
     #[must_use]
     pub fn age(&self) -> Duration {
         (self.response.server_time - self.last_modified).try_into().unwrap_or(Duration::ZERO)
     }
 }
 
-/// The answer to a listing.
+/// The result of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListResult {
-    /// All blobs whose names start with the prefix, ordered by name, from all pages.
+    /// All blobs whose names start with the prefix, from all pages, ordered by name.
     pub blobs: Vec<Blob>,
-    /// The answer that carried the last page, there even if no blob is.
+    /// The response that carried the last page. Present even if there are no blobs.
     pub response: ResponseInfo,
 }
 
 impl ListResult {
-    /// The blobs of all pages, ordered by name, and the response that carried the last page.
+    /// Creates a result from the blobs of all pages, ordered by name, and the response that carried the last page.
     #[must_use]
     pub fn new(blobs: Vec<Blob>, response: ResponseInfo) -> Self {
         Self { blobs, response }
     }
 }
 
-/// The answer to a write.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteResult {
     /// The new version.
     pub etag: ETag,
-    /// When the server wrote it, in whole seconds.
+    /// The server's time of the write, in whole seconds.
     pub last_modified: OffsetDateTime,
-    /// Whether the container keeps the version before this one, too: see
+    /// Whether the container also keeps the previous version: see
     /// [`StorageWarning::Versioning`](crate::store::StorageWarning::Versioning).
     pub versioned: bool,
-    /// The answer itself.
+    /// The response.
     pub response: ResponseInfo,
 }
 
 impl WriteResult {
-    /// The answer to a write in a container that keeps no earlier versions.
+    /// Creates the result of a write in a container that keeps no previous versions.
     #[must_use]
     pub fn new(etag: ETag, last_modified: OffsetDateTime, response: ResponseInfo) -> Self {
         Self { etag, last_modified, versioned: false, response }
@@ -152,56 +154,58 @@ impl WriteResult {
     }
 }
 
-/// Whether a call of [`BlobContainer::create_container`] made the container.
+/// Whether a call of [`BlobContainer::create_container`] created the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContainerCreation {
-    /// It was made now.
+    /// The call created the container.
     Created,
-    /// It was there.
+    /// The container existed before the call.
     Existed,
 }
 
 /// One container of a blob service with Azure's semantics.
 ///
-/// Azure drops dots at the end of each segment of a blob's name, so `a.` is `a`; emulators keep them. Do not use such
+/// Azure drops dots at the end of each segment of a blob name, so `a.` is `a`. Emulators keep them. Do not use such
 /// names. A backend may do either, or reject them.
 ///
-/// Always used as `Arc<dyn BlobContainer>`. An implementation bounds each of its requests in time and never repeats a
-/// conditional write by itself: after a lost answer only the caller can tell what a conflict means.
+/// Always used as `Arc<dyn BlobContainer>`. An implementation bounds the duration of each request. It never repeats a
+/// conditional write, because after a lost response only the caller can determine what a conflict means.
 ///
 /// # Errors
 ///
 /// All methods fail with [`ErrorKind::ContainerNotFound`](crate::ErrorKind::ContainerNotFound),
 /// [`Unauthorized`](crate::ErrorKind::Unauthorized), [`Throttled`](crate::ErrorKind::Throttled),
-/// [`Unavailable`](crate::ErrorKind::Unavailable) (certainly not applied), [`Rejected`](crate::ErrorKind::Rejected) or
-/// [`Unknown`](crate::ErrorKind::Indeterminate) (possibly applied).
+/// [`Unavailable`](crate::ErrorKind::Unavailable) (not applied), [`Rejected`](crate::ErrorKind::Rejected) or
+/// [`Indeterminate`](crate::ErrorKind::Indeterminate) (possibly applied).
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) means that the name or the metadata is invalid, and that
+/// nothing was sent.
 #[async_trait]
 pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     /// Lists all blobs whose names start with `prefix`, with their metadata. An account with a hierarchical namespace
     /// also shows directories, as entries with the metadata `hdi_isfolder=true`.
     async fn list(&self, prefix: &str) -> Result<ListResult>;
 
-    /// Reads one blob's metadata. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound).
+    /// Reads a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound).
     async fn get(&self, name: &str) -> Result<Blob>;
 
-    /// Replaces the whole metadata of a blob, creating it as an empty one where the condition allows it.
+    /// Replaces all metadata of a blob. Creates an empty blob if it does not exist and the condition permits it.
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult>;
 
-    /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), with the exception told
-    /// at [`Condition::IfMatch`]; [`Condition::Create`] is refused as
-    /// [`ErrorKind::Rejected`](crate::ErrorKind::Rejected).
+    /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), with the exception at
+    /// [`Condition::IfMatch`]. [`Condition::Create`] is
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument).
     async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo>;
 
-    /// Makes the container unless it is there.
+    /// Creates the container if it does not exist.
     async fn create_container(&self) -> Result<ContainerCreation>;
 
-    /// The same container through a client and a connection pool of its own, for use on another runtime: connections
-    /// live on the runtime that opened them.
+    /// Returns the same container with its own client and connection pool, for use on another runtime: a connection
+    /// works only on the runtime that opened it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a second client cannot be made.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a second client cannot be created.
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>>;
 }
 

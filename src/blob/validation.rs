@@ -1,4 +1,4 @@
-//! Azure's rules for names and metadata, checked by every backend alike before a request leaves.
+//! Azure's rules for names and metadata. Every backend checks them before it sends a request.
 
 use crate::blob::Metadata;
 use crate::error::{Error, ErrorKind, Result};
@@ -6,38 +6,37 @@ use crate::error::{Error, ErrorKind, Result};
 const MAX_NAME_CHARS: usize = 1024;
 const MAX_METADATA_BYTES: usize = 8 * 1024;
 
-/// Refuses a blob name that the service would refuse, or that a URL could not carry as it stands. For backends
-/// of your own.
+/// Rejects a blob name that the service would reject, or that a URL cannot carry unchanged. For backends of your own.
 ///
 /// Rules:
 /// <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidArgument`], with the name and the rule.
+/// [`ErrorKind::InvalidArgument`]. The message names the blob name and the rule. Use another name.
 pub fn validate_blob_name(name: &str) -> Result<()> {
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
         return Err(invalid(format!("the blob name {name:?} must have 1 to {MAX_NAME_CHARS} characters")));
     }
     if matches!(name, "." | "..") {
-        return Err(invalid(format!("the blob name {name:?} means a folder in a URL; use another one")));
+        return Err(invalid(format!("the blob name {name:?} is a relative path in a URL; use another name")));
     }
     Ok(())
 }
 
-/// Refuses metadata that the service would refuse or change; otherwise gives it with lower-case keys. For backends
-/// of your own.
+/// Returns the metadata with lowercase keys. Rejects metadata that the service would reject or change. For backends of
+/// your own.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidArgument`], with the key or the size, and the rule.
+/// [`ErrorKind::InvalidArgument`]. The message names the key or the size, and the rule. Change the metadata.
 pub fn normalize_metadata(metadata: &Metadata) -> Result<Metadata> {
     let mut checked = Metadata::new();
     for (key, value) in metadata {
         check_key(key)?;
         check_value(key, value)?;
         if checked.insert(key.to_ascii_lowercase(), value.clone()).is_some() {
-            return Err(invalid(format!("the metadata key {key:?} is there twice, but for the case of its letters")));
+            return Err(invalid(format!("the metadata key {key:?} occurs twice, in different letter case")));
         }
     }
     let size: usize = checked.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -47,7 +46,7 @@ pub fn normalize_metadata(metadata: &Metadata) -> Result<Metadata> {
     Ok(checked)
 }
 
-/// Removes each pair that a write would refuse, and returns the refusals.
+/// Removes each pair that a write would reject, and returns the errors.
 pub(crate) fn take_unwritable(metadata: &mut Metadata) -> Vec<Error> {
     let mut refusals = Vec::new();
     metadata.retain(|key, value| {
@@ -76,13 +75,13 @@ fn check_value(key: &str, value: &str) -> Result<()> {
     }
     if value.trim_matches(' ') != value {
         return Err(invalid(format!(
-            "the value {value:?} of the metadata key {key:?} must not start or end with a space, for HTTP drops it"
+            "the value {value:?} of the metadata key {key:?} must not start or end with a space, because HTTP drops it"
         )));
     }
     Ok(())
 }
 
-/// A deletion that takes effect only if the blob does not exist makes no sense.
+/// The error of a deletion with [`Condition::Create`](super::Condition::Create), which is meaningless.
 pub(super) fn delete_cannot_create() -> Error {
     Error::new(ErrorKind::InvalidArgument, "a deletion cannot have the condition Create; use IfMatch or Unconditional")
 }
@@ -100,12 +99,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_folded_to_lower_case() {
+    fn keys_are_converted_to_lowercase() {
         assert_eq!(normalize_metadata(&one("OwnerId", "A")).unwrap(), one("ownerid", "A"));
     }
 
     #[test]
-    fn keys_that_are_no_identifiers_are_refused_by_name() {
+    fn keys_must_be_identifiers() {
         for key in ["", "owner-id", "1st", "owner id", "größe", "a.b"] {
             let error = normalize_metadata(&one(key, "x")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -114,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_differ_in_case_alone_are_refused() {
+    fn keys_must_differ_in_more_than_case() {
         let metadata = Metadata::from([("A".to_owned(), String::new()), ("a".to_owned(), String::new())]);
         assert!(normalize_metadata(&metadata).is_err());
     }
 
     #[test]
-    fn values_that_http_would_change_are_refused() {
+    fn values_that_http_would_change_are_rejected() {
         for value in ["é", "a\nb", "\t", " a", "a ", "\u{7f}"] {
             assert!(normalize_metadata(&one("k", value)).is_err(), "{value:?}");
         }
@@ -130,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn eight_kibibytes_of_metadata_are_the_limit() {
+    fn metadata_is_limited_to_8_kib() {
         assert!(normalize_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES - 1))).is_ok());
         assert!(normalize_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES))).is_err());
     }
 
     #[test]
-    fn names_that_would_address_something_else_are_refused() {
+    fn names_with_another_target_are_rejected() {
         for name in ["", ".", "..", &"x".repeat(MAX_NAME_CHARS + 1)] {
             assert!(validate_blob_name(name).is_err(), "{name:?}");
         }

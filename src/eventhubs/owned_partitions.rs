@@ -169,7 +169,7 @@ impl OwnedPartitions {
         for (partition, owner) in
             other_name_case.iter().filter(|(partition, _)| !memory.other_name_case.contains_key(*partition))
         {
-            self.span().in_scope(|| telemetry::in_the_other_tree(partition, owner));
+            self.span().in_scope(|| telemetry::in_other_name_case(partition, owner));
         }
         memory.other_name_case = other_name_case;
     }
@@ -219,7 +219,7 @@ impl OwnedPartitions {
             // Another incarnation counts as another owner here, because replicas may have the same application id.
             ClaimOutcome::Replaced { .. } => telemetry::claim_lost(partition, Some(self.owner())),
             ClaimOutcome::Indeterminate(error) => {
-                self.store.telemetry().ownership_undecided(StorageOperation::Claim, partition, &error);
+                self.store.telemetry().ownership_indeterminate(StorageOperation::Claim, partition, &error);
             }
         }
         None
@@ -237,7 +237,7 @@ impl OwnedPartitions {
         match self.store.read_ownership(partition).await {
             Ok(Some(seen)) if seen.etag == *version => return Some(Claim::over(&seen)),
             Ok(seen) => telemetry::claim_lost(partition, seen.and_then(|seen| seen.record.owner).as_ref()),
-            Err(error) => self.store.telemetry().ownership_undecided(StorageOperation::Claim, partition, &error),
+            Err(error) => self.store.telemetry().ownership_indeterminate(StorageOperation::Claim, partition, &error),
         }
         None
     }
@@ -248,7 +248,7 @@ impl OwnedPartitions {
         match self.store.declare_dead(&seen, heartbeat.as_ref()).await {
             Ok(outcome) => outcome == DeclareDeadOutcome::Declared,
             Err(error) => {
-                self.store.telemetry().ownership_undecided(StorageOperation::Heartbeat, partition, &error);
+                self.store.telemetry().ownership_indeterminate(StorageOperation::Heartbeat, partition, &error);
                 false
             }
         }
@@ -267,7 +267,7 @@ impl OwnedPartitions {
             ClaimOutcome::Replaced { .. } => self.forget(partition, owned, Some(self.owner())),
             // The last known state remains valid.
             ClaimOutcome::Indeterminate(error) => {
-                self.store.telemetry().ownership_undecided(StorageOperation::Renew, partition, &error);
+                self.store.telemetry().ownership_indeterminate(StorageOperation::Renew, partition, &error);
                 return (owned.stage() == Stage::Adopted).then_some(lease);
             }
         }
@@ -336,7 +336,7 @@ impl OwnedPartitions {
         let outcome = loop {
             match self.store.release(&owned.lease()).await {
                 ReleaseOutcome::Indeterminate(error) if attempts.again_after(&error).await => {
-                    self.store.telemetry().ownership_undecided(StorageOperation::Release, partition, &error);
+                    self.store.telemetry().ownership_indeterminate(StorageOperation::Release, partition, &error);
                 }
                 outcome => break outcome,
             }
@@ -346,7 +346,7 @@ impl OwnedPartitions {
                 self.memory().remove(partition, owned);
                 telemetry::released(partition);
             }
-            ReleaseOutcome::Indeterminate(error) => telemetry::release_undecided(partition, error),
+            ReleaseOutcome::Indeterminate(error) => telemetry::release_indeterminate(partition, error),
         }
         outcome
     }

@@ -32,6 +32,6 @@ pub(super) async fn check_lag<S: EventSource, H: Send + Sync + 'static>(
 async fn check_one<S: EventSource, H>(shared: &Shared<S, H>, control: Arc<Control>) {
     match caught_request(shared.source.partition_properties(&control.partition)).await {
         Ok(properties) => control.properties_read(properties),
-        Err(error) => telemetry::probe_failed(&control.partition, &error),
+        Err(error) => telemetry::lag_check_failed(&control.partition, &error),
     }
 }

@@ -83,10 +83,10 @@ async fn record_group_starts<S: EventSource, H: Handler<S::Event>>(
         shared.new_partitions.started_with(partitions.to_vec());
         return record_single_latest(shared, partitions).await;
     }
-    let started = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
+    let started = repeated(&shared.store, || recorded(&shared.store), Telemetry::start_positions_not_recorded).await?;
     let last = started.last().or(partitions.iter().max()).cloned();
     let (initial, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
-    telemetry::group_begins(started.len(), initial.len(), added.len());
+    telemetry::start_positions_recorded(started.len(), initial.len(), added.len());
     if started.is_empty()
         && let Some(last) = last
     {
@@ -115,7 +115,7 @@ async fn record_single_latest<S: EventSource, H: Handler<S::Event>>(
     if latest.is_empty() {
         return Ok(());
     }
-    let recorded = repeated(&shared.store, || recorded(&shared.store), Telemetry::group_not_begun).await?;
+    let recorded = repeated(&shared.store, || recorded(&shared.store), Telemetry::start_positions_not_recorded).await?;
     for partition in latest.into_iter().filter(|partition| !recorded.contains(partition)) {
         record_start_persistently(Arc::clone(shared), partition, StartPosition::Latest).await?;
     }
@@ -147,7 +147,7 @@ async fn record_start_persistently<S: EventSource, H: Handler<S::Event>>(
     partition: PartitionId,
     start: StartPosition,
 ) -> Result<()> {
-    repeated(&shared.store, || record_start(&shared, &partition, &start), Telemetry::group_not_begun).await
+    repeated(&shared.store, || record_start(&shared, &partition, &start), Telemetry::start_positions_not_recorded).await
 }
 
 /// Records the starts of the added partitions before this one, in ascending order. If the last of several added

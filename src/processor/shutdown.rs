@@ -40,12 +40,12 @@ impl Requests {
         self.state.send_if_modified(|state| match state.first {
             None => {
                 state.first = Some(Instant::now());
-                telemetry::asked_to_end(&self.span);
+                telemetry::shutdown_requested(&self.span);
                 true
             }
             Some(first) if first.elapsed() >= SAME_REQUEST && !state.again => {
                 state.again = true;
-                telemetry::asked_again(&self.span);
+                telemetry::shutdown_forced(&self.span);
                 true
             }
             Some(_) => false,

@@ -181,7 +181,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         let (phase, _) = phase(limit, all).await;
         drained.phase = phase;
         if !phase.complete {
-            telemetry::shutdown_cut_short(limit);
+            telemetry::partitions_aborted(limit);
             let to_be_written = self.shared.config.checkpoint_policy.on_stop;
             self.registry.all().iter().for_each(|control| drained.abort(control, to_be_written));
             // A handler that blocks its thread cannot be aborted, so it is not awaited without a limit.

@@ -211,7 +211,7 @@ impl GroupStoreBuilder {
         let wall_clock = self.wall_clock.clone().or_else(|| (!is_paused()).then(|| Arc::new(SystemWallClock) as _));
         let warnings = with_retries(timeout, || check.run(wall_clock.as_deref())).await?;
         for warning in &warnings {
-            telemetry::storage_finding(&warning.advice());
+            telemetry::storage_warning(&warning.advice());
         }
         Ok(warnings)
     }

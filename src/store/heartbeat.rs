@@ -101,7 +101,7 @@ impl GroupStore {
                 Ok(()) => cleared.push(owner.clone()),
                 Err(error) if is_ambiguous(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
-                    self.telemetry().presence_failed(&error);
+                    self.telemetry().heartbeat_failed(&error);
                 }
                 Err(error) => return Err(error),
             }

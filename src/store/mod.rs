@@ -459,7 +459,7 @@ impl GroupStore {
         // The backend may log, and the caller may be outside of the span.
         let request = request.instrument(self.telemetry().span().clone());
         let response = within(limit, operation.name(), request).await;
-        observed.answered(counted.answered(&response));
+        observed.answered(counted.completed(&response));
         response.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));
         response
     }

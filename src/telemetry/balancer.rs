@@ -16,11 +16,11 @@ use super::spans::BALANCER;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 
-/// What an operator is to do when leases of an instance's scope are given up.
+/// Advice for the operator when [`LeaseScope::Instance`](crate::LeaseScope::Instance) is given up.
 const SCOPE_ADVICE: &str = "Set the lease scope to `Partition` while instances of another SDK are in the group";
 
 impl Telemetry {
-    pub(crate) fn ownership_undecided(&self, operation: StorageOperation, partition: &PartitionId, error: &Error) {
+    pub(crate) fn ownership_indeterminate(&self, operation: StorageOperation, partition: &PartitionId, error: &Error) {
         let (topic, operation) = (Some(operation), operation.name());
         warn_retry!(
             of topic, BALANCER, self, error,
@@ -28,7 +28,7 @@ impl Telemetry {
         );
     }
 
-    pub(crate) fn presence_failed(&self, error: &Error) {
+    pub(crate) fn heartbeat_failed(&self, error: &Error) {
         let operation = StorageOperation::Heartbeat.name();
         self.span().in_scope(|| {
             warn_retry!(BALANCER, self, error, "heartbeat failed; other instances may not count this one", operation);
@@ -56,7 +56,7 @@ pub(crate) fn ownership_lost(partition: &PartitionId, owner: Option<&OwnerId>) {
     info!(target: BALANCER, partition_id = %partition, other_owner_id, "partition lost");
 }
 
-pub(crate) fn lease_outlived(partition: &PartitionId) {
+pub(crate) fn lease_expired(partition: &PartitionId) {
     warn!(target: BALANCER, partition_id = %partition, "lease expired before renewal; stopping partition");
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn released(partition: &PartitionId) {
     info!(target: BALANCER, partition_id = %partition, "partition released");
 }
 
-pub(crate) fn release_undecided(partition: &PartitionId, error: &Error) {
+pub(crate) fn release_indeterminate(partition: &PartitionId, error: &Error) {
     warn!(
         target: BALANCER,
         partition_id = %partition,
@@ -131,19 +131,19 @@ pub(crate) fn stalled(runtime_blocked: bool, partitions: &BTreeSet<PartitionId>)
     warn!(target: BALANCER, runtime_blocked, partition_ids, "application stalled");
 }
 
-pub(crate) fn well_again() {
+pub(crate) fn recovered() {
     info!(target: BALANCER, "application recovered");
 }
 
-pub(crate) fn asked(partition: &PartitionId, owner: &OwnerId) {
+pub(crate) fn handoff_requested(partition: &PartitionId, owner: &OwnerId) {
     info!(target: BALANCER, partition_id = %partition, other_owner_id = owner.as_str(), "requested handoff");
 }
 
-pub(crate) fn not_asked(partition: &PartitionId, reason: &dyn fmt::Debug) {
+pub(crate) fn handoff_not_requested(partition: &PartitionId, reason: &dyn fmt::Debug) {
     debug!(target: BALANCER, partition_id = %partition, ?reason, "handoff not requested");
 }
 
-pub(crate) fn asked_for(partition: &PartitionId, by: &OwnerId) {
+pub(crate) fn handoff_received(partition: &PartitionId, by: &OwnerId) {
     info!(
         target: BALANCER,
         partition_id = %partition,
@@ -175,11 +175,11 @@ pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {
     );
 }
 
-pub(crate) fn presence_cleared(owner: &OwnerId) {
+pub(crate) fn stale_heartbeat_deleted(owner: &OwnerId) {
     debug!(target: BALANCER, other_owner_id = owner.as_str(), "deleted stale heartbeat");
 }
 
-pub(crate) fn in_the_other_tree(partition: &PartitionId, owner: &OwnerId) {
+pub(crate) fn in_other_name_case(partition: &PartitionId, owner: &OwnerId) {
     warn!(
         target: BALANCER,
         partition_id = %partition,

@@ -24,7 +24,7 @@ impl Telemetry {
         warn_retry!(PROCESSOR, self, error, "failed to read event hub properties; retrying", ?retry_in);
     }
 
-    pub(crate) fn group_not_begun(&self, error: &Error, retry_in: Duration) {
+    pub(crate) fn start_positions_not_recorded(&self, error: &Error, retry_in: Duration) {
         warn_retry!(PROCESSOR, self, error, "failed to record start positions; retrying", ?retry_in);
     }
 
@@ -47,7 +47,7 @@ impl Telemetry {
     }
 }
 
-pub(crate) fn group_begins(with_checkpoint: usize, initial: usize, added: usize) {
+pub(crate) fn start_positions_recorded(with_checkpoint: usize, initial: usize, added: usize) {
     info!(target: PROCESSOR, with_checkpoint, initial, added, "recorded start positions of the group");
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn partition_stopped(partition: &PartitionId, reason: &dyn fmt::Debug
     info!(target: PROCESSOR, partition_id = %partition, ?reason, "processing stopped");
 }
 
-pub(crate) fn partition_given_back(partition: &PartitionId, cooldown: Duration) {
+pub(crate) fn releasing_after_failure(partition: &PartitionId, cooldown: Duration) {
     info!(target: PROCESSOR, partition_id = %partition, ?cooldown, "releasing partition after handler failure");
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn drain_timed_out(partition: &PartitionId, timeout: Duration) {
     );
 }
 
-pub(crate) fn callback_cut_short(partition: &PartitionId, callback: &str, timeout: Duration) {
+pub(crate) fn callback_timed_out(partition: &PartitionId, callback: &str, timeout: Duration) {
     warn!(target: PROCESSOR, partition_id = %partition, callback, ?timeout, "handler callback timed out");
 }
 
@@ -179,22 +179,22 @@ pub(crate) fn left_in_flight(partition: &PartitionId, events: usize) {
     );
 }
 
-pub(crate) fn probe_failed(partition: &PartitionId, error: &Error) {
+pub(crate) fn lag_check_failed(partition: &PartitionId, error: &Error) {
     let error = Causes(error);
     debug!(target: PROCESSOR, partition_id = %partition, %error, "failed to read partition properties; lag is stale");
 }
 
 /// `span` is that of the processor, because the application may be in a task without a span.
-pub(crate) fn asked_to_end(span: &Span) {
+pub(crate) fn shutdown_requested(span: &Span) {
     span.in_scope(|| info!(target: PROCESSOR, "shutdown requested"));
 }
 
 /// `span` is that of the processor.
-pub(crate) fn asked_again(span: &Span) {
+pub(crate) fn shutdown_forced(span: &Span) {
     span.in_scope(|| warn!(target: PROCESSOR, "shutdown requested again; stopping immediately"));
 }
 
-pub(crate) fn shutdown_cut_short(timeout: Duration) {
+pub(crate) fn partitions_aborted(timeout: Duration) {
     warn!(target: PROCESSOR, ?timeout, "aborted partitions that did not stop in time");
 }
 

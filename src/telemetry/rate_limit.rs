@@ -108,11 +108,11 @@ mod tests {
     async fn each_topic_has_its_own_limit() {
         let limiter = WarningRateLimiter::new(INTERVAL);
         let throttled = |seconds| ErrorKind::Throttled { retry_after: Some(Duration::from_secs(seconds)) };
-        let unsettled = |operation, kind| limiter.check("unsettled", Some(operation), kind);
-        assert_eq!(unsettled(StorageOperation::Renew, ErrorKind::Indeterminate), Some(0));
-        assert_eq!(unsettled(StorageOperation::Claim, ErrorKind::Indeterminate), Some(0));
+        let unknown = |operation, kind| limiter.check("unknown", Some(operation), kind);
+        assert_eq!(unknown(StorageOperation::Renew, ErrorKind::Indeterminate), Some(0));
+        assert_eq!(unknown(StorageOperation::Claim, ErrorKind::Indeterminate), Some(0));
         assert_eq!(limiter.check("checkpoint", None, ErrorKind::Indeterminate), Some(0));
-        assert_eq!(unsettled(StorageOperation::Renew, throttled(1)), Some(0));
-        assert_eq!(unsettled(StorageOperation::Renew, throttled(2)), None, "the time to wait is not part of the topic");
+        assert_eq!(unknown(StorageOperation::Renew, throttled(1)), Some(0));
+        assert_eq!(unknown(StorageOperation::Renew, throttled(2)), None, "the time to wait is not part of the topic");
     }
 }

@@ -74,7 +74,7 @@ pub enum StorageOutcome {
     Conflict,
     /// The blob does not exist. Normal before the first checkpoint.
     NotFound,
-    /// The server asked for fewer requests.
+    /// The server limits the request rate.
     Throttled,
     /// No usable response arrived, so the request may have been applied.
     Indeterminate,
@@ -110,8 +110,8 @@ impl StorageOutcome {
         }
     }
 
-    pub(crate) fn of<T>(answer: &Result<T>) -> Self {
-        let Err(error) = answer else { return Self::Ok };
+    pub(crate) fn of<T>(response: &Result<T>) -> Self {
+        let Err(error) = response else { return Self::Ok };
         match error.kind() {
             ErrorKind::Conflict => Self::Conflict,
             ErrorKind::NotFound => Self::NotFound,
@@ -138,7 +138,7 @@ impl RequestCounters {
     }
 
     /// Starts to count a request that is about to be sent. If it is dropped without a response, its outcome is
-    /// [`Outcome::Indeterminate`].
+    /// [`Outcome::Unknown`].
     pub(crate) fn start(&self, operation: StorageOperation) -> Request<'_> {
         Request { counters: self, operation, outcome: StorageOutcome::Indeterminate }
     }
@@ -157,8 +157,8 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    pub(crate) fn answered<T>(mut self, answer: &Result<T>) -> StorageOutcome {
-        self.outcome = StorageOutcome::of(answer);
+    pub(crate) fn completed<T>(mut self, response: &Result<T>) -> StorageOutcome {
+        self.outcome = StorageOutcome::of(response);
         self.outcome
     }
 }
@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn requests_are_counted_by_operation_and_outcome() {
         let counters = RequestCounters::default();
-        let refusal = |kind| Err::<(), _>(Error::new(kind, "x"));
-        counters.start(StorageOperation::Claim).answered(&Ok(()));
-        counters.start(StorageOperation::Claim).answered(&refusal(ErrorKind::Conflict));
-        counters.start(StorageOperation::Read).answered(&refusal(ErrorKind::Unauthorized));
+        let error = |kind| Err::<(), _>(Error::new(kind, "x"));
+        counters.start(StorageOperation::Claim).completed(&Ok(()));
+        counters.start(StorageOperation::Claim).completed(&error(ErrorKind::Conflict));
+        counters.start(StorageOperation::Read).completed(&error(ErrorKind::Unauthorized));
         drop(counters.start(StorageOperation::Release));
         let mut counts = counters.read();
         counts += counters.read();

@@ -10,7 +10,7 @@ use super::spans::STORE;
 use crate::codec::MalformedRecord;
 use crate::error::Error;
 
-pub(crate) fn storage_finding(advice: &str) {
+pub(crate) fn storage_warning(advice: &str) {
     warn!(target: STORE, advice, "storage check reported a problem");
 }
 

@@ -1,8 +1,8 @@
-//! What tests need, of this crate and of its users.
+//! Support for tests of this crate and of its users. Not a stable part of the public API.
 
 pub mod conformance;
 mod emptied;
-#[cfg(feature = "testing-hub")]
+#[cfg(feature = "testing-amqp")]
 pub mod event_hub;
 pub mod faulty;
 pub mod memory_hub;

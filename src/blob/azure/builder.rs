@@ -1,4 +1,4 @@
-//! The settings of an [`AzureContainer`].
+//! Settings of an [`AzureContainer`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::unusable::Reported;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
 
-pub(in crate::blob) const DEFAULT_REQUEST_DEADLINE: Duration = Duration::from_secs(5);
-/// Old enough for every cloud, new enough for names that XML cannot carry (2021-02-12).
+pub(in crate::blob) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Old enough for every cloud, and new enough for names that XML cannot represent (2021-02-12).
 const DEFAULT_API_VERSION: &str = "2023-11-03";
-/// The most that the service puts on a page.
+/// The largest page that the service returns.
 const MAX_PAGE_SIZE: u32 = 5000;
 
-/// Collects the settings of an [`AzureContainer`]. Setters cannot fail; [`build`](Self::build) can.
+/// Builds an [`AzureContainer`]. Setters cannot fail; [`build`](Self::build) can.
 ///
 /// `Debug` shows no secret.
 #[derive(Clone)]
@@ -37,36 +37,39 @@ pub struct AzureContainerBuilder {
 }
 
 impl AzureContainer {
-    /// Opens a container with the given access and default settings for the rest, all of which can be changed.
+    /// Creates a builder with this access and default settings.
     #[must_use]
     pub fn builder(access: Access) -> AzureContainerBuilder {
         AzureContainerBuilder::new(access)
     }
 
-    /// Opens a container with a connection string of its storage account. See [`Access::connection_string`].
+    /// Opens a container by a connection string of its storage account. See [`Access::connection_string`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the string or the container name is malformed.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the string or the container name is malformed. The message
+    /// names the problem and the remedy.
     pub fn from_connection_string(text: impl Into<String>, container: impl Into<String>) -> Result<Self> {
         Self::builder(Access::connection_string(text, container)).build()
     }
 
-    /// Opens the container that a URL with a shared access signature names. See [`Access::sas_url`].
+    /// Opens a container by its URL with a shared access signature. See [`Access::sas_url`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL names no container or has no signature.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL names no container or has no signature. The message
+    /// names the problem and the remedy.
     pub fn from_sas_url(container_url: impl Into<String>) -> Result<Self> {
         Self::builder(Access::sas_url(container_url)).build()
     }
 
-    /// Opens a container with the URL of its blob service and a shared access signature for the account. See
+    /// Opens a container by the URL of its blob service with a shared access signature for the account. See
     /// [`Access::account_sas_url`].
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL has no signature or the container name is malformed.
+    /// The message names the problem and the remedy.
     pub fn from_account_sas_url(account_url: impl Into<String>, container: impl Into<String>) -> Result<Self> {
         Self::builder(Access::account_sas_url(account_url, container)).build()
     }
@@ -75,7 +78,8 @@ impl AzureContainer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL, the key or the container name is malformed.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL, the key or the container name is malformed. The
+    /// message names the problem and the remedy.
     pub fn from_account_key(
         account_url: impl Into<String>,
         account: impl Into<String>,
@@ -89,7 +93,8 @@ impl AzureContainer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL names no container or is not https.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the URL names no container or is not https. The message
+    /// names the problem and the remedy.
     pub fn from_credential(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Result<Self> {
         Self::builder(Access::token(container_url, credential)).build()
     }
@@ -99,7 +104,7 @@ impl AzureContainerBuilder {
     pub(super) fn new(access: Access) -> Self {
         Self {
             access,
-            request_timeout: DEFAULT_REQUEST_DEADLINE,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
             api_version: DEFAULT_API_VERSION.to_owned(),
             page_size: None,
             allow_http: false,
@@ -108,46 +113,45 @@ impl AzureContainerBuilder {
         }
     }
 
-    /// How long a request may take, retries of reads and the fetching of a token included. Each page of a listing is a
-    /// request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
+    /// Sets how long a request may take, including retries of reads and the wait for a token. Each page of a listing is
+    /// one request. Default 5 s, so that a request that hangs costs only a fraction of a lease.
     ///
-    /// With a credential that needs longer for its first token, as one that runs a command line tool may, requests fail
-    /// until it has come: give more here and in
-    /// [`GroupStoreBuilder::request_timeout`](crate::store::GroupStoreBuilder::request_timeout).
+    /// If a credential needs longer for its first token, for example because it runs a command line tool, requests fail
+    /// until the token arrives. In this case set a longer timeout here and in
+    /// [`StoreConfig::with_request_timeout`](crate::store::StoreConfig::with_request_timeout).
     #[must_use]
-    pub fn with_request_timeout(mut self, deadline: Duration) -> Self {
-        self.request_timeout = deadline;
+    pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
         self
     }
 
-    /// The version of the service's interface, sent as `x-ms-version`. Default: `2023-11-03`. An emulator or an Azure
-    /// Stack may want an older one.
+    /// Sets the version of the REST API, sent as `x-ms-version`. Default `2023-11-03`. An emulator or an Azure Stack
+    /// may require an older version.
     #[must_use]
     pub fn with_api_version(mut self, version: impl Into<String>) -> Self {
         self.api_version = version.into();
         self
     }
 
-    /// How many blobs to ask for in one page of a listing, 1 to 5000. Default: as many as the service gives, which is
-    /// 5000.
+    /// Sets the number of blobs per page of a listing, from 1 to 5000. Default: the service decides, which is 5000.
     #[must_use]
     pub fn with_page_size(mut self, blobs: u32) -> Self {
         self.page_size = Some(blobs);
         self
     }
 
-    /// Whether an account key or a shared access signature may be used over plain http to any host. Default: no,
-    /// because on the way a shared access signature can be read, and a signed request read and repeated. Not needed for
-    /// a loopback address, or for the well-known account of emulators, such as `http://azurite:10000/devstoreaccount1`.
-    /// A token is sent over https only in any case.
+    /// Sets whether an account key or a shared access signature may be sent over plain http to any host. Default false,
+    /// because others on the network path can read a shared access signature, and can read and replay a signed request.
+    /// Not needed for a loopback address, or for the well-known account of emulators, as in
+    /// `http://azurite:10000/devstoreaccount1`. A token is always sent over https only.
     #[must_use]
     pub fn with_allow_http(mut self, allowed: bool) -> Self {
         self.allow_http = allowed;
         self
     }
 
-    /// The clock that dates signatures with an account key, and with which the expiry of a new token is compared.
-    /// Default: that of the operating system.
+    /// Sets the clock that dates signatures with an account key, and that the expiry of a new token is compared with.
+    /// Default: the clock of the operating system.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn with_wall_clock(mut self, clock: Arc<dyn WallClock>) -> Self {
@@ -155,25 +159,26 @@ impl AzureContainerBuilder {
         self
     }
 
-    /// Options for the HTTP pipeline, such as policies, logging and a transport.
+    /// Sets options of the HTTP pipeline, such as policies, logging and a transport. Default: those of `azure_core`.
     ///
-    /// `retry` has no effect: writes are never repeated, and reads only briefly within the request deadline. A
-    /// `transport` given here is shared by the container and all [`isolated`](crate::blob::BlobContainer::with_new_connections)
-    /// ones made from it, so it has to work on several runtimes at once. Policies per try run after the signature: with
-    /// an account key they must not change headers that begin with `x-ms-`.
+    /// `retry` has no effect: writes are never retried, and reads only within the request timeout. A `transport` is
+    /// shared by the container and those that
+    /// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returns, so it must work on several
+    /// runtimes at once. Per-try policies run after the request is signed: with an account key they must not change
+    /// headers that begin with `x-ms-`.
     #[must_use]
     pub fn with_client_options(mut self, options: ClientOptions) -> Self {
         self.client_options = options;
         self
     }
 
-    /// Makes the container. Sends nothing.
+    /// Builds the container. Sends no request.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
-    /// malformed, or if a credential would go over plain http (see [`with_allow_http`](Self::with_allow_http)). The message names
-    /// it and the remedy.
+    /// malformed, or if a credential would be sent over plain http (see [`with_allow_http`](Self::with_allow_http)).
+    /// The message names the problem and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
         check_limits(self.request_timeout, self.page_size)?;
         if !is_date(&self.api_version) {
@@ -204,10 +209,10 @@ impl AzureContainerBuilder {
     }
 }
 
-/// Refuses limits within which no request can succeed.
+/// Rejects limits within which no request can succeed.
 pub(in crate::blob) fn check_limits(request_timeout: Duration, page_size: Option<u32>) -> Result<()> {
     if request_timeout.is_zero() {
-        return Err(Error::config("the request deadline is zero; give it at least the time that an response takes"));
+        return Err(Error::config("the request timeout is zero; set it to at least the duration of one request"));
     }
     if let Some(size) = page_size.filter(|size| !(1..=MAX_PAGE_SIZE).contains(size)) {
         return Err(Error::config(format!("the page size {size} must be 1 to {MAX_PAGE_SIZE}")));
@@ -246,9 +251,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_setting_is_named_with_its_value() {
+    fn error_names_the_setting_and_its_value() {
         for (builder, expected) in [
-            (builder().with_request_timeout(Duration::ZERO), "request deadline is zero"),
+            (builder().with_request_timeout(Duration::ZERO), "request timeout is zero"),
             (builder().with_page_size(0), "page size 0"),
             (builder().with_page_size(5001), "page size 5001"),
             (builder().with_api_version("latest"), "\"latest\""),

@@ -1,4 +1,4 @@
-//! Sending requests: pipelines, deadline, and the first look at the response.
+//! Sends requests: pipelines, timeout, and the first check of the response.
 
 use std::sync::Arc;
 
@@ -21,32 +21,32 @@ use super::token::TokenPolicy;
 use crate::blob::ResponseInfo;
 use crate::error::{Error, Result};
 
-/// Which answers to a read are asked for again. Throttling is not among them: the caller, who knows all the requests
-/// there are, has to see it and wait.
+/// The responses after which a read is retried. Throttling is not one of them: only the caller knows all requests of
+/// this instance, so the caller must see the response and wait.
 const RETRIED_STATUS_CODES: [StatusCode; 4] =
     [StatusCode::RequestTimeout, StatusCode::InternalServerError, StatusCode::BadGateway, StatusCode::GatewayTimeout];
 
-/// One client with one connection pool.
+/// A client with its own connection pool.
 #[derive(Debug)]
 pub(super) struct Client {
     settings: Arc<Settings>,
-    /// Repeats reads that failed.
+    /// Retries failed reads.
     reads: Pipeline,
-    /// Never repeats anything: after a lost answer only the caller can tell what a conflict means.
+    /// Never retries: after a lost response only the caller can determine what a conflict means.
     writes: Pipeline,
 }
 
-/// A successful answer.
+/// A successful response.
 pub(super) struct Reply {
     pub(super) headers: Headers,
     pub(super) body: azure_core::Bytes,
     pub(super) response: ResponseInfo,
 }
 
-/// Any answer.
+/// Any response.
 pub(super) enum Outcome {
     Success(Reply),
-    /// The error, and the code that the service gave for it.
+    /// The error, and the error code of the service.
     Refused {
         error: Error,
         code: Option<String>,
@@ -71,12 +71,13 @@ impl Client {
     pub(super) fn request(&self, method: Method, url: Url) -> Request {
         let mut request = Request::new(url, method);
         request.insert_header(VERSION, self.settings.api_version.clone());
-        // The pipeline would add it too, but makes an error, with a backtrace, to find out that it is missing.
+        // The pipeline would add this header too, but it creates an error with a backtrace to detect that the header is
+        // missing.
         request.insert_header(CLIENT_REQUEST_ID, Uuid::new_v4().to_string());
         request
     }
 
-    /// Sends a request that changes nothing, again if need be.
+    /// Sends a request that changes nothing, with retries.
     pub(super) async fn read(&self, operation: Operation<'_>, request: Request) -> Result<Reply> {
         self.send(&self.reads, operation, request).await?.into_result()
     }
@@ -86,40 +87,40 @@ impl Client {
         self.send_once(operation, request).await?.into_result()
     }
 
-    /// Sends a request once, and leaves it to the caller what a refusal means.
+    /// Sends a request once. The caller decides what an error response means.
     pub(super) async fn send_once(&self, operation: Operation<'_>, request: Request) -> Result<Outcome> {
         self.send(&self.writes, operation, request).await
     }
 
     async fn send(&self, pipeline: &Pipeline, operation: Operation<'_>, mut request: Request) -> Result<Outcome> {
-        let (began, deadline) = (Instant::now(), self.settings.request_timeout);
+        let (began, limit) = (Instant::now(), self.settings.request_timeout);
         let context = self.context(operation).await?;
         let options = PipelineSendOptions { skip_checks: true, ..PipelineSendOptions::default() };
-        let rest = deadline.saturating_sub(began.elapsed());
+        let rest = limit.saturating_sub(began.elapsed());
         let sent = tokio::time::timeout(rest, pipeline.send(&context, &mut request, Some(options))).await;
         let received = Instant::now();
         let host = || self.settings.container_url.host();
         let response = sent
-            .map_err(|_| timed_out(operation, deadline, &host()))?
+            .map_err(|_| timed_out(operation, limit, &host()))?
             .map_err(|error| no_response(&error, operation, &host()))?;
         let (status, headers, body) = response.deconstruct();
         if !status.is_success() {
             return Ok(self.refused(operation, status.into(), &headers));
         }
         let server_time =
-            server_time(&headers).ok_or_else(|| unusable_response(operation, "it has no date that can be read"))?;
+            server_time(&headers).ok_or_else(|| unusable_response(operation, "it has no readable date"))?;
         let response = ResponseInfo { server_time, received_at: received };
         Ok(Outcome::Success(Reply { headers, body: body.into(), response }))
     }
 
-    /// What the policies need for this request: the token, where one is needed. It leaves time for the request itself,
-    /// which must not be sent only to be given up.
+    /// Returns what the policies need for this request: the token, if the credentials require one. The wait for the
+    /// token leaves time for the request itself, so that no request is sent only to be abandoned.
     async fn context(&self, operation: Operation<'_>) -> Result<Context<'static>> {
         let Some(tokens) = &self.settings.tokens else {
             return Ok(Context::new());
         };
-        let deadline = self.settings.request_timeout;
-        let wait = deadline.saturating_sub(deadline / 5);
+        let limit = self.settings.request_timeout;
+        let wait = limit.saturating_sub(limit / 5);
         let token = tokio::time::timeout(wait, tokens.token()).await;
         let token = token.map_err(|_| issuer_timed_out(operation, wait, tokens.last_error().as_deref()))?;
         let token = token.map_err(|error| no_token(&error, operation))?;
@@ -146,7 +147,7 @@ impl Outcome {
     }
 }
 
-/// Short enough for the third retry to fit into the deadline even if an attempt takes its time.
+/// The delays are so short that a third retry fits into the timeout even if an attempt is slow.
 fn read_retries(request_timeout: std::time::Duration) -> RetryOptions {
     RetryOptions::exponential(ExponentialRetryOptions {
         initial_delay: Duration::milliseconds(100),
@@ -156,7 +157,7 @@ fn read_retries(request_timeout: std::time::Duration) -> RetryOptions {
     })
 }
 
-/// The policies that put credentials on a request.
+/// The policies that add credentials to a request.
 struct Policies {
     per_call: Vec<Arc<dyn Policy>>,
     per_try: Vec<Arc<dyn Policy>>,

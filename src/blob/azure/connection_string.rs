@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 const EMULATOR_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 const EMULATOR_URL: &str = "http://127.0.0.1:10000/devstoreaccount1";
 
-/// What a connection string says about the blob service.
+/// What a connection string specifies for the blob service.
 #[derive(Debug)]
 pub(super) struct ConnectionString {
     pub(super) account_url: Url,
@@ -23,7 +23,7 @@ pub(super) struct ConnectionString {
 }
 
 impl ConnectionString {
-    /// Parses a connection string. Errors name keys, never values.
+    /// Parses a connection string. Errors name keys, but never values.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let settings = Settings::parse(text)?;
         if settings.get("UseDevelopmentStorage").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
@@ -35,7 +35,7 @@ impl ConnectionString {
     fn emulator(settings: &Settings<'_>) -> Result<Self> {
         if settings.get("DevelopmentStorageProxyUri").is_some() {
             return Err(problem(
-                "DevelopmentStorageProxyUri is not supported; give BlobEndpoint, AccountName and AccountKey",
+                "DevelopmentStorageProxyUri is not supported; set BlobEndpoint, AccountName and AccountKey",
             ));
         }
         let account_url = parse_url("the emulator's address", EMULATOR_URL)?;
@@ -43,7 +43,7 @@ impl ConnectionString {
     }
 }
 
-/// The settings by lower-case key.
+/// The settings by lowercase key.
 struct Settings<'a>(BTreeMap<String, &'a str>);
 
 impl<'a> Settings<'a> {
@@ -55,11 +55,13 @@ impl<'a> Settings<'a> {
             };
             let (key, value) = (key.trim(), value.trim());
             if settings.insert(key.to_ascii_lowercase(), value).is_some() {
-                return Err(problem(format!("{key} is there twice")));
+                return Err(problem(format!("{key} occurs twice")));
             }
         }
         if settings.get("endpoint").is_some_and(|value| value.starts_with("sb:")) {
-            return Err(problem("it is that of an Event Hubs namespace; the one of a storage account is needed"));
+            return Err(problem(
+                "it belongs to an Event Hubs namespace; use the connection string of a storage account",
+            ));
         }
         if settings.is_empty() {
             return Err(problem("it is empty"));
@@ -67,13 +69,13 @@ impl<'a> Settings<'a> {
         Ok(Self(settings))
     }
 
-    /// A setting that is there and not empty.
+    /// Returns the value of a setting, unless it is empty.
     fn get(&self, key: &str) -> Option<&'a str> {
         self.0.get(&key.to_ascii_lowercase()).copied().filter(|value| !value.is_empty())
     }
 
     fn require(&self, key: &str, when: &str) -> Result<&'a str> {
-        self.get(key).ok_or_else(|| problem(format!("{key} is missing or empty; it is needed {when}")))
+        self.get(key).ok_or_else(|| problem(format!("{key} is missing or empty; it is required {when}")))
     }
 
     fn account_url(&self) -> Result<Url> {
@@ -88,9 +90,9 @@ impl<'a> Settings<'a> {
     }
 
     fn account_url_from_name(&self) -> Result<Url> {
-        let account = self.require("AccountName", "where BlobEndpoint is not given")?;
+        let account = self.require("AccountName", "without BlobEndpoint")?;
         if !account.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
-            return Err(problem("AccountName must have lower-case letters and digits only"));
+            return Err(problem("AccountName must consist of lowercase letters and digits"));
         }
         let protocol = self.get("DefaultEndpointsProtocol").unwrap_or("https").to_ascii_lowercase();
         if !matches!(protocol.as_str(), "http" | "https") {
@@ -100,13 +102,13 @@ impl<'a> Settings<'a> {
         if !suffix.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':')) {
             return Err(problem("EndpointSuffix must be a domain, like core.windows.net"));
         }
-        parse_url("the address made of the connection string", &format!("{protocol}://{account}.blob.{suffix}"))
+        parse_url("the address from the connection string", &format!("{protocol}://{account}.blob.{suffix}"))
     }
 
     fn credentials(&self) -> Result<Credentials> {
         match (self.get("AccountKey"), self.get("SharedAccessSignature")) {
-            (Some(_), Some(_)) => Err(problem("it has both AccountKey and SharedAccessSignature; leave one out")),
-            (None, None) => Err(problem("it has neither AccountKey nor SharedAccessSignature; one is needed")),
+            (Some(_), Some(_)) => Err(problem("it has both AccountKey and SharedAccessSignature; remove one")),
+            (None, None) => Err(problem("it has neither AccountKey nor SharedAccessSignature; one is required")),
             (None, Some(signature)) => {
                 Credentials::sas(signature).ok_or_else(|| problem("SharedAccessSignature has no signature (sig=...)"))
             }
@@ -119,7 +121,7 @@ impl<'a> Settings<'a> {
 }
 
 fn problem(what: impl std::fmt::Display) -> Error {
-    Error::config(format!("the storage connection string cannot be used: {what}"))
+    Error::config(format!("the storage connection string is invalid: {what}"))
 }
 
 #[cfg(test)]
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_string_of_the_portal() {
+    fn connection_string_of_the_portal() {
         let (url, credentials) = parse(&format!(
             "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey={KEY};EndpointSuffix=core.windows.net"
         ));
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_in_any_order_and_case_with_spaces_and_a_last_semicolon() {
+    fn order_case_spaces_and_last_semicolon_are_ignored() {
         let (url, credentials) = parse(&format!(
             " accountkey = {KEY} ; ENDPOINTSUFFIX=core.chinacloudapi.cn;accountName=acct;defaultendpointsprotocol=HTTP; "
         ));
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!(key_of(credentials).1, KEY);
     }
 
-    /// All orders of these parts, each joined to a text.
+    /// Returns all orders of these parts, each joined to one text.
     fn permutations(parts: &[String]) -> Vec<String> {
         let Some((first, rest)) = parts.split_first() else { return vec![String::new()] };
         let insert_everywhere = |text: &String| {
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_of_the_keys_means_the_same() {
+    fn key_order_does_not_matter() {
         let key = format!("AccountKey={KEY}");
         let common = ["DefaultEndpointsProtocol=https", "AccountName=acct", &key, "EndpointSuffix=core.windows.net"];
         let endpoint = "BlobEndpoint=http://127.0.0.1:5/acct";
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_of_the_keys_with_a_signature_means_the_same() {
+    fn key_order_does_not_matter_with_a_signature() {
         let parts =
             ["BlobEndpoint=https://a.example", "SharedAccessSignature=sv=1&sig=x%3D", "AccountName=acct", "Q=x"];
         for text in permutations(&parts.map(str::to_owned)) {
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_endpoint_wins_over_the_account_name() {
+    fn blob_endpoint_overrides_the_account_name() {
         let (url, credentials) = parse(&format!(
             "AccountName=devstoreaccount1;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:5/devstoreaccount1;QueueEndpoint=x"
         ));
@@ -213,16 +215,17 @@ mod tests {
     }
 
     #[test]
-    fn development_storage_is_the_emulator() {
+    fn development_storage_means_the_emulator() {
         let (url, credentials) = parse("usedevelopmentstorage=TRUE");
         assert_eq!(url, EMULATOR_URL);
         assert_eq!(key_of(credentials), (EMULATOR_ACCOUNT.to_owned(), EMULATOR_KEY.to_owned()));
     }
 
     #[test]
-    fn a_signature_is_taken_with_and_without_question_mark() {
-        for mark in ["", "?"] {
-            let text = format!("BlobEndpoint=https://a.example;SharedAccessSignature={mark}sv=2021&sig=a%2Bb%3D");
+    fn question_mark_before_the_signature_is_optional() {
+        for question_mark in ["", "?"] {
+            let text =
+                format!("BlobEndpoint=https://a.example;SharedAccessSignature={question_mark}sv=2021&sig=a%2Bb%3D");
             let (url, credentials) = parse(&text);
             assert_eq!(url, "https://a.example/");
             assert!(matches!(credentials, Credentials::Sas(sas) if sas.query().secret() == "sv=2021&sig=a%2Bb%3D"));
@@ -230,12 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_by_its_key_and_no_value_is_shown() {
+    fn errors_name_the_key_and_show_no_value() {
         let cases = [
             ("", "empty"),
             (" ; ", "empty"),
             ("AccountName=hush;hush", "part 2 has no '='"),
-            ("AccountName=hush;AccountName=hush", "AccountName is there twice"),
+            ("AccountName=hush;AccountName=hush", "AccountName occurs twice"),
             ("AccountName=hush", "neither AccountKey nor SharedAccessSignature"),
             ("AccountName=hush;AccountKey=", "neither AccountKey nor SharedAccessSignature"),
             ("AccountName=hush;AccountKey=***hush", "base64"),
@@ -246,7 +249,7 @@ mod tests {
             ("AccountName=hush;AccountKey=aHVzaA==;EndpointSuffix=hush/hush", "EndpointSuffix must"),
             ("AccountName=hush;AccountKey=aHVzaA==;BlobEndpoint=hush", "BlobEndpoint"),
             ("AccountName=hush;AccountKey=aHVzaA==;BlobEndpoint=https://a?sig=hush", "BlobEndpoint must not"),
-            ("AccountName=hush;AccountKey=aHVzaA==;SharedAccessSignature=sig=hush", "leave one out"),
+            ("AccountName=hush;AccountKey=aHVzaA==;SharedAccessSignature=sig=hush", "remove one"),
             ("AccountName=hush;SharedAccessSignature=sv=hush", "SharedAccessSignature has no signature"),
             ("UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://hush", "DevelopmentStorageProxyUri"),
             ("Endpoint=sb://hush.servicebus.windows.net/;SharedAccessKey=hush", "Event Hubs"),

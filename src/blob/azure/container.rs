@@ -1,4 +1,4 @@
-//! The container: each call of the port as a request.
+//! The container: sends one request per call of the port.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -28,34 +28,35 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 /// use std::time::Duration;
 /// use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 ///
-/// // Short:
+/// // With default settings:
 /// let container = AzureContainer::from_connection_string("UseDevelopmentStorage=true", "leases")?;
 ///
-/// // With settings:
+/// // With other settings:
 /// let access = Access::connection_string("UseDevelopmentStorage=true", "leases");
-/// let container = AzureContainer::builder(access).request_timeout(Duration::from_secs(2)).build()?;
+/// let container = AzureContainer::builder(access).with_request_timeout(Duration::from_secs(2)).build()?;
 /// # Ok::<(), eventhubs_checkpoint::Error>(())
 /// ```
 ///
 /// # Guarantees
 ///
-/// - A write or a deletion is sent once. (One exception cannot do harm: a signature that the service refused because
-///   the local clock is wrong is made again with the service's time, over https or on this machine.)
-/// - Each request ends within the request deadline.
-/// - Neither errors nor `Debug` hold keys, signatures or tokens.
+/// - A write or a deletion is sent once. The one exception does no harm: if the service rejects a signature because the
+///   local clock is wrong, the request is signed again with the time of the service, over https or on this machine.
+/// - Each request ends within the request timeout.
+/// - Neither errors nor `Debug` output contain keys, signatures or tokens.
 ///
 /// # Caveats
 ///
-/// A soft-deleted, archived or leased blob is treated as the service treats it; this crate makes none of them.
+/// The service decides how requests to soft-deleted, archived and leased blobs end. This crate creates no such blobs.
 #[derive(Clone)]
 pub struct AzureContainer {
     pub(super) client: Arc<Client>,
 }
 
 impl AzureContainer {
-    /// Replaces the shared access signature that this container was opened with: for this container, its clones and the
-    /// isolated ones made from it, from the next request on. Keep a clone for that before a store takes the container,
-    /// and call this before the old signature expires.
+    /// Replaces the shared access signature of this container, of its clones, and of those that
+    /// [`with_new_connections`](BlobContainer::with_new_connections) returned. The new one applies to all later
+    /// requests. Keep a clone for this purpose before you pass the container to a store, and call this before the old
+    /// signature expires.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -63,20 +64,23 @@ impl AzureContainer {
     ///
     /// let container = AzureContainer::from_sas_url("https://account.blob.core.windows.net/leases?sv=2023-11-03&sig=old")?;
     /// let for_the_store: Arc<dyn BlobContainer> = Arc::new(container.clone());
-    /// // Later, from a task of the application:
+    /// // Later, in a task of the application:
     /// container.replace_sas("https://account.blob.core.windows.net/leases?sv=2023-11-03&sig=new")?;
     /// # Ok::<(), eventhubs_checkpoint::Error>(())
     /// ```
     ///
-    /// `sas`: the URL of the same container or of its account with the new signature, or only the query of such a URL.
+    /// `sas` is the URL of the same container or of its account with the new signature, or only the query of such a
+    /// URL.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if there is no signature in it, if it is for another container,
-    /// or if this container was not opened with a shared access signature. The old one stays in use.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if `sas` has no signature or is for another container, or if
+    /// this container was not opened with a shared access signature. The old signature stays in use.
     pub fn replace_sas(&self, sas: impl AsRef<str>) -> Result<()> {
         let Credentials::Sas(current) = &self.settings().credentials else {
-            return Err(Error::config("there is no SAS to replace: the container was opened with other credentials"));
+            return Err(Error::config(
+                "there is no SAS to replace: the container was opened with credentials of another kind",
+            ));
         };
         current.replace(credentials::query_of_sas(sas.as_ref(), &self.settings().container_url)?);
         Ok(())
@@ -128,7 +132,7 @@ impl BlobContainer for AzureContainer {
             }
             if page.next_marker == marker {
                 let operation = self.operation(Verb::List, prefix);
-                return Err(unusable_response(operation, "the next page is the same again"));
+                return Err(unusable_response(operation, "the marker of the next page repeats"));
             }
             marker = page.next_marker;
         }

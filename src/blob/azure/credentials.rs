@@ -1,4 +1,4 @@
-//! What goes with each request.
+//! Credentials that are added to each request.
 
 use std::sync::{Arc, RwLock};
 
@@ -11,7 +11,7 @@ use super::endpoint::{ContainerUrl, parse_url, without_query};
 use crate::error::{Error, Result};
 use crate::lock::{read, write};
 
-/// The signature of a URL.
+/// Returns the signature in the query of a URL.
 pub(super) fn sas_of_url(query: Option<&str>) -> Result<Credentials> {
     signed_query(query).map(|query| Credentials::Sas(SharedSas::new(query)))
 }
@@ -22,14 +22,14 @@ fn signed_query(query: Option<&str>) -> Result<Secret> {
     })
 }
 
-/// The query of a shared access signature without the question mark, if there is a signature in it.
+/// Returns the query without its question mark, if it contains a signature.
 fn signature(query: &str) -> Option<Secret> {
     let query = query.strip_prefix('?').unwrap_or(query);
     let is_signed = query.split('&').any(|pair| pair.strip_prefix("sig=").is_some_and(|value| !value.is_empty()));
     is_signed.then(|| Secret::new(query.to_owned()))
 }
 
-/// What goes with each request. `Debug` shows no secret, for [`Secret`] does not.
+/// The credentials of a container. `Debug` shows no secret, because [`Secret`] does not.
 #[derive(Clone, Debug)]
 pub(super) enum Credentials {
     AccountKey { account: String, key: Secret },
@@ -37,7 +37,7 @@ pub(super) enum Credentials {
     Token(Arc<dyn TokenCredential>),
 }
 
-/// The kind of credentials, on which the advice after a refusal depends.
+/// The kind of credentials. The advice in errors depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::blob) enum CredentialKind {
     AccountKey,
@@ -49,15 +49,15 @@ impl Credentials {
     pub(super) fn account_key(account: &str, key: Secret) -> Result<Self> {
         let is_base64 = base64::decode(key.secret()).is_ok_and(|bytes| !bytes.is_empty());
         if !is_base64 {
-            return Err(Error::config("the account key (AccountKey) is not base64; copy it whole"));
+            return Err(Error::config("the account key (AccountKey) is not base64; copy the complete key"));
         }
         if account.is_empty() {
-            return Err(Error::config("the account name is empty; it is needed with an account key"));
+            return Err(Error::config("the account name is empty; it is required with an account key"));
         }
         Ok(Self::AccountKey { account: account.to_owned(), key })
     }
 
-    /// Takes the query of a shared access signature, if there is a signature in it.
+    /// Returns the credentials for the query of a shared access signature, if it contains a signature.
     pub(super) fn sas(query: &str) -> Option<Self> {
         signature(query).map(|query| Self::Sas(SharedSas::new(query)))
     }
@@ -71,7 +71,8 @@ impl Credentials {
     }
 }
 
-/// The query of a shared access signature, without the question mark. Clones share it, and see it replaced.
+/// The query of a shared access signature, without the question mark. Clones share it, so all of them see a
+/// replacement.
 #[derive(Clone, Debug)]
 pub(super) struct SharedSas(Arc<RwLock<Secret>>);
 
@@ -89,7 +90,7 @@ impl SharedSas {
     }
 }
 
-/// Takes the signature of a URL that is for this container or its account, or of the query of one.
+/// Returns the signature in a URL of this container or of its account, or in the query of such a URL.
 pub(super) fn query_of_sas(sas: &str, container: &ContainerUrl) -> Result<Secret> {
     let sas = sas.trim();
     if !sas.contains("://") {
@@ -103,8 +104,8 @@ pub(super) fn query_of_sas(sas: &str, container: &ContainerUrl) -> Result<Secret
     signed_query(url.query())
 }
 
-/// Adds a shared access signature to the URL. Runs once per call, so that a retried request has it once. The URL holds
-/// it from here to the wire only.
+/// Adds a shared access signature to the URL. Runs once per call, so that a retried request has only one. The URL
+/// contains the signature only from here to the wire.
 #[derive(Debug)]
 pub(super) struct SasPolicy {
     sas: SharedSas,

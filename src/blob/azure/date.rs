@@ -1,11 +1,11 @@
-//! Reading the dates of answers.
+//! Parses the dates in responses.
 
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 
-/// Reads a date like `Fri, 20 Nov 2026 12:00:00 GMT`. The day of the week is not compared with the date.
+/// Parses a date like `Fri, 20 Nov 2026 12:00:00 GMT`. Does not check the day of the week.
 ///
-/// Format: RFC 9110, section 5.6.7. The parser of `azure_core` formats the text of an error for each date, the good
-/// ones too, and a listing has hundreds.
+/// Format: RFC 9110, section 5.6.7. The parser of `azure_core` formats an error text for every date, even a valid one,
+/// and a listing has hundreds.
 pub(super) fn parse_http_date(text: &str) -> Option<OffsetDateTime> {
     #[rustfmt::skip]
     let &[_, _, _, b',', b' ', d1, d2, b' ', m1, m2, m3, b' ', y1, y2, y3, y4, b' ',
@@ -50,12 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_as_azure_sends_it() {
+    fn parses_a_date_of_azure() {
         assert_eq!(parse_http_date("Fri, 26 Jun 2015 23:39:12 GMT"), Some(datetime!(2015-06-26 23:39:12 UTC)));
     }
 
     #[test]
-    fn anything_else_is_no_date() {
+    fn rejects_other_texts() {
         for text in [
             "",
             "yesterday",
@@ -76,13 +76,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_date_is_read_as_it_was_written(seconds in 0..253_402_300_800_i64) {
+        fn formatted_dates_are_parsed_back(seconds in 0..253_402_300_800_i64) {
             let date = OffsetDateTime::from_unix_timestamp(seconds).unwrap();
             prop_assert_eq!(parse_http_date(&to_rfc7231(&date)), Some(date));
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,40}") {
+        fn parsing_never_panics(text in "\\PC{0,40}") {
             let _ = parse_http_date(&text);
         }
     }

@@ -5,16 +5,16 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::error::{Error, Result};
 
-/// Everything but the unreserved characters of RFC 3986. With `/` encoded a blob name is one path segment, so that a
-/// name that ends with a slash or holds `..` arrives as it is. In a query a space is `%20`, for the service does not
-/// take `+` for one.
+/// All characters except the unreserved ones of RFC 3986. If `/` is encoded, a blob name is one path segment, so a name
+/// that ends with a slash or contains `..` arrives unchanged. A space in a query is `%20`, because the service does not
+/// decode `+` as a space.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The account that every emulator of Azure Storage has. Microsoft publishes it and its key; they protect nothing:
+/// The account of every emulator of Azure Storage. Microsoft publishes it and its key; they protect nothing:
 /// <https://learn.microsoft.com/azure/storage/common/storage-use-azurite#well-known-storage-account-and-key>.
 pub(super) const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
 
-/// Where a container is. Never holds a query, and so never a signature.
+/// The URL of a container. It never has a query, and so never a signature.
 #[derive(Clone, Debug)]
 pub(super) struct ContainerUrl {
     url: Url,
@@ -22,7 +22,7 @@ pub(super) struct ContainerUrl {
 }
 
 impl ContainerUrl {
-    /// Takes the URL of a container.
+    /// Parses the URL of a container.
     pub(super) fn of_container(url: Url) -> Result<Self> {
         let url = without_query(url);
         let segments: Vec<&str> = url.path().split('/').filter(|segment| !segment.is_empty()).collect();
@@ -35,7 +35,7 @@ impl ContainerUrl {
         Ok(Self { url: without_trailing_slash(url), container })
     }
 
-    /// Takes the URL of the blob service of an account, and the name of a container in it.
+    /// Combines the URL of the blob service of an account and the name of a container.
     pub(super) fn in_account(account_url: Url, container: &str) -> Result<Self> {
         check_container_name(container)?;
         let mut url = without_trailing_slash(without_query(account_url));
@@ -53,7 +53,7 @@ impl ContainerUrl {
         url
     }
 
-    /// Whether this is the URL of the container or of its account.
+    /// Returns whether `url` is the URL of the container or of its account.
     pub(super) fn is_below(&self, url: &Url) -> bool {
         let url = without_trailing_slash(without_query(url.clone()));
         let account = self.url.path().strip_suffix(&self.container).map(|path| path.trim_end_matches('/'));
@@ -61,7 +61,7 @@ impl ContainerUrl {
         url.origin() == self.url.origin() && is_path
     }
 
-    /// The URL of the container with a query.
+    /// Returns the URL of the container with a query.
     pub(super) fn with_query(&self, pairs: &[(&str, &str)]) -> Url {
         let encoded: Vec<String> =
             pairs.iter().map(|(key, value)| format!("{key}={}", utf8_percent_encode(value, ENCODED))).collect();
@@ -82,35 +82,36 @@ impl ContainerUrl {
         host_of(&self.url)
     }
 
-    /// Refuses plain http to anything but this machine and the well-known account of emulators, whose key is public.
+    /// Rejects plain http, except to this machine and to the well-known account of emulators, whose key is public.
     pub(super) fn check_encrypted(&self) -> Result<()> {
         let account = self.url.path_segments().and_then(|mut segments| segments.next());
         if self.is_https() || is_loopback(&self.url) || account == Some(EMULATOR_ACCOUNT) {
             return Ok(());
         }
         Err(Error::config(format!(
-            "the URL {} is not encrypted: on the way to {} a SAS can be read, and a signed request repeated; use https://, \
-             or the account of an emulator, like http://azurite:10000/{EMULATOR_ACCOUNT}, or set allow_http(true)",
+            "the URL {} is not encrypted: others on the network path to {} can read a SAS and replay a signed request; \
+             use https://, or the account of an emulator, like http://azurite:10000/{EMULATOR_ACCOUNT}, or \
+             `with_allow_http(true)`",
             self.url,
             self.host()
         )))
     }
 }
 
-/// Whether requests do not leave this machine.
+/// Returns whether requests to this URL stay on this machine.
 pub(super) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
     host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Host and, if it is not the usual one, port.
+/// Returns the host, and the port if it is not the default one.
 pub(in crate::blob) fn host_of(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Parses a URL. `what` says in the error which one it is; the text itself may hold secrets and is not shown.
+/// Parses a URL. `what` names the URL in the error. The text itself may contain secrets and is not shown.
 pub(super) fn parse_url(what: &str, text: &str) -> Result<Url> {
     let url = Url::parse(text.trim()).map_err(|error| {
         Error::config(format!(
@@ -121,7 +122,7 @@ pub(super) fn parse_url(what: &str, text: &str) -> Result<Url> {
         return Err(Error::config(format!("{what} must start with https:// or http://")));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(Error::config(format!("{what} must not hold a user name or a password")));
+        return Err(Error::config(format!("{what} must not contain a user name or a password")));
     }
     Ok(url)
 }
@@ -138,8 +139,9 @@ fn without_trailing_slash(mut url: Url) -> Url {
     url
 }
 
-/// Emulators have the account in the path instead of the host. All of Azure's clients recognize them by the host; one
-/// with a name, as in Docker, only by its account.
+/// Returns whether the path contains the account. Emulators have the account in the path instead of the host. All
+/// clients of Azure recognize emulators by the host. An emulator with a host name, as in Docker, is recognized only by
+/// its account.
 fn has_account_in_path(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let is_ipv4 = host.parse::<std::net::Ipv4Addr>().is_ok();
@@ -166,8 +168,8 @@ fn check_container_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!(
-        "the container name {name:?} must have 3 to 63 lower-case letters, digits and single hyphens, and must start \
-         and end with a letter or digit"
+        "the container name {name:?} must have 3 to 63 lowercase letters, digits and single hyphens, and must start and \
+         end with a letter or digit"
     )))
 }
 
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_path_segment_of_a_container_url_is_the_container() {
+    fn last_path_segment_is_the_container() {
         for (url, host) in [
             ("https://a.blob.core.windows.net/leases", "a.blob.core.windows.net"),
             ("https://a.blob.core.windows.net/leases/?sv=1&sig=x#f", "a.blob.core.windows.net"),
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_without_a_container_is_refused() {
+    fn url_without_a_container_is_rejected() {
         for url in [
             "https://a.blob.core.windows.net",
             "https://a.blob.core.windows.net/",
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_appended_to_an_account_url() {
+    fn container_is_appended_to_the_account_url() {
         for account in ["http://127.0.0.1:1/acct", "http://127.0.0.1:1/acct/"] {
             let url = ContainerUrl::in_account(Url::parse(account).unwrap(), "leases").unwrap();
             assert_eq!(url.url().as_str(), "http://127.0.0.1:1/acct/leases");
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_below_its_own_url_and_that_of_its_account() {
+    fn container_url_and_account_url_match_the_container() {
         for (url, account, others) in [
             (
                 "https://a.example/leases",
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_name_is_one_path_segment() {
+    fn blob_name_is_one_path_segment() {
         let url = container("https://a.example/leases").unwrap();
         assert_eq!(
             url.blob("ns/hub/$Default/../ä b%2F?#'+/").as_str(),
@@ -251,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn a_query_has_no_plus_for_a_space() {
+    fn space_in_a_query_is_percent_encoded() {
         let url = container("https://a.example/leases").unwrap();
         let url = url.with_query(&[("comp", "list"), ("prefix", "ns/$Default/a b+c&d=\u{e4}")]);
         assert_eq!(url.as_str(), "https://a.example/leases?comp=list&prefix=ns%2F%24Default%2Fa%20b%2Bc%26d%3D%C3%A4");
     }
 
     #[test]
-    fn container_names_follow_azures_rule() {
+    fn container_names_follow_the_rule_of_azure() {
         for name in ["abc", "a-b-c", "0a0", &"x".repeat(63)] {
             assert!(check_container_name(name).is_ok(), "{name}");
         }
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_without_showing_it() {
+    fn errors_do_not_show_an_invalid_url() {
         for text in ["", "sv=2021&sig=secret", "ftp://secret.example", "https://user:secret@a.example", "secret:x"] {
             let message = parse_url("the SAS URL", text).unwrap_err().to_string();
             assert!(message.starts_with("the SAS URL") && !message.contains("secret"), "{message}");

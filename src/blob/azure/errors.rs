@@ -1,4 +1,4 @@
-//! What a refusal or a failure means, in the words of [`crate::Error`].
+//! Maps error responses and failures of requests to [`crate::Error`].
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::redacted::RedactedCause;
 use super::refusals::{Class, meaning};
 use crate::error::{Error, ErrorKind};
 
-/// What was asked of the service. `Display` is how errors begin.
+/// A request to the service. `Display` writes the beginning of its errors.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::blob) struct Operation<'a> {
     pub(in crate::blob) verb: Verb,
@@ -31,7 +31,7 @@ pub(in crate::blob) enum Verb {
 }
 
 impl Verb {
-    /// Whether a response that never came leaves open what happened.
+    /// Returns whether the outcome of a request without a response is unknown.
     fn changes_something(self) -> bool {
         !matches!(self, Self::List | Self::Get)
     }
@@ -50,7 +50,7 @@ impl fmt::Display for Operation<'_> {
     }
 }
 
-/// An answer other than success. The body plays no part: a HEAD request has none.
+/// A response other than success. The body is not used: a HEAD request has none.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::blob) struct ErrorResponse<'a> {
     pub(in crate::blob) status: u16,
@@ -58,18 +58,18 @@ pub(in crate::blob) struct ErrorResponse<'a> {
     pub(in crate::blob) code: Option<&'a str>,
     pub(in crate::blob) retry_after: Option<Duration>,
     pub(in crate::blob) server_time: Option<OffsetDateTime>,
-    /// How far the local clock, with which the request was signed, is ahead of the service's, if that can be the
-    /// reason.
+    /// How far the local clock, which dated the signature, is ahead of the clock of the service. Only set if the
+    /// difference may be the cause.
     pub(in crate::blob) clock_skew: Option<time::Duration>,
 }
 
 impl ErrorResponse<'_> {
-    /// `credentials`: the kind that was used, if it is known.
+    /// Converts the response. `credentials` is the kind that was used, if it is known.
     pub(in crate::blob) fn into_error(self, operation: Operation<'_>, credentials: Option<CredentialKind>) -> Error {
         let (class, advice) = meaning(self.status, self.code.unwrap_or_default(), credentials);
         let code = self.code.unwrap_or("no error code");
         let clock = self.clock_skew.filter(|_| code == "AuthenticationFailed").map_or_else(String::new, clock_advice);
-        let message = format!("{operation}: the service answered {} ({code}){advice}{clock}", self.status);
+        let message = format!("{operation}: the service responded {} ({code}){advice}{clock}", self.status);
         Error::new(self.kind(class, operation.verb), message).with_server_time(self.server_time)
     }
 
@@ -93,19 +93,19 @@ fn clock_advice(skew: time::Duration) -> String {
     format!("; the cause may be the local clock, which is {seconds} s {direction} that of the service: set the clock")
 }
 
-/// How errors begin that are about tokens.
+/// The beginning of errors about tokens.
 const NOT_SENT: &str = "the request was not sent: there is no valid token";
 
 /// Why a request has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::blob) enum NoResponse {
-    /// It never left.
+    /// The request was not sent.
     NotConnected,
-    /// It never left: the token issuer cannot be reached, fails, or asks to wait.
+    /// The request was not sent: the token issuer is unreachable, fails, or asks the client to wait.
     IssuerTimedOut,
-    /// It never left, for the credential gives no token.
+    /// The request was not sent, because the credential returned no token.
     NoToken,
-    /// It may have arrived.
+    /// The request may have arrived.
     Lost,
 }
 
@@ -133,7 +133,7 @@ impl NoResponse {
     }
 }
 
-/// A request without a response.
+/// Returns the error of a request without a response.
 pub(super) fn no_response(error: &azure_core::Error, operation: Operation<'_>, host: &str) -> Error {
     let why = match error.kind() {
         AzureErrorKind::Connection => NoResponse::NotConnected,
@@ -144,13 +144,14 @@ pub(super) fn no_response(error: &azure_core::Error, operation: Operation<'_>, h
     why.into_error(operation, host, error)
 }
 
-/// A request that is not sent, because the credential returned this error instead of a token.
+/// Returns the error of a request that is not sent, because the credential returned this error instead of a token.
 pub(super) fn no_token(error: &azure_core::Error, operation: Operation<'_>) -> Error {
     let why = if is_temporary(error) { NoResponse::IssuerTimedOut } else { NoResponse::NoToken };
     why.into_error(operation, "", error)
 }
 
-/// A request that is not sent, because no token came in time. `last`: why the last attempt to get one failed.
+/// Returns the error of a request that is not sent, because no token arrived in time. `last` is the error of the last
+/// attempt to get a token.
 pub(super) fn issuer_timed_out(operation: Operation<'_>, waited: Duration, last: Option<&azure_core::Error>) -> Error {
     let message = format!("{operation}: {NOT_SENT}, and the token issuer returned none within {waited:?}");
     let error = Error::new(ErrorKind::Unavailable, message);
@@ -160,24 +161,24 @@ pub(super) fn issuer_timed_out(operation: Operation<'_>, waited: Duration, last:
     }
 }
 
-/// An attempt to replace a token that failed, for the log.
+/// Returns the error of a failed attempt to replace a token, for the log.
 pub(super) fn no_refresh(error: &azure_core::Error) -> Error {
     Error::new(ErrorKind::Unavailable, "the credential returned no token").with_source(RedactedCause::of(error))
 }
 
-/// An answer that did not come in time.
-pub(in crate::blob) fn timed_out(operation: Operation<'_>, deadline: Duration, host: &str) -> Error {
-    let message = format!("{operation}: no response from {host} within the request timeout of {deadline:?}");
+/// Returns the error of a response that did not arrive in time.
+pub(in crate::blob) fn timed_out(operation: Operation<'_>, timeout: Duration, host: &str) -> Error {
+    let message = format!("{operation}: no response from {host} within the request timeout of {timeout:?}");
     Error::new(ErrorKind::Indeterminate, message)
 }
 
-/// A successful answer that lacks what has to be in it.
+/// Returns the error of a successful response that lacks a required part.
 pub(in crate::blob) fn unusable_response(operation: Operation<'_>, what: &str) -> Error {
     Error::new(ErrorKind::Indeterminate, format!("{operation}: unusable response: {what}"))
 }
 
-/// Whether a credential failed for want of a network or of a healthy issuer. An answer that cannot be read counts as
-/// one of a gateway: issuers refuse in a form that can be read.
+/// Returns whether a credential failed because of the network or because its issuer is unhealthy. An unreadable
+/// response is considered the response of a gateway, because the error responses of issuers are readable.
 pub(super) fn is_temporary(error: &azure_core::Error) -> bool {
     let first: &(dyn StdError + 'static) = error;
     let chain = std::iter::successors(Some(first), |cause| (*cause).source());
@@ -209,8 +210,8 @@ mod tests {
 
     const THROTTLED: ErrorKind = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
 
-    /// What is asked with which credentials, the refusal, its kind and a part of the advice. Each row of the table, and
-    /// after them what has no row.
+    /// The request, the credentials, the status, the error code, the error kind and a part of the advice. First each
+    /// row of the table, and then responses without a row.
     const CASES: &[(Verb, CredentialKind, u16, &str, ErrorKind, &str)] = &[
         (Verb::Write, Token, 409, "BlobAlreadyExists", ErrorKind::Conflict, ""),
         (Verb::Write, Token, 412, "ConditionNotMet", ErrorKind::Conflict, ""),
@@ -269,7 +270,7 @@ mod tests {
         (Verb::List, Token, 400, "InvalidUri", ErrorKind::Rejected, ""),
         (Verb::List, Token, 400, "UnsupportedHeader", ErrorKind::Rejected, "older api_version"),
         (Verb::Get, Token, 404, "ResourceNotFound", ErrorKind::Rejected, "address of a blob service"),
-        // By the status alone.
+        // By status only.
         (Verb::Delete, Token, 412, "", ErrorKind::Conflict, ""),
         (Verb::Get, Token, 404, "", ErrorKind::Rejected, "address of a blob service"),
         (Verb::Get, Token, 403, "", ErrorKind::Unauthorized, "not accepted"),
@@ -285,7 +286,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_refusal_has_its_kind_and_its_advice() {
+    fn error_responses_have_a_kind_and_advice() {
         for &(verb, credentials, status, code, kind, advice) in CASES {
             let error = error(verb, status, code, credentials);
             let message = error.to_string();
@@ -297,29 +298,29 @@ mod tests {
     }
 
     #[test]
-    fn a_message_names_operation_blob_container_and_code() {
+    fn message_names_operation_blob_container_and_code() {
         assert_eq!(
             error(Verb::Write, 412, "ConditionNotMet", CredentialKind::Sas).to_string(),
-            "writing blob \"ns/1\" in container \"leases\": the service answered 412 (ConditionNotMet)"
+            "writing blob \"ns/1\" in container \"leases\": the service responded 412 (ConditionNotMet)"
         );
     }
 
     #[test]
-    fn a_request_that_never_left_is_told_apart_from_a_lost_answer() {
-        let without_answer = |kind, source: AzureErrorKind| {
+    fn unsent_request_differs_from_lost_response() {
+        let without_response = |kind, source: AzureErrorKind| {
             let error = azure_core::Error::with_error(kind, source.into_error(), "context");
             no_response(&error, operation(Verb::Write), "a.example")
         };
-        let unreachable = without_answer(AzureErrorKind::Connection, AzureErrorKind::Other);
+        let unreachable = without_response(AzureErrorKind::Connection, AzureErrorKind::Other);
         assert_eq!(unreachable.kind(), ErrorKind::Unavailable);
         assert!(unreachable.to_string().contains("cannot connect to a.example; check its name in DNS, firewalls"));
         for kind in [AzureErrorKind::Io, AzureErrorKind::Other, AzureErrorKind::DataConversion] {
-            assert_eq!(without_answer(kind, AzureErrorKind::Other).kind(), ErrorKind::Indeterminate);
+            assert_eq!(without_response(kind, AzureErrorKind::Other).kind(), ErrorKind::Indeterminate);
         }
     }
 
     #[test]
-    fn a_credential_without_network_is_temporary() {
+    fn credential_failure_without_network_is_temporary() {
         let failed = |source: AzureErrorKind| {
             let error = azure_core::Error::with_error(AzureErrorKind::Credential, source.into_error(), "no token");
             no_response(&error, operation(Verb::List), "a.example").kind()

@@ -1,4 +1,4 @@
-//! Reading the headers of a response.
+//! Reads the headers of a response.
 
 use std::ops::RangeInclusive;
 
@@ -11,43 +11,43 @@ use crate::blob::{ETag, Metadata};
 pub(super) const METADATA_PREFIX: &str = "x-ms-meta-";
 const DATE: HeaderName = HeaderName::from_static("date");
 
-/// From the year in which the service went into production.
+/// Starts with the year in which the service went into production.
 const PLAUSIBLE_YEARS: RangeInclusive<i32> = 2010..=2199;
 
 const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
 
-/// A header, if it is there. Looked through, not looked up: the accessors of [`Headers`] format the text of an error
-/// for each header that is there, and make an error, with a backtrace, of each that is not.
+/// Returns the value of a header. Iterates instead of calling the accessors of [`Headers`], which format an error text
+/// for every header that exists, and create an error with a backtrace for every header that does not.
 pub(super) fn header<'a>(headers: &'a Headers, name: &HeaderName) -> Option<&'a str> {
     headers.iter().find(|(other, _)| other.as_str() == name.as_str()).map(|(_, value)| value.as_str())
 }
 
-/// The server's `Date`. One that no clock of the service can have is none: what is computed from it would be wrong or
-/// out of range.
+/// Returns the server's `Date`. Ignores a date that no clock of the service can have, because values computed from it
+/// would be wrong or out of range.
 pub(in crate::blob) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
     parse_http_date(header(headers, &DATE)?).filter(|date| PLAUSIBLE_YEARS.contains(&date.year()))
 }
 
-/// The version of a blob, and when it was written.
+/// Returns the version of a blob, and the time of its last write.
 pub(super) fn version(headers: &Headers) -> Option<(ETag, OffsetDateTime)> {
     let etag = ETag::new(header(headers, &ETAG)?);
     let last_modified = parse_http_date(header(headers, &LAST_MODIFIED)?)?;
     Some((etag, last_modified))
 }
 
-/// The metadata of a blob, its keys in lower case. Values beyond ASCII are missing: the HTTP client of `azure_core`
-/// drops such headers, with a warning (`to_headers` in `typespec_client_core`). Listings have them.
+/// Returns the metadata of a blob, with lowercase keys. Values with non-ASCII characters are missing: the HTTP client
+/// of `azure_core` drops such headers, with a warning (`to_headers` in `typespec_client_core`). Listings contain them.
 pub(super) fn metadata(headers: &Headers) -> Metadata {
     let pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix(METADATA_PREFIX)?, value)));
     pairs.map(|(key, value)| (key.to_ascii_lowercase(), value.as_str().to_owned())).collect()
 }
 
-/// How long the server asks to wait; at most a day, which is more than anybody means.
+/// Returns how long the server asks to wait, limited to a day.
 pub(in crate::blob) fn retry_after(headers: &Headers) -> Option<std::time::Duration> {
-    asked_to_wait(headers).map(|asked| asked.min(LONGEST_WAIT))
+    requested_wait(headers).map(|wait| wait.min(LONGEST_WAIT))
 }
 
-fn asked_to_wait(headers: &Headers) -> Option<std::time::Duration> {
+fn requested_wait(headers: &Headers) -> Option<std::time::Duration> {
     if let Some(milliseconds) = header(headers, &X_MS_RETRY_AFTER_MS).and_then(|value| value.trim().parse().ok()) {
         return Some(std::time::Duration::from_millis(milliseconds));
     }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_are_the_headers_with_the_prefix() {
+    fn metadata_is_read_from_the_prefixed_headers() {
         let headers =
             with(&[("x-ms-meta-ownerid", "me"), ("x-ms-meta-empty", ""), ("x-ms-version", "1"), ("etag", "2")]);
         let expected = [("empty", ""), ("ownerid", "me")].map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_given_in_seconds_in_milliseconds_or_as_a_date() {
+    fn wait_is_in_seconds_milliseconds_or_a_date() {
         assert_eq!(retry_after(&with(&[("retry-after", "7")])), Some(Duration::from_secs(7)));
         let both = with(&[("retry-after", "7"), ("x-ms-retry-after-ms", "250")]);
         assert_eq!(retry_after(&both), Some(Duration::from_millis(250)));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_needs_both_etag_and_date() {
+    fn version_needs_both_etag_and_date() {
         let date = ("last-modified", "Fri, 26 Jun 2015 23:39:12 GMT");
         assert!(version(&with(&[("etag", "\"1\""), date])).is_some());
         assert!(version(&with(&[date])).is_none());
@@ -106,7 +106,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn a12_a_date_far_from_any_time_of_the_service_is_none() {
+        fn a12_implausible_date_is_ignored() {
             let at = |date| server_time(&with(&[("date", date)]));
             for absurd in
                 ["Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"]

@@ -1,7 +1,7 @@
-//! A container of Azure Blob Storage, over `azure_core`'s HTTP pipeline.
+//! A container of Azure Blob Storage, through `azure_core`'s HTTP pipeline.
 //!
-//! Six calls of the REST interface and nothing else. Writes and deletions are sent once; only reads are repeated, and
-//! everything ends within the request deadline.
+//! Uses six calls of the REST API. Writes and deletions are sent once; only reads are retried. Each call ends within
+//! the request timeout.
 
 mod auth;
 pub(super) mod builder;

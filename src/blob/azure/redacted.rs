@@ -1,10 +1,10 @@
-//! Causes of failures, kept without what must not be shown.
+//! Causes of failures, without their secrets.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// A chain of errors as text, from which the queries of URLs are cut: a query may hold a signature, and the HTTP client
-/// shows whole URLs.
+/// A chain of errors as text, without the queries of URLs: a query may contain a signature, and the HTTP client shows
+/// whole URLs.
 pub(super) struct RedactedCause {
     text: String,
     source: Option<Box<RedactedCause>>,
@@ -39,7 +39,7 @@ impl StdError for RedactedCause {
     }
 }
 
-/// Cuts each query, that is everything from a question mark to the end of the word.
+/// Removes each query, from its question mark to the end of the word.
 fn without_queries(text: &str) -> String {
     let ends_word = |character: char| character.is_whitespace() || matches!(character, ')' | '>' | '"' | '\'');
     let mut parts = text.split('?');
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_cut_and_the_rest_stays() {
+    fn queries_are_removed_and_the_rest_is_kept() {
         for (text, expected) in [
             ("for url (http://a/c?sv=1&sig=hush): refused", "for url (http://a/c?): refused"),
             ("http://a/c?sig=hush", "http://a/c?"),

@@ -1,4 +1,4 @@
-//! When a token is used and when another one is asked for: decisions over plain values. Moments are those of a
+//! Decides when a token is used and when it is refreshed, as a function of plain values. Moments are those of a
 //! [`LeaseClock`](crate::clock::LeaseClock).
 
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use azure_core::Error;
 use azure_core::credentials::{AccessToken, Secret};
 use time::OffsetDateTime;
 
-/// How long before its expiry a token is replaced. `azure_core` and `azure_identity` start at the same time, and the
-/// latter hands out the token that it has until then.
+/// How long before its expiry a token is replaced. `azure_core` and `azure_identity` begin at the same time; until then
+/// `azure_identity` returns its current token.
 const EARLY: Duration = Duration::from_secs(5 * 60);
 
-/// A token that came with little time left is kept for this time at least: its issuer would return the same one again.
+/// A new token that expires soon is kept at least for this time, because its issuer would return the same token again.
 const SHORTEST_USE: Duration = Duration::from_secs(30);
 
-/// How long a token counts as valid that came expired. Issuers return no such tokens, so the local clock is wrong. If
-/// the guess is wrong, the storage refuses the token, which costs one request.
+/// How long a token is considered valid that is expired when it arrives. Issuers return no such tokens, so the local
+/// clock must be wrong. If this assumption is wrong, the storage rejects the token, which costs one request.
 const TRUST: Duration = Duration::from_secs(5 * 60);
 
-/// A refresh that has not reported for this time is on a runtime that is blocked or gone.
-const SILENCE: Duration = Duration::from_secs(2);
+/// A refresh that has not reported for this long runs on a runtime that is blocked or has ended.
+const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause after the first failed refresh, and the longest one, while the token in hand is valid.
+/// The pause after the first failed refresh, and the longest pause, while the current token is valid.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 
-/// The same while there is no valid token, and requests wait.
+/// The same without a valid token, while requests wait.
 const PAUSES_WITHOUT_TOKEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
-/// A token, and when it is of use.
+/// A token and the times of its use.
 #[derive(Debug)]
 pub(super) struct Token {
     pub(super) secret: Secret,
@@ -37,7 +37,8 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// Reads the local time once. A clock that is set later changes nothing about this token.
+    /// Creates a token from a response. The local time is used only here, so a later change of the clock does not
+    /// affect this token.
     pub(super) fn received(token: AccessToken, local_time: OffsetDateTime, now: Duration) -> Self {
         let left = Duration::try_from(token.expires_on - local_time).unwrap_or_default();
         let left = if left.is_zero() { TRUST } else { left };
@@ -46,7 +47,7 @@ impl Token {
     }
 }
 
-/// The token in hand and what is known of the attempts to replace it.
+/// The current token and the state of the attempts to replace it.
 #[derive(Debug, Default)]
 pub(super) struct Refreshes {
     token: Option<Arc<Token>>,
@@ -68,7 +69,7 @@ struct Failed {
     failure: Failure,
 }
 
-/// Why a refresh brought no token.
+/// Why a refresh returned no token.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) error: Arc<Error>,
@@ -76,7 +77,7 @@ pub(super) struct Failure {
     pub(super) is_temporary: bool,
 }
 
-/// What a request does next.
+/// The next step of a request.
 #[derive(Debug)]
 pub(super) enum Step {
     Use(Arc<Token>),
@@ -85,12 +86,13 @@ pub(super) enum Step {
 }
 
 impl Refreshes {
-    /// Begins a refresh if one is due. Returns its number.
+    /// Begins a refresh if one is due, and returns its number.
     pub(super) fn begin(&mut self, now: Duration) -> Option<u64> {
         let token = self.valid_token(now);
         let is_wanted = token.is_none_or(|token| token.replaced_from <= now);
-        let is_running = self.running.as_ref().is_some_and(|running| now < running.seen + SILENCE);
-        let is_pausing = self.failed.as_ref().is_some_and(|it| now < it.at + pause(it.times, token.is_some()));
+        let is_running = self.running.as_ref().is_some_and(|running| now < running.seen + STALL_TIMEOUT);
+        let is_pausing =
+            self.failed.as_ref().is_some_and(|failed| now < failed.at + pause(failed.times, token.is_some()));
         if !is_wanted || is_running || is_pausing {
             return None;
         }
@@ -99,8 +101,8 @@ impl Refreshes {
         Some(self.begun)
     }
 
-    /// What a request does that needs a token now. A refusal of the issuer is no reason to wait: it holds until the
-    /// next attempt.
+    /// Returns the next step of a request that needs a token now. If the issuer rejected the last attempt, the request
+    /// fails and does not wait: the result does not change until the next attempt.
     pub(super) fn step(&self, now: Duration) -> Step {
         if let Some(token) = self.valid_token(now) {
             return Step::Use(Arc::clone(token));
@@ -113,14 +115,14 @@ impl Refreshes {
         }
     }
 
-    /// Notes that this refresh is still running.
+    /// Records that this refresh is still running.
     pub(super) fn seen(&mut self, number: u64, now: Duration) {
         if let Some(running) = self.running.as_mut().filter(|running| running.number == number) {
             running.seen = now;
         }
     }
 
-    /// Ends a refresh. One that was given up may still bring a token where there is none.
+    /// Ends a refresh. An abandoned refresh can still provide a token if there is no valid one.
     pub(super) fn settle(&mut self, number: u64, outcome: Result<Token, Failure>, now: Duration) {
         let is_current = self.running.as_ref().is_some_and(|running| running.number == number);
         if is_current {
@@ -139,17 +141,17 @@ impl Refreshes {
         }
     }
 
-    /// Drops a token that the storage refused, unless it was replaced since the request left.
+    /// Drops a token that the storage rejected, unless it was replaced after the request was sent.
     pub(super) fn discard(&mut self, refused: &Arc<Token>) {
         self.token.take_if(|token| Arc::ptr_eq(token, refused));
     }
 
-    /// Why the last refresh failed, if it did.
+    /// Returns the error of the last refresh, if it failed.
     pub(super) fn last_error(&self) -> Option<&Arc<Error>> {
         self.failed.as_ref().map(|failed| &failed.failure.error)
     }
 
-    /// For how long the token in hand is valid.
+    /// Returns how long the current token is still valid.
     pub(super) fn valid_for(&self, now: Duration) -> Option<Duration> {
         self.valid_token(now).map(|token| token.expires.saturating_sub(now))
     }
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_replaced_early_and_a_short_lived_one_not_at_once() {
+    fn token_is_replaced_early_but_not_at_once() {
         for (lifetime, kept, used) in [
             (3600, seconds(3300), seconds(3600)),
             (331, seconds(31), seconds(331)),
@@ -204,37 +206,38 @@ mod tests {
     }
 
     #[test]
-    fn one_refresh_runs_at_a_time_unless_it_falls_silent() {
+    fn one_refresh_runs_at_a_time_unless_it_stalls() {
         let mut refreshes = Refreshes::default();
         assert_eq!(refreshes.begin(NOW), Some(1));
         for second in 0..60 {
             refreshes.seen(1, NOW + seconds(second));
             assert_eq!(refreshes.begin(NOW + seconds(second)), None);
         }
-        let silent = NOW + seconds(59) + SILENCE;
+        let stalled = NOW + seconds(59) + STALL_TIMEOUT;
         assert_eq!(refreshes.begin(NOW + seconds(60)), None);
-        assert_eq!(refreshes.begin(silent), Some(2));
-        refreshes.seen(1, silent + seconds(2));
-        assert_eq!(refreshes.begin(silent + SILENCE), Some(3), "the report of an earlier one counts for nothing");
+        assert_eq!(refreshes.begin(stalled), Some(2));
+        refreshes.seen(1, stalled + seconds(2));
+        assert_eq!(refreshes.begin(stalled + STALL_TIMEOUT), Some(3), "the report of an earlier refresh is ignored");
     }
 
+    /// The failure of an abandoned refresh is ignored. Its token is used if there is no other.
     #[test]
-    fn failures_of_a_refresh_that_was_given_up_count_for_nothing_and_its_token_is_used() {
+    fn abandoned_refresh_can_only_succeed() {
         let mut refreshes = Refreshes::default();
-        assert_eq!((refreshes.begin(NOW), refreshes.begin(NOW + SILENCE)), (Some(1), Some(2)));
+        assert_eq!((refreshes.begin(NOW), refreshes.begin(NOW + STALL_TIMEOUT)), (Some(1), Some(2)));
         refreshes.settle(1, failure(false), NOW);
         assert!(refreshes.last_error().is_none() && refreshes.running.is_some());
         refreshes.settle(1, Ok(token(3600)), NOW);
         assert!(matches!(refreshes.step(NOW), Step::Use(_)));
-        let in_hand = Arc::clone(refreshes.token.as_ref().unwrap());
+        let current = Arc::clone(refreshes.token.as_ref().unwrap());
         refreshes.settle(1, Ok(token(60)), NOW);
-        assert!(Arc::ptr_eq(&in_hand, refreshes.token.as_ref().unwrap()));
+        assert!(Arc::ptr_eq(&current, refreshes.token.as_ref().unwrap()));
         refreshes.settle(2, Ok(token(60)), NOW);
-        assert!(!Arc::ptr_eq(&in_hand, refreshes.token.as_ref().unwrap()), "the current one replaces any");
+        assert!(!Arc::ptr_eq(&current, refreshes.token.as_ref().unwrap()), "the current refresh replaces any token");
     }
 
     #[test]
-    fn pauses_between_failed_refreshes_grow_and_are_short_without_a_token() {
+    fn pauses_grow_and_are_short_without_a_token() {
         for (has_token, expected) in [(true, [5, 10, 20, 30, 30]), (false, [1, 2, 4, 5, 5])] {
             let token = has_token.then(|| Arc::new(Token { replaced_from: NOW, ..token(3600) }));
             let mut refreshes = Refreshes { token, ..Refreshes::default() };
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_pause_is_over_when_the_token_expires() {
+    fn long_pause_ends_when_the_token_expires() {
         let mut refreshes = Refreshes { token: Some(Arc::new(token(240))), ..Refreshes::default() };
         let mut now = NOW + seconds(100);
         for _ in 0..4 {
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_waits_for_a_silent_issuer_and_not_for_one_that_refuses() {
+    fn request_waits_for_temporary_failures_only() {
         let mut refreshes = Refreshes::default();
         assert!(matches!(refreshes.step(NOW), Step::Wait));
         let number = refreshes.begin(NOW).unwrap();
@@ -275,15 +278,15 @@ mod tests {
         refreshes.settle(number, failure(false), NOW + seconds(1));
         assert!(matches!(refreshes.step(NOW + seconds(1)), Step::Fail(_)));
         refreshes.begin(NOW + seconds(9)).unwrap();
-        assert!(matches!(refreshes.step(NOW + seconds(9)), Step::Wait), "the issuer is asked again");
+        assert!(matches!(refreshes.step(NOW + seconds(9)), Step::Wait), "a new refresh runs");
     }
 
     #[test]
-    fn only_the_token_that_was_refused_is_dropped() {
+    fn only_the_rejected_token_is_dropped() {
         let mut refreshes = Refreshes { token: Some(Arc::new(token(3600))), ..Refreshes::default() };
         refreshes.discard(&Arc::new(token(3600)));
-        let Step::Use(in_hand) = refreshes.step(NOW) else { panic!("{refreshes:?}") };
-        refreshes.discard(&in_hand);
+        let Step::Use(current) = refreshes.step(NOW) else { panic!("{refreshes:?}") };
+        refreshes.discard(&current);
         assert!(matches!(refreshes.step(NOW), Step::Wait));
         assert!(refreshes.begin(NOW).is_some());
     }

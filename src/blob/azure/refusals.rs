@@ -1,40 +1,40 @@
-//! The table of what Azure refuses, and what each refusal means.
+//! The table of Azure's error responses and their meaning.
 //!
 //! Codes: <https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes> and
-//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, as far as the six calls of this
-//! crate can meet them.
+//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, limited to those of the six calls
+//! that this crate makes.
 
 use super::credentials::CredentialKind;
 
-/// What a refusal means to the one who asked.
+/// The meaning of an error response for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Somebody else wrote first.
+    /// Another writer was first.
     Conflict,
     NotFound,
     ContainerNotFound,
     Unauthorized,
-    /// Not applied, for there are too many requests.
+    /// Not applied, because there are too many requests.
     Throttled,
-    /// Not applied, and may be later.
+    /// Not applied, but may succeed later.
     NotNow,
-    /// The server failed on its way: a write may have been applied.
+    /// The server failed: a write may have been applied.
     Failed,
     Rejected,
 }
 
-/// A line of the table. The first that matches counts.
+/// A row of the table. The first matching row applies.
 struct Row {
     status: u16,
     code: &'static str,
-    /// With which credentials, where the meaning depends on that.
+    /// The kind of credentials, if the meaning depends on it.
     credentials: Option<CredentialKind>,
     class: Class,
-    /// What to do, if there is something: follows the message as it stands.
+    /// What to do, if anything. Appended to the message as it is.
     advice: &'static str,
 }
 
-/// What is known of a refusal, and of the kind of credentials that were used, if it is known.
+/// Returns the meaning of an error response, and the advice. `credentials` is the kind that was used, if it is known.
 pub(super) fn meaning(status: u16, code: &str, credentials: Option<CredentialKind>) -> (Class, &'static str) {
     let matches = |row: &&Row| {
         row.status == status && row.code == code && (row.credentials.is_none() || row.credentials == credentials)
@@ -42,7 +42,7 @@ pub(super) fn meaning(status: u16, code: &str, credentials: Option<CredentialKin
     TABLE.iter().find(matches).map_or_else(|| by_status(status, code), |row| (row.class, row.advice))
 }
 
-/// What a status means whatever the code.
+/// Returns the meaning of a status with an unlisted code.
 fn by_status(status: u16, code: &str) -> (Class, &'static str) {
     match status {
         412 => (Class::Conflict, ""),
@@ -70,17 +70,17 @@ const NO_ROLE: &str = "; the identity lacks the role Storage Blob Data Contribut
 const NARROW_SAS: &str =
     "; the SAS lacks permissions: it needs rcwdl on the container, an account SAS also ss=b and srt=co";
 const ELSEWHERE_SAS: &str = "; the SAS does not allow this address or protocol";
-const FIREWALL: &str = "; a firewall or network rule of the account refuses this client (Azurite responds the same to a wrong \
+const FIREWALL: &str = "; a firewall or network rule of the account rejects this client (Azurite responds the same to a wrong \
                         key or signature)";
-const NO_KEYS: &str = "; the account allows no keys and no SAS signed with them: use a token credential";
+const NO_KEYS: &str = "; the account allows neither keys nor a SAS that is signed with a key: use a token credential";
 const DISABLED: &str = "; the storage account is disabled: check its state and the subscription";
 const READ_ONLY: &str = "; the account is currently read-only, as after a failover or with a read-only endpoint";
 const VAULT: &str = "; the customer-managed encryption key of the account is not available: check its key vault";
 const LEASED: &str = "; another client holds a lease on the blob, and this crate never takes one: break the lease";
 const IMMUTABLE: &str = "; an immutability policy or legal hold forbids changes: use a container without one";
 const GOING_AWAY: &str = "; the container is being deleted: wait and create it again";
-const OLD_SERVICE: &str = "; if it is the header x-ms-version, set an older api_version";
-const ARCHIVED: &str = "; the blob was archived: delete it or bring it back to a tier that is online";
+const OLD_SERVICE: &str = "; if the header is x-ms-version, set an older api_version";
+const ARCHIVED: &str = "; the blob is archived: delete it or move it to an online tier";
 
 const TABLE: &[Row] = &[
     row(409, "BlobAlreadyExists", Class::Conflict, ""),
@@ -115,7 +115,7 @@ const TABLE: &[Row] = &[
         401,
         "NoAuthenticationInformation",
         Class::Unauthorized,
-        "; the request came without credentials: does a proxy remove them?",
+        "; the request arrived without credentials: does a proxy remove them?",
     ),
     row(
         400,
@@ -127,9 +127,9 @@ const TABLE: &[Row] = &[
         409,
         "PublicAccessNotPermitted",
         Class::Unauthorized,
-        "; the request came without credentials: does a proxy remove them?",
+        "; the request arrived without credentials: does a proxy remove them?",
     ),
-    row(400, "AccountRequiresHttps", Class::Rejected, "; the account accepts https only: correct the address"),
+    row(400, "AccountRequiresHttps", Class::Rejected, "; the account accepts https only: use an https address"),
     row(412, "LeaseIdMissing", Class::Rejected, LEASED),
     row(412, "LeaseIdMismatchWithBlobOperation", Class::Rejected, LEASED),
     row(412, "LeaseLost", Class::Rejected, LEASED),
@@ -165,13 +165,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_row_hides_another() {
+    fn no_row_hides_another_row() {
         let mut seen = BTreeSet::new();
         for row in TABLE {
             let key = (row.status, row.code, row.credentials.map(|kind| format!("{kind:?}")));
-            assert!(seen.insert(key.clone()), "{key:?} is there twice");
+            assert!(seen.insert(key.clone()), "{key:?} occurs twice");
             let general = (row.status, row.code, None);
-            assert!(row.credentials.is_none() || !seen.contains(&general), "{key:?} is never reached");
+            assert!(row.credentials.is_none() || !seen.contains(&general), "{key:?} is unreachable");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a container was built with.
+//! The settings of a container.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::token::TokenSource;
 use super::unusable::Reported;
 use crate::clock::WallClock;
 
-/// What a container was built with, kept to build it again for another runtime, and what it shares with those.
+/// The settings of a container and the state that it shares with containers on other runtimes.
 pub(super) struct Settings {
     pub(super) container_url: ContainerUrl,
     pub(super) credentials: Credentials,

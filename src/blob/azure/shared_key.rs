@@ -1,4 +1,4 @@
-//! Signatures with the key of a storage account ("Shared Key").
+//! Signs requests with the key of a storage account ("Shared Key").
 //!
 //! Rules: <https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key>.
 
@@ -21,12 +21,12 @@ use super::headers::{header, server_time};
 use crate::clock::WallClock;
 use crate::telemetry;
 
-/// How far the date of a refused request must be from the server's for the clock to be the likely cause. The service
-/// allows 15 minutes; a difference within this bound is delay, not skew.
+/// The minimum difference between the date of a rejected request and the server's time at which the clock is the likely
+/// cause. The service allows 15 minutes; a smaller difference is delay, not skew.
 const LIKELY_SKEW: Duration = Duration::seconds(60);
 
-/// Headers whose values are signed without their names, in this order. The date is not among them, for `x-ms-date`
-/// stands in for it.
+/// Headers whose values are signed without their names, in this order. The date is not among them, because `x-ms-date`
+/// replaces it.
 const HEADERS_BEFORE_DATE: [HeaderName; 5] = [
     HeaderName::from_static("content-encoding"),
     HeaderName::from_static("content-language"),
@@ -42,20 +42,20 @@ const HEADERS_AFTER_DATE: [HeaderName; 5] = [
     HeaderName::from_static("range"),
 ];
 
-/// Signs each try of a request with a fresh date.
+/// Signs each attempt of a request with a new date.
 ///
-/// Where the local clock is so wrong that the service refuses the signature, the policy signs with the server's time
-/// and sends the request once more. That is safe for conditional writes too: a refused request was not applied.
+/// If the local clock is so wrong that the service rejects the signature, the policy signs with the server's time and
+/// sends the request once more. That is safe for conditional writes too, because a rejected request was not applied.
 ///
-/// A signature is valid for 15 minutes around its date, so the date must not be that of an attacker, who would collect
-/// signatures for a time of his choice. The server's time is believed over https and from this machine only, and it is
-/// kept only once the service has accepted a request that was signed with it.
+/// A signature is valid for 15 minutes around its date. An attacker who chooses the date could collect signatures for
+/// another time. Therefore the server's time is trusted only over https and from this machine, and is kept only after
+/// the service has accepted a request that was signed with it.
 #[derive(Debug)]
 pub(super) struct SharedKeyPolicy {
     account: String,
     key: Secret,
     clock: Arc<dyn WallClock>,
-    /// What to add to the local clock to get the server's, in seconds.
+    /// The difference from the local clock to the server's clock, in seconds.
     clock_offset: AtomicI64,
 }
 
@@ -64,7 +64,7 @@ impl SharedKeyPolicy {
         Self { account, key, clock, clock_offset: AtomicI64::new(0) }
     }
 
-    /// Signs the request with the local time plus so many seconds. Returns the date that it carries now.
+    /// Signs the request with the local time plus `offset` seconds. Returns the date of the signature.
     fn sign(&self, request: &mut Request, offset: i64) -> azure_core::Result<OffsetDateTime> {
         let date = self.clock.now().saturating_add(Duration::seconds(offset));
         request.insert_header(MS_DATE, to_rfc7231(&date));
@@ -104,12 +104,12 @@ impl Policy for SharedKeyPolicy {
     }
 }
 
-/// Whether the service got as far as looking at what the request asks for.
+/// Returns whether the service accepted the signature, which it checks before the request itself.
 fn is_accepted(response: &AsyncRawResponse) -> bool {
     response.status().is_success() || matches!(u16::from(response.status()), 404 | 409 | 412)
 }
 
-/// The server's time, if it refused the signature and its clock is far from the date that was signed.
+/// Returns the server's time, if the service rejected the signature and its clock differs much from the signed date.
 fn refused_for_skew(response: &AsyncRawResponse, signed_at: OffsetDateTime) -> Option<OffsetDateTime> {
     let is_refused = u16::from(response.status()) == 403
         && header(response.headers(), &ERROR_CODE).is_some_and(|code| code == "AuthenticationFailed");
@@ -117,7 +117,7 @@ fn refused_for_skew(response: &AsyncRawResponse, signed_at: OffsetDateTime) -> O
     skew(signed_at, server_time).map(|_| server_time)
 }
 
-/// How far a clock is ahead of the server's, if that is not mere delay.
+/// Returns how far a clock is ahead of the server's, if the difference is more than delay.
 pub(super) fn skew(clock: OffsetDateTime, server_time: OffsetDateTime) -> Option<Duration> {
     Some(clock - server_time).filter(|skew| skew.abs() > LIKELY_SKEW)
 }
@@ -134,7 +134,7 @@ fn string_to_sign(method: Method, url: &Url, headers: &Headers, account: &str) -
 
 fn push_values(text: &mut String, headers: &Headers, names: &[HeaderName]) {
     for name in names {
-        // An empty body is signed as no length at all.
+        // The length of an empty body is signed as an empty string.
         let value = header(headers, name).filter(|value| !(*value == "0" && name.as_str() == "content-length"));
         text.push_str(value.unwrap_or_default());
         text.push('\n');
@@ -153,7 +153,7 @@ fn push_service_headers(text: &mut String, headers: &Headers) {
     }
 }
 
-/// The service sorts by the rules of a language, not by bytes: signs, then digits, then letters.
+/// Compares names as the service does, by the rules of a language instead of bytes: signs, then digits, then letters.
 pub(in crate::blob) fn compare_header_names(left: &str, right: &str) -> Ordering {
     let weight = |byte: u8| match byte {
         b'_' => (0, byte),
@@ -188,7 +188,7 @@ mod tests {
     const KEY: &str = "c2VjcmV0";
 
     #[test]
-    fn the_example_of_the_documentation() {
+    fn string_to_sign_of_the_documentation() {
         let mut headers = Headers::new();
         headers.insert("x-ms-version", "2015-02-21");
         headers.insert("x-ms-date", "Fri, 26 Jun 2015 23:39:12 GMT");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_types_and_encoded_paths_are_signed() {
+    fn string_to_sign_has_conditions_type_and_path() {
         let mut headers = Headers::new();
         headers.insert("if-none-match", "*");
         headers.insert("if-match", "\"1\"");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn header_names_are_sorted_as_the_service_does() {
+    fn header_names_are_sorted_as_by_the_service() {
         let mut names = ["x-ms-meta-a1", "x-ms-version", "x-ms-meta-ab", "x-ms-meta-a", "x-ms-date", "x-ms-meta-a_1"];
         names.sort_by(|left, right| compare_header_names(left, right));
         assert_eq!(
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// A service that refuses dates more than 15 minutes from its own.
+    /// A service that rejects dates more than 15 minutes from its own.
     #[derive(Debug)]
     struct Service {
         now: OffsetDateTime,
@@ -288,7 +288,7 @@ mod tests {
     const NOON: OffsetDateTime = datetime!(2026-03-01 12:00:00 UTC);
 
     #[tokio::test]
-    async fn a_wrong_clock_is_corrected_once_and_for_all() {
+    async fn wrong_clock_is_corrected_once() {
         for local in [NOON - Duration::hours(2), NOON + Duration::days(3)] {
             let (policy, service) = (policy(local), Service::new(NOON, true));
             assert_eq!(send(&policy, &service).await, 200);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_clock_that_is_put_right_is_said_to_be_right() {
+    async fn corrected_clock_is_logged() {
         let clock = Arc::new(AdjustedClock(Mutex::new(NOON - Duration::hours(2))));
         let log = tempfile::NamedTempFile::new().unwrap();
         let subscriber = tracing_subscriber::fmt().with_writer(Mutex::new(log.reopen().unwrap())).with_ansi(false);
@@ -326,14 +326,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wrong_key_is_refused_after_one_request() {
+    async fn wrong_key_is_rejected_after_one_request() {
         let (policy, service) = (policy(NOON + Duration::seconds(30)), Service::new(NOON, false));
         assert_eq!(send(&policy, &service).await, 403);
         assert_eq!(service.requests(), 1);
     }
 
     #[tokio::test]
-    async fn a_wrong_key_and_a_wrong_clock_end_after_two_requests() {
+    async fn wrong_key_and_clock_end_after_two_requests() {
         let (policy, service) = (policy(NOON + Duration::hours(1)), Service::new(NOON, false));
         assert_eq!(send(&policy, &service).await, 403);
         assert_eq!(service.requests(), 2);

@@ -1,4 +1,4 @@
-//! What only a stand-in for the service can show: retries, deadlines, unusable answers, and that no secret gets out.
+//! Tests that need an emulated service: retries, timeouts, unusable responses, and secrets.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -19,14 +19,14 @@ use crate::error::{Error, ErrorKind};
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
 const SIGNATURE: &str = "hush%2Fhush%3D";
 
-/// How the stand-in answers a request.
+/// How the emulated service responds to a request.
 enum Reply {
     Status(u16, Vec<(&'static str, &'static str)>, &'static str),
     Fails(azure_core::error::ErrorKind),
     Never,
 }
 
-/// Answers with what it was given, in order, and notes what it was asked.
+/// Responds with the given replies, in order, and records the requests.
 #[derive(Default)]
 struct Service {
     replies: Mutex<VecDeque<Reply>>,
@@ -63,7 +63,7 @@ impl Policy for Service {
         self.requests.lock().unwrap().push(format!("{} {}", request.method(), request.url()));
         let authorization = header(request.headers(), &AUTHORIZATION).unwrap_or_default().to_owned();
         self.authorizations.lock().unwrap().push(authorization);
-        let reply = self.replies.lock().unwrap().pop_front().expect("a request too many");
+        let reply = self.replies.lock().unwrap().pop_front().expect("an unexpected request");
         match reply {
             Reply::Never => std::future::pending().await,
             Reply::Fails(kind) => {
@@ -99,7 +99,7 @@ fn by_sas() -> Access {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_is_sent_once_whatever_comes_back() {
+async fn write_is_sent_once_for_every_response() {
     use azure_core::error::ErrorKind as AzureKind;
     for (reply, kind) in [
         (status(500), ErrorKind::Indeterminate),
@@ -117,14 +117,14 @@ async fn a_write_is_sent_once_whatever_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_is_sent_once() {
+async fn deletion_is_sent_once() {
     let service = Service::new([status(500)]);
     let error = service.container(by_key()).delete("a", &Condition::Unconditional).await.unwrap_err();
     assert_eq!((error.kind(), service.requests().len()), (ErrorKind::Indeterminate, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_is_sent_again_and_has_its_signature_once() {
+async fn retried_read_has_one_signature() {
     let failed = || Reply::Fails(azure_core::error::ErrorKind::Io);
     let version = vec![("etag", "\"0x1\""), ("last-modified", "Fri, 20 Nov 2026 12:00:00 GMT")];
     let service = Service::new([status(500), failed(), Reply::Status(200, version, "")]);
@@ -135,7 +135,7 @@ async fn a_read_is_sent_again_and_has_its_signature_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_read_is_handed_to_the_caller() {
+async fn throttled_read_is_not_retried() {
     let service = Service::new([Reply::Status(503, vec![("x-ms-error-code", "ServerBusy"), ("retry-after", "9")], "")]);
     let error = service.container(by_key()).list("").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Throttled { retry_after: Some(Duration::from_secs(9)) });
@@ -143,7 +143,7 @@ async fn a_throttled_read_is_handed_to_the_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_operation_ends_at_the_deadline() {
+async fn every_operation_ends_at_the_timeout() {
     let service = Service::new((0..5).map(|_| Reply::Never));
     let container = service.container(by_key());
     let started = tokio::time::Instant::now();
@@ -163,7 +163,7 @@ async fn every_operation_ends_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_success_without_version_or_date_leaves_the_outcome_unknown() {
+async fn response_without_version_or_date_is_indeterminate() {
     for reply in [status(201), Reply::Status(201, vec![("date", "today"), ("etag", "\"1\"")], "")] {
         let container = Service::new([reply]).container(by_key());
         let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
@@ -172,7 +172,7 @@ async fn a_success_without_version_or_date_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test]
-async fn a_page_cut_short_is_no_listing() {
+async fn truncated_page_is_indeterminate() {
     let service = Service::new([Reply::Status(200, vec![], "<EnumerationResults><Blobs>")]);
     let error = service.container(by_key()).list("p").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
@@ -180,17 +180,17 @@ async fn a_page_cut_short_is_no_listing() {
 }
 
 #[tokio::test]
-async fn a_marker_that_repeats_ends_the_listing() {
+async fn repeated_marker_fails_the_listing() {
     const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker>m/1 &amp;</NextMarker></EnumerationResults>";
     let service = Service::new([Reply::Status(200, vec![], PAGE), Reply::Status(200, vec![], PAGE)]);
     let error = service.container(by_key()).list("p/").await.unwrap_err();
-    assert!(error.to_string().contains("same again"), "{error}");
+    assert!(error.to_string().contains("next page repeats"), "{error}");
     let first = "GET https://a.example/leases?restype=container&comp=list&include=metadata&prefix=p%2F";
     assert_eq!(service.requests(), [first.to_owned(), format!("{first}&marker=m%2F1%20%26")]);
 }
 
 #[tokio::test]
-async fn an_existing_container_is_no_error_and_one_being_deleted_is() {
+async fn only_a_container_being_deleted_is_an_error() {
     let refused = |code| Reply::Status(409, vec![("x-ms-error-code", code)], "");
     let service = Service::new([refused("ContainerAlreadyExists"), refused("ContainerBeingDeleted")]);
     let container = service.container(by_key());
@@ -198,7 +198,7 @@ async fn an_existing_container_is_no_error_and_one_being_deleted_is() {
     assert_eq!(container.create_container().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
 }
 
-/// Gives one token for storage, or fails with the given kind.
+/// Returns a token for storage, or fails with the given kind.
 #[derive(Debug)]
 struct Issuer(Option<azure_core::error::ErrorKind>);
 
@@ -221,7 +221,7 @@ fn by_token(failure: Option<azure_core::error::ErrorKind>) -> Access {
 }
 
 #[tokio::test]
-async fn each_kind_of_credentials_authorizes_its_way() {
+async fn each_credential_kind_sets_its_authorization() {
     for (access, expected) in [(by_key(), "SharedKey a:"), (by_token(None), "Bearer hush"), (by_sas(), "")] {
         let service = Service::new([written()]);
         service.container(access).write("a", &Metadata::new(), &Condition::Create).await.unwrap();
@@ -231,7 +231,7 @@ async fn each_kind_of_credentials_authorizes_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_token_nothing_is_sent() {
+async fn no_request_is_sent_without_a_token() {
     use azure_core::error::ErrorKind as AzureKind;
     for (failure, kind) in
         [(AzureKind::Other, ErrorKind::Unauthorized), (AzureKind::Connection, ErrorKind::Unavailable)]
@@ -245,14 +245,14 @@ async fn without_a_token_nothing_is_sent() {
     }
 }
 
-/// Everything that can be seen of an error.
+/// Returns all visible text of an error.
 fn all_of(error: &Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.fold(format!("{error} {error:?} {error:#?}"), |text, cause| format!("{text} {cause} {cause:?}"))
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_secret_is_shown_by_anything() {
+async fn no_output_shows_a_secret() {
     use azure_core::error::ErrorKind as AzureKind;
     let mut shown = Vec::new();
     for access in [by_key(), by_sas(), by_token(None)] {
@@ -276,7 +276,7 @@ async fn no_secret_is_shown_by_anything() {
 }
 
 #[tokio::test]
-async fn the_http_client_shows_no_signature() {
+async fn errors_of_the_http_client_show_no_signature() {
     let url = format!("http://127.0.0.1:1/a/leases?sv=1&sig={SIGNATURE}");
     let error = AzureContainer::from_sas_url(url).unwrap().create_container().await.unwrap_err();
     let shown = all_of(&error);

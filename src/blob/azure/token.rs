@@ -1,18 +1,19 @@
-//! Tokens of Entra ID: one is kept for all requests and replaced while it is still valid.
+//! Tokens of Entra ID: all requests use one token, which is replaced while it is still valid.
 //!
-//! The policy of `azure_core` asks for a new token inside the request that finds the old one near its end, and all
-//! other requests wait for that. The credentials of `azure_identity` repeat their requests for a minute and more, so a
-//! deadline cancels each such attempt before it can fail or succeed. Here a task of its own asks, which no request
-//! cancels, and requests use the token in hand for as long as it is valid.
+//! The policy of `azure_core` requests a new token inside the request that finds the current token close to its expiry,
+//! and all other requests wait. The credentials of `azure_identity` retry for more than a minute, so the request
+//! timeout would cancel each such attempt before it succeeds or fails. Here a background task requests the token, which
+//! no request cancels, and requests use the current token as long as it is valid.
 //!
 //! # Time
 //!
-//! The expiry of a token is wall time. It is compared with the local clock once, when the token comes; from then on its
-//! age is counted as leases count theirs, suspension included. So a clock that is set meanwhile changes nothing. Where
-//! the local clock was wrong: a credential that computes the expiry from the local clock is as wrong as the comparison,
-//! and nothing is lost. A credential that passes on the issuer's time (managed identities) makes the token look
-//! older or younger than it is: one that looks expired is used nevertheless and replaced often; one that is used too
-//! long is refused by the storage with 401, and dropped.
+//! The expiry of a token is wall-clock time. It is compared with the local clock once, when the token arrives. From
+//! then on the age of the token is measured like that of a lease, including the time that the machine is suspended, so
+//! a later change of the clock has no effect. If the local clock is wrong, there are two cases. A credential that
+//! computes the expiry from the local clock is as wrong as the comparison, and there is no error. A credential that
+//! passes on the issuer's time (managed identities) makes the token appear older or younger than it is: a token that
+//! appears expired is used nevertheless and replaced often; a token that is used too long is rejected by the storage
+//! with 401, and dropped.
 
 use std::fmt;
 use std::pin::pin;
@@ -35,18 +36,19 @@ use crate::clock::{LeaseClock, SystemLeaseClock, WallClock};
 use crate::lock::lock;
 use crate::telemetry;
 
-/// What a token for Azure Storage has to be issued for, in every Azure cloud.
+/// The scope of tokens for Azure Storage, in every Azure cloud.
 const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
 
-/// How long one refresh may take. About as long as the credentials of `azure_identity` repeat their requests (60 s,
-/// managed identities 72 s), so that a slow issuer succeeds. A hung one is given up five times in the five minutes that
-/// a token in use has left.
-const REFRESH_LIMIT: Duration = Duration::from_secs(60);
+/// The timeout of one refresh. About as long as the credentials of `azure_identity` retry (60 s, managed identities 72
+/// s), so that a slow issuer succeeds. A refresh that hangs is abandoned five times in the last five minutes of a
+/// token.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a running refresh reports, and how often a request that waits for it looks.
+/// How often a running refresh reports, and how often a request that waits for it checks its state.
 const PULSE: Duration = Duration::from_millis(500);
 
-/// The token of a container, its clones and the [`isolated`](crate::blob::BlobContainer::with_new_connections) ones made from it.
+/// The token of a container, of its clones, and of those that
+/// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returned.
 pub(super) struct TokenSource {
     credential: Arc<dyn TokenCredential>,
     wall_clock: Arc<dyn WallClock>,
@@ -61,20 +63,21 @@ impl TokenSource {
         Arc::new(Self { credential, wall_clock, clock, refreshes, changed })
     }
 
-    /// Returns a valid token. Without one it waits, as long as the caller does; a refusal of the issuer ends the wait.
+    /// Returns a valid token, and waits for one if there is none. A rejection of the issuer ends the wait. The caller
+    /// limits the wait.
     pub(super) async fn token(self: &Arc<Self>) -> Result<Arc<Token>, Arc<Error>> {
         let mut changed = self.changed.subscribe();
         loop {
             match self.step() {
                 Step::Use(token) => return Ok(token),
                 Step::Fail(error) => return Err(error),
-                // Also without a change: a pause is over, or a refresh is silent.
+                // Also wakes up without a change, because a pause may be over, or a refresh may have stalled.
                 Step::Wait => drop(timeout(PULSE, changed.changed()).await),
             }
         }
     }
 
-    /// Why the last refresh failed, if it did.
+    /// Returns the error of the last refresh, if it failed.
     pub(super) fn last_error(&self) -> Option<Arc<Error>> {
         self.lock().last_error().cloned()
     }
@@ -85,7 +88,7 @@ impl TokenSource {
             let mut refreshes = self.lock();
             (refreshes.begin(now), refreshes.step(now))
         };
-        // Not under the lock: a runtime that ends drops the task at once, which locks again.
+        // Not under the lock: a runtime that is shutting down drops the task at once, and the drop takes the lock.
         if let Some(number) = begun {
             let refresh = Refresh { source: Arc::clone(self), number, outcome: None };
             tokio::spawn(refresh.run().in_current_span());
@@ -93,8 +96,8 @@ impl TokenSource {
         step
     }
 
-    /// Replaces a token that the storage refused.
-    fn refused(self: &Arc<Self>, token: &Arc<Token>) {
+    /// Replaces a token that the storage rejected.
+    fn rejected(self: &Arc<Self>, token: &Arc<Token>) {
         self.lock().discard(token);
         self.step();
     }
@@ -132,7 +135,7 @@ impl fmt::Debug for TokenSource {
     }
 }
 
-/// A refresh that is running. Dropping it settles it: also when its runtime ends, or the credential panics.
+/// A running refresh. Dropping it settles it, even if its runtime ends or the credential panics.
 struct Refresh {
     source: Arc<TokenSource>,
     number: u64,
@@ -142,17 +145,17 @@ struct Refresh {
 impl Refresh {
     async fn run(mut self) {
         let credential = Arc::clone(&self.source.credential);
-        let mut asked = pin!(timeout(REFRESH_LIMIT, credential.get_token(&[STORAGE_SCOPE], None)));
+        let mut response = pin!(timeout(REFRESH_TIMEOUT, credential.get_token(&[STORAGE_SCOPE], None)));
         let outcome = loop {
             tokio::select! {
-                outcome = &mut asked => break outcome,
+                outcome = &mut response => break outcome,
                 () = sleep(PULSE) => self.source.lock().seen(self.number, self.source.clock.now()),
             }
         };
         self.outcome = Some(outcome.unwrap_or_else(|_| {
             Err(Error::with_message(
                 ErrorKind::Io,
-                format!("the token issuer did not respond within {REFRESH_LIMIT:?}"),
+                format!("the token issuer did not respond within {REFRESH_TIMEOUT:?}"),
             ))
         }));
     }
@@ -160,15 +163,14 @@ impl Refresh {
 
 impl Drop for Refresh {
     fn drop(&mut self) {
-        let cut_off = || Err(Error::with_message(ErrorKind::Io, "the request to the token issuer was canceled"));
-        let outcome = self.outcome.take().unwrap_or_else(cut_off);
+        let canceled = || Err(Error::with_message(ErrorKind::Io, "the request to the token issuer was canceled"));
+        let outcome = self.outcome.take().unwrap_or_else(canceled);
         self.source.settle(self.number, outcome);
     }
 }
 
-/// Puts the token that comes with the context on each try of a request, over https only. A token that is answered with
-/// 401 is replaced; the response goes to the caller, as with the policy of `azure_core` (challenges are not met by
-/// either).
+/// Adds the token in the context to each attempt of a request, over https only. A token is replaced if the response is
+/// 401. The response is returned to the caller, as by the policy of `azure_core` (neither supports challenges).
 #[derive(Debug)]
 pub(super) struct TokenPolicy {
     source: Arc<TokenSource>,
@@ -185,7 +187,7 @@ impl TokenPolicy {
 impl Policy for TokenPolicy {
     async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
         if request.url().scheme() != "https" {
-            return Err(Error::with_message(ErrorKind::Other, "a token is sent over https only"));
+            return Err(Error::with_message(ErrorKind::Other, "a token is only sent over https"));
         }
         let token = ctx.value::<Arc<Token>>().ok_or_else(|| {
             Error::with_message(ErrorKind::Credential, "a policy removed the token from the context of the request")
@@ -193,7 +195,7 @@ impl Policy for TokenPolicy {
         request.insert_header(AUTHORIZATION, format!("Bearer {}", token.secret.secret()));
         let response = next[0].send(ctx, request, &next[1..]).await?;
         if response.status() == StatusCode::Unauthorized {
-            self.source.refused(token);
+            self.source.rejected(token);
         }
         Ok(response)
     }

@@ -1,4 +1,4 @@
-//! Blobs that a listing shows without what every blob has. They are left out, and reported once per version.
+//! Blobs that a listing shows without an ETag or a date. They are skipped, and logged once per version.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -7,20 +7,20 @@ use crate::blob::ETag;
 use crate::lock::lock;
 use crate::telemetry;
 
-/// A blob without a usable date, or without an ETag; then all its versions count as one.
+/// A blob without a usable date, or without an ETag. All versions without an ETag count as one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Unusable {
     pub(super) name: String,
     pub(super) etag: Option<ETag>,
 }
 
-/// What was reported, by the prefix of the listing. Bounded, because each listing replaces what the last one with the
-/// same prefix found, and one without unusable blobs leaves nothing.
+/// The blobs that were logged, by the prefix of the listing. The size is bounded: each listing replaces the findings of
+/// the previous one with the same prefix, and a listing without unusable blobs removes them.
 #[derive(Debug, Default)]
 pub(super) struct Reported(Mutex<HashMap<String, HashSet<Unusable>>>);
 
 impl Reported {
-    /// Reports what the last listing with this prefix did not have.
+    /// Logs the blobs that the last listing with this prefix did not contain.
     pub(super) fn report(&self, prefix: &str, found: HashSet<Unusable>) {
         let mut reported = lock(&self.0);
         let last = reported.remove(prefix).unwrap_or_default();

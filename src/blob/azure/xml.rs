@@ -1,4 +1,4 @@
-//! Reading a page of List Blobs.
+//! Parses a page of List Blobs.
 //!
 //! Format: <https://learn.microsoft.com/rest/api/storageservices/list-blobs>.
 
@@ -21,13 +21,13 @@ const LAST_MODIFIED: &str = "Last-Modified";
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) blobs: Vec<Blob>,
-    /// What is left out of `blobs`.
+    /// The blobs that are missing in `blobs`.
     pub(super) unusable: Vec<Unusable>,
-    /// Where the next page starts, if there is one.
+    /// The start of the next page, if there is one.
     pub(super) next_marker: Option<String>,
 }
 
-/// Why a page cannot be used. What is wrong with a single blob is not among it: such a blob is left out.
+/// Why a page is unusable. A single unusable blob is not an error: the blob is skipped.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PageError {
     #[error("the listing is not XML")]
@@ -40,7 +40,7 @@ pub(super) enum PageError {
     Truncated,
 }
 
-/// Parses a page. Each blob gets `response`, the response that carried the page.
+/// Parses a page. `response` is the response that carried the page.
 pub(super) fn parse_page(body: &[u8], response: ResponseInfo) -> Result<Page, PageError> {
     let text = std::str::from_utf8(body)?;
     let mut text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -48,14 +48,14 @@ pub(super) fn parse_page(body: &[u8], response: ResponseInfo) -> Result<Page, Pa
     let mut parser = PageParser::new(response);
     loop {
         match reader.read_event()? {
-            Event::Start(element) if parser.has_no_use_for(element.name()) => {
+            Event::Start(element) if parser.ignores(element.name()) => {
                 reader.read_to_end(element.name())?;
             }
             Event::Start(element) => parser.open(&element),
             Event::End(element) => {
                 parser.close(element.name().as_ref());
                 if parser.has_version() {
-                    text = behind_properties(text, reader.buffer_position())?;
+                    text = after_properties(text, reader.buffer_position())?;
                     reader = reader_of(text);
                     parser.close(PROPERTIES);
                 }
@@ -73,20 +73,21 @@ fn reader_of(text: &str) -> Reader<&[u8]> {
     let mut reader = Reader::from_str(text);
     let config = reader.config_mut();
     config.expand_empty_elements = true;
-    // It starts in the middle of the document, behind the start tags of what ends later.
+    // The reader starts in the middle of the document, after the start tags of elements that end later.
     config.allow_unmatched_ends = true;
     reader
 }
 
-/// Most of a page is properties that nobody asks for: stepping over them as text takes a third off the whole.
-fn behind_properties(text: &str, position: u64) -> Result<&str, PageError> {
+/// Returns the text after the end of the properties. Most of a page is unused properties: skipping them as text saves a
+/// third of the total time.
+fn after_properties(text: &str, position: u64) -> Result<&str, PageError> {
     const END: &str = "</Properties>";
     let rest = usize::try_from(position).ok().and_then(|position| text.get(position..)).unwrap_or_default();
     let end = rest.find(END).ok_or(PageError::Truncated)?;
     Ok(&rest[end + END.len()..])
 }
 
-/// Where in the document the parser is. Metadata keys may be called like anything else, so the place decides.
+/// The position of the parser in the document. A metadata key may be named like any element, so the position decides.
 #[derive(Clone, Copy)]
 enum Place {
     Page,
@@ -94,20 +95,20 @@ enum Place {
     Properties,
     Metadata,
     MetadataValue,
-    /// Behind the last element.
+    /// After the last element.
     End,
 }
 
 struct PageParser {
     place: Place,
-    /// The text of the innermost element so far: entities split it into several events.
+    /// The text of the innermost element up to now: entities split it into several events.
     text: String,
     draft: Draft,
     page: Page,
     response: ResponseInfo,
 }
 
-/// A blob of which not everything is read yet.
+/// A blob that is not completely read.
 #[derive(Default)]
 struct Draft {
     name: String,
@@ -123,12 +124,12 @@ impl PageParser {
         Self { place: Place::Page, text: String::new(), draft: Draft::default(), page, response }
     }
 
-    /// Of the properties only two matter here.
-    fn has_no_use_for(&self, element: QName<'_>) -> bool {
+    /// Returns whether the parser ignores this element. Only two of the properties are used.
+    fn ignores(&self, element: QName<'_>) -> bool {
         matches!(self.place, Place::Properties) && !matches!(element.as_ref(), ETAG | LAST_MODIFIED)
     }
 
-    /// Whether the properties hold nothing more of interest.
+    /// Returns whether all used properties are read.
     fn has_version(&self) -> bool {
         matches!(self.place, Place::Properties) && self.draft.etag.is_some() && self.draft.last_modified.is_some()
     }
@@ -208,7 +209,7 @@ impl Draft {
     }
 }
 
-/// Names with characters that XML cannot carry come percent-encoded.
+/// Names with characters that XML cannot represent are percent-encoded.
 fn is_encoded(element: &BytesStart<'_>) -> bool {
     let attribute = element.try_get_attribute("Encoded").ok().flatten();
     attribute.is_some_and(|attribute| attribute.value.eq_ignore_ascii_case("true"))
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_as_azure_sends_it() {
+    fn parses_a_page_of_azure() {
         let page = parse(
             "<Prefix>p</Prefix><Blobs><Blob><Name>p/1</Name><Properties><Creation-Time>x</Creation-Time>\
              <Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT</Last-Modified><Etag>0x8D1</Etag>\
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_or_absent_marker_ends_the_listing() {
+    fn empty_or_absent_marker_ends_the_listing() {
         for inside in ["<Blobs/><NextMarker/>", "<Blobs></Blobs><NextMarker></NextMarker>", "<Blobs/>"] {
             let page = parse(inside).unwrap();
             assert!(page.blobs.is_empty() && page.next_marker.is_none(), "{inside}");
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn entities_and_character_references_split_no_text() {
+    fn entities_do_not_split_texts() {
         assert_eq!(blob("<Name>a&amp;b&lt;&gt;&quot;&apos;&#x41;&#66;c</Name>").name, "a&b<>\"'ABc");
         assert_eq!(blob("<Name><![CDATA[a<b]]>&amp;c</Name>").name, "a<b&c");
         let metadata = blob("<Name>n</Name><Metadata><k> x &amp; y </k></Metadata>").metadata;
@@ -277,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn an_encoded_name_is_decoded_and_another_is_not() {
+    fn only_encoded_names_are_decoded() {
         assert_eq!(blob("<Name Encoded=\"true\">a%EF%BF%BF%25%2F</Name>").name, "a\u{ffff}%/");
         assert_eq!(blob("<Name Encoded=\"false\">a%25</Name>").name, "a%25");
         assert_eq!(blob("<Name>a%25</Name>").name, "a%25");
     }
 
     #[test]
-    fn metadata_keys_may_be_called_like_elements() {
+    fn metadata_keys_may_be_named_like_elements() {
         let blob = blob(
             "<Name>n</Name><Metadata><Name>1</Name><Etag>2</Etag><Metadata>3</Metadata><Blob>4</Blob><NextMarker>5\
              </NextMarker><Properties>6</Properties></Metadata>",
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_blob_is_left_out_and_the_others_stay() {
+    fn unusable_blob_is_skipped() {
         let bad_date = "<Properties><Last-Modified>yesterday</Last-Modified><Etag>1</Etag></Properties>";
         let page = parse(&format!(
             "<Blobs><Blob><Name>1</Name></Blob><Blob><Name>2</Name>{bad_date}</Blob><Blob><Name>3</Name>{PROPERTIES}\
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_ends_early_is_no_page() {
+    fn truncated_body_is_rejected() {
         let whole =
             format!("<EnumerationResults><Blobs><Blob><Name>1</Name>{PROPERTIES}</Blob></Blobs></EnumerationResults>");
         assert!(parse_page(whole.as_bytes(), response()).is_ok());
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn something_else_is_no_page() {
+    fn other_documents_are_rejected() {
         for body in [b"{}".as_slice(), b"<html></html>", b"\xff\xfe", b"<a><b></a>"] {
             assert!(parse_page(body, response()).is_err(), "{}", String::from_utf8_lossy(body));
         }

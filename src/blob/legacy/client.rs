@@ -1,4 +1,4 @@
-//! The SDK as this crate meets it: an HTTP client for it, which names it can carry, what its blobs and failures mean.
+//! Adapts the SDK: an HTTP client for it, the names that it can carry, and the conversion of its blobs and errors.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -23,19 +23,19 @@ use crate::blob::validation::validate_blob_name;
 use crate::blob::{Blob, ETag, Metadata, ResponseInfo};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How the HTTP client says that a connection was never there, at whatever depth.
+/// The text with which the HTTP client reports, at any depth of the chain, that there was no connection.
 const NOT_CONNECTED: &str = "client error (Connect)";
 
-/// The header that the SDK wants in the response to a deletion, and that Azurite does not send.
+/// The header that the SDK requires in the response to a deletion, and that Azurite does not send.
 const DELETE_TYPE: &str = "x-ms-delete-type-permanent";
 
 const LONGEST_SUMMARY: usize = 200;
 
-/// Options for a client that serves this crate well: it keeps its connections, repeats nothing by itself, and uses the
-/// TLS of [`blob::azure`](crate::blob::azure). Each call makes a pool of connections of its own.
+/// Returns options for a client: it keeps its connections, retries nothing, and uses the same TLS as
+/// [`blob::azure`](crate::blob::azure). Each call creates a separate connection pool.
 ///
-/// Made for blobs without content: a response is held in memory as a whole, and a body that is a stream is refused. For
-/// large blobs give the application a client of its own.
+/// Intended for blobs without content: responses are held in memory as a whole, and a streamed body is rejected. For
+/// large blobs use a separate client.
 #[must_use]
 pub fn client_options() -> ClientOptions {
     let transport = TransportOptions::new(Arc::new(PooledClient(new_http_client(None))));
@@ -70,7 +70,7 @@ fn translated(request: &SdkRequest) -> SdkResult<Request> {
         .parse()
         .map_err(|error: azure_core::Error| SdkError::new(SdkErrorKind::DataConversion, error))?;
     let Body::Bytes(body) = request.body() else {
-        return Err(SdkError::message(SdkErrorKind::Other, "these client options carry no streams: give bytes"));
+        return Err(SdkError::message(SdkErrorKind::Other, "these client options do not support streams: use bytes"));
     };
     let mut translated = Request::new(request.url().clone(), method);
     for (name, value) in request.headers().iter() {
@@ -80,18 +80,18 @@ fn translated(request: &SdkRequest) -> SdkResult<Request> {
     Ok(translated)
 }
 
-/// Refuses a name that would reach another blob, or that a listing would show as another one.
+/// Rejects a name that would reach another blob, or that a listing would show as another name.
 ///
-/// The SDK cuts slashes off both ends of a name, leaves out segments `.` and `..`, tabs and line breaks, and trims what
-/// a listing shows. What it makes of the name is compared with what it should be, so no rule of it is copied here.
+/// The SDK removes slashes at both ends of a name, segments `.` and `..`, tabs and line breaks, and trims the names in
+/// listings. This function compares the SDK's result with the expected one, so it does not duplicate these rules.
 pub(super) fn check_address(container: &Url, blob: &Url, name: &str) -> Result<()> {
     validate_blob_name(name)?;
     let expected = format!("{}/{name}", decoded(container));
     if decoded(blob) != expected {
-        return Err(refused(name, "it cuts slashes off the ends and leaves out segments . and .."));
+        return Err(refused(name, "it removes slashes at the ends and the segments . and .."));
     }
     if name.trim() != name {
-        return Err(refused(name, "its listings show names without spaces at the ends"));
+        return Err(refused(name, "its listings trim spaces at the ends of names"));
     }
     Ok(())
 }
@@ -101,17 +101,17 @@ fn decoded(url: &Url) -> String {
 }
 
 fn refused(name: &str, why: &str) -> Error {
-    let message = format!("azure_storage_blobs cannot carry the blob name {name:?}: {why}; use blob::azure for it");
+    let message = format!("azure_storage_blobs cannot carry the blob name {name:?}: {why}; use blob::azure instead");
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// As much of a prefix as the SDK sends unchanged. It writes a space as `+`, which the service takes for a plus sign;
-/// the rest is left to whoever looks through the response.
-pub(super) fn prefix_to_ask_for(prefix: &str) -> Option<String> {
+/// Returns the part of a prefix that the SDK sends unchanged. The SDK encodes a space as `+`, which the service reads
+/// as a plus sign. The caller must filter the response by the complete prefix.
+pub(super) fn prefix_to_request(prefix: &str) -> Option<String> {
     prefix.split(' ').next().filter(|part| !part.is_empty()).map(str::to_owned)
 }
 
-/// A blob of a listing, or as reading it showed it.
+/// Converts a blob of a listing or of a read.
 pub(super) fn blob_of(blob: SdkBlob, response: ResponseInfo) -> Blob {
     let SdkBlob { name, properties, metadata, .. } = blob;
     Blob {
@@ -123,15 +123,15 @@ pub(super) fn blob_of(blob: SdkBlob, response: ResponseInfo) -> Blob {
     }
 }
 
-/// Listings give keys as they were written, headers in lower case. `@` begins attributes of the XML, which the SDK
-/// takes for keys: those of a foreign blob that was encrypted with a key of its own.
+/// Converts metadata. Keys have their original case in listings, and are lowercase in headers. A `@` begins an
+/// attribute of the XML, which the SDK reports as a key: those of a foreign blob with its own encryption key.
 pub(super) fn metadata_of(metadata: HashMap<String, String>) -> Metadata {
     let own = metadata.into_iter().filter(|(key, _)| !key.starts_with('@'));
     own.map(|(key, value)| (key.to_ascii_lowercase(), value)).collect()
 }
 
-/// The error for a request that the SDK reports as failed. Neither message nor causes hold a secret: the SDK's own text
-/// shows whole URLs and answers.
+/// Converts an error of the SDK. Neither the message nor the causes contain a secret: the SDK's own text contains
+/// complete URLs and responses.
 pub(super) fn failure(error: &SdkError, operation: Operation<'_>, host: &str) -> Error {
     let why = match error.kind() {
         SdkErrorKind::HttpResponse { .. } => match error.as_http_error() {
@@ -147,9 +147,9 @@ pub(super) fn failure(error: &SdkError, operation: Operation<'_>, host: &str) ->
     why.into_error(operation, host, error)
 }
 
-/// Whether the service did delete the blob, and the SDK only misses a header in its response. It looks for headers in
-/// successful answers alone.
-pub(super) fn is_deleted_all_the_same(error: &SdkError) -> bool {
+/// Returns whether the service did delete the blob, and the SDK only lacks a header in the response. The SDK looks for
+/// headers only in successful responses.
+pub(super) fn is_deleted_nevertheless(error: &SdkError) -> bool {
     *error.kind() == SdkErrorKind::DataConversion && error.to_string().contains(DELETE_TYPE)
 }
 
@@ -157,8 +157,9 @@ pub(super) fn code(error: &SdkError) -> Option<&str> {
     error.as_http_error().and_then(HttpError::error_code)
 }
 
-/// A write with metadata that the SDK signs in another order than the service: it sorts by bytes, so that digits come
-/// before `_`. Without an account key nothing is signed, so only a refusal tells that it matters.
+/// Explains the error of a write whose metadata the SDK signs in a different order than the service: the SDK sorts by
+/// bytes, so digits precede `_`. Only a rejection shows that the order matters, because nothing is signed without an
+/// account key.
 pub(super) fn explained(error: Error, metadata: &Metadata) -> Error {
     let in_order = metadata.keys().is_sorted_by(|left, right| compare_header_names(left, right).is_le());
     if error.kind() != ErrorKind::Unauthorized || in_order {
@@ -166,8 +167,8 @@ pub(super) fn explained(error: Error, metadata: &Metadata) -> Error {
     }
     let keys: Vec<&str> = metadata.keys().map(String::as_str).collect();
     let message = format!(
-        "{error}; or azure_storage has signed the metadata keys {keys:?} in another order than the service sorts them, \
-         as it does where one key has a digit and another _ in the same place: use a SAS or a token, or blob::azure"
+        "{error}; or azure_storage signed the metadata keys {keys:?} in a different order than the service, \
+         which it does if one key has a digit where another has _: use a SAS or a token, or blob::azure"
     );
     Error::new(ErrorKind::Rejected, message).with_server_time(error.server_time())
 }
@@ -184,8 +185,8 @@ fn refusal(response: &HttpError, operation: Operation<'_>) -> Error {
     refusal.into_error(operation, None)
 }
 
-/// The SDK keeps the headers of a refusal to itself but for the long form of its text, one a line. The body stands
-/// there on a line of its own, escaped.
+/// Returns the headers of an error response. The SDK exposes them only in the long form of its text, one per line. The
+/// body is on its own line, escaped.
 fn headers_of(response: &HttpError) -> Headers {
     let text = format!("{response:#}");
     let lines = text.lines().skip_while(|line| *line != "\tHeaders: [").skip(1);
@@ -196,7 +197,7 @@ fn headers_of(response: &HttpError) -> Headers {
     headers
 }
 
-/// Whether a credential failed for want of a network or of a healthy issuer.
+/// Returns whether a credential failed because of the network or because its issuer is unhealthy.
 fn is_temporary(error: &SdkError) -> bool {
     causes(error).filter_map(|cause| cause.downcast_ref::<SdkError>()).any(|cause| match cause.kind() {
         SdkErrorKind::Io => true,
@@ -209,7 +210,7 @@ fn causes(error: &SdkError) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     std::iter::successors(error.source(), |cause| (*cause).source())
 }
 
-/// The first line: the others are the response.
+/// Returns the first line. The other lines are the response.
 fn summary(error: &SdkError) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().chars().take(LONGEST_SUMMARY).collect()

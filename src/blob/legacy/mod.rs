@@ -1,8 +1,8 @@
 //! A container of Azure Blob Storage, through a client of the abandoned crates `azure_storage` and
-//! `azure_storage_blobs` 0.21, for applications that still hold one.
+//! `azure_storage_blobs` 0.21, for applications that still use one.
 //!
-//! New code is better served by [`blob::azure`](super::azure): it has none of the limits below. Both write the same
-//! blobs, so instances with either can work in one group, and an application can change over one instance at a time.
+//! New code should use [`blob::azure`](super::azure), which has none of the limits below. Both write the same blobs, so
+//! instances with either can share a group, and an application can migrate one instance at a time.
 //!
 //! ```
 //! use azure_storage::StorageCredentials;
@@ -11,61 +11,64 @@
 //!
 //! fn connect() -> ContainerClient {
 //!     ClientBuilder::new("account", StorageCredentials::anonymous())
-//!         .client_options(legacy::with_client_options())
+//!         .client_options(legacy::client_options())
 //!         .container_client("leases")
 //! }
 //!
-//! // The client that the application has:
+//! // With the existing client:
 //! let container = LegacyContainer::new(connect())?;
 //!
-//! // Better, with a way to make another:
+//! // Better: with a factory for more clients.
 //! let container = LegacyContainer::builder(connect()).with_client_factory(connect).build()?;
 //! # Ok::<(), eventhubs_checkpoint::Error>(())
 //! ```
 //!
-//! # The client it is given
+//! # The client
 //!
-//! Credentials, HTTP client and TLS are the application's. Its client works as it is; it works better with
-//! [`client_options`], for these reasons:
+//! The application provides the credentials, the HTTP client and TLS. Any client works, but [`client_options`] has
+//! advantages:
 //!
-//! - **Connections.** The SDK's own HTTP client keeps no connection: each request makes a new one, with a TLS handshake
-//!   of its own. Those of [`client_options`] keep theirs.
-//! - **Isolation.** The balancer renews leases on a thread and a runtime of its own, through
-//!   [`isolated`](BlobContainer::with_new_connections), and connections live on the runtime that opened them. Without
-//!   [`with_client_factory`](LegacyContainerBuilder::with_client_factory) both share one client, which cannot be taken apart or copied.
-//!   That is safe with the SDK's own HTTP client, for it keeps no connections, and **not with one that does**: a
-//!   handler that blocks its runtime would hold up renewals.
-//! - **Retries.** By default the SDK repeats a request up to eight times, also a write whose response was lost, and waits
-//!   where the service says that it is busy. Here the request deadline cuts all that off. Nothing breaks: a repeated
-//!   conditional write ends in a conflict with itself, and a conflict is always looked into. But throttling shows as
-//!   [`Unknown`](crate::ErrorKind::Indeterminate) at the deadline instead of [`Throttled`](crate::ErrorKind::Throttled),
-//!   without the time that the service asks to wait; so does a storage that cannot be reached, instead of
+//! - **Connections.** The SDK's own HTTP client keeps no connections: each request opens a new one, with its own TLS
+//!   handshake. A client with [`client_options`] keeps its connections.
+//! - **Separate connections.** The balancer renews leases on its own thread and runtime, with a container from
+//!   [`with_new_connections`](BlobContainer::with_new_connections), because a connection works only on the runtime that
+//!   opened it. Without [`with_client_factory`](LegacyContainerBuilder::with_client_factory) both runtimes share one
+//!   client, which can be neither split nor copied. That is safe with the SDK's own HTTP client, because it keeps no
+//!   connections. It is **not safe with a client that keeps them**: a handler that blocks its runtime would delay
+//!   renewals.
+//! - **Retries.** By default the SDK retries a request up to eight times, even a write whose response was lost, and it
+//!   waits if the service is busy. The request timeout ends all that. Nothing breaks: a retried conditional write
+//!   conflicts with itself, and every conflict is resolved by a read. But throttling is reported as
+//!   [`Indeterminate`](crate::ErrorKind::Indeterminate) at the timeout instead of
+//!   [`Throttled`](crate::ErrorKind::Throttled), without the wait that the service requests, and an unreachable storage
+//!   is reported as [`Indeterminate`](crate::ErrorKind::Indeterminate) instead of
 //!   [`Unavailable`](crate::ErrorKind::Unavailable).
-//! - **TLS.** This feature chooses none. If it is `rustls` (feature `enable_reqwest_rustls` of the SDK), the program
-//!   has two of its cryptographic providers, `ring` and the `aws-lc-rs` of the official Event Hubs client, which then
-//!   cannot choose and panics when it connects. Call `rustls::crypto::aws_lc_rs::default_provider().install_default()`
-//!   first thing in `main`, or take [`client_options`] and leave out the SDK's HTTP client (`default-features = false`,
-//!   `hmac_rust`).
-//! - **Logs.** At level `debug` the SDK logs each request with the header `authorization` in clear (and hides the
-//!   others), and its HTTP client logs URLs with the signature of a SAS. Keep the target `azure_core` at `info`.
+//! - **TLS.** This feature does not choose a TLS library. If the SDK uses `rustls` (its feature
+//!   `enable_reqwest_rustls`), the program contains two cryptographic providers, `ring` and the `aws-lc-rs` of the
+//!   official Event Hubs client. That client then cannot choose one, and panics when it connects. Call
+//!   `rustls::crypto::aws_lc_rs::default_provider().install_default()` at the start of `main`, or use
+//!   [`client_options`] and disable the SDK's HTTP client (`default-features = false`, `hmac_rust`).
+//! - **Logs.** At level `debug` the SDK logs the header `authorization` of each request in clear text (and hides the
+//!   other headers), and its HTTP client logs URLs with the signature of a SAS. Keep the target `azure_core` at `info`.
 //!
 //! # Limits of the SDK
 //!
-//! - The response to a write under [`Condition::IfMatch`] has no `Last-Modified`: the server's `Date` of the response stands
-//!   for it, at most the request's duration later.
-//! - [`WriteResult::versioned`] is never true, so [`StorageWarning::Versioning`](crate::store::StorageWarning::Versioning) is not found.
-//! - The answer to a deletion must have a header that Azurite does not send (unless the SDK's feature
-//!   `azurite_workaround` is on). The server's time then comes from a second request.
-//! - Names that begin or end with a slash or a space, or have a segment `.` or `..`, tabs or line breaks are
-//!   [`Rejected`](crate::ErrorKind::Rejected). Names made by this crate have none of it, unless an owner is called `.`
+//! - The response to a write with [`Condition::IfMatch`] has no `Last-Modified`. The `Date` of the response is used
+//!   instead, which is later by at most the duration of the request.
+//! - [`WriteResult::versioned`] is never true, so
+//!   [`StorageWarning::Versioning`](crate::store::StorageWarning::Versioning) is not detected.
+//! - The SDK requires a header in the response to a deletion that Azurite does not send (unless the SDK's feature
+//!   `azurite_workaround` is enabled). Without it, the server's time comes from a second request.
+//! - Names that begin or end with a slash or a space, or contain a segment `.` or `..`, a tab or a line break, are
+//!   [`InvalidArgument`](crate::ErrorKind::InvalidArgument). This crate uses no such names, unless an owner id is `.`
 //!   or `..`.
-//! - A blob in a listing that the SDK cannot read, of a kind unknown to it, fails the listing, where
-//!   [`blob::azure`](super::azure) leaves that blob out.
-//! - A deletion takes snapshots along.
-//! - With an account key, the local clock must be right to a quarter of an hour, for it dates signatures; and metadata
-//!   in which one key has a digit where another has `_` is [`Rejected`](crate::ErrorKind::Rejected), for the SDK signs
-//!   it wrongly. This crate's keys are letters.
-//! - The kind of credentials is not known: advice in errors is general.
+//! - A blob of a kind that the SDK does not know fails the whole listing. [`blob::azure`](super::azure) skips such a
+//!   blob.
+//! - A deletion also deletes snapshots.
+//! - With an account key, the local clock must be correct within a quarter of an hour, because it dates signatures.
+//!   Metadata in which one key has a digit where another has `_` is [`Rejected`](crate::ErrorKind::Rejected), because
+//!   the SDK signs it incorrectly. The keys of this crate consist of letters.
+//! - The kind of credentials is unknown, so the advice in errors is general.
 
 mod client;
 #[cfg(test)]
@@ -87,20 +90,20 @@ use tokio::time::Instant;
 
 pub use self::client::client_options;
 
-use super::azure::builder::{DEFAULT_REQUEST_DEADLINE, check_limits};
+use super::azure::builder::{DEFAULT_REQUEST_TIMEOUT, check_limits};
 use super::azure::endpoint::host_of;
 use super::azure::errors::{Operation, Verb, timed_out, unusable_response};
 use super::validation::{delete_cannot_create, normalize_metadata};
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
 
-/// A container of Azure Blob Storage, through a client of `azure_storage_blobs` 0.21. See the [module](self) for what
-/// the client should be like, and for the limits.
+/// A container of Azure Blob Storage, through a client of `azure_storage_blobs` 0.21. See the [module](self) for the
+/// requirements on the client and for the limits.
 ///
 /// # Guarantees
 ///
-/// - Each request, with whatever the client repeats, ends within the request deadline.
-/// - Neither errors nor `Debug` hold keys, signatures or tokens.
+/// - Each request, including retries of the client, ends within the request timeout.
+/// - Neither errors nor `Debug` output contain keys, signatures or tokens.
 #[derive(Clone)]
 pub struct LegacyContainer {
     client: ContainerClient,
@@ -108,16 +111,16 @@ pub struct LegacyContainer {
 }
 
 impl LegacyContainer {
-    /// Takes a client with default settings.
+    /// Creates a container with default settings.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the address of the client is malformed.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the address of the client is malformed. Correct it.
     pub fn new(client: ContainerClient) -> Result<Self> {
         Self::builder(client).build()
     }
 
-    /// Takes a client with default settings for the rest, all of which can be changed.
+    /// Creates a builder with this client and default settings.
     #[must_use]
     pub fn builder(client: ContainerClient) -> LegacyContainerBuilder {
         LegacyContainerBuilder::new(client)
@@ -134,7 +137,7 @@ impl LegacyContainer {
         Ok(blob)
     }
 
-    /// Sends a request, and gives with the response when it was here.
+    /// Sends a request. Returns the response and the time of its arrival.
     async fn send<T>(
         &self,
         operation: Operation<'_>,
@@ -146,16 +149,16 @@ impl LegacyContainer {
         self.outcome(operation, request).await?.map_err(|error| self.failure(&error, operation))
     }
 
-    /// Sends a request, and leaves it to the caller what a failure means.
+    /// Sends a request. The caller decides what an error means.
     async fn outcome<T>(
         &self,
         operation: Operation<'_>,
         request: impl IntoFuture<Output = SdkResult<T>> + Send,
     ) -> Result<SdkResult<(T, Instant)>> {
-        let deadline = self.settings.request_timeout;
-        let outcome = tokio::time::timeout(deadline, request.into_future()).await;
+        let limit = self.settings.request_timeout;
+        let outcome = tokio::time::timeout(limit, request.into_future()).await;
         let received_at = Instant::now();
-        let outcome = outcome.map_err(|_| timed_out(operation, deadline, &self.settings.host))?;
+        let outcome = outcome.map_err(|_| timed_out(operation, limit, &self.settings.host))?;
         Ok(outcome.map(|response| (response, received_at)))
     }
 
@@ -180,7 +183,8 @@ impl LegacyContainer {
         Ok(WriteResult { etag: ETag::new(&set.etag), last_modified: set.date, versioned: false, response })
     }
 
-    /// The server's time after a deletion whose response was good but for the SDK, by whatever response a read gets.
+    /// Returns the server's time after a deletion whose response only the SDK could not use. The time comes from the
+    /// response to a read, of whatever outcome.
     async fn time_after_deletion(&self, name: &str) -> Result<ResponseInfo> {
         let error = match self.get(name).await {
             Ok(blob) => return Ok(blob.response),
@@ -188,7 +192,7 @@ impl LegacyContainer {
         };
         let server_time = error.server_time().ok_or_else(|| {
             let operation = self.operation(Verb::Delete, name);
-            unusable_response(operation, "it has no date, and neither has that of a read").with_source(error)
+            unusable_response(operation, "neither it nor the response to a read has a date").with_source(error)
         })?;
         Ok(ResponseInfo { server_time, received_at: Instant::now() })
     }
@@ -199,7 +203,7 @@ impl BlobContainer for LegacyContainer {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
         let operation = self.operation(Verb::List, prefix);
         let mut request = self.client.list_blobs().include_metadata(true);
-        if let Some(prefix) = client::prefix_to_ask_for(prefix) {
+        if let Some(prefix) = client::prefix_to_request(prefix) {
             request = request.prefix(prefix);
         }
         if let Some(size) = self.settings.page_size {
@@ -220,7 +224,7 @@ impl BlobContainer for LegacyContainer {
                 return Ok(ListResult { blobs, response });
             }
             if page.next_marker == marker {
-                return Err(unusable_response(operation, "the next page is the same again"));
+                return Err(unusable_response(operation, "the marker of the next page repeats"));
             }
             marker = page.next_marker;
         }
@@ -256,7 +260,7 @@ impl BlobContainer for LegacyContainer {
         let operation = self.operation(Verb::Delete, name);
         match self.outcome(operation, request).await? {
             Ok((deleted, received_at)) => Ok(ResponseInfo { server_time: deleted.date, received_at }),
-            Err(error) if client::is_deleted_all_the_same(&error) => self.time_after_deletion(name).await,
+            Err(error) if client::is_deleted_nevertheless(&error) => self.time_after_deletion(name).await,
             Err(error) => Err(self.failure(&error, operation)),
         }
     }
@@ -270,7 +274,8 @@ impl BlobContainer for LegacyContainer {
         }
     }
 
-    /// Without [`with_client_factory`](LegacyContainerBuilder::with_client_factory) it shares the client: see the [module](self).
+    /// Without [`with_client_factory`](LegacyContainerBuilder::with_client_factory) the returned container shares the
+    /// client: see the [module](self).
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         let client = self.settings.connect.as_ref().map_or_else(|| self.client.clone(), |connect| connect());
         Ok(Arc::new(Self { client, settings: self.settings.clone() }))
@@ -289,7 +294,7 @@ impl fmt::Debug for LegacyContainer {
 
 type Connect = Arc<dyn Fn() -> ContainerClient + Send + Sync>;
 
-/// Collects the settings of a [`LegacyContainer`]. Setters cannot fail; [`build`](Self::build) can.
+/// Builds a [`LegacyContainer`]. Setters cannot fail; [`build`](Self::build) can.
 ///
 /// `Debug` shows no secret.
 #[derive(Clone)]
@@ -301,9 +306,9 @@ pub struct LegacyContainerBuilder {
 }
 
 struct Settings {
-    /// Of the container. The SDK adds a SAS to each request only.
+    /// The URL of the container. The SDK adds a SAS only to requests.
     url: Url,
-    /// Host and, if it is not the usual one, port.
+    /// The host, and the port if it is not the default one.
     host: String,
     request_timeout: Duration,
     page_size: Option<MaxResults>,
@@ -312,40 +317,39 @@ struct Settings {
 
 impl LegacyContainerBuilder {
     fn new(client: ContainerClient) -> Self {
-        Self { client, request_timeout: DEFAULT_REQUEST_DEADLINE, page_size: None, connect: None }
+        Self { client, request_timeout: DEFAULT_REQUEST_TIMEOUT, page_size: None, connect: None }
     }
 
-    /// How long a request may take, with all that the client does to repeat it, and with the fetching of a token. Each
-    /// page of a listing is a request of its own. Default: 5 s, so that a hung request costs a fraction of a lease.
+    /// Sets how long a request may take, including retries of the client and the wait for a token. Each page of a
+    /// listing is one request. Default 5 s, so that a request that hangs costs only a fraction of a lease.
     #[must_use]
-    pub fn with_request_timeout(mut self, deadline: Duration) -> Self {
-        self.request_timeout = deadline;
+    pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
         self
     }
 
-    /// How many blobs to ask for in one page of a listing, 1 to 5000. Default: as many as the service gives, which is
-    /// 5000.
+    /// Sets the number of blobs per page of a listing, from 1 to 5000. Default: the service decides, which is 5000.
     #[must_use]
     pub fn with_page_size(mut self, blobs: u32) -> Self {
         self.page_size = Some(blobs);
         self
     }
 
-    /// How to make another client of the same container, with an HTTP client of its own, for
-    /// [`isolated`](BlobContainer::with_new_connections) containers. Default: they share the one client, which is safe
-    /// only if its HTTP client keeps no connections, as the SDK's own does not.
+    /// Sets a function that creates another client of the same container, with its own HTTP client, for
+    /// [`with_new_connections`](BlobContainer::with_new_connections). Default: all containers share one client, which
+    /// is safe only if its HTTP client keeps no connections. The SDK's own HTTP client keeps none.
     #[must_use]
     pub fn with_client_factory(mut self, connect: impl Fn() -> ContainerClient + Send + Sync + 'static) -> Self {
         self.connect = Some(Arc::new(connect));
         self
     }
 
-    /// Makes the container. Sends nothing.
+    /// Builds the container. Sends no request.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting or the address of the client is malformed. The
-    /// message names it and the remedy.
+    /// message names the problem and the remedy.
     pub fn build(self) -> Result<LegacyContainer> {
         check_limits(self.request_timeout, self.page_size)?;
         let url = self.client.url().map_err(|error| Error::config(format!("the client has no URL: {error}")))?;

@@ -1,4 +1,4 @@
-//! What only a stand-in for the service can show: what each response means, deadlines, and that no secret gets out.
+//! Tests that need an emulated service: the meaning of responses, timeouts, and secrets.
 
 use std::collections::{HashMap, VecDeque};
 use std::error::Error as StdError;
@@ -18,13 +18,13 @@ use azure_storage_blobs::prelude::ClientBuilder;
 use time::macros::datetime;
 
 use super::LegacyContainer;
-use super::client::{check_address, metadata_of, prefix_to_ask_for};
+use super::client::{check_address, metadata_of, prefix_to_request};
 use crate::blob::{BlobContainer, Condition, ETag, Metadata};
 use crate::error::{Error, ErrorKind, Result};
 
 const SIGNATURE: &str = "hush%2Fhush%3D";
 
-/// How the stand-in answers a request.
+/// How the emulated service responds to a request.
 enum Reply {
     Status(u16, Vec<(&'static str, &'static str)>, String),
     /// Fails with a cause of this text.
@@ -32,7 +32,7 @@ enum Reply {
     Never,
 }
 
-/// Answers with what it was given, in order, and notes what it was asked.
+/// Responds with the given replies, in order, and records the requests.
 #[derive(Default)]
 struct Service {
     replies: Mutex<VecDeque<Reply>>,
@@ -73,7 +73,7 @@ impl HttpClient for Service {
         let condition = condition.map(|(name, value)| format!(" {}: {}", name.as_str(), value.as_str()));
         let (method, url) = (request.method(), request.url().as_str().replace(SIGNATURE, ""));
         self.requests.lock().unwrap().push(format!("{method} {url}{}", condition.unwrap_or_default()));
-        let reply = self.replies.lock().unwrap().pop_front().expect("a request too many");
+        let reply = self.replies.lock().unwrap().pop_front().expect("an unexpected request");
         match reply {
             Reply::Never => std::future::pending().await,
             Reply::Fails(text) => {
@@ -128,7 +128,7 @@ async fn write(container: &LegacyContainer) -> Result<(), Error> {
 const THROTTLED: ErrorKind = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
 
 #[tokio::test]
-async fn every_refusal_has_its_kind_and_the_servers_time() {
+async fn error_responses_have_a_kind_and_the_server_time() {
     for (status, code, kind) in [
         (409, "BlobAlreadyExists", ErrorKind::Conflict),
         (412, "ConditionNotMet", ErrorKind::Conflict),
@@ -152,7 +152,7 @@ async fn every_refusal_has_its_kind_and_the_servers_time() {
 }
 
 #[tokio::test]
-async fn a_request_that_never_left_is_told_apart_from_a_lost_answer() {
+async fn unsent_request_differs_from_lost_response() {
     for (text, kind) in [
         ("client error (Connect)", ErrorKind::Unavailable),
         ("connection closed before message completed", ErrorKind::Indeterminate),
@@ -163,9 +163,9 @@ async fn a_request_that_never_left_is_told_apart_from_a_lost_answer() {
     }
 }
 
-/// The condition is in the request, and the time of the response stands for that of the write.
+/// The condition is in the request. The time of the response is used as the time of the write.
 #[tokio::test]
-async fn a_write_carries_its_condition_and_is_dated_by_its_answer() {
+async fn write_sends_its_condition() {
     let put = [("etag", "\"0x2\""), ("last-modified", "Fri, 20 Nov 2026 11:59:59 GMT")];
     let put = response(201, &[put[0], put[1], ("x-ms-request-server-encrypted", "true")]);
     let service = Service::new([put, response(200, &[("etag", "\"0x3\"")])]);
@@ -181,9 +181,9 @@ async fn a_write_carries_its_condition_and_is_dated_by_its_answer() {
     );
 }
 
-/// Azurite's answer to a deletion is unusable to the SDK, which does not give the date either.
+/// The SDK cannot use Azurite's response to a deletion, and does not return its date.
 #[tokio::test]
-async fn a_deletion_without_its_header_is_dated_by_a_read() {
+async fn deletion_without_its_header_is_dated_by_a_read() {
     let with_header = response(202, &[("x-ms-delete-type-permanent", "true")]);
     let service = Service::new([with_header, response(202, &[]), refused(404, "BlobNotFound")]);
     let container = service.container(RetryOptions::none());
@@ -196,7 +196,7 @@ async fn a_deletion_without_its_header_is_dated_by_a_read() {
 }
 
 #[tokio::test]
-async fn a_client_that_repeats_is_cut_off_at_the_deadline() {
+async fn timeout_ends_the_retries_of_the_client() {
     let repeats = || [refused(503, "ServerBusy"), refused(503, "ServerBusy")];
     for replies in [repeats().into(), vec![Reply::Never]] {
         let service = Service::new(replies);
@@ -209,9 +209,9 @@ async fn a_client_that_repeats_is_cut_off_at_the_deadline() {
     }
 }
 
-/// The SDK cannot send the space of a prefix, so it asks for more and the rest is left out here.
+/// The SDK cannot send the space in a prefix. A shorter prefix is requested, and the other blobs are removed.
 #[tokio::test]
-async fn a_listing_has_the_prefix_and_keys_in_lower_case() {
+async fn listing_has_the_prefix_and_lowercase_keys() {
     let blobs = [listed("a b/1", "<Metadata Encrypted=\"true\"><OwnerId>Me</OwnerId></Metadata>"), listed("a+b/1", "")];
     let first = page(&format!("<Blobs>{}</Blobs><NextMarker>2!</NextMarker>", blobs.concat()));
     let service = Service::new([first, page("<Blobs /><NextMarker />")]);
@@ -225,15 +225,15 @@ async fn a_listing_has_the_prefix_and_keys_in_lower_case() {
 }
 
 #[tokio::test]
-async fn a_listing_that_cannot_be_used_is_unknown_and_not_shown() {
+async fn unusable_listing_is_indeterminate_and_not_shown() {
     let again = || page("<Blobs /><NextMarker>2!</NextMarker>");
-    for (replies, what) in [
+    for (replies, problem) in [
         (vec![Reply::Status(200, vec![], "<html>\nhush".to_owned())], "failed to deserialize"),
-        (vec![again(), again()], "the next page is the same again"),
+        (vec![again(), again()], "the marker of the next page repeats"),
     ] {
         let error = Service::new(replies).container(RetryOptions::none()).list("a").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
-        assert!(error.to_string().contains(what) && !error.to_string().contains("hush"), "{error}");
+        assert!(error.to_string().contains(problem) && !error.to_string().contains("hush"), "{error}");
     }
 }
 
@@ -252,7 +252,7 @@ impl TokenCredential for NoToken {
 }
 
 #[tokio::test]
-async fn a_credential_without_network_is_temporary() {
+async fn credential_failure_without_network_is_temporary() {
     let unavailable = SdkErrorKind::http_response(StatusCode::ServiceUnavailable, None);
     for (cause, kind) in [
         (SdkErrorKind::Io, ErrorKind::Unavailable),
@@ -266,7 +266,7 @@ async fn a_credential_without_network_is_temporary() {
 }
 
 #[tokio::test]
-async fn no_secret_is_shown() {
+async fn no_output_shows_a_secret() {
     let service = Service::new([Reply::Fails("broken"), refused(403, "AuthenticationFailed")]);
     let container = service.container(RetryOptions::none());
     for _ in 0..2 {
@@ -282,10 +282,10 @@ async fn no_secret_is_shown() {
 }
 
 #[test]
-fn a_bad_setting_is_named_with_its_value() {
+fn error_names_the_setting_and_its_value() {
     let builder = || LegacyContainer::builder(ClientBuilder::emulator().container_client("leases"));
     for (builder, expected) in [
-        (builder().with_request_timeout(Duration::ZERO), "request deadline is zero"),
+        (builder().with_request_timeout(Duration::ZERO), "request timeout is zero"),
         (builder().with_page_size(0), "page size 0"),
         (builder().with_page_size(5001), "page size 5001"),
     ] {
@@ -301,7 +301,7 @@ fn check(name: &str) -> Result<()> {
 }
 
 #[test]
-fn names_that_arrive_as_they_are_pass() {
+fn names_that_arrive_unchanged_are_accepted() {
     for name in ["ns/hub/$Default/ownership/0", "a//b", "percent%41%2F%", "größe/日本語", "a b?c#d", "...", r"a\b"]
     {
         check(name).unwrap();
@@ -309,7 +309,7 @@ fn names_that_arrive_as_they_are_pass() {
 }
 
 #[test]
-fn names_that_would_reach_another_blob_are_refused_by_name() {
+fn names_that_would_reach_another_blob_are_rejected() {
     for name in ["a/../b", "a/./b", "ends/", "/begins", "../begins", "ends/..", "tab\tin", "line\nbreak", " a", "a "] {
         let error = check(name).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -318,14 +318,15 @@ fn names_that_would_reach_another_blob_are_refused_by_name() {
 }
 
 #[test]
-fn a_prefix_is_asked_for_up_to_its_first_space() {
-    for (prefix, asked) in [("ns/$Default/", Some("ns/$Default/")), ("a b/c", Some("a")), (" a", None), ("", None)] {
-        assert_eq!(prefix_to_ask_for(prefix).as_deref(), asked);
+fn prefix_is_requested_up_to_its_first_space() {
+    for (prefix, requested) in [("ns/$Default/", Some("ns/$Default/")), ("a b/c", Some("a")), (" a", None), ("", None)]
+    {
+        assert_eq!(prefix_to_request(prefix).as_deref(), requested);
     }
 }
 
 #[test]
-fn keys_are_folded_and_attributes_are_left_out() {
+fn keys_are_lowercase_without_attributes() {
     let metadata = HashMap::from([("OwnerId", "Me"), ("@Encrypted", "true")].map(|(k, v)| (k.into(), v.into())));
     assert_eq!(metadata_of(metadata), Metadata::from([("ownerid".to_owned(), "Me".to_owned())]));
 }

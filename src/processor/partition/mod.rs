@@ -95,7 +95,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     fn ended(&self, ended: Ended) -> Ended {
         match &ended {
             Ended::Stopped(reason) => telemetry::partition_stopped(&self.control.partition, reason),
-            Ended::Release { cooldown } => telemetry::partition_given_back(&self.control.partition, *cooldown),
+            Ended::Release { cooldown } => telemetry::releasing_after_failure(&self.control.partition, *cooldown),
             Ended::Failed(_) => {}
         }
         ended

@@ -3,7 +3,7 @@
 //! Install a recorder, such as an exporter for Prometheus, before [`GroupStore`](crate::store::GroupStore) connects:
 //! what is counted before is lost. Without the feature nothing is counted, at no cost.
 //!
-//! All metrics have the labels `with_event_hub` and `with_consumer_group`, and the labels of the table:
+//! All metrics have the labels `event_hub` and `consumer_group`, and the labels of the table:
 //!
 //! | name | kind | unit | labels | meaning |
 //! |---|---|---|---|---|

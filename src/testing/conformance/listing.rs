@@ -1,10 +1,10 @@
 //! Rules about listings.
 
-use super::{Container, create_all, listed_names, mark_of, marked, metadata_of, sorted};
+use super::{Container, create_all, listed_names, metadata_for, metadata_of, sorted, with_value};
 use crate::blob::Condition;
 use crate::error::Result;
 
-/// A listing has all blobs with the prefix, at any depth, and no others.
+/// A listing contains all blobs with the prefix, at any depth, and no others.
 pub async fn a_listing_has_the_blobs_with_the_prefix(container: Container) -> Result<()> {
     create_all(&container, &["p/1", "p/2", "p/23", "p/24/3", "p0", "P/1", "q/p/1"]).await?;
     assert_eq!(listed_names(&container, "p/").await?, ["p/1", "p/2", "p/23", "p/24/3"]);
@@ -14,7 +14,7 @@ pub async fn a_listing_has_the_blobs_with_the_prefix(container: Container) -> Re
     Ok(())
 }
 
-/// A prefix is taken as it is, whatever its characters mean in a URL.
+/// A prefix is used literally, even if it contains characters with a meaning in a URL.
 pub async fn a_prefix_may_have_any_characters(container: Container) -> Result<()> {
     create_all(&container, &["ns/$Default/a b&c/1", "ns/$Default/a+b/1", "ns/ü%2F?#='\"/1"]).await?;
     for (prefix, name) in [
@@ -27,7 +27,7 @@ pub async fn a_prefix_may_have_any_characters(container: Container) -> Result<()
     Ok(())
 }
 
-/// A listing is ordered by name, byte by byte.
+/// A listing is ordered by the bytes of the names.
 pub async fn a_listing_is_ordered_by_name(container: Container) -> Result<()> {
     let names = ["b", "a", "B", "a/2", "a/10", "a-", "ä", "10", "9"];
     create_all(&container, &names).await?;
@@ -35,30 +35,30 @@ pub async fn a_listing_is_ordered_by_name(container: Container) -> Result<()> {
     Ok(())
 }
 
-/// A listing shows of each blob what reading it shows.
+/// A listing shows the same data of a blob as a read.
 pub async fn a_listing_shows_what_reading_shows(container: Container) -> Result<()> {
     create_all(&container, &["a", "b"]).await?;
     for listed in container.list("").await?.blobs {
         let read = container.get(&listed.name).await?;
         assert_eq!((&listed.metadata, &listed.etag), (&read.metadata, &read.etag));
-        assert_eq!((&listed.metadata, listed.last_modified), (&mark_of(&listed.name), read.last_modified));
+        assert_eq!((&listed.metadata, listed.last_modified), (&metadata_for(&listed.name), read.last_modified));
     }
     Ok(())
 }
 
-/// A listing shows every write and deletion that was answered before.
+/// A listing shows every write and deletion whose response arrived before the listing was requested.
 pub async fn a_listing_shows_the_latest_state(container: Container) -> Result<()> {
     create_all(&container, &["a", "b"]).await?;
-    let written = container.write("a", &marked("2"), &Condition::Unconditional).await?;
+    let written = container.write("a", &with_value("2"), &Condition::Unconditional).await?;
     container.delete("b", &Condition::Unconditional).await?;
     let blobs = container.list("").await?.blobs;
     assert_eq!(blobs.len(), 1);
-    assert_eq!((&blobs[0].etag, &blobs[0].metadata), (&written.etag, &marked("2")));
+    assert_eq!((&blobs[0].etag, &blobs[0].metadata), (&written.etag, &with_value("2")));
     Ok(())
 }
 
-/// A listing of several pages is whole: nothing twice, nothing left out, ordered, and each blob with an answer of its
-/// own page.
+/// A listing of several pages is complete: no blob is missing or occurs twice, the order is kept, and each blob has the
+/// response of its page.
 pub async fn a_listing_of_several_pages_is_whole(container: Container) -> Result<()> {
     let names: Vec<String> = (0..23).map(|index| format!("p/{index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -71,8 +71,8 @@ pub async fn a_listing_of_several_pages_is_whole(container: Container) -> Result
     Ok(())
 }
 
-/// In addition to blobs, a listing may show the directories that they are in, as accounts with a hierarchical namespace
-/// do: as entries without a slash at the end, with `hdi_isfolder=true` as their only metadata.
+/// In addition to blobs, a listing may show their directories, as accounts with a hierarchical namespace do: entries
+/// without a trailing slash, with `hdi_isfolder=true` as their only metadata.
 pub async fn a_listing_has_nothing_else_but_directories(container: Container) -> Result<()> {
     let names = ["p/q/r/1", "p/2", "o", "s/t"];
     create_all(&container, &names).await?;

@@ -1,10 +1,10 @@
 //! Rules about metadata.
 
-use super::{Container, assert_refused, marked, metadata_of};
+use super::{Container, assert_refused, metadata_of, with_value};
 use crate::blob::{Condition, Metadata};
 use crate::error::{ErrorKind, Result};
 
-/// A write replaces all metadata: a key that it does not name is gone, under every condition.
+/// A write replaces all metadata under every condition: a key that the write does not contain is removed.
 pub async fn metadata_is_replaced_as_a_whole(container: Container) -> Result<()> {
     let first = metadata_of(&[("one", "1"), ("two", "2")]);
     let second = metadata_of(&[("two", "3"), ("three", "4")]);
@@ -20,14 +20,14 @@ pub async fn metadata_is_replaced_as_a_whole(container: Container) -> Result<()>
 pub async fn no_metadata_is_kept(container: Container) -> Result<()> {
     let written = container.write("a", &Metadata::new(), &Condition::Create).await?;
     assert_eq!(container.get("a").await?.metadata, Metadata::new());
-    let written = container.write("a", &marked("1"), &Condition::IfMatch(written.etag)).await?;
+    let written = container.write("a", &with_value("1"), &Condition::IfMatch(written.etag)).await?;
     container.write("a", &Metadata::new(), &Condition::IfMatch(written.etag)).await?;
     assert_eq!(container.get("a").await?.metadata, Metadata::new());
     assert_eq!(container.list("").await?.blobs[0].metadata, Metadata::new());
     Ok(())
 }
 
-/// An empty value is a value: it is there, and empty, whether the blob is read or listed.
+/// An empty value is kept as a value, in reads and in listings.
 pub async fn an_empty_value_is_kept(container: Container) -> Result<()> {
     let metadata = metadata_of(&[("ownerid", ""), ("claimedat", "")]);
     let written = container.write("a", &metadata, &Condition::Create).await?;
@@ -38,7 +38,7 @@ pub async fn an_empty_value_is_kept(container: Container) -> Result<()> {
     Ok(())
 }
 
-/// Keys come back in lower case, whether the blob is read or listed.
+/// Keys are returned in lowercase, in reads and in listings.
 pub async fn keys_come_back_in_lower_case(container: Container) -> Result<()> {
     container.write("a", &metadata_of(&[("OwnerId", "Me"), ("SEQ_1", "2")]), &Condition::Create).await?;
     let expected = metadata_of(&[("ownerid", "Me"), ("seq_1", "2")]);
@@ -47,7 +47,7 @@ pub async fn keys_come_back_in_lower_case(container: Container) -> Result<()> {
     Ok(())
 }
 
-/// Keys with digits and underscores are signed and kept, in whatever order they sort.
+/// Keys with digits and underscores are signed and kept, whatever their sort order.
 pub async fn keys_may_have_digits_and_underscores(container: Container) -> Result<()> {
     let metadata = metadata_of(&[("a1", "1"), ("a_1", "2"), ("ab", "3"), ("a", "4"), ("_a", "5"), ("a10", "6")]);
     container.write("a", &metadata, &Condition::Create).await?;
@@ -55,7 +55,7 @@ pub async fn keys_may_have_digits_and_underscores(container: Container) -> Resul
     Ok(())
 }
 
-/// All printable ASCII is kept in values, whether the blob is read or listed.
+/// All printable ASCII is kept in values, in reads and in listings.
 pub async fn printable_ascii_is_kept_in_values(container: Container) -> Result<()> {
     let all: String = (b'!'..=b'~').map(char::from).collect();
     let metadata = metadata_of(&[("all", &all), ("spaces", "a  b c"), ("xml", "<a>&amp;]]></a>"), ("percent", "%41+")]);
@@ -65,7 +65,7 @@ pub async fn printable_ascii_is_kept_in_values(container: Container) -> Result<(
     Ok(())
 }
 
-/// What the service would refuse or change is rejected, and nothing is written.
+/// Metadata that the service would reject or change is rejected, and nothing is written.
 pub async fn unfit_metadata_is_rejected(container: Container) -> Result<()> {
     for (key, value) in [
         ("owner-id", "x"),

@@ -1,15 +1,15 @@
-//! The contract of [`BlobContainer`], rule by rule, for every backend alike.
+//! The contract of [`BlobContainer`] for every backend, one function per rule.
 //!
-//! [`conformance_tests!`](crate::conformance_tests) makes one test of each rule. A rule panics where a backend breaks
-//! it, and passes on the error of a request that should have succeeded.
+//! [`conformance_tests!`](crate::conformance_tests) generates a test for each rule. A rule panics if the backend
+//! violates it, and returns the error of a request that should have succeeded.
 //!
-//! Where backends may differ, the rule says how: it accepts each behavior that the service or its emulator has. Over
-//! [`Platform`](crate::testing::faulty::Platform) a backend shows those of the service.
+//! If backends may differ, the rule defines how: it accepts each behavior of the service and of its emulator.
+//! [`Platform`](crate::testing::faulty::Platform) gives a backend the behavior of the service.
 
 #![expect(
     clippy::missing_errors_doc,
     clippy::missing_panics_doc,
-    reason = "every rule panics where it is broken and passes on the errors of requests, as said above"
+    reason = "every rule panics if it is violated and returns the errors of requests, as described above"
 )]
 
 mod conditions;
@@ -38,18 +38,19 @@ pub use self::races::*;
 pub use self::times::*;
 pub use self::versions::*;
 
-/// What each rule is checked on: a container of its own.
+/// The container that a rule is checked on. Each rule has its own.
 pub type Container = Arc<dyn BlobContainer>;
 
-/// Makes one test of each rule of the contract of [`BlobContainer`](crate::blob::BlobContainer), named like the rule.
+/// Generates a test for each rule of the contract of [`BlobContainer`](crate::blob::BlobContainer), with the name of
+/// the rule.
 ///
-/// Takes an expression that gives a [`Container`](crate::testing::conformance::Container) which **does not exist yet**
-/// and which nothing else uses. It is evaluated once per test inside an async function that returns
-/// [`Result<()>`](crate::Result), so it may await and use `?`. Each test makes its container, except those about a
-/// missing one. `tokio` with the features `macros` and `rt` has to be among the dev-dependencies.
+/// Takes an expression that returns a [`Container`](crate::testing::conformance::Container) which **does not exist
+/// yet** and is used by nothing else. It is evaluated once per test inside an async function that returns
+/// [`Result<()>`](crate::Result), so it may use `await` and `?`. Each test creates its container, except those about a
+/// missing container. `tokio` with the features `macros` and `rt` must be one of the dev-dependencies.
 ///
-/// A backend that pages its listings should be made with a page of five blobs or fewer; otherwise the rule about pages
-/// proves nothing.
+/// A backend with paged listings should use a page size of five blobs or fewer. Otherwise the rule about pages proves
+/// nothing.
 ///
 /// ```
 /// mod memory {
@@ -141,19 +142,19 @@ macro_rules! conformance_tests {
     };
 }
 
-/// Metadata of these pairs.
+/// Returns metadata with these pairs.
 fn metadata_of(pairs: &[(&str, &str)]) -> Metadata {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Metadata with one value, to tell writes apart.
-fn marked(value: &str) -> Metadata {
-    metadata_of(&[("mark", value)])
+/// Returns metadata with one value, which identifies a write.
+fn with_value(value: &str) -> Metadata {
+    metadata_of(&[("value", value)])
 }
 
-/// Metadata that tells this blob from others. Values are ASCII, names are not.
-fn mark_of(name: &str) -> Metadata {
-    marked(&name.escape_default().to_string())
+/// Returns metadata that identifies the blob with this name. Values are ASCII, names are not.
+fn metadata_for(name: &str) -> Metadata {
+    with_value(&name.escape_default().to_string())
 }
 
 #[track_caller]
@@ -164,7 +165,7 @@ fn assert_refused<T: Debug>(outcome: Result<T>, kind: ErrorKind) {
     }
 }
 
-/// Asserts that the blob holds exactly this metadata under exactly this version.
+/// Asserts that the blob has exactly this metadata and this version.
 async fn assert_holds(container: &Container, name: &str, metadata: &Metadata, etag: &ETag) -> Result<()> {
     let blob = container.get(name).await?;
     assert_eq!((&blob.metadata, &blob.etag), (metadata, etag), "blob {name:?}");
@@ -174,12 +175,12 @@ async fn assert_holds(container: &Container, name: &str, metadata: &Metadata, et
 /// Creates blobs with these names.
 async fn create_all(container: &Container, names: &[&str]) -> Result<()> {
     for name in names {
-        container.write(name, &mark_of(name), &Condition::Create).await?;
+        container.write(name, &metadata_for(name), &Condition::Create).await?;
     }
     Ok(())
 }
 
-/// The names of the blobs. What else a listing may show is a rule of its own.
+/// Returns the names of the blobs. Another rule covers the other entries of a listing.
 async fn listed_names(container: &Container, prefix: &str) -> Result<Vec<String>> {
     let blobs = container.list(prefix).await?.blobs.into_iter().filter(|blob| !is_directory(blob));
     Ok(blobs.map(|blob| blob.name).collect())
@@ -192,7 +193,7 @@ fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_macro_runs_every_rule() {
+    fn macro_runs_every_rule() {
         let macro_text = include_str!("mod.rs");
         for file in [
             include_str!("conditions.rs"),
@@ -205,7 +206,10 @@ mod tests {
             include_str!("versions.rs"),
         ] {
             for rule in file.split("pub async fn ").skip(1).filter_map(|text| text.split('(').next()) {
-                assert!(macro_text.contains(&format!(" {rule},")), "{rule} is in no list of conformance_tests!");
+                assert!(
+                    macro_text.contains(&format!(" {rule},")),
+                    "{rule} is in none of the lists of conformance_tests!"
+                );
             }
         }
     }

@@ -2,23 +2,23 @@
 
 use percent_encoding::percent_decode_str;
 
-/// What an address names. Whether the hub, the group and the partition exist is not known here.
+/// The node that an address names. The hub, the group and the partition may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
-    /// `$cbs`: takes tokens.
+    /// `$cbs`: accepts tokens.
     Cbs,
-    /// `$management`, on its own or below a hub: answers questions.
+    /// `$management`, alone or below a hub: responds to requests.
     Management,
-    /// `{hub}`: takes events, for any partition.
+    /// `{hub}`: accepts events for any partition.
     Hub { hub: String },
-    /// `{hub}/Partitions/{id}`: takes events for this partition.
+    /// `{hub}/Partitions/{id}`: accepts events for this partition.
     Partition { hub: String, partition: String },
-    /// `{hub}/ConsumerGroups/{group}/Partitions/{id}`: gives events of this partition.
+    /// `{hub}/ConsumerGroups/{group}/Partitions/{id}`: sends events of this partition.
     ConsumerGroup { hub: String, group: String, partition: String },
 }
 
 impl Address {
-    /// Reads an address, which clients give as a path or as a full URL. `None` if it names none of the known nodes.
+    /// Parses an address, which clients send as a path or as a full URL. Returns `None` if it names no known node.
     pub(super) fn parse(address: &str) -> Option<Self> {
         let segments = segments(address);
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_paths_and_urls_alike() {
+    fn paths_and_urls_are_equivalent() {
         let receiver = Address::ConsumerGroup { hub: "hub".into(), group: "$Default".into(), partition: "3".into() };
         for address in [
             "hub/ConsumerGroups/$Default/Partitions/3",
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_every_node() {
+    fn every_node_is_parsed() {
         let partition = Address::Partition { hub: "hub".into(), partition: "0".into() };
         for (address, expected) in [
             ("$cbs", Address::Cbs),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_nothing_else() {
+    fn other_addresses_are_rejected() {
         for address in ["", "amqps://localhost", "hub/Publishers/me", "hub/ConsumerGroups/$Default", "a/b/c/d/e/f"] {
             assert_eq!(Address::parse(address), None, "{address}");
         }

@@ -1,4 +1,4 @@
-//! What a client asks for when it attaches a link.
+//! The purpose of a link, read from the client's attach.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use super::namespace::Namespace;
 use super::partition::Partition;
 use super::selector::Selector;
 
-/// A node that answers requests.
+/// A node that responds to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Service {
     Cbs,
     Management,
 }
 
-/// What a link is for.
+/// The purpose of a link.
 #[derive(Debug)]
 pub(super) enum Purpose {
     /// The client sends requests.
     Requests(Service),
-    /// The client gets the answers to requests that name this address.
+    /// The client receives the responses to requests that name this address.
     Replies { service: Service, reply_to: String },
-    /// The client sends events to the hub; `None`: to any partition.
+    /// The client sends events to the hub. `None` means any partition.
     Publish(Arc<Hub>, Option<Arc<Partition>>),
-    /// The client gets events.
+    /// The client receives events.
     Consume(Consume),
 }
 
-/// What a receiver of events wants.
+/// The request of a receiver of events.
 #[derive(Debug)]
 pub(super) struct Consume {
     pub(super) group: String,
@@ -43,12 +43,13 @@ pub(super) struct Consume {
     pub(super) epoch: Option<i64>,
 }
 
-/// What the link is for, or why it is refused. `authorized`: the connection has shown a good token.
+/// Returns the purpose of the link, or the error with which it is rejected. `authorized` means that the connection has
+/// presented a valid token.
 pub(super) fn purpose(namespace: &Namespace, attach: &Attach, authorized: bool) -> Result<Purpose, Error> {
     let address = node_address(attach);
     let node = Address::parse(address).ok_or_else(|| not_found(address))?;
     if !authorized && node != Address::Cbs {
-        let text = format!("Unauthorized access to '{address}'. Put a token to '$cbs' first.");
+        let text = format!("Unauthorized access to '{address}'. Send a token to '$cbs' first.");
         return Err(error(AmqpError::UnauthorizedAccess, text));
     }
     let client_sends = matches!(attach.role, Role::Sender);
@@ -84,7 +85,7 @@ fn consume(attach: &Attach, group: &str, partition: Arc<Partition>) -> Result<Co
     Ok(Consume { group: group.to_owned(), partition, selector: selector(attach)?, epoch: epoch(attach) })
 }
 
-/// The address of the node on the hub's side.
+/// Returns the address of the node on the hub's side.
 fn node_address(attach: &Attach) -> &str {
     match attach.role {
         Role::Sender => target_address(attach),
@@ -113,9 +114,8 @@ fn selector(attach: &Attach) -> Result<Selector, Error> {
         _ => None,
     };
     selector.ok_or_else(|| {
-        let text = format!(
-            "The filter {text:?} is not understood. Give a selector such as \"amqp.annotation.x-opt-offset > '-1'\"."
-        );
+        let text =
+            format!("The filter {text:?} is unknown. Use a selector such as \"amqp.annotation.x-opt-offset > '-1'\".");
         error(AmqpError::InvalidField, text)
     })
 }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_to_the_nodes_they_name() {
+    fn link_purpose_follows_the_address() {
         let namespace = namespace();
         let purpose = |attach: Attach| purpose(&namespace, &attach, true).expect("accepted");
         assert!(matches!(purpose(sending_to("$cbs")), Purpose::Requests(Service::Cbs)));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_found() {
+    fn missing_nodes_are_not_found() {
         let missing = [
             sending_to("nohub"),
             sending_to("hub/Partitions/2"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_putting_a_token_goes_without_a_token() {
+    fn only_cbs_is_open_without_a_token() {
         let namespace = namespace();
         assert!(purpose(&namespace, &sending_to("$cbs"), false).is_ok());
         for attach in
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_says_where_to_start_and_with_which_epoch() {
+    fn receiver_has_a_start_and_an_epoch() {
         let mut attach = receiving_from("hub/ConsumerGroups/other/Partitions/0");
         let set_filter = |attach: &mut Attach, value: Value| {
             let source = attach.source.as_mut().expect("a source");
@@ -237,8 +237,8 @@ mod tests {
             Ok(Purpose::Consume(Consume { epoch: Some(7), selector: Selector::Latest { inclusive: false }, .. }))
         ));
 
-        for nonsense in [Value::String("colour = 'red'".into()), Value::Long(1)] {
-            set_filter(&mut attach, nonsense);
+        for unknown in [Value::String("color = 'red'".into()), Value::Long(1)] {
+            set_filter(&mut attach, unknown);
             assert_eq!(refusal(&attach), AmqpError::InvalidField.into());
         }
     }

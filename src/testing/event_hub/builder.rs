@@ -1,4 +1,4 @@
-//! How a stand-in is described and started.
+//! Builds and starts an emulator.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use super::{EventHubEmulator, Server};
 use crate::error::{Error, Result};
 use crate::testing::EmptiedReport;
 
-/// The name of the shared access key that a hub accepts unless told otherwise.
+/// The default name of the accepted shared access key.
 pub const DEFAULT_KEY_NAME: &str = "RootManageSharedAccessKey";
 
-/// The shared access key that a hub accepts unless told otherwise. No secret: it opens nothing but stand-ins.
+/// The default of the accepted shared access key. It is not a secret: only emulators accept it.
 pub const DEFAULT_KEY: &str = "RXZlbnRIdWJzU3RhbmRJbktleQ==";
 
-/// How late the hub's bytes leave unless told otherwise: 2 ms, see [`EventHubEmulatorBuilder::with_delay`].
+/// The default delay of the hub's bytes: 2 ms, see [`EventHubEmulatorBuilder::with_delay`].
 pub const DEFAULT_DELAY: Duration = Duration::from_millis(2);
 
-/// Describes an event hub, and others beside it; made by [`EventHubEmulator::builder`].
-#[must_use = "a hub is only there once it has been started"]
+/// Describes an event hub, and optionally more of them. Created by [`EventHubEmulator::builder`].
+#[must_use = "the hub does not exist until `start` is called"]
 pub struct EventHubEmulatorBuilder {
     hub: HubSettings,
     others: Vec<HubSettings>,
@@ -44,50 +44,51 @@ impl EventHubEmulatorBuilder {
         }
     }
 
-    /// [`HubSettings::partitions`] of this event hub.
+    /// Sets [`HubSettings::with_partitions`] of this event hub.
     pub fn with_partitions(mut self, count: u16) -> Self {
         self.hub = self.hub.with_partitions(count);
         self
     }
 
-    /// [`HubSettings::with_consumer_group`] of this event hub.
+    /// Sets [`HubSettings::with_consumer_group`] of this event hub.
     pub fn with_consumer_group(mut self, name: impl Into<String>) -> Self {
         self.hub = self.hub.with_consumer_group(name);
         self
     }
 
-    /// [`HubSettings::with_retention_count`] of this event hub.
+    /// Sets [`HubSettings::with_retention_count`] of this event hub.
     pub fn with_retention_count(mut self, events: usize) -> Self {
         self.hub = self.hub.with_retention_count(events);
         self
     }
 
-    /// [`HubSettings::with_expired_positions_rejected`] of this event hub.
+    /// Sets [`HubSettings::with_expired_positions_rejected`] of this event hub.
     pub fn with_expired_positions_rejected(mut self) -> Self {
         self.hub = self.hub.with_expired_positions_rejected();
         self
     }
 
-    /// [`HubSettings::with_emptied_report`] of this event hub.
+    /// Sets [`HubSettings::with_emptied_report`] of this event hub.
     pub fn with_emptied_report(mut self, report: EmptiedReport) -> Self {
         self.hub = self.hub.with_emptied_report(report);
         self
     }
 
-    /// Adds another event hub, with settings of its own, behind the same address and key: a namespace of several.
+    /// Adds another event hub with its own settings, at the same address and with the same key: a namespace of several
+    /// event hubs.
     ///
-    /// The one that the builder was made for is the one that [`start`](Self::start) returns; from there
-    /// [`EventHubEmulator::event_hub`] leads to the others.
+    /// [`start`](Self::start) returns the event hub that the builder was created for. [`EventHubEmulator::event_hub`]
+    /// returns the others.
     ///
     /// ```
-    /// # use eventhubs_checkpoint::testing::with_event_hub::EventHubEmulator;
+    /// # use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> eventhubs_checkpoint::Result<()> {
     /// let orders = EventHubEmulator::builder("orders")
-    ///     .with_event_hub("payments", |hub| hub.partitions(2).with_consumer_group("audit"))
+    ///     .with_event_hub("payments", |hub| hub.with_partitions(2).with_consumer_group("audit"))
     ///     .start("127.0.0.1:0")
     ///     .await?;
-    /// let payments = orders.with_event_hub("payments").expect("it was added");
+    /// let payments = orders.event_hub("payments").expect("it was added");
     /// assert_eq!(payments.endpoint(), orders.endpoint());
     /// assert_eq!(payments.partition_ids(), ["0", "1"]);
     /// # Ok(())
@@ -102,35 +103,36 @@ impl EventHubEmulatorBuilder {
         self
     }
 
-    /// Replaces the one key that is accepted: [`DEFAULT_KEY_NAME`] with [`DEFAULT_KEY`] by default.
+    /// Replaces the one accepted key. Default [`DEFAULT_KEY_NAME`] with [`DEFAULT_KEY`].
     pub fn with_sas_key(mut self, name: impl Into<String>, key: impl Into<String>) -> Self {
         self.key = SasKey { name: name.into(), secret: key.into() };
         self
     }
 
-    /// How late every byte of the hub leaves: [`DEFAULT_DELAY`] by default. This is latency only, the throughput stays.
+    /// Sets the delay of every byte that the hub sends. Default [`DEFAULT_DELAY`]. It affects only latency, not
+    /// throughput.
     ///
-    /// The official Rust client 0.16 is not ready for answers that come at once, which never happens with the real
-    /// service: without a delay two runs in three see a send that hangs, or a connection that ends while a session is
-    /// closed. A delay makes that rare, not impossible: in tests, send from a runtime of one thread, which is safe from
-    /// the hanging sends, and put a time limit on the client's calls. Zero is for clients without such races.
+    /// The official Rust client 0.16 cannot handle immediate responses, which the real service never sends: without a
+    /// delay, in two of three runs a send hangs, or a connection ends while a session is being closed. A delay makes
+    /// that rare, but not impossible. In tests, send from a single-threaded runtime, which prevents the hanging sends,
+    /// and set timeouts for the client's calls. Zero is for clients without such races.
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Starts the hub on this address, such as `127.0.0.1:0`; port 0 stands for any free port.
+    /// Starts the hub at this address, such as `127.0.0.1:0`. Port 0 selects any free port.
     ///
-    /// The hub lives in tasks of the current tokio runtime, which must have I/O and time enabled.
+    /// The hub runs in tasks of the current tokio runtime, which must have I/O and time enabled.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is wrong or nobody can listen on the address, for
-    /// instance because it is taken; the message says which. Correct it.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is invalid, or if the address cannot be used, for
+    /// example because it is in use. The message names the setting or the address. Correct it.
     pub async fn start(self, address: &str) -> Result<EventHubEmulator> {
         self.check()?;
         let cannot_listen = |error| {
-            Error::config(format!("cannot listen on {address}: name a free local address, or port 0 for any free port"))
+            Error::config(format!("cannot listen on {address}: use a free local address, or port 0 for any free port"))
                 .with_source(error)
         };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
@@ -142,7 +144,7 @@ impl EventHubEmulatorBuilder {
         let connections = Arc::new(Connections::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(listen::listen(namespace.clone(), connections.clone(), listener, delay));
-        tracing::debug!(hub = hub.name, %local, "event hub stand-in listens");
+        tracing::debug!(hub = hub.name, %local, "event hub emulator is listening");
         Ok(EventHubEmulator {
             hub,
             server: Arc::new(Server { namespace, address: local, connections, _listener: tasks }),
@@ -155,19 +157,16 @@ impl EventHubEmulatorBuilder {
             hub.check()?;
             let name = hub.name.to_ascii_lowercase();
             if names.contains(&name) {
-                return Err(Error::config(format!(
-                    "there are two event hubs {:?}: give each a name of its own",
-                    hub.name
-                )));
+                return Err(Error::config(format!("there are two event hubs {:?}: use different names", hub.name)));
             }
             names.push(name);
         }
         if self.key.name.is_empty() || self.key.secret.is_empty() {
-            return Err(Error::config("the name of the shared access key or the key is empty: give both"));
+            return Err(Error::config("the name of the shared access key or the key is empty: set both"));
         }
         if self.key.name.contains(';') || self.key.secret.contains(';') {
             return Err(Error::config(
-                "the name of the shared access key or the key has a ';', which a connection string cannot hold: drop it",
+                "the name of the shared access key or the key contains ';', which a connection string cannot: remove it",
             ));
         }
         Ok(())
@@ -176,7 +175,7 @@ impl EventHubEmulatorBuilder {
 
 impl fmt::Debug for EventHubEmulatorBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventHubBuilder")
+        f.debug_struct("EventHubEmulatorBuilder")
             .field("hub", &self.hub)
             .field("others", &self.others)
             .field("key", &self.key)
@@ -191,32 +190,32 @@ mod tests {
     use crate::ErrorKind;
 
     async fn refusal(builder: EventHubEmulatorBuilder) -> String {
-        let error = builder.start("127.0.0.1:0").await.expect_err("the setting is wrong");
+        let error = builder.start("127.0.0.1:0").await.expect_err("an invalid setting");
         assert_eq!(error.kind(), ErrorKind::Config);
         error.to_string()
     }
 
     #[tokio::test]
-    async fn refuses_wrong_settings_of_any_hub() {
-        assert!(refusal(EventHubEmulator::builder("hub").with_partitions(0)).await.contains("0 were asked for"));
+    async fn invalid_settings_of_any_hub_are_rejected() {
+        assert!(refusal(EventHubEmulator::builder("hub").with_partitions(0)).await.contains("with_partitions"));
         let other = EventHubEmulator::builder("hub").with_event_hub("other", |hub| hub.with_partitions(0));
-        assert!(refusal(other).await.contains("0 were asked for"));
+        assert!(refusal(other).await.contains("with_partitions"));
     }
 
     #[tokio::test]
-    async fn refuses_two_hubs_of_one_name() {
+    async fn equal_hub_names_are_rejected() {
         let refused = refusal(EventHubEmulator::builder("hub").with_event_hub("HUB", |hub| hub)).await;
         assert!(refused.contains("there are two event hubs \"hub\""), "{refused}");
     }
 
     #[tokio::test]
-    async fn refuses_a_key_that_no_connection_string_can_hold_without_showing_it() {
+    async fn invalid_key_is_rejected_and_not_shown() {
         let refused = refusal(EventHubEmulator::builder("hub").with_sas_key("name", "secret;")).await;
         assert!(refused.contains("';'") && !refused.contains("secret;"), "{refused}");
     }
 
     #[tokio::test]
-    async fn names_an_address_that_is_taken() {
+    async fn error_names_the_address_in_use() {
         let taken = EventHubEmulator::builder("hub").start("127.0.0.1:0").await.expect("a free port");
         let address = format!("127.0.0.1:{}", taken.port());
         let error = EventHubEmulator::builder("hub").start(&address).await.expect_err("taken");
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_show_the_key() {
+    fn debug_does_not_show_the_key() {
         let shown = format!("{:?}", EventHubEmulator::builder("hub").with_sas_key("name", "secret"));
         assert!(shown.contains("name") && !shown.contains("secret"), "{shown}");
     }

@@ -1,4 +1,4 @@
-//! What is known of a client's connection.
+//! The state of a client's connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ impl Connection {
         Self { namespace, served, authorized: AtomicBool::new(false) }
     }
 
-    /// Notes that the client has shown a good token.
+    /// Records that the client has presented a valid token.
     pub(super) fn authorize(&self) {
         self.authorized.store(true, Ordering::Release);
     }

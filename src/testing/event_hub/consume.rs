@@ -1,4 +1,4 @@
-//! Gives the events of a partition to a receiver.
+//! Sends the events of a partition to a receiver.
 
 use fe2o3_amqp::Sender;
 use fe2o3_amqp_types::definitions::{AmqpError, Error, LinkError};
@@ -10,38 +10,38 @@ use super::partition::Partition;
 use super::receivers::{Ending, Refusal, Registration};
 use super::served::Serving;
 
-/// Sends events as the receiver's credit allows, until the link ends or the receiver has to go.
-pub(super) async fn serve(mut link: Sender, wanted: Consume, serving: Option<Serving>) {
+/// Sends events as the receiver's credit permits, until the link ends or the receiver is displaced or detached.
+pub(super) async fn serve(mut link: Sender, request: Consume, serving: Option<Serving>) {
     let sent = || {
-        wanted.partition.count_sent();
+        request.partition.count_sent();
         serving.as_ref().inspect(|serving| serving.count());
     };
-    let reason = match begin(&wanted) {
-        Ok((registration, start)) => send(&mut link, &wanted.partition, start, registration, sent).await,
+    let reason = match begin(&request) {
+        Ok((registration, start)) => send(&mut link, &request.partition, start, registration, sent).await,
         Err(refusal) => Some(refusal),
     };
     tracing::debug!(
-        partition = wanted.partition.id(),
-        group = wanted.group,
+        partition = request.partition.id(),
+        group = request.group,
         ?reason,
-        "event hub stand-in: receiver ends"
+        "event hub emulator: receiver ended"
     );
-    // The close may wait for ever, where the client detaches the link at the same moment; no event is sent any more.
+    // The close may hang if the client detaches the link at the same time. No event is sent any more.
     drop(serving);
-    // Whatever becomes of it, the link is over.
+    // The link ends, whatever the result.
     let _ = match reason {
         Some(reason) => link.close_with_error(reason).await,
         None => link.close().await,
     };
 }
 
-/// The receiver's place, and the sequence number that it starts at.
-fn begin(wanted: &Consume) -> Result<(Registration, i64), Error> {
-    let start = wanted
+/// Registers the receiver. Returns the registration and the sequence number of its start.
+fn begin(request: &Consume) -> Result<(Registration, i64), Error> {
+    let start = request
         .partition
-        .start(wanted.selector)
+        .start(request.selector)
         .map_err(|out_of_range| error(condition("com.microsoft:argument-error"), out_of_range.to_string()))?;
-    let registration = wanted.partition.receivers().register(&wanted.group, wanted.epoch).map_err(|refusal| {
+    let registration = request.partition.receivers().register(&request.group, request.epoch).map_err(|refusal| {
         let text = refusal.to_string();
         match refusal {
             Refusal::Outranked { .. } => error(LinkError::Stolen, text),
@@ -51,7 +51,8 @@ fn begin(wanted: &Consume) -> Result<(Registration, i64), Error> {
     Ok((registration, start))
 }
 
-/// Returns why the link is to be closed, or `None` if the client ended it. The registration ends with this function.
+/// Returns the error with which to close the link, or `None` if the client ended it. The registration ends with this
+/// function.
 async fn send(
     link: &mut Sender,
     partition: &Partition,
@@ -70,8 +71,8 @@ async fn send(
     }
 }
 
-/// Sends the event with this sequence number, or the oldest one if that has expired, or waits until there is one.
-/// Returns the sequence number after it, `None` when the link ends.
+/// Sends the event with this sequence number, or the oldest one if that event has expired, or waits until there is one.
+/// Returns the sequence number after it, or `None` if the link ends.
 async fn advance(
     link: &mut Sender,
     partition: &Partition,
@@ -81,7 +82,7 @@ async fn advance(
 ) -> Option<i64> {
     let awaited = match partition.at_or_after(next) {
         Ok(event) => {
-            // Waits for credit. How the client settles the event is of no interest.
+            // Waits for credit. The settlement of the client is not used.
             let _settlement = link.send_batchable_ref(&event.sendable).await.ok()?;
             sent();
             return Some(event.position.sequence_number + 1);
@@ -122,9 +123,9 @@ mod tests {
     use crate::testing::event_hub::log::Retention;
     use crate::testing::event_hub::selector::Selector;
 
-    const LIMIT: Duration = Duration::from_secs(10);
-    /// Long enough for an event that should not come.
-    const A_MOMENT: Duration = Duration::from_millis(200);
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    /// Long enough for an unexpected event to arrive.
+    const QUIET_TIME: Duration = Duration::from_millis(200);
 
     async fn serve_one_receiver(stream: DuplexStream, partition: Arc<Partition>) {
         let mut connection = ConnectionAcceptor::new("hub").accept(stream).await.expect("a connection");
@@ -140,15 +141,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sends_no_more_than_the_credit_allows() {
-        let retention = Retention { count: 10, refuse_expired: false };
+    async fn sends_no_more_events_than_the_credit() {
+        let retention = Retention { count: 10, reject_expired: false };
         let partition = Arc::new(Partition::new("0".into(), retention, EmptiedReport::default()));
         let event = || Message::builder().body(Body::<Value>::Empty).build();
         partition.append((0..10).map(|_| event()).collect(), None, OffsetDateTime::UNIX_EPOCH);
         let (client, server) = duplex(64 * 1024);
         let server = tokio::spawn(serve_one_receiver(server, partition.clone()));
         let connection = Connection::builder().container_id("client").open_with_stream(client);
-        let mut connection = timeout(LIMIT, connection).await.expect("in time").expect("a connection");
+        let mut connection = timeout(TIMEOUT, connection).await.expect("in time").expect("a connection");
         let mut session = Session::begin(&mut connection).await.expect("a session");
         let builder = Receiver::builder().name("link").source("partition").credit_mode(CreditMode::Manual);
         let mut receiver = builder.attach(&mut session).await.expect("a link");
@@ -156,14 +157,14 @@ mod tests {
         for credit in [3, 2] {
             receiver.set_credit(credit).await.expect("an open link");
             for _ in 0..credit {
-                assert!(matches!(next(&mut receiver, LIMIT).await, Some(Ok(()))));
+                assert!(matches!(next(&mut receiver, TIMEOUT).await, Some(Ok(()))));
             }
-            assert!(next(&mut receiver, A_MOMENT).await.is_none(), "more than {credit}");
+            assert!(next(&mut receiver, QUIET_TIME).await.is_none(), "more than {credit}");
         }
 
         assert_eq!(partition.receivers().count("group"), 1);
         receiver.close().await.expect("closed");
-        timeout(LIMIT, server).await.expect("in time").expect("served to the end, though without credit");
+        timeout(TIMEOUT, server).await.expect("in time").expect("the task ended, although there was no credit");
         assert_eq!(partition.receivers().count("group"), 0);
     }
 }

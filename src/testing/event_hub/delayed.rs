@@ -1,5 +1,4 @@
-//! The way between a socket and the AMQP engine, on which what the hub sends is delayed, and what comes too late is
-//! kept back.
+//! The path between a socket and the AMQP engine. It delays what the hub sends, and drops frames that are too late.
 
 use std::future::pending;
 use std::sync::Mutex;
@@ -13,73 +12,84 @@ use tokio::time::{Instant, sleep_until};
 
 use super::frames::Frames;
 use super::frames::MAX_FRAME_SIZE;
-use super::late_frames::Over;
+use super::late_frames::LateFrames;
 use crate::lock::lock;
 
-/// How much lies between the engine and the way, in bytes, and how much is read at once.
+/// The size of the buffer between the engine and the path, in bytes, and the size of one read.
 const BUFFER: usize = 256 * 1024;
 const CHUNK: usize = 64 * 1024;
-/// How many chunks may be under way.
-const UNDER_WAY: usize = 16;
+/// The maximum number of chunks in transit.
+const IN_TRANSIT: usize = 16;
 
-/// Puts a way of this delay in front of the socket: the AMQP engine gets the stream, and the future must be run for as
-/// long as bytes shall flow. It ends when the engine is done; dropping it cuts the connection, for both sides.
+/// Connects the socket to a path with this delay. The stream is for the AMQP engine. The future must run as long as
+/// bytes are to be transferred; it ends when the engine ends. Dropping it closes the connection for both sides.
 ///
-/// The cut is why even a connection without delay goes this way: the AMQP library runs its engine in tasks of its own,
-/// which nobody can abort but which do end at the end of their stream.
+/// A connection without delay uses the path too, because it can be closed: the AMQP library runs its engine in its own
+/// tasks, which cannot be aborted, but which end at the end of their stream.
 pub(super) fn delayed(
     socket: TcpStream,
     delay: Duration,
-    over: Over,
+    late_frames: LateFrames,
 ) -> (DuplexStream, impl Future<Output = ()> + Send) {
-    let (engine, way) = duplex(BUFFER);
+    let (engine, path) = duplex(BUFFER);
     let (from_client, to_client) = socket.into_split();
-    let (from_engine, mut to_engine) = split(way);
-    let way = async move {
-        let over = Mutex::new(over);
+    let (from_engine, mut to_engine) = split(path);
+    let path = async move {
+        let late_frames = Mutex::new(late_frames);
         let inbound = async {
-            take_in(from_client, &mut to_engine, &over).await;
+            take_in(from_client, &mut to_engine, &late_frames).await;
             let _ = to_engine.shutdown().await;
-            // The engine may still have something to say.
+            // The engine may still send something.
             pending::<()>().await;
         };
         tokio::select! {
             () = inbound => {}
-            () = outbound(from_engine, to_client, delay, &over) => {}
+            () = outbound(from_engine, to_client, delay, &late_frames) => {}
         }
     };
-    (engine, way)
+    (engine, path)
 }
 
-async fn take_in(mut from_client: OwnedReadHalf, to_engine: &mut WriteHalf<DuplexStream>, over: &Mutex<Over>) {
+async fn take_in(
+    mut from_client: OwnedReadHalf,
+    to_engine: &mut WriteHalf<DuplexStream>,
+    late_frames: &Mutex<LateFrames>,
+) {
     let mut frames = Frames::up_to(MAX_FRAME_SIZE as usize);
     let mut buffer = vec![0; CHUNK];
     while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
-        let passed = frames.pass(&buffer[..length], |channel, said| lock(over).judge_client(channel, said));
+        let passed = frames
+            .pass(&buffer[..length], |channel, performative| lock(late_frames).judge_client(channel, performative));
         if to_engine.write_all(&passed).await.is_err() {
             return;
         }
     }
 }
 
-async fn outbound(from_engine: ReadHalf<DuplexStream>, to_client: OwnedWriteHalf, delay: Duration, over: &Mutex<Over>) {
-    let (sender, receiver) = mpsc::channel(UNDER_WAY);
-    tokio::join!(stamp(from_engine, sender, delay, over), deliver(receiver, to_client));
+async fn outbound(
+    from_engine: ReadHalf<DuplexStream>,
+    to_client: OwnedWriteHalf,
+    delay: Duration,
+    late_frames: &Mutex<LateFrames>,
+) {
+    let (sender, receiver) = mpsc::channel(IN_TRANSIT);
+    tokio::join!(stamp(from_engine, sender, delay, late_frames), deliver(receiver, to_client));
 }
 
-/// Notes when every chunk is due. Apart from the delivery, so that the delay costs no throughput.
+/// Records when each chunk is due. Separate from the delivery, so that the delay does not reduce the throughput.
 async fn stamp(
     mut from_engine: ReadHalf<DuplexStream>,
     chunks: mpsc::Sender<(Instant, Vec<u8>)>,
     delay: Duration,
-    over: &Mutex<Over>,
+    late_frames: &Mutex<LateFrames>,
 ) {
-    // The client says how long they may be, and the engine keeps to it.
+    // The client specifies the maximum size, and the engine observes it.
     let mut frames = Frames::up_to(usize::MAX);
     let mut buffer = vec![0; CHUNK];
     while let Ok(length @ 1..) = from_engine.read(&mut buffer).await {
         let due = Instant::now() + delay;
-        let passed = frames.pass(&buffer[..length], |channel, said| lock(over).judge_engine(channel, said));
+        let passed = frames
+            .pass(&buffer[..length], |channel, performative| lock(late_frames).judge_engine(channel, performative));
         if chunks.send((due, passed)).await.is_err() {
             return;
         }
@@ -111,11 +121,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn delays_what_the_engine_sends_and_nothing_else() {
+    async fn only_bytes_of_the_engine_are_delayed() {
         const DELAY: Duration = Duration::from_millis(500);
         let (mut client, accepted) = sockets().await;
-        let (mut engine, way) = delayed(accepted, DELAY, Over::default());
-        let way = tokio::spawn(way);
+        let (mut engine, path) = delayed(accepted, DELAY, LateFrames::default());
+        let path = tokio::spawn(path);
         let started = Instant::now();
 
         client.write_all(b"AMQP ask").await.expect("sent");
@@ -129,14 +139,14 @@ mod tests {
 
         drop(engine);
         assert_eq!(client.read(&mut received).await.expect("the end"), 0);
-        way.await.expect("the way ends with the engine");
+        path.await.expect("the path ends with the engine");
     }
 
     #[tokio::test]
-    async fn a_dropped_way_ends_both_sides() {
+    async fn dropped_path_ends_both_sides() {
         let (mut client, accepted) = sockets().await;
-        let (mut engine, way) = delayed(accepted, Duration::ZERO, Over::default());
-        drop(way);
+        let (mut engine, path) = delayed(accepted, Duration::ZERO, LateFrames::default());
+        drop(path);
         assert_eq!(engine.read(&mut [0]).await.expect("the end"), 0);
         assert_eq!(client.read(&mut [0]).await.expect("the end"), 0);
     }

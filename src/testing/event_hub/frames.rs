@@ -1,41 +1,42 @@
-//! The frames in a stream of AMQP bytes.
+//! Parses the frames in a stream of AMQP bytes.
 
 use fe2o3_amqp_types::performatives::Performative;
 
-/// The greatest frame, in bytes.
+/// The maximum frame size, in bytes.
 pub(super) const MAX_FRAME_SIZE: u32 = 64 * 1024;
 
-/// A frame's size, the offset of its body in words of four bytes, its kind, and its channel.
+/// The length of a frame header: the frame's size, the offset of its body in words of four bytes, its type and its
+/// channel.
 const HEADER: usize = 8;
-/// The kind of all frames but those of SASL.
+/// The type of all frames except those of SASL.
 const AMQP_FRAME: u8 = 0;
 
-/// What becomes of a frame.
+/// The fate of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Passed,
-    /// With what it says now.
+    /// Replaced by its changed performative.
     Rewritten,
-    KeptBack,
+    Dropped,
 }
 
-/// One way of a connection, whose bytes come in pieces.
+/// One direction of a connection, whose bytes arrive in pieces.
 pub(super) struct Frames {
-    /// What has come of a frame that is not complete.
+    /// The received part of an incomplete frame.
     begun: Vec<u8>,
     longest: usize,
-    /// This is no AMQP any more, as the receiver will say.
+    /// The stream is not AMQP, which the receiver will report.
     foreign: bool,
 }
 
 impl Frames {
-    /// Of somebody who may not send longer ones.
+    /// Creates a parser for a sender with this maximum frame size.
     pub(super) fn up_to(longest: usize) -> Self {
         Self { begun: Vec::new(), longest, foreign: false }
     }
 
-    /// Takes the next piece, and returns what becomes of the frames that are complete by it. The judge is asked about
-    /// those that say something, each with its channel.
+    /// Processes the next piece, and returns the bytes to pass on of all complete frames. `judge` decides the fate of
+    /// each frame with a performative, given its channel.
     pub(super) fn pass(&mut self, piece: &[u8], mut judge: impl FnMut(u16, &mut Performative) -> Fate) -> Vec<u8> {
         self.begun.extend_from_slice(piece);
         let mut passed = Vec::with_capacity(self.begun.len());
@@ -43,22 +44,22 @@ impl Frames {
         while let Some(length) = self.next_frame(done) {
             let frame = &self.begun[done..done + length];
             done += length;
-            let said = if self.foreign { None } else { performative(frame) };
-            let Some((channel, mut performative)) = said else {
+            let parsed = if self.foreign { None } else { performative(frame) };
+            let Some((channel, mut performative)) = parsed else {
                 passed.extend_from_slice(frame);
                 continue;
             };
             match judge(channel, &mut performative) {
                 Fate::Passed => passed.extend_from_slice(frame),
                 Fate::Rewritten => passed.extend(encoded(channel, &performative).unwrap_or_else(|| frame.to_vec())),
-                Fate::KeptBack => {}
+                Fate::Dropped => {}
             }
         }
         self.begun.drain(..done);
         passed
     }
 
-    /// The length of the frame that begins there, if it is complete, or of all that is no AMQP.
+    /// Returns the length of the frame that starts at this index, if it is complete, or of the rest if it is not AMQP.
     fn next_frame(&mut self, at: usize) -> Option<usize> {
         let rest = &self.begun[at..];
         if !self.foreign {
@@ -72,7 +73,7 @@ impl Frames {
     }
 }
 
-/// With a protocol header, which is as long as a frame's, no frame comes.
+/// Returns the length of a frame. A protocol header has the length of a frame header, and no body.
 fn length(header: [u8; HEADER]) -> usize {
     match header {
         [b'A', b'M', b'Q', b'P', ..] => HEADER,
@@ -80,7 +81,7 @@ fn length(header: [u8; HEADER]) -> usize {
     }
 }
 
-/// What an AMQP frame says, and its channel. The receiver will complain of what cannot be read.
+/// Returns the channel and the performative of an AMQP frame. The receiver reports unreadable frames.
 fn performative(frame: &[u8]) -> Option<(u16, Performative)> {
     let &[_, _, _, _, offset, AMQP_FRAME, high, low, ..] = frame else { return None };
     let body = frame.get(usize::from(offset) * 4..)?;
@@ -110,10 +111,11 @@ mod tests {
         encoded(channel, performative).expect("encoded")
     }
 
-    /// What passes a judge of the handles in detaches, whatever the pieces are in which it comes.
+    /// Returns the bytes that pass a judge of the handles in detaches. Checks that the result does not depend on the
+    /// size of the pieces.
     fn passed(sent: &[u8]) -> Vec<u8> {
         let judge = |channel: u16, performative: &mut Performative| match performative {
-            Performative::Detach(Detach { handle, .. }) if handle.0 == 1 => Fate::KeptBack,
+            Performative::Detach(Detach { handle, .. }) if handle.0 == 1 => Fate::Dropped,
             Performative::Detach(Detach { handle, .. }) if handle.0 == 2 => {
                 handle.0 = channel.into();
                 Fate::Rewritten
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_rewrites_or_keeps_back_frame_by_frame() {
+    fn frames_are_passed_rewritten_or_dropped() {
         let end = frame(7, &Performative::End(End { error: None }));
         let before = [b"AMQP\x00\x01\x00\x00".to_vec(), frame(7, &detach(0)), vec![0, 0, 0, 8, 2, AMQP_FRAME, 0, 0]];
         let sent = [&before[..], &[frame(7, &detach(1)), frame(7, &detach(2)), end.clone()]].concat();
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_passed_on() {
+    fn unreadable_frames_are_passed() {
         let unknown = vec![0, 0, 0, 12, 2, AMQP_FRAME, 0, 0, 0, 0x53, 0x99, 0x45];
         let of_sasl = vec![0, 0, 0, 12, 2, 1, 0, 0, 0, 0x53, 0x16, 0x45];
         let sent = [unknown, of_sasl].concat();
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amqp_is_passed_on_with_all_that_follows() {
+    fn other_protocols_are_passed_with_all_that_follows() {
         for foreign in [b"GET / HTTP/1.1\r\n".to_vec(), vec![0, 0, 0, 7, 2, 0, 0, 0]] {
             let sent = [foreign, frame(0, &detach(1))].concat();
             assert_eq!(passed(&sent), sent);

@@ -18,7 +18,7 @@ const DEFAULT_CONSUMER_GROUP: &str = "$Default";
 pub(super) struct Hub {
     pub(super) name: String,
     pub(super) created_at: OffsetDateTime,
-    /// By their ids, which count from 0. There is at least one, and none ever goes.
+    /// Ordered by id, starting at 0. There is at least one, and none is ever removed.
     partitions: RwLock<Vec<Arc<Partition>>>,
     consumer_groups: Vec<String>,
     retention: Retention,
@@ -27,7 +27,7 @@ pub(super) struct Hub {
 }
 
 impl Hub {
-    /// The settings have been checked.
+    /// Creates a hub with checked settings.
     pub(super) fn new(settings: HubSettings) -> Self {
         let HubSettings { name, partitions, mut consumer_groups, retention, emptied } = settings;
         consumer_groups.push(DEFAULT_CONSUMER_GROUP.to_owned());
@@ -68,12 +68,12 @@ impl Hub {
         }
     }
 
-    /// The group's name as it was given to the builder.
+    /// Returns the group's name as the builder received it.
     pub(super) fn consumer_group(&self, name: &str) -> Option<&str> {
         self.consumer_groups.iter().map(String::as_str).find(|group| group.eq_ignore_ascii_case(name))
     }
 
-    /// The partition for an event that was sent to the hub and not to a partition of it.
+    /// Returns the partition for an event that was sent to the hub and not to a partition.
     pub(super) fn partition_for(&self, key: Option<&str>) -> Arc<Partition> {
         let index = match key {
             Some(key) => hash(key),
@@ -84,7 +84,7 @@ impl Hub {
     }
 }
 
-/// Any stable function does: which partition a key goes to is the broker's secret.
+/// Any stable function is sufficient: the broker does not publish how it assigns keys to partitions.
 fn hash(key: &str) -> usize {
     key.bytes().fold(0, |hash, byte| hash.wrapping_mul(31).wrapping_add(usize::from(byte)))
 }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn events_without_a_key_go_to_the_partitions_in_turn_new_ones_too() {
+    fn events_without_a_key_are_distributed_in_turn() {
         let hub = hub();
         let next = || hub.partition_for(None).id().to_owned();
         assert_eq!([next(), next(), next(), next()], ["0", "1", "2", "0"]);
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_meet_in_one_partition() {
+    fn equal_keys_share_one_partition() {
         let hub = hub();
         let ids: Vec<_> = (0..4).map(|_| hub.partition_for(Some("a key")).id().to_owned()).collect();
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     }
 
     #[test]
-    fn grows_but_never_shrinks() {
+    fn hub_grows_but_never_shrinks() {
         let hub = hub();
         hub.grow_to(4);
         hub.grow_to(2);

@@ -1,7 +1,7 @@
-//! Connections and their sessions: accepts them, and starts a task for every link.
+//! Accepts connections and their sessions, and starts a task for each link.
 //!
-//! The tasks form a tree: the stand-in owns the connections, a connection its sessions, a session its links. Who ends,
-//! ends all below.
+//! The tasks form a tree: the emulator owns the connections, a connection its sessions, a session its links. If a task
+//! ends, all tasks below it end.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::connection::Connection;
 use super::consume;
 use super::delayed::delayed;
 use super::frames::MAX_FRAME_SIZE;
-use super::late_frames::Over;
+use super::late_frames::LateFrames;
 use super::message::{MAX_MESSAGE_SIZE, error, product};
 use super::namespace::Namespace;
 use super::publish;
@@ -29,29 +29,29 @@ use super::requests::{self, ReplyLinks};
 use super::served::Served;
 use crate::lock::lock;
 
-/// The service's own idle time-out, in milliseconds.
+/// The idle timeout of the service, in milliseconds.
 const IDLE_TIME_OUT: u32 = 240_000;
-/// The greatest channel number, one less than the service's 5000 sessions of a connection.
+/// The maximum channel number, one less than the service's limit of 5000 sessions per connection.
 const MAX_CHANNEL: u16 = 4999;
-/// How many transfers may be under way in a session, and the greatest handle of its links.
+/// The maximum number of transfers in transit per session, and the maximum handle of its links.
 const SESSION_WINDOW: u32 = 5000;
 const MAX_HANDLE: u32 = 255;
-/// How long to wait before accepting again after the system refused, for instance for want of file descriptors.
+/// The pause after the system rejected an accept, for example because there are no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The tasks of the open connections. Dropping the last reference cuts them.
+/// The tasks of the open connections. Dropping the last reference closes them.
 #[derive(Debug, Default)]
 pub(super) struct Connections(Mutex<JoinSet<()>>);
 
 impl Connections {
-    /// Those that are open.
+    /// Returns the open connections.
     fn open(&self) -> MutexGuard<'_, JoinSet<()>> {
         let mut connections = lock(&self.0);
         while connections.try_join_next().is_some() {}
         connections
     }
 
-    /// Cuts all that are open, and tells how many they were.
+    /// Cuts all open connections, and returns their number.
     pub(super) fn cut(&self) -> usize {
         let mut open = self.open();
         open.abort_all();
@@ -59,7 +59,7 @@ impl Connections {
     }
 }
 
-/// Serves whoever connects, until aborted.
+/// Serves all connections until aborted.
 pub(super) async fn listen(
     namespace: Arc<Namespace>,
     connections: Arc<Connections>,
@@ -72,7 +72,7 @@ pub(super) async fn listen(
                 connections.open().spawn(serve(namespace.clone(), socket, delay));
             }
             Err(error) => {
-                tracing::warn!(%error, "event hub stand-in cannot accept a connection");
+                tracing::warn!(%error, "event hub emulator: failed to accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -80,20 +80,20 @@ pub(super) async fn listen(
 }
 
 async fn serve(namespace: Arc<Namespace>, socket: TcpStream, delay: Duration) {
-    // Without it the system holds small answers back.
+    // Without this the system delays small responses.
     let _ = socket.set_nodelay(true);
     let served = Arc::new(Served::default());
-    let (stream, way) = delayed(socket, delay, Over::new(Arc::clone(&served)));
-    let mut way_task = JoinSet::new();
-    way_task.spawn(way);
+    let (stream, path) = delayed(socket, delay, LateFrames::new(Arc::clone(&served)));
+    let mut path_task = JoinSet::new();
+    path_task.spawn(path);
     serve_connection(Connection::new(namespace, served), stream).await;
-    // The last bytes, a close among them, are still on their way.
-    way_task.join_next().await;
+    // The last bytes, including a close, are still in transit.
+    path_task.join_next().await;
 }
 
 async fn serve_connection(connection: Connection, stream: DuplexStream) {
     let acceptor = ConnectionAcceptor::builder()
-        .container_id("event-hub-stand-in")
+        .container_id("event-hub-emulator")
         .max_frame_size(MAX_FRAME_SIZE)
         .channel_max(MAX_CHANNEL)
         .idle_time_out(IDLE_TIME_OUT)
@@ -103,7 +103,7 @@ async fn serve_connection(connection: Connection, stream: DuplexStream) {
     let mut handle = match acceptor.accept(stream).await {
         Ok(handle) => handle,
         Err(error) => {
-            tracing::debug!(%error, "event hub stand-in: connection not opened");
+            tracing::debug!(%error, "event hub emulator: connection not opened");
             return;
         }
     };
@@ -120,7 +120,7 @@ async fn serve_connection(connection: Connection, stream: DuplexStream) {
         sessions.spawn(serve_session(connection.clone(), session));
     }
     let closed = handle.on_close().await;
-    tracing::debug!(?closed, "event hub stand-in: connection closed");
+    tracing::debug!(?closed, "event hub emulator: connection closed");
 }
 
 async fn serve_session(connection: Arc<Connection>, mut session: ListenerSessionHandle) {
@@ -136,10 +136,11 @@ async fn serve_session(connection: Arc<Connection>, mut session: ListenerSession
         }
     }
     let ended = session.on_end().await;
-    tracing::debug!(?ended, "event hub stand-in: session ended");
+    tracing::debug!(?ended, "event hub emulator: session ended");
 }
 
-/// Accepts the link, as even one that is refused must be before it can be closed with the reason, and starts its task.
+/// Accepts the link and starts its task. A rejected link is accepted too, because only then can it be closed with the
+/// reason.
 async fn serve_link(
     connection: &Arc<Connection>,
     attach: Attach,
@@ -148,38 +149,38 @@ async fn serve_link(
     links: &mut JoinSet<()>,
 ) {
     let purpose = purpose(&connection.namespace, &attach, connection.is_authorized());
-    tracing::debug!(link = attach.name, ?purpose, "event hub stand-in: link attaches");
+    tracing::debug!(link = attach.name, ?purpose, "event hub emulator: link attaching");
     let acceptor = LinkAcceptor::builder()
         .supported_receiver_settle_modes(SupportedReceiverSettleModes::First)
         .max_message_size(max_message_size(&attach.role))
         .properties(product())
         .build();
     connection.served.all_detached_ended().await;
-    // Before the client knows of the link, and can detach it.
+    // Registered before the client sees the link and can detach it.
     let serving = matches!(purpose, Ok(Purpose::Consume(_))).then(|| connection.served.begin(&attach.name));
     let link = match acceptor.accept_incoming_attach(attach, session).await {
         Ok(link) => link,
         Err(error) => {
-            tracing::debug!(%error, "event hub stand-in: link not attached");
+            tracing::debug!(%error, "event hub emulator: link not attached");
             return;
         }
     };
     match (link, purpose) {
         (LinkEndpoint::Receiver(link), Ok(Purpose::Requests(service))) => {
-            links.spawn(requests::answer(connection.clone(), link, service, replies.clone()));
+            links.spawn(requests::serve(connection.clone(), link, service, replies.clone()));
         }
         (LinkEndpoint::Sender(link), Ok(Purpose::Replies { service, reply_to })) => {
-            let answers = replies.open(service, reply_to);
-            links.spawn(requests::reply(link, answers));
+            let responses = replies.open(service, reply_to);
+            links.spawn(requests::reply(link, responses));
         }
         (LinkEndpoint::Receiver(link), Ok(Purpose::Publish(hub, partition))) => {
             links.spawn(publish::serve(hub, link, partition));
         }
-        (LinkEndpoint::Sender(link), Ok(Purpose::Consume(wanted))) => {
-            links.spawn(consume::serve(link, wanted, serving));
+        (LinkEndpoint::Sender(link), Ok(Purpose::Consume(request))) => {
+            links.spawn(consume::serve(link, request, serving));
         }
-        (link, refused) => {
-            links.spawn(close(link, refused.err().unwrap_or_else(wrong_way)));
+        (link, rejected) => {
+            links.spawn(close(link, rejected.err().unwrap_or_else(wrong_role)));
         }
     }
 }
@@ -187,20 +188,20 @@ async fn serve_link(
 fn max_message_size(role: &Role) -> u64 {
     match role {
         Role::Sender => MAX_MESSAGE_SIZE,
-        // With its annotations an event may be a bit greater than it was when it came.
+        // An event with its annotations may be larger than it was when it arrived.
         Role::Receiver => 2 * MAX_MESSAGE_SIZE,
     }
 }
 
 async fn close(link: LinkEndpoint, reason: Error) {
-    tracing::debug!(?reason, "event hub stand-in: link refused");
-    // Whatever becomes of it, the link is over.
+    tracing::debug!(?reason, "event hub emulator: link rejected");
+    // The link ends, whatever the result.
     let _ = match link {
         LinkEndpoint::Sender(link) => link.close_with_error(reason).await,
         LinkEndpoint::Receiver(link) => link.close_with_error(reason).await,
     };
 }
 
-fn wrong_way() -> Error {
-    error(AmqpError::NotAllowed, "The link's role does not fit its address.")
+fn wrong_role() -> Error {
+    error(AmqpError::NotAllowed, "The role of the link does not match its address.")
 }

@@ -1,4 +1,4 @@
-//! The events of a partition in their order, and where among them a receiver starts.
+//! The events of a partition in order, and the start positions of receivers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,25 +12,25 @@ use time::OffsetDateTime;
 use super::message::{AnyMessage, annotate, milliseconds, timestamp};
 use super::selector::{Annotation, Selector};
 
-/// What an event takes in the log beside its body. Offsets count bytes, so they are no sequence numbers.
+/// The size of an event in the log, in addition to its body. Offsets count bytes, so they differ from sequence numbers.
 const EVENT_OVERHEAD: i64 = 64;
 
-/// What becomes of old events.
+/// The treatment of old events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retention {
-    /// How many events are kept, at least 1.
+    /// The number of events kept, at least 1.
     pub(super) count: usize,
-    /// Whether a receiver that asks for expired events is refused, or starts at the oldest one.
-    pub(super) refuse_expired: bool,
+    /// Whether a receiver that starts at an expired event is rejected. Otherwise it starts at the oldest event.
+    pub(super) reject_expired: bool,
 }
 
-/// An event as it lies in the log.
+/// An event in the log.
 pub(super) struct StoredEvent {
     pub(super) position: Position,
     pub(super) sendable: Sendable<Body<Value>>,
 }
 
-/// Where an event stands. All of it only grows along the log.
+/// The position of an event. All fields increase along the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
     pub(super) sequence_number: i64,
@@ -48,7 +48,7 @@ impl Position {
     }
 }
 
-/// A start outside of what the partition holds.
+/// A start position outside the range of the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutOfRange {
     by: Annotation,
@@ -56,14 +56,14 @@ pub(super) struct OutOfRange {
     bound: Bound,
 }
 
-/// The end of the partition that the start is beyond.
+/// The bound that the start position exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
     First(i64),
     Last(i64),
 }
 
-/// Above the last event in the service's own words.
+/// For positions after the last event, the text is the service's own.
 impl fmt::Display for OutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.by {
@@ -83,7 +83,7 @@ impl fmt::Display for OutOfRange {
 pub(super) struct Log {
     retention: Retention,
     events: VecDeque<Arc<StoredEvent>>,
-    /// Where the newest of the expired events stood.
+    /// The position of the newest expired event.
     expired: Option<Position>,
     next_offset: i64,
 }
@@ -97,44 +97,44 @@ impl Log {
         self.events.len()
     }
 
-    /// The sequence number of the oldest event, or of the next one if there is none.
+    /// Returns the sequence number of the oldest event, or of the next event if there is none.
     pub(super) fn begin(&self) -> i64 {
         self.events.front().map_or(self.end(), |first| first.position.sequence_number)
     }
 
-    /// The sequence number that the next event will have.
+    /// Returns the sequence number of the next event.
     pub(super) fn end(&self) -> i64 {
         self.last().map_or(0, |last| last.sequence_number + 1)
     }
 
-    /// Where the newest event stands, or stood before it expired.
+    /// Returns the position of the newest event, expired or not.
     pub(super) fn last(&self) -> Option<Position> {
         self.events.back().map(|last| last.position).or(self.expired)
     }
 
-    /// The event with this sequence number, or the oldest one if that has expired. If it is yet to come, the sequence
-    /// number to wait for.
+    /// Returns the event with this sequence number, or the oldest one if that event has expired. If the event does not
+    /// exist yet, returns the sequence number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
         let wanted = sequence_number.max(self.begin());
         let event = usize::try_from(wanted - self.begin()).ok().and_then(|index| self.events.get(index));
         event.cloned().ok_or(wanted)
     }
 
-    /// Events before this sequence number expire. Returns how many these were.
+    /// Expires the events before this sequence number. Returns their number.
     pub(super) fn expire_before(&mut self, sequence_number: i64) -> usize {
-        let gone = self.events.partition_point(|event| event.position.sequence_number < sequence_number);
-        if let Some(newest) = self.events.drain(..gone).next_back() {
+        let expired = self.events.partition_point(|event| event.position.sequence_number < sequence_number);
+        if let Some(newest) = self.events.drain(..expired).next_back() {
             self.expired = Some(newest.position);
         }
-        gone
+        expired
     }
 
-    /// Appends the event. If there are now too many, the oldest one expires.
+    /// Appends the event. If there are too many events then, the oldest one expires.
     pub(super) fn append(&mut self, mut event: AnyMessage, partition_key: Option<&str>, now: OffsetDateTime) {
         let position = Position {
             sequence_number: self.end(),
             offset: self.next_offset,
-            // The wall clock may be put back; a partition's time never goes back.
+            // The wall clock may be set back; the time of a partition never decreases.
             enqueued_at: self.last().map_or(now, |last| last.enqueued_at.max(now)),
         };
         self.next_offset += EVENT_OVERHEAD + body_size(&event);
@@ -154,7 +154,7 @@ impl Log {
         }
     }
 
-    /// The sequence number of the first event for a receiver with this selector.
+    /// Returns the sequence number of the first event for a receiver with this selector.
     pub(super) fn start(&self, selector: Selector) -> Result<i64, OutOfRange> {
         let (by, value, inclusive) = match selector {
             Selector::Latest { inclusive: false } => return Ok(self.end()),
@@ -169,7 +169,7 @@ impl Log {
         Ok(self.events.get(before).map_or(self.end(), |first| first.position.sequence_number))
     }
 
-    /// Offsets and sequence numbers above the last one are refused, as the service does; a time in the future is not.
+    /// Rejects offsets and sequence numbers after the last one, as the service does. A time in the future is accepted.
     fn check(&self, by: Annotation, supplied: i64, inclusive: bool) -> Result<(), OutOfRange> {
         if by == Annotation::EnqueuedTime {
             return Ok(());
@@ -178,8 +178,8 @@ impl Log {
         if supplied > last {
             return Err(OutOfRange { by, supplied, bound: Bound::Last(last) });
         }
-        // A negative one asks for the earliest event.
-        let (true, 0.., Some(expired)) = (self.retention.refuse_expired, supplied, self.expired) else { return Ok(()) };
+        // A negative value means the earliest event.
+        let (true, 0.., Some(expired)) = (self.retention.reject_expired, supplied, self.expired) else { return Ok(()) };
         let expired = expired.value(by);
         if supplied < expired || (supplied == expired && inclusive) {
             let first = self.events.front().map_or(-1, |first| first.position.value(by));
@@ -206,14 +206,14 @@ mod tests {
     use time::macros::datetime;
 
     const BASE: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
-    const KEEP_ALL: Retention = Retention { count: usize::MAX, refuse_expired: false };
+    const KEEP_ALL: Retention = Retention { count: usize::MAX, reject_expired: false };
 
-    /// With its overhead it takes 100 bytes.
+    /// With its overhead the event takes 100 bytes.
     fn event() -> AnyMessage {
         Message::builder().body(Body::Data(vec![Data(Binary::from(vec![0; 36]))].into())).build()
     }
 
-    /// So many events, 100 apart in offset and one second apart in time.
+    /// Returns a log with this many events, whose offsets differ by 100 and whose times differ by one second.
     fn filled(events: i64, retention: Retention) -> Log {
         let mut log = Log::new(retention);
         for n in 0..events {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_after_an_event_or_with_it() {
+    fn start_is_exclusive_or_inclusive() {
         use Annotation::{EnqueuedTime, Offset, SequenceNumber};
         let three = filled(3, KEEP_ALL);
         let time = milliseconds(BASE) + 1000;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_at_the_end_or_with_the_last_event() {
+    fn latest_is_exclusive_or_inclusive() {
         let latest = |log: &Log, inclusive| log.start(Selector::Latest { inclusive });
         let (empty, three) = (filled(0, KEEP_ALL), filled(3, KEEP_ALL));
         assert_eq!((latest(&three, false), latest(&three, true)), (Ok(3), Ok(2)));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_position_above_the_last_one() {
+    fn positions_after_the_last_event_are_rejected() {
         let three = filled(3, KEEP_ALL);
         let refusal = start_in(&three, Annotation::SequenceNumber, 3, true).expect_err("there is no 3");
         let text = "The supplied sequence number '3' is invalid. The last sequence number in the system is '2'";
@@ -270,17 +270,21 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_newest_events_and_goes_on_counting() {
-        let log = filled(10, Retention { count: 3, refuse_expired: false });
+    fn retention_keeps_the_newest_events() {
+        let log = filled(10, Retention { count: 3, reject_expired: false });
         assert_eq!((log.len(), log.begin(), log.end()), (3, 7, 10));
         assert_eq!(log.last().map(|last| last.offset), Some(900));
-        for (asked, given) in [(0, Some(7)), (7, Some(7)), (9, Some(9)), (10, None)] {
-            assert_eq!(log.at_or_after(asked).ok().map(|event| event.position.sequence_number), given, "{asked}");
+        for (requested, expected) in [(0, Some(7)), (7, Some(7)), (9, Some(9)), (10, None)] {
+            assert_eq!(
+                log.at_or_after(requested).ok().map(|event| event.position.sequence_number),
+                expected,
+                "{requested}"
+            );
         }
     }
 
     #[test]
-    fn a_log_whose_events_have_all_expired_goes_on_counting() {
+    fn numbers_continue_after_all_events_have_expired() {
         let mut log = filled(10, KEEP_ALL);
         log.expire_before(4);
         assert_eq!((log.len(), log.begin(), log.end()), (6, 4, 10));
@@ -289,8 +293,8 @@ mod tests {
         log.expire_before(i64::MAX);
         assert_eq!((log.len(), log.begin(), log.end()), (0, 10, 10));
         assert_eq!(log.last().map(|last| (last.sequence_number, last.offset)), Some((9, 900)));
-        for (asked, awaited) in [(0, 10), (9, 10), (10, 10), (12, 12)] {
-            assert_eq!(log.at_or_after(asked).err(), Some(awaited), "{asked}");
+        for (requested, awaited) in [(0, 10), (9, 10), (10, 10), (12, 12)] {
+            assert_eq!(log.at_or_after(requested).err(), Some(awaited), "{requested}");
         }
         for inclusive in [false, true] {
             assert_eq!(log.start(Selector::Latest { inclusive }), Ok(10));
@@ -305,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn starts_at_the_oldest_event_in_place_of_an_expired_one() {
+    fn expired_start_means_the_oldest_event() {
         use Annotation::{EnqueuedTime, Offset, SequenceNumber};
-        let log = filled(10, Retention { count: 3, refuse_expired: false });
+        let log = filled(10, Retention { count: 3, reject_expired: false });
         assert_eq!(log.start(Selector::EARLIEST), Ok(7));
         for (by, value) in [(Offset, 0), (Offset, 600), (SequenceNumber, 2), (EnqueuedTime, milliseconds(BASE))] {
             assert_eq!(start_in(&log, by, value, true), Ok(7), "{by:?} >= {value}");
@@ -315,11 +319,12 @@ mod tests {
         assert_eq!(start_in(&log, SequenceNumber, 7, false), Ok(8));
     }
 
+    /// Only positions that would skip an event are rejected.
     #[test]
-    fn refuses_expired_positions_if_told_to_but_only_where_an_event_would_be_missed() {
+    fn expired_positions_are_rejected_on_request() {
         use Annotation::{EnqueuedTime, Offset, SequenceNumber};
-        let log = filled(10, Retention { count: 3, refuse_expired: true });
-        let refusal = start_in(&log, Offset, 500, false).expect_err("600 would be missed");
+        let log = filled(10, Retention { count: 3, reject_expired: true });
+        let refusal = start_in(&log, Offset, 500, false).expect_err("event 600 would be skipped");
         assert_eq!(
             refusal.to_string(),
             "The supplied offset '500' is invalid. The first offset in the system is '700'"
@@ -330,7 +335,7 @@ mod tests {
         }
         assert_eq!(log.start(Selector::EARLIEST), Ok(7));
         assert_eq!(start_in(&log, EnqueuedTime, 0, true), Ok(7));
-        let whole = filled(3, Retention { count: 3, refuse_expired: true });
+        let whole = filled(3, Retention { count: 3, reject_expired: true });
         assert_eq!(start_in(&whole, SequenceNumber, 0, true), Ok(0));
     }
 }

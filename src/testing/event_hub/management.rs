@@ -1,18 +1,18 @@
-//! What `$management` says about the hubs and their partitions.
+//! Responses of `$management` about the hubs and their partitions.
 
 use fe2o3_amqp_types::primitives::{Array, OrderedMap, Value};
 use time::OffsetDateTime;
 
 use super::hub::Hub;
-use super::message::{Answer, AnyMessage, application_property, missing, timestamp};
+use super::message::{AnyMessage, Response, application_property, missing, timestamp};
 use super::namespace::Namespace;
 use super::partition::PartitionProperties;
 
-/// Answers a READ of a hub or of a partition.
-pub(super) fn read(namespace: &Namespace, request: &AnyMessage) -> Answer {
+/// Responds to a READ of a hub or of a partition.
+pub(super) fn read(namespace: &Namespace, request: &AnyMessage) -> Response {
     let property = |name| application_property(request, name).unwrap_or_default();
     if property("operation") != "READ" {
-        return Answer::status(400, "Only the operation 'READ' is known here.");
+        return Response::status(400, "Only the operation 'READ' is supported.");
     }
     let Some(hub) = namespace.hub(property("name")) else {
         return not_found(property("name"));
@@ -23,20 +23,20 @@ pub(super) fn read(namespace: &Namespace, request: &AnyMessage) -> Answer {
             Some(partition) => found(partition_properties(hub, partition.properties())),
             None => not_found(&format!("{}/Partitions/{}", hub.name, property("partition"))),
         },
-        other => Answer::status(400, format!("The type '{other}' is not known here.")),
+        other => Response::status(400, format!("The type '{other}' is not supported.")),
     }
 }
 
-fn not_found(what: &str) -> Answer {
-    Answer::status(404, missing(what))
+fn not_found(what: &str) -> Response {
+    Response::status(404, missing(what))
 }
 
-fn found<const N: usize>(properties: [(&str, Value); N]) -> Answer {
+fn found<const N: usize>(properties: [(&str, Value); N]) -> Response {
     let mut map = OrderedMap::new();
     for (name, value) in properties {
         map.insert(Value::String(name.to_owned()), value);
     }
-    Answer { code: 200, description: "OK".to_owned(), body: Value::Map(map) }
+    Response { code: 200, description: "OK".to_owned(), body: Value::Map(map) }
 }
 
 fn hub_properties(hub: &Hub) -> [(&str, Value); 6] {
@@ -52,7 +52,7 @@ fn hub_properties(hub: &Hub) -> [(&str, Value); 6] {
 }
 
 fn partition_properties(hub: &Hub, partition: PartitionProperties) -> [(&str, Value); 10] {
-    // Without replication there are no epochs of sequence numbers.
+    // There are no epochs of sequence numbers without replication.
     const NO_EPOCH: Value = Value::Int(-1);
     [
         ("name", Value::String(hub.name.clone())),
@@ -77,7 +77,7 @@ mod tests {
 
     use fe2o3_amqp_types::messaging::{ApplicationProperties, Body, Message};
 
-    fn ask(operation: &str, kind: &str, name: &str, partition: &str) -> Answer {
+    fn request(operation: &str, kind: &str, name: &str, partition: &str) -> Response {
         let hub = Arc::new(Hub::new(HubSettings::new("hub").with_partitions(2)));
         let namespace = Namespace::new(SasKey { name: "name".into(), secret: "key".into() }, vec![hub]);
         let properties = ApplicationProperties::builder()
@@ -89,25 +89,25 @@ mod tests {
         read(&namespace, &Message::builder().application_properties(properties).body(Body::Empty).build())
     }
 
-    fn field(answer: &Answer, name: &str) -> Value {
-        let Value::Map(map) = &answer.body else { panic!("no map: {answer:?}") };
+    fn field(response: &Response, name: &str) -> Value {
+        let Value::Map(map) = &response.body else { panic!("no map: {response:?}") };
         map.get(&Value::String(name.into())).cloned().expect("the field")
     }
 
     #[test]
-    fn describes_the_hub_and_a_partition() {
-        let hub = ask("READ", "com.microsoft:eventhub", "hub", "");
+    fn read_returns_properties() {
+        let hub = request("READ", "com.microsoft:eventhub", "hub", "");
         assert_eq!((hub.code, field(&hub, "partition_count")), (200, Value::Int(2)));
-        let partition = ask("READ", "com.microsoft:partition", "hub", "1");
+        let partition = request("READ", "com.microsoft:partition", "hub", "1");
         assert_eq!((partition.code, field(&partition, "partition")), (200, Value::String("1".into())));
         assert_eq!(field(&partition, "last_enqueued_sequence_number"), Value::Long(-1));
     }
 
     #[test]
-    fn says_404_for_what_is_not_there_and_400_for_what_it_does_not_do() {
-        assert_eq!(ask("READ", "com.microsoft:eventhub", "nohub", "").code, 404);
-        assert_eq!(ask("READ", "com.microsoft:partition", "hub", "2").code, 404);
-        assert_eq!(ask("READ", "com.microsoft:topic", "hub", "").code, 400);
-        assert_eq!(ask("DELETE", "com.microsoft:eventhub", "hub", "").code, 400);
+    fn missing_is_404_and_unsupported_is_400() {
+        assert_eq!(request("READ", "com.microsoft:eventhub", "nohub", "").code, 404);
+        assert_eq!(request("READ", "com.microsoft:partition", "hub", "2").code, 404);
+        assert_eq!(request("READ", "com.microsoft:topic", "hub", "").code, 400);
+        assert_eq!(request("DELETE", "com.microsoft:eventhub", "hub", "").code, 400);
     }
 }

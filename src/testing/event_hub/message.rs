@@ -1,4 +1,4 @@
-//! Small parts of AMQP that several links need.
+//! Helpers for AMQP messages and errors.
 
 use fe2o3_amqp_types::definitions::{AmqpError, Error, ErrorCondition, Fields};
 use fe2o3_amqp_types::messaging::annotations::OwnedKey;
@@ -6,17 +6,18 @@ use fe2o3_amqp_types::messaging::{Body, Message, MessageAnnotations};
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Timestamp, Value};
 use time::OffsetDateTime;
 
-/// A message with whatever body it came with.
+/// A message with any body.
 pub(super) type AnyMessage = Message<Body<Value>>;
 
-/// The greatest message that is taken, 1 MiB as in the service's standard tier. Clients size their batches by it.
+/// The maximum size of an accepted message, 1 MiB as in the service's standard tier. Clients limit their batches to it.
 pub(super) const MAX_MESSAGE_SIZE: u64 = 1024 * 1024;
 
-/// Something for the last field of open, begin and attach. fe2o3-amqp leaves trailing nulls of a performative away,
-/// and a client that reads the fields by position (the Python one does) fails on a performative that is too short.
+/// Returns properties for the last field of open, begin and attach. fe2o3-amqp omits trailing nulls of a performative,
+/// and a client that reads the fields by position, such as the Python client, fails on a performative that is too
+/// short.
 pub(super) fn product() -> Fields {
     let mut fields = Fields::default();
-    fields.insert(Symbol::from("product"), Value::String("event-hub-stand-in".to_owned()));
+    fields.insert(Symbol::from("product"), Value::String("event-hub-emulator".to_owned()));
     fields
 }
 
@@ -28,15 +29,15 @@ pub(super) fn not_found(what: &str) -> Error {
     error(AmqpError::NotFound, missing(what))
 }
 
-/// In the service's own words, by which clients tell a missing entity from other errors of the same kind: see
-/// microsoft/AzureMonitorAddonForSplunk#8 and MicrosoftDocs/azure-docs#52223.
+/// Returns the service's own text, by which clients distinguish a missing entity from other errors of the same kind:
+/// see microsoft/AzureMonitorAddonForSplunk#8 and MicrosoftDocs/azure-docs#52223.
 pub(super) fn missing(what: &str) -> String {
     format!(
         "The messaging entity '{what}' could not be found. To know more visit https://aka.ms/sbResourceMgrExceptions."
     )
 }
 
-/// A condition by its name: one of the service's own, such as `com.microsoft:argument-error`, or any other.
+/// Returns the condition with this name: one of the service, such as `com.microsoft:argument-error`, or any other.
 pub(super) fn condition(name: &str) -> ErrorCondition {
     ErrorCondition::Custom(Symbol::from(name))
 }
@@ -58,7 +59,7 @@ pub(super) fn application_property<'a>(message: &'a AnyMessage, name: &str) -> O
     }
 }
 
-/// Milliseconds since 1970, AMQP's unit of time.
+/// Returns milliseconds since 1970, AMQP's unit of time.
 pub(super) fn milliseconds(time: OffsetDateTime) -> i64 {
     time.unix_timestamp() * 1000 + i64::from(time.millisecond())
 }
@@ -67,15 +68,15 @@ pub(super) fn timestamp(time: OffsetDateTime) -> Value {
     Value::Timestamp(Timestamp::from_milliseconds(milliseconds(time)))
 }
 
-/// What a request is answered: a status as in HTTP, and a body.
+/// The response to a request: a status as in HTTP, and a body.
 #[derive(Debug, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) code: i32,
     pub(super) description: String,
     pub(super) body: Value,
 }
 
-impl Answer {
+impl Response {
     pub(super) fn status(code: i32, description: impl Into<String>) -> Self {
         Self { code, description: description.into(), body: Value::Null }
     }

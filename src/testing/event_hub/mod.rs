@@ -1,15 +1,17 @@
-//! An Event Hubs stand-in that runs in this process and speaks AMQP 1.0, for tests and samples without a cloud.
+//! An Event Hubs emulator that runs in this process and speaks AMQP 1.0, for tests and examples without a cloud.
 //!
-//! It is good enough for the official producer and consumer of `azure_messaging_eventhubs`, and its wire format is the
-//! service's, so clients in [other languages](self#clients-in-other-languages) can use it as well. Point a client at it
-//! with its *custom endpoint* option and the [connection string](EventHubEmulator::connection_string):
+//! It supports the official producer and consumer of `azure_messaging_eventhubs`. Its wire format is the service's, so
+//! clients in [other languages](self#clients-in-other-languages) can use it too. Set the *custom endpoint* option of a
+//! client to the [endpoint](EventHubEmulator::endpoint), and use the [connection
+//! string](EventHubEmulator::connection_string):
 //!
 //! ```
-//! use eventhubs_checkpoint::testing::with_event_hub::EventHubEmulator;
+//! use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> eventhubs_checkpoint::Result<()> {
-//! let hub = EventHubEmulator::builder("orders").partitions(8).with_consumer_group("billing").start("127.0.0.1:0").await?;
+//! let hub = EventHubEmulator::builder("orders").with_partitions(8).with_consumer_group("billing");
+//! let hub = hub.start("127.0.0.1:0").await?;
 //!
 //! // ConsumerClient::builder()
 //! //     .with_custom_endpoint(hub.endpoint())
@@ -22,52 +24,54 @@
 //!
 //! # Clients in other languages
 //!
-//! `;UseDevelopmentEmulator=true` behind the connection string says that there is no TLS. The port goes where it leaves
-//! the namespace `localhost` alone, by which checkpoint stores name their blobs:
+//! `;UseDevelopmentEmulator=true` at the end of the connection string disables TLS. Set the port so that the namespace
+//! remains `localhost`, because checkpoint stores use the namespace in blob names:
 //!
-//! - JavaScript (`@azure/event-hubs` 6): into the connection string, `Endpoint=sb://localhost:PORT/;...`. A
-//!   `customEndpointAddress` would take the namespace's place.
+//! - JavaScript (`@azure/event-hubs` 6): in the connection string, `Endpoint=sb://localhost:PORT/;...`. A
+//!   `customEndpointAddress` would replace the namespace.
 //! - Python (`azure-eventhub` 5): `custom_endpoint_address="sb://localhost:PORT"`. A port in the connection string
-//!   would become part of the namespace.
+//!   would become a part of the namespace.
 //!
-//! # What it does
+//! # Supported
 //!
-//! - `$cbs` put-token: the shared access signature is checked (key name, signature, expiry) and answered 401 when
-//!   wrong. A link on a connection without a good token is refused with `amqp:unauthorized-access`.
+//! - `$cbs` put-token: the shared access signature is checked (key name, signature, expiry). The response is 401 if it
+//!   is invalid. A link on a connection without a valid token is rejected with `amqp:unauthorized-access`.
 //! - `$management` READ of a hub and of a partition; 404 for an unknown hub or partition.
 //! - Publishing single events and batches: to a partition, by partition key, or to the partitions in turn.
 //! - Receiving from an offset, a sequence number, an enqueued time, the earliest or the latest event, inclusive or
-//!   exclusive. The receiver's credit is honoured, and nothing is copied ahead of it. A selector that cannot be parsed
-//!   is refused with `amqp:invalid-field`; an offset or sequence number above the partition's last one with
-//!   `com.microsoft:argument-error`, as the service does.
-//! - Retention by count: a partition keeps its newest events, [50,000](DEFAULT_RETENTION_COUNT) unless told otherwise,
-//!   which bounds the memory. The older ones expire, and its beginning sequence number moves. A receiver from an
-//!   expired position starts at the oldest event, as in the service, or
-//!   [is refused](HubSettings::with_expired_positions_rejected). One that lags behind goes on with the oldest event.
-//! - Epochs (owner levels): an equal or higher epoch takes the partition and its group from all other receivers, which
-//!   are closed with `amqp:link:stolen`; a lower one is refused with the same condition while a higher one is attached,
-//!   and a receiver without an epoch while any epoch is attached. Without epochs, at most five receivers share a
-//!   partition and group. A receiver counts as gone as soon as its connection is, which the service may notice minutes
-//!   later.
-//! - Consumer groups must be named on the builder, `$Default` excepted; another one is answered `amqp:not-found`.
-//! - [Several event hubs](EventHubEmulatorBuilder::with_event_hub) behind one address and key, each with its own partitions, groups
-//!   and retention. The addresses of a client's links say which one is meant.
-//! - On demand, for tests: [more partitions](EventHubEmulator::grow_to), [expired events](EventHubEmulator::expire_before),
-//!   [detached receivers](EventHubEmulator::detach_receivers) and [cut connections](EventHubEmulator::cut_connections).
+//!   exclusive. The receiver's credit is honored, and events are not copied in advance. A selector that cannot be
+//!   parsed is rejected with `amqp:invalid-field`. An offset or sequence number after the partition's last one is
+//!   rejected with `com.microsoft:argument-error`, as by the service.
+//! - Retention by count: a partition keeps its newest events, [50,000](DEFAULT_RETENTION_COUNT) by default, which
+//!   bounds the memory. Older events expire, and the beginning sequence number of the partition increases. A receiver
+//!   with an expired position starts at the oldest event, as in the service, or [is
+//!   rejected](HubSettings::with_expired_positions_rejected). A receiver that lags too far continues with the oldest
+//!   event.
+//! - Epochs (owner levels): a receiver with an equal or higher epoch takes the partition and group from all other
+//!   receivers, which are closed with `amqp:link:stolen`. A receiver with a lower epoch is rejected with the same
+//!   condition while one with a higher epoch is attached, and a receiver without an epoch while one with any epoch is
+//!   attached. Without epochs, at most five receivers share a partition and group. A receiver is removed as soon as its
+//!   connection ends, which the service may detect minutes later.
+//! - Consumer groups must be added on the builder, except `$Default`. Others are rejected with `amqp:not-found`.
+//! - [Several event hubs](EventHubEmulatorBuilder::with_event_hub) at one address and with one key, each with its own
+//!   partitions, groups and retention. The addresses of a client's links select the event hub.
+//! - On request of a test: [more partitions](EventHubEmulator::grow_to), [expired
+//!   events](EventHubEmulator::expire_before), [detached receivers](EventHubEmulator::detach_receivers) and [cut
+//!   connections](EventHubEmulator::cut_connections).
 //!
-//! # What it does not model
+//! # Not supported
 //!
-//! TLS and WebSockets, Entra ID tokens, claims (send, listen) and the audience of a token (a good one opens all event
-//! hubs), a token's expiry on an open link, throttling and quotas, retention by age or size and compaction, event hubs
-//! and groups that come or go at run time, geo-replication, capture, the schema registry, the service's hash of
-//! partition keys (equal keys do meet in one partition, until there are more partitions), idempotent producers,
-//! transactions, and the runtime metrics on received events.
+//! TLS and WebSockets, Entra ID tokens, claims (send, listen) and the audience of a token (a valid one is accepted for
+//! all event hubs), the expiry of a token on an open link, throttling and quotas, retention by age or size and
+//! compaction, adding or removing event hubs and groups at run time, geo-replication, capture, the schema registry, the
+//! service's hash of partition keys (equal keys do go to one partition, until partitions are added), idempotent
+//! producers, transactions, and the runtime metrics on received events.
 //!
-//! # Closing
+//! # Shutdown
 //!
-//! Dropping the last handle, [`EventHubEmulator`], closes the port and all connections, without an AMQP farewell: to a client
-//! that looks like a server that died. Everything runs in tasks of the runtime that called
-//! [`start`](EventHubEmulatorBuilder::start), and all of them end soon after the drop.
+//! Dropping the last [`EventHubEmulator`] handle closes the port and all connections without an AMQP close: to a client
+//! it looks like a crash of the server. All tasks run on the runtime that called
+//! [`start`](EventHubEmulatorBuilder::start), and end soon after the drop.
 
 mod address;
 mod attach;
@@ -105,22 +109,24 @@ use hub::Hub;
 use listen::Connections;
 use namespace::Namespace;
 
-/// The condition with which receivers are detached unless told otherwise: `amqp:link:detach-forced`.
+/// The default condition with which receivers are detached: `amqp:link:detach-forced`.
 ///
-/// The service closes links with it for reasons of its own, such as moving a partition to another node or ending an
-/// idle link. Clients take it as a reason to attach again.
+/// The service closes links with it for internal reasons, such as moving a partition to another node or ending an idle
+/// link. Clients attach again.
 pub const DEFAULT_DETACH_CONDITION: &str = "amqp:link:detach-forced";
 
-/// A handle on a running event hub. See the [module](self) for what it does; dropping the last handle stops it.
+/// A handle to a running event hub. See the [module](self) for its features. Dropping the last handle stops the
+/// emulator.
 ///
-/// Clones are the same event hub, and [`with_event_hub`](Self::event_hub) gives handles on others of the same stand-in.
+/// Clones are handles to the same event hub. [`event_hub`](Self::event_hub) returns handles to other event hubs of the
+/// same emulator.
 #[derive(Clone, Debug)]
 pub struct EventHubEmulator {
     hub: Arc<Hub>,
     server: Arc<Server>,
 }
 
-/// What all event hubs of a stand-in share.
+/// The parts that all event hubs of an emulator share.
 #[derive(Debug)]
 struct Server {
     namespace: Arc<Namespace>,
@@ -131,33 +137,33 @@ struct Server {
 }
 
 impl EventHubEmulator {
-    /// Starts describing an event hub of this name, with 4 partitions and the consumer group `$Default`.
+    /// Creates a builder for an event hub with this name, with 4 partitions and the consumer group `$Default`.
     pub fn builder(name: impl Into<String>) -> EventHubEmulatorBuilder {
         EventHubEmulatorBuilder::new(name.into())
     }
 
-    /// The name of the event hub.
+    /// Returns the name of the event hub.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.hub.name
     }
 
-    /// The event hub of this name in the same stand-in, or `None` if there is none. Case does not tell names apart.
+    /// Returns the event hub with this name in the same emulator, or `None` if there is none. Ignores case.
     #[must_use]
     pub fn event_hub(&self, name: &str) -> Option<Self> {
         let hub = self.server.namespace.hub(name)?.clone();
         Some(Self { hub, server: self.server.clone() })
     }
 
-    /// The port it listens on.
+    /// Returns the port that the emulator listens on.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.server.address.port()
     }
 
-    /// The address for a client's *custom endpoint* option: `amqp://127.0.0.1:PORT`.
+    /// Returns the address for a client's *custom endpoint* option: `amqp://127.0.0.1:PORT`.
     ///
-    /// A hub that listens on all interfaces names the loopback one.
+    /// If the emulator listens on all interfaces, this is the loopback address.
     #[must_use]
     pub fn endpoint(&self) -> String {
         let ip = match self.server.address.ip() {
@@ -168,9 +174,10 @@ impl EventHubEmulator {
         format!("amqp://{}", SocketAddr::new(ip, self.port()))
     }
 
-    /// A connection string with the name and the key that the hub accepts. It holds the key in clear text.
+    /// Returns a connection string with the name and the key that the emulator accepts. It contains the key in clear
+    /// text.
     ///
-    /// Its namespace is `localhost`; where to connect to is the [endpoint](Self::endpoint)'s matter.
+    /// Its namespace is `localhost`. Clients connect to the [endpoint](Self::endpoint).
     #[must_use]
     pub fn connection_string(&self) -> String {
         let key = &self.server.namespace.key;
@@ -180,63 +187,65 @@ impl EventHubEmulator {
         )
     }
 
-    /// The ids of the partitions, `"0"` and up.
+    /// Returns the ids of the partitions, starting at `"0"`.
     #[must_use]
     pub fn partition_ids(&self) -> Vec<String> {
         self.hub.partition_ids()
     }
 
-    /// What a client would be told about this partition, or `None` if there is none of this id.
+    /// Returns the properties that a client would receive for this partition, or `None` if there is no such partition.
     #[must_use]
     pub fn partition_properties(&self, partition_id: &str) -> Option<PartitionProperties> {
         self.hub.partition(partition_id).map(|partition| partition.properties())
     }
 
-    /// How many events the partition holds, without those that have expired, or `None` if there is none of this id.
+    /// Returns the number of events in the partition, without those that have expired, or `None` if there is no such
+    /// partition.
     #[must_use]
     pub fn event_count(&self, partition_id: &str) -> Option<usize> {
         self.hub.partition(partition_id).map(|partition| partition.event_count())
     }
 
-    /// How many receivers are attached to the partition in this consumer group, or `None` if there is no such partition
-    /// or group.
+    /// Returns the number of receivers that are attached to the partition in this consumer group, or `None` if there is
+    /// no such partition or group.
     ///
-    /// A receiver counts from its attach until its detach, or the end of its connection, has reached the hub.
+    /// A receiver counts from its attach until its detach, or the end of its connection, has reached the emulator.
     #[must_use]
     pub fn open_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
         let group = self.hub.consumer_group(consumer_group)?;
         self.hub.partition(partition_id).map(|partition| partition.receivers().count(group))
     }
 
-    /// The epoch (owner level) of each receiver that is attached to the partition in this consumer group, `None` for a
-    /// receiver without one; or `None` if there is no such partition or group.
+    /// Returns the epoch (owner level) of each receiver that is attached to the partition in this consumer group,
+    /// `None` for a receiver without one; or `None` if there is no such partition or group.
     ///
-    /// As in the service, there is one receiver with an epoch, or there are up to five without.
+    /// As in the service, there is either one receiver with an epoch, or up to five without.
     #[must_use]
     pub fn owner_levels(&self, consumer_group: &str, partition_id: &str) -> Option<Vec<Option<i64>>> {
         let group = self.hub.consumer_group(consumer_group)?;
         self.hub.partition(partition_id).map(|partition| partition.receivers().epochs(group))
     }
 
-    /// How many events of the partition have been sent, to all receivers that it has had, or `None` if there is none of
-    /// this id.
+    /// Returns the number of events that the partition has sent to all of its receivers up to now, or `None` if there
+    /// is no such partition.
     ///
-    /// What a client holds back from its reader is the difference between this and what the reader got.
+    /// The difference from the number of events that a reader got is what its client buffers.
     #[must_use]
     pub fn sent_events(&self, partition_id: &str) -> Option<u64> {
         self.hub.partition(partition_id).map(|partition| partition.sent())
     }
 
-    /// Adds partitions until there are this many; does nothing if there are. The service cannot take any away either.
+    /// Adds partitions until there are this many; does nothing if there are already. As in the service, partitions
+    /// cannot be removed.
     ///
-    /// `$management` tells of them at once, and events that name no partition go to them as well. As in the service,
-    /// the events of a partition key may go to another partition from now on.
+    /// `$management` reports them at once, and events that name no partition are distributed to them too. As in the
+    /// service, the events of a partition key may go to another partition from now on.
     ///
     /// ```
-    /// # use eventhubs_checkpoint::testing::with_event_hub::EventHubEmulator;
+    /// # use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> eventhubs_checkpoint::Result<()> {
-    /// let hub = EventHubEmulator::builder("orders").partitions(2).start("127.0.0.1:0").await?;
+    /// let hub = EventHubEmulator::builder("orders").with_partitions(2).start("127.0.0.1:0").await?;
     /// hub.grow_to(3);
     /// assert_eq!(hub.partition_ids(), ["0", "1", "2"]);
     /// # Ok(())
@@ -246,41 +255,41 @@ impl EventHubEmulator {
         self.hub.grow_to(partitions);
     }
 
-    /// Lets the events of the partition before this sequence number expire, and returns how many these were, or `None`
-    /// if there is no such partition. With a number beyond the last event, such as `i64::MAX`, the partition is empty.
+    /// Expires the events of the partition before this sequence number. Returns their number, or `None` if there is no
+    /// such partition. A number after the last event, such as `i64::MAX`, empties the partition.
     ///
-    /// What was sent to a receiver already stays with it.
-    #[must_use = "`None` says that nothing expired: there is no such partition"]
+    /// Events that were already sent to a receiver are not affected.
+    #[must_use = "`None` means that nothing expired: there is no such partition"]
     pub fn expire_before(&self, partition_id: &str, sequence_number: i64) -> Option<usize> {
         self.hub.partition(partition_id).map(|partition| partition.expire_before(sequence_number))
     }
 
-    /// Detaches all receivers of the partition in this consumer group with [`DEFAULT_DETACH_CONDITION`], and returns
-    /// how many they were; `None` if there is no such partition or group.
+    /// Detaches all receivers of the partition in this consumer group with [`DEFAULT_DETACH_CONDITION`]. Returns their
+    /// number, or `None` if there is no such partition or group.
     ///
-    /// Nothing keeps them from attaching again. That is what the official client does on its own, unless it was told
-    /// not to retry, and it starts where it had started before.
+    /// They may attach again at once. The official client does so on its own, unless its retries are disabled, and it
+    /// starts at its original start position.
     ///
-    /// With the first link that fails, the official Rust client 0.16 sets up all links of its connection anew. If
-    /// several fail at once it may not get over it: its streams then end with `Link name is not unique`, or with a
-    /// session that has stopped. [`cut_connections`](Self::cut_connections) can have the same effect.
-    #[must_use = "`None` says that nothing was detached: there is no such partition or group"]
+    /// When the first link fails, the official Rust client 0.16 sets up all links of its connection again. If several
+    /// links fail at once, it may not recover: its streams then end with `Link name is not unique`, or with a session
+    /// that has stopped. [`cut_connections`](Self::cut_connections) can have the same effect.
+    #[must_use = "`None` means that nothing was detached: there is no such partition or group"]
     pub fn detach_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
         self.detach_receivers_with(consumer_group, partition_id, DEFAULT_DETACH_CONDITION)
     }
 
-    /// As [`detach_receivers`](Self::detach_receivers), with an AMQP error condition of choice, such as
+    /// Does the same as [`detach_receivers`](Self::detach_receivers), with a given AMQP error condition, such as
     /// `amqp:link:stolen` or `com.microsoft:server-busy`.
-    #[must_use = "`None` says that nothing was detached: there is no such partition or group"]
+    #[must_use = "`None` means that nothing was detached: there is no such partition or group"]
     pub fn detach_receivers_with(&self, consumer_group: &str, partition_id: &str, condition: &str) -> Option<usize> {
         let group = self.hub.consumer_group(consumer_group)?;
         self.hub.partition(partition_id).map(|partition| partition.receivers().detach(group, condition))
     }
 
-    /// Cuts all open connections of the stand-in, to whichever event hub, and returns how many they were.
+    /// Cuts all open connections of the emulator, to all its event hubs, and returns their number.
     ///
-    /// There is no AMQP farewell: to the clients it looks like a network that failed. They may connect again at once.
-    #[expect(clippy::must_use_candidate, reason = "it is called for what it does, the count is a bonus")]
+    /// There is no AMQP close: to the clients it looks like a network failure. They may connect again at once.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn cut_connections(&self) -> usize {
         self.server.connections.cut()
     }

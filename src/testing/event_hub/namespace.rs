@@ -1,4 +1,4 @@
-//! All that a stand-in serves: its event hubs, and the key that opens them.
+//! The event hubs of an emulator, and the key for them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Namespace {
         Self { key, hubs }
     }
 
-    /// The event hub of this name; case does not tell names apart.
+    /// Returns the event hub with this name. Ignores case.
     pub(super) fn hub(&self, name: &str) -> Option<&Arc<Hub>> {
         self.hubs.iter().find(|hub| hub.is_named(name))
     }

@@ -1,4 +1,4 @@
-//! A partition: its log of events, and who receives them.
+//! A partition: its log of events, and its receivers.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,22 +14,22 @@ use super::selector::Selector;
 use crate::lock::lock;
 use crate::testing::EmptiedReport;
 
-/// What the hub knows about a partition, as a client is told it.
+/// The properties of a partition, as a client receives them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionProperties {
     /// The partition's id.
     pub partition_id: String,
-    /// The sequence number of the oldest event that has not expired, 0 before there is an event. When all have expired,
-    /// as [`HubSettings::with_emptied_report`](super::HubSettings::with_emptied_report) says.
+    /// The sequence number of the oldest event that has not expired, 0 before the first event. After all events have
+    /// expired, it depends on [`HubSettings::with_emptied_report`](super::HubSettings::with_emptied_report).
     pub beginning_sequence_number: i64,
-    /// The sequence number of the newest event, expired or not; -1 if there never was one.
+    /// The sequence number of the newest event, expired or not; -1 if there has been none.
     pub last_enqueued_sequence_number: i64,
-    /// The offset of the newest event, expired or not; `"-1"` if there never was one.
+    /// The offset of the newest event, expired or not; `"-1"` if there has been none.
     pub last_enqueued_offset: String,
-    /// When the newest event was appended, expired or not, if there ever was one.
+    /// The time at which the newest event was appended, expired or not; `None` if there has been none.
     pub last_enqueued_time: Option<OffsetDateTime>,
-    /// Whether there is no event: there never was one, or all have expired.
+    /// Whether there are no events: there have been none, or all have expired.
     pub is_empty: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Partition {
     /// The sequence number of the next event, for receivers that wait for more.
     end: watch::Sender<i64>,
     receivers: Arc<Receivers>,
-    /// How many events were sent, over all receivers.
+    /// The number of events sent to all receivers.
     sent: AtomicU64,
 }
 
@@ -76,7 +76,7 @@ impl Partition {
         lock(&self.log)
     }
 
-    /// Appends these events in order, with nothing between them.
+    /// Appends these events in order, without others in between.
     pub(super) fn append(&self, events: Vec<AnyMessage>, partition_key: Option<&str>, now: OffsetDateTime) {
         let mut log = self.log();
         for event in events {
@@ -85,23 +85,23 @@ impl Partition {
         self.end.send_replace(log.end());
     }
 
-    /// The event with this sequence number, or the oldest one if that has expired. If it is yet to come, the sequence
-    /// number to wait for.
+    /// Returns the event with this sequence number, or the oldest one if that event has expired. If the event does not
+    /// exist yet, returns the sequence number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
         self.log().at_or_after(sequence_number)
     }
 
-    /// Follows the sequence number of the next event.
+    /// Returns a receiver of the sequence number of the next event.
     pub(super) fn end(&self) -> watch::Receiver<i64> {
         self.end.subscribe()
     }
 
-    /// The sequence number of the first event for a receiver with this selector.
+    /// Returns the sequence number of the first event for a receiver with this selector.
     pub(super) fn start(&self, selector: Selector) -> Result<i64, OutOfRange> {
         self.log().start(selector)
     }
 
-    /// How many events expired.
+    /// Returns the number of expired events.
     pub(super) fn expire_before(&self, sequence_number: i64) -> usize {
         self.log().expire_before(sequence_number)
     }
@@ -127,7 +127,7 @@ impl Partition {
     }
 }
 
-/// Short, for the log names it with every link.
+/// Short, because the log contains it for every link.
 impl fmt::Debug for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = *self.end.borrow();
@@ -150,8 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_dates_what_it_appends() {
-        let retention = Retention { count: 2, refuse_expired: false };
+    fn appended_events_get_numbers_and_times() {
+        let retention = Retention { count: 2, reject_expired: false };
         let partition = Partition::new("7".into(), retention, EmptiedReport::default());
         assert_eq!(partition.properties().last_enqueued_offset, "-1");
         assert!(partition.properties().is_empty);
@@ -173,9 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn reports_that_it_was_emptied_in_the_way_asked_for() {
+    fn emptied_partition_reports_as_configured() {
         for (report, begin) in [(EmptiedReport::BeginIsLast, 2), (EmptiedReport::BeginAfterLast, 3)] {
-            let partition = Partition::new("7".into(), Retention { count: 9, refuse_expired: false }, report);
+            let partition = Partition::new("7".into(), Retention { count: 9, reject_expired: false }, report);
             assert_eq!(partition.properties().beginning_sequence_number, 0, "never used");
             partition.append(vec![event(b""), event(b""), event(b"")], None, BASE);
             partition.expire_before(2);

@@ -1,4 +1,4 @@
-//! Takes events: one by one or in batches.
+//! Accepts published events, individually or in batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use super::message::{AnyMessage, annotation, error};
 use super::partition::Partition;
 use crate::clock::{SystemWallClock, WallClock};
 
-/// The message format of a batch: every data section of its body is an encoded message.
+/// The message format of a batch: each data section of its body is an encoded message.
 const BATCH_FORMAT: u32 = 0x8001_3700;
 
-/// How long after they were stored events are accepted.
+/// The delay between storing events and accepting them.
 ///
-/// The official Rust client 0.16 notes that it waits for an answer only after it has passed the events on: an answer
-/// that overtakes it is lost, and the send never returns. On a runtime with several threads it can lose the processor
-/// just there: on a busy machine 12 of 2400 sends hung when only the delay of all bytes, 2 or 5 ms, stood between. This
-/// makes it rare; a client on a single thread is safe.
+/// The official Rust client 0.16 registers its wait for the response only after it has passed the events on: an earlier
+/// response is lost, and the send never returns. On a multi-threaded runtime the client can be preempted at this point:
+/// on a busy machine 12 of 2400 sends hung when there was only the delay of all bytes, 2 or 5 ms. This delay makes that
+/// rare. A single-threaded client is safe.
 const ACCEPT_AFTER: Duration = Duration::from_millis(10);
 
-/// Appends what comes on this link, to this partition if the link names one, until the link ends.
+/// Appends the events of this link until the link ends. If the link names a partition, they go there.
 pub(super) async fn serve(hub: Arc<Hub>, mut link: Receiver, partition: Option<Arc<Partition>>) {
     while let Ok(delivery) = link.recv::<Body<Value>>().await {
         let is_batch = *delivery.message_format() == Some(BATCH_FORMAT);
@@ -36,7 +36,7 @@ pub(super) async fn serve(hub: Arc<Hub>, mut link: Receiver, partition: Option<A
         sleep(ACCEPT_AFTER).await;
         let settled = match stored {
             Ok(()) => link.accept(delivery).await,
-            Err(refusal) => link.reject(delivery, refusal).await,
+            Err(error) => link.reject(delivery, error).await,
         };
         if settled.is_err() {
             break;
@@ -56,7 +56,7 @@ fn store(hub: &Hub, partition: Option<&Arc<Partition>>, message: AnyMessage, is_
     Ok(())
 }
 
-/// All events of a batch; a batch is taken as a whole or not at all.
+/// Returns all events of a batch. A batch is accepted completely or not at all.
 fn unpack(batch: AnyMessage) -> Result<Vec<AnyMessage>, Error> {
     let Body::Data(parts) = batch.body else {
         return Err(error(AmqpError::DecodeError, "The body of a batch consists of data sections."));
@@ -95,23 +95,23 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_stored_event_by_event_in_one_partition() {
+    fn batch_is_stored_in_one_partition() {
         let hub = hub();
-        store(&hub, None, batch(&[TWO, TWO, TWO]), true).expect("good");
+        store(&hub, None, batch(&[TWO, TWO, TWO]), true).expect("a valid batch");
         assert_eq!(counts(&hub), [3, 0]);
     }
 
     #[test]
-    fn a_link_to_a_partition_stores_there() {
+    fn link_to_a_partition_stores_there() {
         let hub = hub();
-        store(&hub, hub.partition("1").as_ref(), batch(&[TWO]), false).expect("good");
+        store(&hub, hub.partition("1").as_ref(), batch(&[TWO]), false).expect("a valid batch");
         assert_eq!(counts(&hub), [0, 1]);
     }
 
     #[test]
-    fn a_batch_with_one_bad_event_is_refused_as_a_whole() {
+    fn batch_with_an_invalid_event_is_rejected() {
         let hub = hub();
-        let refusal = store(&hub, None, batch(&[TWO, b"\xff\xff"]), true).expect_err("bad");
+        let refusal = store(&hub, None, batch(&[TWO, b"\xff\xff"]), true).expect_err("an invalid batch");
         assert_eq!(refusal.condition, AmqpError::DecodeError.into());
         assert_eq!(counts(&hub), [0, 0]);
     }

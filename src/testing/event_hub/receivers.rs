@@ -1,4 +1,4 @@
-//! Which receivers are attached to a partition, and who has to make way for whom.
+//! The receivers that are attached to a partition, and their precedence.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::lock::lock;
 use tokio::sync::oneshot;
 
-/// How many receivers without an epoch the service lets share a partition and group.
+/// The maximum number of receivers without an epoch that share a partition and group in the service.
 const MAX_WITHOUT_EPOCH: usize = 5;
 
-/// Why a receiver may not attach.
+/// Why a receiver is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// A receiver with the epoch `attached` is attached, which is higher than `wanted`.
+    /// A receiver with the higher epoch `attached` is attached.
     Outranked { attached: i64, wanted: Option<i64> },
-    /// There are five without an epoch.
+    /// There are already five receivers without an epoch.
     TooMany,
 }
 
-/// The texts are the service's, as issues and live tests of the SDKs quote them (Azure/azure-sdk-for-java#26583 for a
+/// The texts are the service's, as quoted in issues and live tests of the SDKs (Azure/azure-sdk-for-java#26583 for a
 /// lower epoch, Azure/azure-event-hubs-python#77 for none). `'nil'` is a receiver without a name.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,17 +46,17 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why an attached receiver has to go.
+/// Why an attached receiver is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// A receiver with the epoch `by` takes over; its own was `epoch`.
+    /// A receiver with the epoch `by` takes over. The epoch of the closed receiver is `epoch`.
     Displaced { by: i64, epoch: Option<i64> },
-    /// The test wants it gone, with this error condition.
+    /// The test detaches it with this error condition.
     Detached { condition: String },
 }
 
-/// The text of a displacement is the service's (Azure/azure-sdk-for-python#31084). What the service says to a receiver
-/// without an epoch is not known.
+/// The text of a displacement is the service's (Azure/azure-sdk-for-python#31084). The service's text for a receiver
+/// without an epoch is unknown.
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Displaced { by, epoch } = self else { return f.write_str("The receiver is detached on demand.") };
@@ -68,7 +68,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Whether a receiver with this epoch may join those that are attached; if it has one, they have to go.
+/// Checks whether a receiver with this epoch may join the attached ones. If it has an epoch, the attached ones must be
+/// closed.
 fn admit(attached: &[Option<i64>], epoch: Option<i64>) -> Result<(), Refusal> {
     let highest = attached.iter().flatten().max();
     match (highest, epoch) {
@@ -90,17 +91,17 @@ pub(super) struct Receivers {
 struct Attached {
     id: u64,
     epoch: Option<i64>,
-    /// Told why it has to go.
+    /// Receives the reason for which the receiver is closed.
     ending: oneshot::Sender<Ending>,
 }
 
-/// The place of one attached receiver, given back when dropped.
+/// The registration of one attached receiver, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Registration {
     receivers: Arc<Receivers>,
     group: String,
     id: u64,
-    /// Resolves once the receiver has to go.
+    /// Resolves when the receiver must be closed.
     pub(super) ending: oneshot::Receiver<Ending>,
 }
 
@@ -113,12 +114,12 @@ impl Receivers {
         self.lock().get(group).map_or(0, Vec::len)
     }
 
-    /// The epoch of each attached receiver, in the order in which they attached.
+    /// Returns the epoch of each attached receiver, in the order in which they attached.
     pub(super) fn epochs(&self, group: &str) -> Vec<Option<i64>> {
         self.lock().get(group).into_iter().flatten().map(|receiver| receiver.epoch).collect()
     }
 
-    /// Takes the receiver in and tells those who have to make way for it.
+    /// Registers the receiver, and closes those that it displaces.
     pub(super) fn register(self: &Arc<Self>, group: &str, epoch: Option<i64>) -> Result<Registration, Refusal> {
         let mut by_group = self.lock();
         let attached = by_group.entry(group.to_owned()).or_default();
@@ -134,7 +135,7 @@ impl Receivers {
         Ok(Registration { receivers: self.clone(), group: group.to_owned(), id, ending })
     }
 
-    /// Tells all receivers of the group to go, and how many they were.
+    /// Closes all receivers of the group, and returns their number.
     pub(super) fn detach(&self, group: &str, condition: &str) -> usize {
         let mut by_group = self.lock();
         let Some(attached) = by_group.get_mut(group) else { return 0 };
@@ -147,7 +148,7 @@ impl Receivers {
 fn end_all(attached: &mut Vec<Attached>, ending: impl Fn(&Attached) -> Ending) {
     for receiver in attached.drain(..) {
         let ending = ending(&receiver);
-        // Its task may be ending on its own just now.
+        // The task of the receiver may be ending on its own.
         let _ = receiver.ending.send(ending);
     }
 }
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_epoch_rules_and_the_newest_of_equals() {
+    fn highest_epoch_wins_then_the_newest() {
         let outranked = |attached, wanted| Err(Refusal::Outranked { attached, wanted });
         for (attached, epoch, expected) in [
             (&[][..], None, Ok(())),
@@ -186,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_displaces_all_others_of_its_group_alone() {
+    fn epoch_displaces_only_receivers_of_its_group() {
         let receivers = Arc::new(Receivers::default());
         let mut without: Vec<_> = (0..2).map(|_| receivers.register("a", None).expect("free")).collect();
         let mut other_group = receivers.register("b", None).expect("free");
 
-        let with = receivers.register("a", Some(7)).expect("outranks them");
+        let with = receivers.register("a", Some(7)).expect("displaces the others");
 
         assert_eq!((receivers.count("a"), receivers.count("b")), (1, 1));
         for registration in &mut without {
@@ -200,13 +201,13 @@ mod tests {
         assert!(other_group.ending.try_recv().is_err());
 
         drop(without);
-        assert_eq!(receivers.count("a"), 1, "the displaced do not take the new one with them");
+        assert_eq!(receivers.count("a"), 1, "a displaced receiver does not remove the new one");
         drop(with);
         assert_eq!(receivers.count("a"), 0);
     }
 
     #[test]
-    fn a_detach_on_demand_ends_all_of_its_group_alone() {
+    fn detach_closes_only_receivers_of_its_group() {
         let receivers = Arc::new(Receivers::default());
         let mut detached: Vec<_> = (0..2).map(|_| receivers.register("a", None).expect("free")).collect();
         let mut other_group = receivers.register("b", None).expect("free");

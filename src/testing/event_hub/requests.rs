@@ -1,4 +1,4 @@
-//! Requests and their answers: a link on which the client asks, and one on which it is answered.
+//! Requests and responses: the client sends requests on one link, and receives the responses on another.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,29 +11,30 @@ use tokio::sync::mpsc;
 use super::attach::Service;
 use super::connection::Connection;
 use super::management;
-use super::message::{Answer, AnyMessage, application_property};
+use super::message::{AnyMessage, Response, application_property};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::lock::lock;
 
-/// How many answers may wait for the client's credit.
-const WAITING_ANSWERS: usize = 64;
+/// The maximum number of responses that wait for the client's credit.
+const PENDING_RESPONSES: usize = 64;
 
-/// The links of a session on which answers leave, by service and address.
+/// The links of a session that carry responses, by service and address.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ReplyLinks(Arc<Mutex<HashMap<(Service, String), Answers>>>);
+pub(super) struct ReplyLinks(Arc<Mutex<HashMap<(Service, String), ResponseSender>>>);
 
-type Answers = mpsc::Sender<AnyMessage>;
+type ResponseSender = mpsc::Sender<AnyMessage>;
 
 impl ReplyLinks {
-    /// Makes a link known. The answers for it come out of the receiver.
+    /// Registers a link. The receiver yields its responses.
     pub(super) fn open(&self, service: Service, reply_to: String) -> mpsc::Receiver<AnyMessage> {
-        let (sender, receiver) = mpsc::channel(WAITING_ANSWERS);
+        let (sender, receiver) = mpsc::channel(PENDING_RESPONSES);
         lock(&self.0).insert((service, reply_to), sender);
         receiver
     }
 
-    /// The link with this address, or the only one of the service: some clients name it in one place alone.
-    fn find(&self, service: Service, reply_to: &str) -> Option<Answers> {
+    /// Returns the link with this address, or the only link of the service, because some clients name the address in
+    /// only one of two places.
+    fn find(&self, service: Service, reply_to: &str) -> Option<ResponseSender> {
         let links = lock(&self.0);
         if let Some(link) = links.get(&(service, reply_to.to_owned())) {
             return Some(link.clone());
@@ -46,37 +47,42 @@ impl ReplyLinks {
     }
 }
 
-/// Answers the requests that come on this link until it ends.
-pub(super) async fn answer(connection: Arc<Connection>, mut link: Receiver, service: Service, replies: ReplyLinks) {
+/// Responds to the requests on this link until it ends.
+pub(super) async fn serve(connection: Arc<Connection>, mut link: Receiver, service: Service, replies: ReplyLinks) {
     while let Ok(delivery) = link.recv::<Body<Value>>().await {
         if link.accept(&delivery).await.is_err() {
             break;
         }
         let request = delivery.into_message();
-        let answer = match service {
+        let response = match service {
             Service::Cbs => put_token(&connection, &request),
             Service::Management => management::read(&connection.namespace, &request),
         };
-        tracing::debug!(?service, code = answer.code, description = answer.description, "event hub stand-in answers");
+        tracing::debug!(
+            ?service,
+            code = response.code,
+            description = response.description,
+            "event hub emulator: request completed"
+        );
         let reply_to = request.properties.as_ref().and_then(|properties| properties.reply_to.as_deref());
         let Some(reply_link) = replies.find(service, reply_to.unwrap_or_default()) else {
-            tracing::warn!(?service, reply_to, "event hub stand-in: no link to answer on");
+            tracing::warn!(?service, reply_to, "event hub emulator: no link for the response");
             continue;
         };
-        // If it has just gone, nobody waits for the answer.
-        let _ = reply_link.send(message(&request, answer)).await;
+        // An error means that the link has ended, so the client does not wait for the response.
+        let _ = reply_link.send(message(&request, response)).await;
     }
     let _ = link.close().await;
 }
 
-/// Sends these answers until the link ends.
-pub(super) async fn reply(mut link: Sender, mut answers: mpsc::Receiver<AnyMessage>) {
+/// Sends these responses until the link ends.
+pub(super) async fn reply(mut link: Sender, mut responses: mpsc::Receiver<AnyMessage>) {
     loop {
         tokio::select! {
-            answer = answers.recv() => {
-                let Some(answer) = answer else { break };
-                let settled = Sendable::builder().message(answer).settled(true).build();
-                // Batchable, for that is the last field of a transfer: see `product`.
+            response = responses.recv() => {
+                let Some(response) = response else { break };
+                let settled = Sendable::builder().message(response).settled(true).build();
+                // Batchable, because that is the last field of a transfer: see `product`.
                 if link.send_batchable(settled).await.is_err() {
                     break;
                 }
@@ -87,37 +93,37 @@ pub(super) async fn reply(mut link: Sender, mut answers: mpsc::Receiver<AnyMessa
     let _ = link.close().await;
 }
 
-fn put_token(connection: &Connection, request: &AnyMessage) -> Answer {
+fn put_token(connection: &Connection, request: &AnyMessage) -> Response {
     if application_property(request, "operation") != Some("put-token") {
-        return Answer::status(400, "Only the operation 'put-token' is known here.");
+        return Response::status(400, "Only the operation 'put-token' is supported.");
     }
     let Body::Value(AmqpValue(Value::String(token))) = &request.body else {
-        return Answer::status(400, "The body of the request is no token.");
+        return Response::status(400, "The body of the request is not a token.");
     };
     match connection.namespace.key.check(token, SystemWallClock.now()) {
         Ok(()) => {
             connection.authorize();
-            Answer::status(202, "Accepted")
+            Response::status(202, "Accepted")
         }
-        Err(bad) => Answer::status(401, bad.to_string()),
+        Err(bad) => Response::status(401, bad.to_string()),
     }
 }
 
-fn message(request: &AnyMessage, answer: Answer) -> AnyMessage {
+fn message(request: &AnyMessage, response: Response) -> AnyMessage {
     let mut properties = Properties::default();
-    if let Some(asked) = &request.properties {
-        properties.correlation_id = asked.message_id.clone().or_else(|| asked.correlation_id.clone());
+    if let Some(requested) = &request.properties {
+        properties.correlation_id = requested.message_id.clone().or_else(|| requested.correlation_id.clone());
     }
-    // The clients differ in which spelling they read.
+    // Clients read different spellings.
     let status = ApplicationProperties::builder()
-        .insert("status-code", answer.code)
-        .insert("statusCode", answer.code)
-        .insert("status-description", answer.description.as_str())
-        .insert("statusDescription", answer.description.as_str())
+        .insert("status-code", response.code)
+        .insert("statusCode", response.code)
+        .insert("status-description", response.description.as_str())
+        .insert("statusDescription", response.description.as_str())
         .build();
     Message::builder()
         .properties(properties)
         .application_properties(status)
-        .body(Body::Value(AmqpValue(answer.body)))
+        .body(Body::Value(AmqpValue(response.body)))
         .build()
 }

@@ -1,8 +1,8 @@
 //! Shared access signatures: `SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={key name}`.
 //!
-//! The signature is the Base64 of the HMAC-SHA256, under the key's own text, of the resource as it stands in the token,
-//! a line feed, and the expiry in seconds since 1970. The source of the format is Azure's page on authenticating to
-//! Event Hubs with shared access signatures.
+//! The signature is the Base64 of an HMAC-SHA256 with the key's own text, over the resource as written in the token, a
+//! line feed, and the expiry in seconds since 1970. The source of the format is Azure's page on authenticating to Event
+//! Hubs with shared access signatures.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +27,7 @@ impl fmt::Debug for SasKey {
     }
 }
 
-/// Why a token is not good. Says nothing that helps in forging one.
+/// Why a token is invalid. Contains nothing that helps to forge one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadToken {
     Malformed,
@@ -39,7 +39,7 @@ pub(super) enum BadToken {
 impl fmt::Display for BadToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Malformed => "MalformedToken: the token is no shared access signature",
+            Self::Malformed => "MalformedToken: the token is not a shared access signature",
             Self::UnknownKeyName => "InvalidSignature: the token names an unknown key",
             Self::Expired => "ExpiredToken: the token has expired",
             Self::WrongSignature => "InvalidSignature: the token has an invalid signature",
@@ -90,19 +90,19 @@ mod tests {
     );
 
     #[test]
-    fn takes_a_good_token() {
+    fn valid_token_is_accepted() {
         assert_eq!(key().check(TOKEN, NOW), Ok(()));
     }
 
     #[test]
-    fn refuses_a_token_from_its_expiry_on() {
+    fn expired_token_is_rejected() {
         let expiry = datetime!(2026-01-02 04:04:05 UTC);
         assert_eq!(key().check(TOKEN, expiry - time::Duration::SECOND), Ok(()));
         assert_eq!(key().check(TOKEN, expiry), Err(BadToken::Expired));
     }
 
     #[test]
-    fn refuses_another_key_and_another_name() {
+    fn other_keys_and_names_are_rejected() {
         let other_secret = SasKey { secret: "b3RoZXI=".into(), ..key() };
         assert_eq!(other_secret.check(TOKEN, NOW), Err(BadToken::WrongSignature));
         let other_name = SasKey { name: "other".into(), ..key() };
@@ -110,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_was_changed_after_signing() {
+    fn changed_token_is_rejected() {
         for changed in [TOKEN.replace("Fhub", "Fhub2"), TOKEN.replace("se=1767326645", "se=1867326645")] {
             assert_eq!(key().check(&changed, NOW), Err(BadToken::WrongSignature), "{changed}");
         }
     }
 
     #[test]
-    fn refuses_what_is_no_token() {
+    fn malformed_token_is_rejected() {
         for malformed in ["", "Bearer abc", "SharedAccessSignature sr=a&se=1", "SharedAccessSignature "] {
             assert_eq!(key().check(malformed, NOW), Err(BadToken::Malformed), "{malformed}");
         }

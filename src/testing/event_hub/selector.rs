@@ -1,18 +1,18 @@
-//! The selector text with which a receiver says where it starts.
+//! The selector text with which a receiver chooses its start.
 //!
-//! `amqp.annotation.x-opt-offset > '@latest'` and the like: an annotation, `>` or `>=`, and a value in quotes, with any
-//! spacing. The form is that of the Event Hubs AMQP protocol guide; the clients differ in their spaces.
+//! A selector such as `amqp.annotation.x-opt-offset > '@latest'` has an annotation, `>` or `>=`, and a value in quotes,
+//! with any spacing. The form is that of the Event Hubs AMQP protocol guide; clients differ in their spaces.
 
-/// Where a receiver starts.
+/// The start of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Selector {
-    /// At the end; inclusive: with the last event that is there.
+    /// At the end. If inclusive, at the last existing event.
     Latest { inclusive: bool },
-    /// After the event with this value; inclusive: with it.
+    /// After the event with this value. If inclusive, at that event.
     From { by: Annotation, value: i64, inclusive: bool },
 }
 
-/// What an event is looked up by. It only grows along a partition.
+/// The annotation that selects an event. Its value increases along a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Annotation {
     Offset,
@@ -33,10 +33,10 @@ impl Annotation {
 }
 
 impl Selector {
-    /// What a receiver without a selector gets: everything.
+    /// The selector of a receiver that sends none: everything.
     pub(super) const EARLIEST: Self = Self::From { by: Annotation::Offset, value: -1, inclusive: false };
 
-    /// Reads the text, `None` if it does not have the one known form.
+    /// Parses the text. Returns `None` if it does not have the one known form.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (name, rest) = text.trim().strip_prefix("amqp.annotation.")?.split_once('>')?;
         let by = Annotation::named(name.trim_end())?;
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_the_clients_send() {
+    fn selectors_of_clients_are_parsed() {
         use Annotation::{EnqueuedTime, Offset, SequenceNumber};
         for (text, expected) in [
             ("amqp.annotation.x-opt-offset > '-1'", Some(Selector::EARLIEST)),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_everything_else() {
+    fn other_texts_are_rejected() {
         for text in [
             "",
             "x-opt-offset > '1'",

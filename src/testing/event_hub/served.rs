@@ -1,10 +1,10 @@
 //! The links of a connection over which events are sent.
 //!
-//! The AMQP library replies to a client's detach at once, and gives the handle of the link to the next one. The task
-//! that sends the events of the former link does not know of it yet: an event, or the notice that another receiver
-//! displaces it, would reach the client as one of the next link. The service does not mix its links up. So a link is
-//! not attached before the tasks of those that the client has detached have ended, and what such a task has sent is
-//! counted.
+//! The AMQP library responds to a client's detach at once, and gives the handle of the link to the next one. The task
+//! that sends the events of the former link does not know this yet: an event, or the notice that another receiver
+//! displaces it, would reach the client as one of the next link. The service does not confuse its links. Therefore a
+//! link is attached only after the tasks of all links that the client has detached have ended, and the events that such
+//! a task has sent are counted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-/// See the [module](self).
+/// The links of a connection: see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Served {
     links: watch::Sender<Links>,
@@ -21,7 +21,7 @@ pub(super) struct Served {
 #[derive(Debug, Default)]
 struct Links {
     next_id: u64,
-    /// The last link of each name; none where two sessions use it at once.
+    /// The last link of each name, or `None` if two sessions use the name at once.
     ids: HashMap<String, Option<u64>>,
     by_id: HashMap<u64, Link>,
 }
@@ -33,7 +33,7 @@ struct Link {
     ended: bool,
 }
 
-/// The task that serves a link holds it until it ends.
+/// The task that serves a link keeps this until the task ends.
 #[derive(Debug)]
 pub(super) struct Serving {
     served: Arc<Served>,
@@ -42,7 +42,7 @@ pub(super) struct Serving {
 }
 
 impl Served {
-    /// A link of this name is about to be attached.
+    /// Registers a link with this name before it is attached.
     pub(super) fn begin(self: &Arc<Self>, name: &str) -> Serving {
         let sent = Arc::new(AtomicU64::new(0));
         let mut id = 0;
@@ -60,7 +60,7 @@ impl Served {
         self.links.borrow().id_of(name)
     }
 
-    /// The client has detached the link of this name.
+    /// Records that the client has detached the link with this name.
     pub(super) fn detached(&self, name: &str) {
         self.links.send_modify(|links| {
             if let Some(link) = links.id_of(name).and_then(|id| links.by_id.get_mut(&id)) {
@@ -69,7 +69,7 @@ impl Served {
         });
     }
 
-    /// How many events its task has sent. Forgets the link if its task has ended.
+    /// Returns the number of events that the task of the link has sent. Removes the link if its task has ended.
     pub(super) fn sent(&self, id: u64) -> u64 {
         let mut sent = 0;
         self.links.send_modify(|links| {
@@ -84,7 +84,7 @@ impl Served {
     /// Waits until no task sends events over a link that the client has detached.
     pub(super) async fn all_detached_ended(&self) {
         let none = |links: &Links| !links.by_id.values().any(|link| link.detached && !link.ended);
-        // The sender is there: it is this one.
+        // This cannot fail, because the sender is in `self`.
         let _ = self.links.subscribe().wait_for(none).await;
     }
 }
@@ -96,7 +96,7 @@ impl Links {
 }
 
 impl Serving {
-    /// An event was sent.
+    /// Counts a sent event.
     pub(super) fn count(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_detached_link_is_awaited_until_its_task_ends_and_others_are_not() {
+    fn only_tasks_of_detached_links_are_awaited() {
         let served = Arc::new(Served::default());
         let (one, other) = (served.begin("one"), served.begin("other"));
         assert!(served.all_detached_ended().now_or_never().is_some());
@@ -132,18 +132,18 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_each_link_has_sent() {
+    fn sent_events_are_counted_per_link() {
         let served = Arc::new(Served::default());
         let first = served.begin("name");
         first.count();
         first.count();
-        let id = served.id_of("name").expect("one link has it");
+        let id = served.id_of("name").expect("one link has the name");
         drop(first);
         let second = served.begin("name");
         assert_eq!(served.sent(id), 2);
-        let id = served.id_of("name").expect("one link has it");
+        let id = served.id_of("name").expect("one link has the name");
         let _third = served.begin("name");
-        assert_eq!(served.id_of("name"), None, "two links have it");
+        assert_eq!(served.id_of("name"), None, "two links have the name");
         second.count();
         assert_eq!(served.sent(id), 1);
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, and where.
+//! The faults, and the requests that they affect.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub enum BlobOperation {
     Write,
     /// [`delete`](crate::blob::BlobContainer::delete).
     Delete,
-    /// [`with_create_container`](crate::blob::BlobContainer::create_container); the name is empty.
+    /// [`create_container`](crate::blob::BlobContainer::create_container); the name is empty.
     CreateContainer,
 }
 
@@ -33,49 +33,52 @@ impl fmt::Display for BlobOperation {
     }
 }
 
-/// Something that goes wrong with one request.
+/// A fault of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The request arrives this much later, and all is well otherwise.
+    /// The request arrives later by this duration. Nothing else changes.
     Latency(Duration),
-    /// There is no connection: not applied, and [`Unavailable`](crate::ErrorKind::Unavailable) at once.
+    /// There is no connection. The request is not applied, and fails with
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) at once.
     Unreachable,
-    /// The request is lost on its way: not applied, but nobody knows:
-    /// [`Unknown`](crate::ErrorKind::Indeterminate).
+    /// The request is lost: it is not applied, but the caller does not know that. It fails with
+    /// [`Indeterminate`](crate::ErrorKind::Indeterminate).
     RequestLost,
-    /// The answer to a write, a deletion or the creation of the container is lost. It was applied if its condition
-    /// held, but nobody knows: [`Unknown`](crate::ErrorKind::Indeterminate).
+    /// The response to a write, a deletion or the creation of the container is lost. The request was applied if its
+    /// condition held, but the caller does not know that. It fails with
+    /// [`Indeterminate`](crate::ErrorKind::Indeterminate).
     ResponseLost,
-    /// A write or a deletion is [`Unknown`](crate::ErrorKind::Indeterminate) now and takes effect this much later, unless its
-    /// condition fails by then. It does not, if the runtime is gone by then.
+    /// A write or a deletion fails with [`Indeterminate`](crate::ErrorKind::Indeterminate) now, and is applied later by
+    /// this duration if its condition then holds. It is not applied if the runtime has ended by then.
     AppliedLate(Duration),
-    /// The request is not applied, and no answer ever comes. Only the caller's own deadline ends it.
+    /// The request is not applied, and never gets a response. Only the caller's own timeout ends it.
     Hang,
-    /// A conditional write or deletion is refused as [`Conflict`](crate::ErrorKind::Conflict), although nobody else
-    /// wrote.
+    /// A conditional write or deletion fails with [`Conflict`](crate::ErrorKind::Conflict), although there is no other
+    /// writer.
     Conflict,
-    /// Somebody else writes this, under no condition, just before a write arrives.
+    /// Another writer writes this metadata unconditionally, immediately before a write arrives.
     ConcurrentWrite(Metadata),
-    /// The service asks for fewer requests (429, or 503 `ServerBusy`): not applied, and
+    /// The service limits the request rate (429, or 503 `ServerBusy`). The request is not applied, and fails with
     /// [`Throttled`](crate::ErrorKind::Throttled).
     Throttled {
         /// How long the service asks to wait.
         retry_after: Option<Duration>,
     },
-    /// A listing shows what it showed this much earlier, with the ETags and times of then, but with the server's time
-    /// of now. Of the listings of this prefix that went through here, it is the latest that is old enough, or the
-    /// oldest. Befalls no listing of a prefix that has not been listed before.
+    /// A listing shows the state of an earlier listing, older by this duration, with the ETags and times of that
+    /// listing, but with the server's time of now. It uses the latest recorded listing of this prefix that is old
+    /// enough, or the oldest one. A prefix that has not been listed before is not affected.
     StaleListing(Duration),
-    /// A listing ends early. Backends never give a part for the whole, so this is an error; and it is
-    /// [`Unknown`](crate::ErrorKind::Indeterminate), as with Azure, for an answer did come, but not a usable one.
+    /// A listing ends early. Backends never return a part of a listing, so this is an error. It is
+    /// [`Indeterminate`](crate::ErrorKind::Indeterminate), as with Azure, because the response that arrived is
+    /// unusable.
     TruncatedListing,
 }
 
-/// A [`Fault`] without its details, to count it by.
+/// A [`Fault`] without its details, for counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "each is described at the variant of `Fault` with its name")]
+#[expect(missing_docs, reason = "each is documented at the variant of `Fault` with the same name")]
 pub enum FaultKind {
     Latency,
     Unreachable,
@@ -91,7 +94,7 @@ pub enum FaultKind {
 }
 
 impl Fault {
-    /// The fault without its details.
+    /// Returns the fault without its details.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -109,8 +112,8 @@ impl Fault {
         }
     }
 
-    /// Whether this can happen to such a request at all.
-    pub(super) fn can_befall(&self, call: &Call<'_>) -> bool {
+    /// Returns whether this fault can affect such a request.
+    pub(super) fn applies_to(&self, call: &Call<'_>) -> bool {
         match self {
             Self::Latency(_) | Self::Unreachable | Self::RequestLost | Self::Hang | Self::Throttled { .. } => true,
             Self::ResponseLost => !matches!(call.operation, BlobOperation::List | BlobOperation::Get),
@@ -122,7 +125,7 @@ impl Fault {
         }
     }
 
-    /// The same with this share of its time.
+    /// Returns the fault with this share of its duration.
     pub(super) fn scaled(&self, share: f64) -> Self {
         match self {
             Self::Latency(longest) => Self::Latency(longest.mul_f64(share)),
@@ -133,7 +136,7 @@ impl Fault {
     }
 }
 
-/// Which requests a fault is meant for.
+/// The requests that a fault is intended for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     operation: Option<BlobOperation>,
@@ -141,13 +144,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// All requests that the fault can befall.
+    /// Returns a target that matches all requests that the fault can affect.
     #[must_use]
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Only those to blobs (listings: with prefixes) whose names contain this.
+    /// Limits the target to blobs (for listings: prefixes) whose names contain this text.
     #[must_use]
     pub fn named(mut self, part: impl Into<String>) -> Self {
         self.name_part = Some(part.into());
@@ -166,7 +169,7 @@ impl From<BlobOperation> for Target {
     }
 }
 
-/// A request, as far as it decides which faults can befall it.
+/// The properties of a request that decide which faults can affect it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     pub(super) operation: BlobOperation,

@@ -1,4 +1,4 @@
-//! What listings showed earlier.
+//! Results of earlier listings.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use tokio::time::Instant;
 
 use crate::blob::{Blob, ListResult};
 
-/// Listings kept of each prefix: as many cycles of a loop as a test is about.
+/// The number of listings kept per prefix. Larger than the number of cycles in a test.
 const CAPACITY: usize = 32;
 
-/// The latest listings of each prefix, oldest first. They share the blobs that have not changed.
+/// The latest listings of each prefix, oldest first. They share unchanged blobs.
 #[derive(Debug, Default)]
-pub(super) struct History(BTreeMap<String, VecDeque<Shown>>);
+pub(super) struct History(BTreeMap<String, VecDeque<Recorded>>);
 
-/// When, and what.
-type Shown = (Instant, Vec<Arc<Blob>>);
+/// The time of a listing, and its blobs.
+type Recorded = (Instant, Vec<Arc<Blob>>);
 
 impl History {
-    pub(super) fn knows(&self, prefix: &str) -> bool {
+    pub(super) fn contains(&self, prefix: &str) -> bool {
         self.0.contains_key(prefix)
     }
 
-    pub(super) fn remember(&mut self, prefix: &str, list: &ListResult) {
+    pub(super) fn record(&mut self, prefix: &str, list: &ListResult) {
         let listings = self.0.entry(prefix.to_owned()).or_default();
         let before = listings.back().map_or(&[][..], |(_, blobs)| blobs);
         let blobs = list.blobs.iter().enumerate().map(|(index, blob)| {
@@ -37,7 +37,7 @@ impl History {
         listings.push_back((list.response.received_at, blobs));
     }
 
-    /// What a listing showed this long before `current`, as an answer given now.
+    /// Returns the state of a listing older than `current` by this duration, as a response received now.
     pub(super) fn stale(&self, prefix: &str, by: Duration, current: &ListResult) -> ListResult {
         let listings = self.0.get(prefix);
         let is_old_enough = |at: Instant| current.response.received_at.saturating_duration_since(at) >= by;

@@ -1,21 +1,23 @@
-//! A blob container on which everything that can go wrong goes wrong on demand.
+//! A blob container that injects faults on demand.
 //!
-//! [`FaultyContainer`] stands before any other container. Faults are either told one by one ([`FaultyContainer::inject`]), or drawn with
-//! given probabilities from a seed ([`FaultyContainer::set_plan`]). Without either, it does what the container behind it does.
+//! [`FaultyContainer`] wraps any other container. Faults are injected individually ([`FaultyContainer::inject`]), or
+//! drawn from a seed with given probabilities ([`FaultyContainer::set_plan`]). Without either, it behaves like the
+//! wrapped container.
 //!
-//! [`Platform`] adds what the real service does when nothing goes wrong, and emulators do not.
+//! [`Platform`] adds behavior of the real service that is not a fault and that emulators lack.
 //!
 //! # Guarantees
 //!
-//! - The same seed and the same calls in the same order meet the same faults. On a current-thread runtime with paused
-//!   time a whole test repeats itself.
+//! - The same seed and the same calls in the same order produce the same faults. On a current-thread runtime with
+//!   paused time a test is deterministic.
 //! - All times are those of tokio's clock.
-//! - What an error says of the outcome is so: after [`Unavailable`](crate::ErrorKind::Unavailable),
+//! - The kind of an error is true: after [`Unavailable`](crate::ErrorKind::Unavailable),
 //!   [`Throttled`](crate::ErrorKind::Throttled) and [`Conflict`](crate::ErrorKind::Conflict) nothing was applied.
 //!
 //! # Non-guarantees
 //!
-//! Unlike other containers it does not bound its requests in time: [`Fault::Hang`] waits for the caller's deadline.
+//! Unlike other containers, it does not bound the duration of its requests: [`Fault::Hang`] lasts until the caller's
+//! timeout.
 
 mod fault;
 mod history;
@@ -45,11 +47,12 @@ use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult,
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
-/// A name that no record has, read in order to learn the server's time.
+/// A name that no record has. It is read to get the server's time.
 const CLOCK: &str = "clock";
 
-/// A container that fails on demand. Clones, and [`isolated`](BlobContainer::with_new_connections) ones, share the seed, the plan,
-/// the script and the trace.
+/// A container that fails on demand. Clones, and containers that
+/// [`with_new_connections`](BlobContainer::with_new_connections) returned, share the seed, the plan, the script and the
+/// trace.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -58,10 +61,10 @@ const CLOCK: &str = "clock";
 /// use eventhubs_checkpoint::ErrorKind;
 /// use eventhubs_checkpoint::blob::memory::MemoryContainer;
 /// use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-/// use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, Faulty};
+/// use eventhubs_checkpoint::testing::faulty::{Fault, FaultKind, FaultyContainer};
 ///
-/// let faulty = Faulty::new(Arc::new(MemoryContainer::new()), 7);
-/// faulty.next(Fault::ResponseLost);
+/// let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 7);
+/// faulty.inject(Fault::ResponseLost);
 /// let error = faulty.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Indeterminate);
 /// assert!(faulty.get("a").await.is_ok());
@@ -75,17 +78,17 @@ pub struct FaultyContainer {
     shared: Arc<Shared>,
 }
 
-/// A fault that happened.
+/// An injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Injected {
-    /// When the request was made, counted from when the [`FaultyContainer`] was.
+    /// The time of the request, relative to the creation of the [`FaultyContainer`].
     pub at: Duration,
-    /// What the request was to do.
+    /// The operation of the request.
     pub operation: BlobOperation,
     /// The blob, or the prefix of a listing.
     pub name: String,
-    /// What happened to it, with the time that was drawn.
+    /// The fault, with the drawn duration.
     pub fault: Fault,
 }
 
@@ -104,7 +107,7 @@ struct State {
 }
 
 impl FaultyContainer {
-    /// Stands before `inner`. The seed decides what a [`FaultPlan`] brings; `Debug` shows it, and a test that panics
+    /// Wraps `inner`. The seed decides which faults a [`FaultPlan`] draws. `Debug` shows the seed, and a panicking test
     /// prints it.
     #[must_use]
     pub fn new(inner: Arc<dyn BlobContainer>, seed: u64) -> Self {
@@ -118,43 +121,44 @@ impl FaultyContainer {
         Self { inner, shared: Arc::new(Shared { seed, started: Instant::now(), state: Mutex::new(state) }) }
     }
 
-    /// Lets this befall the next request that it can befall. Told several times, faults wait in line, each for a
-    /// request of its own. They come before those of the plan.
+    /// Injects this fault into the next request that it can affect. Several injected faults are queued, each for one
+    /// request. They take precedence over those of the plan.
     pub fn inject(&self, fault: Fault) {
         self.inject_on(Target::any(), fault);
     }
 
-    /// Lets this befall the next such request.
+    /// Injects this fault into the next request that matches the target and that it can affect.
     pub fn inject_on(&self, target: impl Into<Target>, fault: Fault) {
         self.shared.lock().script.push_back((target.into(), fault));
     }
 
-    /// How many faults that were told have not happened yet.
+    /// Returns the number of injected faults that have not happened yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.shared.lock().script.len()
     }
 
-    /// Changes the probabilities from the next request on.
+    /// Sets the probabilities for all later requests.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.shared.lock().plan = plan;
     }
 
-    /// All faults so far, in the order of the requests.
+    /// Returns all faults that happened, in the order of the requests.
     #[must_use]
     pub fn trace(&self) -> Vec<Injected> {
         self.shared.lock().trace.clone()
     }
 
-    /// How often each fault has happened.
+    /// Returns how often each fault has happened.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<FaultKind, usize> {
         self.shared.lock().counts()
     }
 
-    /// Takes a request as far as to the server. What it gives has to be done there, or on the way back.
+    /// Sends a request up to the server. Returns the fault, if any, that the caller must apply at the server or to the
+    /// response.
     async fn send(&self, call: Call<'_>) -> Result<Option<Fault>> {
-        let fate = self.shared.fate_of(call);
+        let fate = self.shared.draw_fate(call);
         for latency in fate.latencies {
             if let Fault::Latency(time) = latency {
                 sleep(time).await;
@@ -165,11 +169,11 @@ impl FaultyContainer {
             Some(Fault::Unreachable) => failure(ErrorKind::Unavailable, &call, "the server cannot be reached"),
             Some(Fault::RequestLost) => failure(ErrorKind::Indeterminate, &call, "the request was lost"),
             Some(Fault::Conflict) => {
-                let error = failure(ErrorKind::Conflict, &call, "the service answered 412, although nothing changed");
+                let error = failure(ErrorKind::Conflict, &call, "the service responded 412, although nothing changed");
                 error.with_server_time(self.server_time().await)
             }
             Some(Fault::Throttled { retry_after }) => {
-                let error = failure(ErrorKind::Throttled { retry_after }, &call, "the service asks for fewer requests");
+                let error = failure(ErrorKind::Throttled { retry_after }, &call, "the service limits the request rate");
                 error.with_server_time(self.server_time().await)
             }
             arriving => return Ok(arriving),
@@ -177,7 +181,7 @@ impl FaultyContainer {
         Err(failure)
     }
 
-    /// What a refusal carries as its time.
+    /// Returns the time of an error response.
     async fn server_time(&self) -> Option<OffsetDateTime> {
         match self.inner.get(CLOCK).await {
             Ok(blob) => Some(blob.response.server_time),
@@ -186,7 +190,7 @@ impl FaultyContainer {
     }
 }
 
-/// Lets a request arrive when its sender has given it up.
+/// Applies a request after its sender has abandoned it.
 fn apply_later(call: &Call<'_>, delay: Duration, apply: impl Future<Output = Result<()>> + Send + 'static) -> Error {
     let (operation, name) = (call.operation, call.name.to_owned());
     tokio::spawn(async move {
@@ -197,10 +201,10 @@ fn apply_later(call: &Call<'_>, delay: Duration, apply: impl Future<Output = Res
     failure(ErrorKind::Indeterminate, call, "the request is late")
 }
 
-/// Loses the answer, if that is what was to happen to it.
-fn answered<T>(call: &Call<'_>, fault: Option<&Fault>, outcome: Result<T>) -> Result<T> {
+/// Replaces the outcome by an error if the fault is a lost response.
+fn apply_response_fault<T>(call: &Call<'_>, fault: Option<&Fault>, outcome: Result<T>) -> Result<T> {
     match fault {
-        Some(Fault::ResponseLost) => Err(failure(ErrorKind::Indeterminate, call, "the answer was lost")),
+        Some(Fault::ResponseLost) => Err(failure(ErrorKind::Indeterminate, call, "the response was lost")),
         _ => outcome,
     }
 }
@@ -220,7 +224,7 @@ impl BlobContainer for FaultyContainer {
             Some(Fault::StaleListing(by)) => Some(state.history.stale(prefix, by, &current)),
             _ => None,
         };
-        state.history.remember(prefix, &current);
+        state.history.record(prefix, &current);
         match fault {
             Some(Fault::TruncatedListing) => Err(failure(ErrorKind::Indeterminate, &call, "the listing ends early")),
             _ => Ok(past.unwrap_or(current)),
@@ -247,7 +251,7 @@ impl BlobContainer for FaultyContainer {
             }
             _ => {}
         }
-        answered(&call, fault.as_ref(), self.inner.write(name, metadata, condition).await)
+        apply_response_fault(&call, fault.as_ref(), self.inner.write(name, metadata, condition).await)
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
@@ -258,13 +262,13 @@ impl BlobContainer for FaultyContainer {
             let apply = async move { inner.delete(&name, &condition).await.map(drop) };
             return Err(apply_later(&call, delay, apply));
         }
-        answered(&call, fault.as_ref(), self.inner.delete(name, condition).await)
+        apply_response_fault(&call, fault.as_ref(), self.inner.delete(name, condition).await)
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
         let call = Call::new(BlobOperation::CreateContainer, "");
         let fault = self.send(call).await?;
-        answered(&call, fault.as_ref(), self.inner.create_container().await)
+        apply_response_fault(&call, fault.as_ref(), self.inner.create_container().await)
     }
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
@@ -275,10 +279,10 @@ impl BlobContainer for FaultyContainer {
 impl fmt::Debug for FaultyContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.lock();
-        f.debug_struct("Faulty")
+        f.debug_struct("FaultyContainer")
             .field("seed", &self.shared.seed)
             .field("plan", &state.plan)
-            .field("waiting", &state.script)
+            .field("pending", &state.script)
             .field("counts", &state.counts())
             .field("inner", &self.inner)
             .finish_non_exhaustive()
@@ -286,17 +290,17 @@ impl fmt::Debug for FaultyContainer {
 }
 
 impl Shared {
-    /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
+    /// The state is consistent after every statement, so a panic of another thread that held the lock does no harm.
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// Decides what happens to a request, and writes it down.
-    fn fate_of(&self, call: Call<'_>) -> Fate {
+    /// Decides the fate of a request, and records it.
+    fn draw_fate(&self, call: Call<'_>) -> Fate {
         let at = Instant::now().saturating_duration_since(self.started);
         let mut state = self.lock();
-        let was_listed_before = call.operation == BlobOperation::List && state.history.knows(call.name);
-        let fate = state.fate_of(&Call { was_listed_before, ..call });
+        let was_listed_before = call.operation == BlobOperation::List && state.history.contains(call.name);
+        let fate = state.draw_fate(&Call { was_listed_before, ..call });
         for fault in fate.latencies.iter().chain(&fate.fault) {
             tracing::debug!(operation = %call.operation, name = call.name, ?fault, "fault injected");
             let (operation, name) = (call.operation, call.name.to_owned());
@@ -307,11 +311,11 @@ impl Shared {
 }
 
 impl State {
-    /// The plan is drawn from in any case, so that what it brings later does not depend on the script.
-    fn fate_of(&mut self, call: &Call<'_>) -> Fate {
+    /// Draws from the plan even if an injected fault applies, so that later draws do not depend on the script.
+    fn draw_fate(&mut self, call: &Call<'_>) -> Fate {
         let drawn = self.plan.draw(call, &mut self.rng);
-        let told = self.script.iter().position(|(target, fault)| target.matches(call) && fault.can_befall(call));
-        match told.and_then(|index| self.script.remove(index)) {
+        let injected = self.script.iter().position(|(target, fault)| target.matches(call) && fault.applies_to(call));
+        match injected.and_then(|index| self.script.remove(index)) {
             Some((_, latency @ Fault::Latency(_))) => Fate { latencies: vec![latency], fault: None },
             Some((_, fault)) => Fate { latencies: Vec::new(), fault: Some(fault) },
             None => drawn,

@@ -1,24 +1,24 @@
-//! Which faults happen by chance.
+//! Faults that happen with a probability.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::fault::{Call, Fault, Target};
 
-/// How probable each fault is. The default plan has none.
+/// The probability of each fault. The default plan has none.
 ///
-/// Each request meets at most one fault: of those that chance brings up, the one that was added first. Latencies are
-/// apart: they add up, and come on top. A time within a fault is the longest: each time it is drawn between zero and
-/// that.
+/// At most one fault affects a request: of those drawn, the one that was added first. Latencies are separate: they add
+/// up, and apply in addition. The duration of a fault is a maximum: each time it is drawn between zero and that
+/// maximum.
 ///
 /// ```
 /// use std::time::Duration;
-/// use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, Operation, Target};
+/// use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 ///
 /// let plan = FaultPlan::default()
 ///     .with(0.5, Fault::Latency(Duration::from_secs(2)))
 ///     .with(0.05, Fault::ResponseLost)
-///     .with_on(0.2, Operation::List, Fault::Hang)
+///     .with_on(0.2, BlobOperation::List, Fault::Hang)
 ///     .with_on(1.0, Target::any().named("/checkpoint/"), Fault::Conflict);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,7 +33,7 @@ struct Chance {
     fault: Fault,
 }
 
-/// What happens to one request.
+/// The faults of one request.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Fate {
     pub(super) latencies: Vec<Fault>,
@@ -41,32 +41,32 @@ pub(super) struct Fate {
 }
 
 impl FaultPlan {
-    /// A plan under which this befalls every request that it can befall.
+    /// Creates a plan in which this fault affects every request that it can affect.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
         Self::default().with(1.0, fault)
     }
 
-    /// Adds a fault for every request that it can befall. The probability is 0.0 (never) to 1.0 (always).
+    /// Adds a fault for every request that it can affect. The probability is between 0.0 (never) and 1.0 (always).
     #[must_use]
     pub fn with(self, probability: f64, fault: Fault) -> Self {
         self.with_on(probability, Target::any(), fault)
     }
 
-    /// Adds a fault for some of the requests that it can befall.
+    /// Adds a fault for the matching requests that it can affect.
     #[must_use]
     pub fn with_on(mut self, probability: f64, target: impl Into<Target>, fault: Fault) -> Self {
         self.chances.push(Chance { probability, target: target.into(), fault });
         self
     }
 
-    /// Draws what happens to a request. Takes as many numbers for every request, whatever comes of it, so that the
-    /// change of one probability leaves the others' luck as it is.
+    /// Draws the faults of a request. Uses the same number of random values for every request, so that a change of one
+    /// probability does not affect the draws of the others.
     pub(super) fn draw(&self, call: &Call<'_>, rng: &mut StdRng) -> Fate {
         let mut fate = Fate::default();
         for chance in &self.chances {
-            let (luck, share) = (rng.random::<f64>(), rng.random::<f64>());
-            let happens = luck < chance.probability && chance.target.matches(call) && chance.fault.can_befall(call);
+            let (drawn, share) = (rng.random::<f64>(), rng.random::<f64>());
+            let happens = drawn < chance.probability && chance.target.matches(call) && chance.fault.applies_to(call);
             match &chance.fault {
                 _ if !happens => {}
                 latency @ Fault::Latency(_) => fate.latencies.push(latency.scaled(share)),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probability_is_kept_and_none_means_never() {
+    fn faults_follow_their_probability() {
         let write = Call::new(BlobOperation::Write, "a").under(&Condition::Create);
         assert_eq!(count(&FaultPlan::default(), &write), 0);
         assert_eq!(count(&FaultPlan::default().with(0.0, Fault::Hang), &write), 0);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_befalls_only_what_it_can_befall() {
+    fn faults_affect_only_applicable_requests() {
         let list = Call::new(BlobOperation::List, "p/");
         let listed = Call { was_listed_before: true, ..list };
         let get = Call::new(BlobOperation::Get, "a");
@@ -125,13 +125,13 @@ mod tests {
             (Fault::TruncatedListing, [true, true, false, false, false, false, false]),
         ] {
             let plan = FaultPlan::always(fault.clone());
-            let befallen = calls.map(|call| plan.draw(&call, &mut StdRng::seed_from_u64(0)).fault.is_some());
-            assert_eq!(befallen, expected, "{fault:?}");
+            let affected = calls.map(|call| plan.draw(&call, &mut StdRng::seed_from_u64(0)).fault.is_some());
+            assert_eq!(affected, expected, "{fault:?}");
         }
     }
 
     #[test]
-    fn a_target_narrows_by_operation_and_by_name() {
+    fn target_limits_operation_and_name() {
         let call = |name| Call::new(BlobOperation::Get, name);
         let on = |target: Target| FaultPlan::default().with_on(1.0, target, Fault::Hang);
         let named = on(Target::from(BlobOperation::Get).named("/checkpoint/"));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_add_up_and_come_on_top_of_the_first_fault() {
+    fn latencies_add_up_with_the_first_fault() {
         let second = Duration::from_secs(1);
         let plan = FaultPlan::always(Fault::Latency(second))
             .with(1.0, Fault::Hang)
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn another_probability_leaves_the_luck_of_the_others() {
+    fn another_probability_does_not_affect_other_draws() {
         let hangs = |other: f64| {
             let plan = FaultPlan::default().with(0.3, Fault::Hang).with(other, Fault::RequestLost);
             let mut rng = StdRng::seed_from_u64(5);

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use crate::processor::Positioned;
 
-/// An event of a [`MemoryHub`](super::MemoryHub). Its texts are shared, so that reading it copies neither.
+/// An event of a [`MemoryHub`](super::MemoryHub). Its texts are shared, so a read does not copy them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryEvent {
-    /// Its place, counted from 0.
+    /// The sequence number, starting at 0.
     pub sequence_number: i64,
     /// The sequence number times 10, as text.
     pub offset: Arc<str>,
-    /// What was published.
+    /// The published body.
     pub body: Arc<str>,
 }
 
 impl MemoryEvent {
-    /// An event at this place, with the offset that the hub gives to it.
+    /// Creates an event with this sequence number, and with the offset that the hub assigns to it.
     #[must_use]
     pub fn new(sequence_number: i64, body: impl Into<Arc<str>>) -> Self {
         Self { sequence_number, offset: (sequence_number * 10).to_string().into(), body: body.into() }

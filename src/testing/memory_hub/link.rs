@@ -1,4 +1,4 @@
-//! A reader's link to a partition: its own task, which follows what is done to the link.
+//! A reader's link to a partition, with a task that follows the changes of the link.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ pub(super) struct Link {
     partition: Arc<Partition>,
     from: StartPosition,
     next: i64,
-    /// What was done up to the opening, or was followed since; the reader is always this one.
+    /// The changes up to the opening of the link, and those followed since. The reader is always this one.
     known: Control,
 }
 
 impl Link {
-    /// Displaces the reader before. What is done to the link comes out of the receiver.
+    /// Displaces the previous reader. The receiver reports later changes of the link.
     pub(super) fn attach(
         partition: Arc<Partition>,
         from: StartPosition,
@@ -33,10 +33,10 @@ impl Link {
         (Self { partition, from, next, known }, changes)
     }
 
-    /// Delivers until nobody wants any more, or the link fails.
+    /// Delivers events until the receiver is dropped or the link fails.
     pub(super) async fn forward(mut self, mut changes: watch::Receiver<Control>, sender: EventSender<MemoryEvent>) {
         let failure = loop {
-            let room = tokio::select! {
+            let capacity = tokio::select! {
                 biased;
                 () = sender.closed() => return,
                 _ = changes.changed() => {
@@ -46,24 +46,24 @@ impl Link {
                         Err(failure) => break failure,
                     }
                 }
-                room = self.something_to_send(&sender), if !self.is_silent() => room,
+                capacity = self.something_to_send(&sender), if !self.is_stalled() => capacity,
             };
-            if !sender.send_all(self.take(room)).await {
+            if !sender.send_all(self.take(capacity)).await {
                 return;
             }
         };
         sender.send(Err(failure)).await;
     }
 
-    /// Waits for an event, and for room for some.
+    /// Waits for an event and for capacity. Returns the capacity.
     async fn something_to_send(&self, sender: &EventSender<MemoryEvent>) -> usize {
         let mut end = self.partition.end.subscribe();
-        // An error cannot be: the partition is here.
+        // This cannot fail, because the sender is in the partition, which exists.
         let _ = end.wait_for(|end| *end > self.next).await;
         sender.ready_capacity().await
     }
 
-    /// Nothing, if anything was done to the link: that is followed first.
+    /// Returns the next events, or none if the link was changed: changes are followed first.
     fn take(&mut self, limit: usize) -> Vec<MemoryEvent> {
         let control = self.partition.control.borrow();
         if *control != self.known {
@@ -74,8 +74,8 @@ impl Link {
         events
     }
 
-    fn is_silent(&self) -> bool {
-        self.known.silenced == Some(self.known.reader)
+    fn is_stalled(&self) -> bool {
+        self.known.stalled == Some(self.known.reader)
     }
 
     fn follow(&mut self, now: Control) -> Result<()> {

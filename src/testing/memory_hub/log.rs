@@ -12,15 +12,15 @@ use crate::model::Position;
 use crate::processor::{PartitionProperties, StartPosition};
 use crate::testing::EmptiedReport;
 
-/// Between the offsets of two events.
+/// The difference between the offsets of two events.
 const STRIDE: i64 = 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    /// The number of the first event that is still there, or of the next one.
+    /// The number of the first event that has not expired, or of the next event.
     first: i64,
     events: VecDeque<Stored>,
-    /// When the last event was enqueued, expired or not.
+    /// The time of the last event, expired or not.
     last_enqueued_at: Option<OffsetDateTime>,
 }
 
@@ -31,7 +31,7 @@ struct Stored {
 }
 
 impl Log {
-    /// The number of the next event.
+    /// Returns the number of the next event.
     fn end(&self) -> i64 {
         self.first.saturating_add_unsigned(self.events.len() as u64)
     }
@@ -49,8 +49,8 @@ impl Log {
         numbers
     }
 
-    /// Those there are from this number on, at most so many, and the number to go on with: what has expired is left
-    /// out.
+    /// Returns the events from this number on, at most `limit`, and the number to continue with. Expired events are
+    /// skipped.
     pub(super) fn read(&self, next: i64, limit: usize) -> (Vec<MemoryEvent>, i64) {
         let from = self.index(next);
         let to = from.saturating_add(limit).min(self.events.len());
@@ -60,9 +60,9 @@ impl Log {
     }
 
     pub(super) fn expire_before(&mut self, sequence_number: i64) {
-        let gone = self.index(sequence_number);
-        self.events.drain(..gone);
-        self.first = self.first.saturating_add_unsigned(gone as u64);
+        let expired = self.index(sequence_number);
+        self.events.drain(..expired);
+        self.first = self.first.saturating_add_unsigned(expired as u64);
     }
 
     pub(super) fn properties(&self, emptied: EmptiedReport) -> PartitionProperties {
@@ -77,14 +77,16 @@ impl Log {
         }
     }
 
-    /// The number of the first event to be read, and that of the next event there will be: the former may be beyond it.
+    /// Returns the number of the first event to read, and the number of the next event of the partition. The first
+    /// number may be greater than the second.
     pub(super) fn start(&self, from: &StartPosition) -> Result<(i64, i64)> {
         let next = match from {
             StartPosition::Earliest => self.first,
             StartPosition::Latest => self.end(),
             StartPosition::AfterSequenceNumber(seen) => seen.saturating_add(1),
             StartPosition::AfterOffset(offset) => {
-                let seen: i64 = offset.parse().map_err(|_| Error::config(format!("offset {offset:?} is no number")))?;
+                let seen: i64 =
+                    offset.parse().map_err(|_| Error::config(format!("offset {offset:?} is not a number")))?;
                 seen.div_euclid(STRIDE).saturating_add(1)
             }
             StartPosition::EnqueuedAfter(time) => {
@@ -95,7 +97,7 @@ impl Log {
         Ok((next.max(self.first), self.end()))
     }
 
-    /// Where this event is, as far as it is not gone or yet to come.
+    /// Returns the index of this event, or the nearest valid index if the event has expired or does not exist yet.
     fn index(&self, sequence_number: i64) -> usize {
         usize::try_from(sequence_number.saturating_sub(self.first)).unwrap_or(0).min(self.events.len())
     }

@@ -1,8 +1,8 @@
-//! An event hub in memory, for tests of handlers and of the processor: partitions read in order.
+//! An event hub in memory, for tests of handlers and of the processor.
 //!
-//! As at the broker, a new reader of a partition displaces the one before it. What goes wrong at a broker can be
-//! brought about: links that break, fall silent or begin again, events that expire, a hub that is made anew. Not
-//! modelled: consumer groups, and epochs of readers.
+//! A new reader of a partition displaces the previous one, as at the broker. Tests can cause what goes wrong at a
+//! broker: links that break, stall or restart, events that expire, a hub that is recreated. Consumer groups and epochs
+//! of readers are not modeled.
 
 mod event;
 mod link;
@@ -27,10 +27,10 @@ use link::Link;
 use log::Log;
 use partition::{Control, Partition};
 
-/// The time of a hub that was just created.
+/// The time at which a hub is created.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
 
-/// The hub. Clones are the same hub. What names a partition that there is not does nothing.
+/// An event hub in memory. Clones are the same hub. Calls with the number of a missing partition have no effect.
 #[derive(Clone, Debug)]
 pub struct MemoryHub {
     inner: Arc<Inner>,
@@ -41,19 +41,19 @@ struct Inner {
     name: String,
     created: Instant,
     partitions: Mutex<Vec<Arc<Partition>>>,
-    refuses_positions: AtomicBool,
+    rejects_positions: AtomicBool,
     emptied: Mutex<EmptiedReport>,
 }
 
 impl MemoryHub {
-    /// A hub with this many empty partitions, numbered from 0.
+    /// Creates a hub with this many empty partitions, numbered from 0.
     #[must_use]
     pub fn new(name: impl Into<String>, partitions: u32) -> Self {
         let inner = Inner {
             name: name.into(),
             created: Instant::now(),
             partitions: Mutex::default(),
-            refuses_positions: AtomicBool::new(false),
+            rejects_positions: AtomicBool::new(false),
             emptied: Mutex::default(),
         };
         let hub = Self { inner: Arc::new(inner) };
@@ -69,20 +69,20 @@ impl MemoryHub {
         }
     }
 
-    /// The time at which an event would be enqueued now. It begins at the start of 2026 and follows tokio's clock, so
-    /// that a paused runtime stops it.
+    /// Returns the time at which an event would be enqueued now. It starts at the beginning of 2026 and follows tokio's
+    /// clock, so a paused runtime stops it.
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
         EPOCH + self.inner.created.elapsed()
     }
 
-    /// Appends an event and returns its sequence number; nothing, if there is no such partition.
+    /// Appends an event and returns its sequence number, or `None` if there is no such partition.
     pub fn publish(&self, partition: u32, body: impl Into<Arc<str>>) -> Option<i64> {
         Some(self.publish_many(partition, 1, body)?.start)
     }
 
-    /// Appends this many events with the same body at once, and returns their sequence numbers; nothing, if there is no
-    /// such partition.
+    /// Appends this many events with the same body at once, and returns their sequence numbers, or `None` if there is
+    /// no such partition.
     pub fn publish_many(&self, partition: u32, events: usize, body: impl Into<Arc<str>>) -> Option<Range<i64>> {
         let partition = self.partition(&partition.into())?;
         let mut log = partition.log();
@@ -91,33 +91,33 @@ impl MemoryHub {
         Some(numbers)
     }
 
-    /// Breaks the link of whoever reads the partition. A reader that opens it again reads on.
+    /// Breaks the link of the partition's reader. A reader that opens the partition again continues.
     pub fn break_link(&self, partition: u32) {
         self.control(partition, |control| control.breaks += 1);
     }
 
-    /// The link of whoever reads the partition delivers nothing more, without an error, though publishing goes on;
-    /// until it is opened again, or speaks again by `false`.
-    pub fn stall_link(&self, partition: u32, silent: bool) {
-        self.control(partition, |control| control.silenced = silent.then_some(control.reader));
+    /// Stalls the link of the partition's reader: it delivers nothing more, without an error, although publishing
+    /// continues. The stall lasts until the link is reopened, or until a call with `false`.
+    pub fn stall_link(&self, partition: u32, stalled: bool) {
+        self.control(partition, |control| control.stalled = stalled.then_some(control.reader));
     }
 
-    /// The link of whoever reads the partition delivers everything from its *original* start again, as that of the
-    /// official client does after it has attached anew by itself.
+    /// Makes the link of the partition's reader deliver everything from its *original* start again, as the official
+    /// client does after it has reattached on its own.
     pub fn reattach(&self, partition: u32) {
         self.control(partition, |control| control.reattached += 1);
     }
 
-    /// Retention: events before this sequence number are gone. A reader that starts before it starts with it. A number
-    /// beyond the last event, such as `i64::MAX`, empties the partition.
+    /// Expires the events before this sequence number. A reader that starts before it starts with it. A number beyond
+    /// the last event, such as `i64::MAX`, empties the partition.
     pub fn expire_before(&self, partition: u32, sequence_number: i64) {
         if let Some(partition) = self.partition(&partition.into()) {
             partition.log().expire_before(sequence_number);
         }
     }
 
-    /// The hub is deleted and made anew under its name: all partitions are empty, their numbers start at 0 again, the
-    /// links break.
+    /// Deletes the hub and creates it again with the same name: all partitions are empty, sequence numbers start at 0
+    /// again, and the links break.
     pub fn recreate(&self) {
         for partition in self.partitions().iter() {
             partition.control.send_modify(|control| {
@@ -129,18 +129,19 @@ impl MemoryHub {
         }
     }
 
-    /// Whether the hub refuses, with [`ErrorKind::InvalidPosition`], to start behind an event that it does not have
-    /// yet, as Event Hubs does. Without it a reader waits there in silence, as it does at other brokers.
-    pub fn reject_positions(&self, refuse: bool) {
-        self.inner.refuses_positions.store(refuse, Ordering::Relaxed);
+    /// Sets whether the hub rejects a start after an event that does not exist yet, with
+    /// [`ErrorKind::InvalidPosition`], as Event Hubs does. Otherwise a reader waits there without an error, as at other
+    /// brokers. Default false.
+    pub fn reject_positions(&self, reject: bool) {
+        self.inner.rejects_positions.store(reject, Ordering::Relaxed);
     }
 
-    /// What emptied partitions report as the number of their first event from now on.
+    /// Sets the first sequence number that emptied partitions report from now on.
     pub fn report_emptied(&self, report: EmptiedReport) {
         *lock(&self.inner.emptied) = report;
     }
 
-    /// A client of this hub.
+    /// Returns a client of this hub.
     #[must_use]
     pub fn source(&self) -> MemorySource {
         MemorySource { hub: self.clone() }
@@ -169,7 +170,7 @@ pub struct MemorySource {
 }
 
 impl MemorySource {
-    /// The same as [`MemoryHub::now`].
+    /// Returns the same as [`MemoryHub::now`].
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
         self.hub.now()
@@ -204,7 +205,7 @@ impl EventSource for MemorySource {
     ) -> Result<EventReceiver<MemoryEvent>> {
         let partition = self.existing(id)?;
         let (next, end) = partition.log().start(&from)?;
-        if next > end && self.hub.inner.refuses_positions.load(Ordering::Relaxed) {
+        if next > end && self.hub.inner.rejects_positions.load(Ordering::Relaxed) {
             let message = format!("partition {id} cannot be read {from:?}: its next event will be {end}");
             return Err(Error::new(ErrorKind::InvalidPosition, message));
         }
@@ -237,7 +238,7 @@ mod tests {
         open(hub, StartPosition::Earliest).await.unwrap()
     }
 
-    /// The numbers of the next events, as many as asked for; fewer if no more come.
+    /// Returns the sequence numbers of the next events, up to the given number, or fewer if no more events arrive.
     async fn numbers(receiver: &mut EventReceiver<MemoryEvent>, events: usize) -> Vec<i64> {
         let mut numbers = Vec::new();
         while numbers.len() < events {
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_events_come_in_order_through_a_small_prefetch() {
+    async fn many_events_arrive_in_order() {
         let hub = hub_with(1_000);
         let mut receiver = earliest(&hub).await;
         assert_eq!(numbers(&mut receiver, 1_000).await, (0..1_000).collect::<Vec<_>>());
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_start_is_where_it_says() {
+    async fn reading_starts_at_the_given_position() {
         let hub = hub_with(5);
         for (from, expected) in [
             (StartPosition::Earliest, vec![0, 1, 2, 3, 4]),
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_start_by_time_is_at_the_first_event_enqueued_after_it() {
+    async fn start_by_time_is_the_first_event_enqueued_later() {
         let hub = hub_with(2);
         let first = hub.now();
         tokio::time::advance(SOON).await;
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_expired_is_left_out() {
+    async fn expired_events_are_skipped() {
         let hub = hub_with(6);
         let mut slow = earliest(&hub).await;
         assert_eq!(numbers(&mut slow, 1).await, [0]);
@@ -321,13 +322,13 @@ mod tests {
         hub.expire_before(0, 7);
         hub.expire_before(0, 2);
         assert_eq!(properties(&hub).await, (7, Some(8)));
-        assert_eq!(numbers(&mut slow, 5).await, [1, 2, 3, 7, 8], "three were on their way");
+        assert_eq!(numbers(&mut slow, 5).await, [1, 2, 3, 7, 8], "three were prefetched");
         let mut late = open(&hub, StartPosition::AfterSequenceNumber(2)).await.unwrap();
         assert_eq!(numbers(&mut late, 2).await, [7, 8]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hub_that_is_made_anew_counts_from_0_and_breaks_the_links() {
+    async fn recreated_hub_counts_from_0_and_breaks_links() {
         let hub = hub_with(3);
         let mut receiver = earliest(&hub).await;
         assert_eq!(numbers(&mut receiver, 3).await, [0, 1, 2]);
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_link_delivers_nothing_until_it_is_opened_again() {
+    async fn stalled_link_delivers_nothing_until_reopened() {
         let hub = hub_with(2);
         let mut receiver = earliest(&hub).await;
         assert_eq!(numbers(&mut receiver, 2).await, [0, 1]);
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_link_can_still_be_displaced() {
+    async fn stalled_link_can_be_displaced() {
         let hub = hub_with(0);
         let mut receiver = earliest(&hub).await;
         hub.stall_link(0, true);
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_link_that_attaches_anew_delivers_everything_from_its_start_again() {
+    async fn reattached_link_restarts_at_its_original_start() {
         let hub = hub_with(5);
         let mut receiver = open(&hub, StartPosition::AfterSequenceNumber(1)).await.unwrap();
         assert_eq!(numbers(&mut receiver, 3).await, [2, 3, 4]);
@@ -377,12 +378,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_start_beyond_the_end_is_refused_or_waits_in_silence() {
+    async fn start_beyond_the_end_is_rejected_or_waits() {
         let hub = hub_with(3);
         let beyond = StartPosition::AfterSequenceNumber(3);
         let mut waiting = open(&hub, beyond.clone()).await.unwrap();
         hub.publish_many(0, 2, "x");
-        assert_eq!(numbers(&mut waiting, 2).await, [4], "3 is not behind 3");
+        assert_eq!(numbers(&mut waiting, 2).await, [4], "3 is not after 3");
         hub.reject_positions(true);
         for from in [StartPosition::AfterSequenceNumber(5), StartPosition::AfterOffset("50".into())] {
             assert_eq!(open(&hub, from).await.unwrap_err().kind(), ErrorKind::InvalidPosition);

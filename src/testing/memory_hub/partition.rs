@@ -1,4 +1,4 @@
-//! A partition of the hub: its events, and what was done to its links.
+//! A partition of the hub: its events, and the changes of its links.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -7,16 +7,16 @@ use tokio::sync::watch;
 use super::log::Log;
 use crate::lock::lock;
 
-/// What was done to the links of a partition.
+/// The changes of a partition's links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Control {
-    /// How many readers there have been; the last is the one that reads.
+    /// The number of readers up to now. The last one is the current reader.
     pub(super) reader: u64,
-    /// The reader whose link is silent.
-    pub(super) silenced: Option<u64>,
-    /// How often the links were broken.
+    /// The reader whose link is stalled.
+    pub(super) stalled: Option<u64>,
+    /// The number of times that the links were broken.
     pub(super) breaks: u64,
-    /// How often the links began again.
+    /// The number of times that the links restarted.
     pub(super) reattached: u64,
 }
 

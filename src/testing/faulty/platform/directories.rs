@@ -6,16 +6,16 @@ use time::OffsetDateTime;
 
 use crate::blob::{Blob, ETag, ListResult, Metadata, ResponseInfo};
 
-/// What the metadata of a directory says.
+/// The metadata of a directory.
 const IS_FOLDER: (&str, &str) = ("hdi_isfolder", "true");
 
-/// Whether this entry of a listing is a directory.
+/// Returns whether this entry of a listing is a directory.
 pub(crate) fn is_directory(blob: &Blob) -> bool {
     let (key, value) = IS_FOLDER;
     blob.metadata.get(key).is_some_and(|found| found == value)
 }
 
-/// All directories, by their names. A write makes them and nothing but the end of the container removes them.
+/// All directories by name. A write creates them, and only the deletion of the container removes them.
 #[derive(Debug, Default)]
 pub(super) struct Directories(BTreeMap<String, Directory>);
 
@@ -26,7 +26,7 @@ struct Directory {
 }
 
 impl Directories {
-    /// A blob of this name exists, and so do all directories that it is in.
+    /// Records that a blob with this name exists, and with it all of its directories.
     pub(super) fn note(&mut self, blob: &str, etag: &ETag, last_modified: OffsetDateTime) {
         for (end, _) in blob.rmatch_indices('/') {
             let name = &blob[..end];
@@ -34,18 +34,18 @@ impl Directories {
                 continue;
             }
             if self.0.contains_key(name) {
-                // And with it those above.
+                // Its parents exist as well.
                 return;
             }
             self.0.insert(name.to_owned(), Directory { etag: etag.clone(), last_modified });
         }
     }
 
-    pub(super) fn find(&self, name: &str, answer: ResponseInfo) -> Option<Blob> {
-        self.0.get(name).map(|directory| directory.show(name, answer))
+    pub(super) fn find(&self, name: &str, response: ResponseInfo) -> Option<Blob> {
+        self.0.get(name).map(|directory| directory.show(name, response))
     }
 
-    /// Adds the directories whose names start with `prefix`.
+    /// Adds the directories whose names start with `prefix` to a listing.
     pub(super) fn add_to(&mut self, list: &mut ListResult, prefix: &str) {
         for blob in &list.blobs {
             self.note(&blob.name, &blob.etag, blob.last_modified);
@@ -67,14 +67,14 @@ impl Directories {
 }
 
 impl Directory {
-    fn show(&self, name: &str, answer: ResponseInfo) -> Blob {
+    fn show(&self, name: &str, response: ResponseInfo) -> Blob {
         let (key, value) = IS_FOLDER;
         Blob {
             name: name.to_owned(),
             metadata: Metadata::from([(key.to_owned(), value.to_owned())]),
             etag: self.etag.clone(),
             last_modified: self.last_modified,
-            response: answer,
+            response,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The clocks of the machines that answer.
+//! The clocks of the machines that respond.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
-/// How many machines answer.
+/// The number of machines that respond.
 const FRONT_ENDS: usize = 4;
 
-/// The machines that answer, in the order in which they do.
+/// The machines that respond, in the order of their responses.
 #[derive(Debug)]
 pub(super) struct FrontEnds {
     rng: StdRng,
@@ -19,13 +19,13 @@ pub(super) struct FrontEnds {
 /// The clock of one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// When the storage's clock began a second.
+    /// A moment at which a second of the storage's clock began.
     second: Instant,
     milliseconds_ahead: i64,
 }
 
 impl FrontEnds {
-    /// Machines whose clocks are at most `bound` ahead of or behind the clock of the storage.
+    /// Creates machines whose clocks are at most `bound` ahead of or behind the clock of the storage.
     pub(super) fn new(seed: u64, bound: Duration) -> Self {
         let (second, mut rng) = (Instant::now(), StdRng::seed_from_u64(seed));
         let bound = i64::try_from(bound.as_millis()).unwrap_or(i64::MAX);
@@ -36,15 +36,15 @@ impl FrontEnds {
         Self { rng, clocks }
     }
 
-    /// The clock of the machine that answers the next request.
+    /// Returns the clock of the machine that responds to the next request.
     pub(super) fn next(&mut self) -> Clock {
         self.clocks[self.rng.random_range(0..FRONT_ENDS)]
     }
 }
 
 impl Clock {
-    /// How many seconds the `Date` of this machine differs from what the storage's clock shows at this moment. Both
-    /// show whole seconds.
+    /// Returns the difference in seconds between the `Date` of this machine and the storage's clock at this moment.
+    /// Both have whole seconds.
     pub(super) fn seconds_ahead(self, moment: Instant) -> i64 {
         let into_second = moment.saturating_duration_since(self.second).subsec_millis();
         (i64::from(into_second).saturating_add(self.milliseconds_ahead)).div_euclid(1000)
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_is_what_the_clock_shows_in_whole_seconds() {
+    fn date_is_the_clock_in_whole_seconds() {
         let second = Instant::now();
         for (milliseconds_ahead, into_second, expected) in [
             (0, 0, 0),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_within_the_bound_and_a_seed_draws_the_same_again() {
+    fn clocks_are_bounded_and_deterministic() {
         let drawn = |seed, bound| {
             let mut front_ends = FrontEnds::new(seed, bound);
             (0..100).map(|_| front_ends.next().milliseconds_ahead).collect::<Vec<_>>()

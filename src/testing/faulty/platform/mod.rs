@@ -1,13 +1,13 @@
 //! A blob container that behaves like the real Azure Blob service where emulators do not.
 //!
-//! Each of these behaviors is one that the service shows on its best day. None is an error, so
+//! The service shows each of these behaviors during normal operation. None is an error, so
 //! [`FaultyContainer`](super::FaultyContainer) does not inject them. [`Platform`] adds them to any other container:
 //!
 //! | behavior | switch | source |
 //! |---|---|---|
 //! | dots at the end of each segment of a blob's name are dropped | [`with_dots_dropped`](Platform::with_dots_dropped) | "Avoid blob names that end with a dot (.) ... No path segments should end with a dot (.)" ([naming rules]); [azure-sdk-for-java#36674], [AzureStorageExplorer#1133], [AzureStorageExplorer#2833] ("by design"), [wellcomecollection/platform#4790] |
-//! | a flat listing shows directories, in accounts with a hierarchical namespace | [`with_directories`](Platform::with_directories) | [azure-docs#57754], [azure-sdk-for-python#34734], [adlfs#277] (`hdi_isfolder`); they stay when they are empty: [azure-sdk-for-python#40061] |
-//! | the `Date` of an answer comes from another machine than its `Last-Modified` | [`with_front_ends`](Platform::with_front_ends) | the layers of front ends and of partition servers: [Calder et al., SOSP 2011] |
+//! | a flat listing shows directories, in accounts with a hierarchical namespace | [`with_directories`](Platform::with_directories) | [azure-docs#57754], [azure-sdk-for-python#34734], [adlfs#277] (`hdi_isfolder`); empty directories are kept: [azure-sdk-for-python#40061] |
+//! | the `Date` of a response comes from a different machine than its `Last-Modified` | [`with_front_ends`](Platform::with_front_ends) | the layers of front ends and of partition servers: [Calder et al., SOSP 2011] |
 //!
 //! [naming rules]: https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata
 //! [azure-sdk-for-java#36674]: https://github.com/Azure/azure-sdk-for-java/issues/36674
@@ -22,21 +22,22 @@
 //!
 //! # Guarantees
 //!
-//! - The same seed and the same calls in the same order get the same answers. On a current-thread runtime with paused
-//!   time a whole test repeats itself.
-//! - A request takes effect in the container below as one request with the same condition, and without a wait.
-//! - With all switches off, every call goes to the container below as it is.
+//! - The same seed and the same calls in the same order produce the same responses. On a current-thread runtime with
+//!   paused time a test is deterministic.
+//! - A request takes effect in the wrapped container as one request with the same condition, and without delay.
+//! - With all switches off, every call is passed to the wrapped container unchanged.
 //!
 //! # Non-guarantees
 //!
-//! - Azure states no bound for the difference of two clocks; the default is an assumption.
-//! - A listing of several pages comes from one front end.
-//! - A blob and a directory of the same name may exist at once; then the blob is shown. The service refuses the later one.
-//! - Names that the service treats in ways that no source states are rejected: a segment of nothing but dots, and with
-//!   directories a name that ends with a slash.
+//! - Azure specifies no bound for the difference of two clocks; the default is an assumption.
+//! - All pages of a listing come from one front end.
+//! - A blob and a directory with the same name may exist at once; then the blob is shown. The service rejects the later
+//!   one.
+//! - Names whose treatment by the service is undocumented are rejected: those with a segment of only dots, and, with
+//!   directories, those that end with a slash.
 //! - The case of metadata keys is not changed. The service keeps the case in which a key was written, but clients and
-//!   proxies change it on the way ([azure-sdk-for-js#8117], [adlfs#418]). Every [`BlobContainer`] makes up for that: it
-//!   shows keys in lower case.
+//!   proxies change it ([azure-sdk-for-js#8117], [adlfs#418]). Every [`BlobContainer`] compensates for that: it returns
+//!   keys in lowercase.
 //!
 //! [azure-sdk-for-js#8117]: https://github.com/Azure/azure-sdk-for-js/issues/8117
 //! [adlfs#418]: https://github.com/fsspec/adlfs/pull/418
@@ -64,12 +65,12 @@ use crate::blob::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 
-/// How far the clock of a front end is ahead or behind, by default. With the whole seconds of `Date` and `Last-Modified`
-/// on top, it is what [`LeaseDurations::GRACE`](crate::LeaseDurations::GRACE) allows for.
-const CLOCKS_APART: Duration = Duration::from_secs(1);
+/// The default maximum difference of a front end's clock. Together with the whole seconds of `Date` and
+/// `Last-Modified`, it is what [`LeaseDurations::GRACE`](crate::LeaseDurations::GRACE) allows for.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
-/// A container with the behaviors of the real service. Clones, and [`isolated`](BlobContainer::with_new_connections) ones, share the
-/// front ends and the directories.
+/// A container with the behaviors of the real service. Clones, and containers that
+/// [`with_new_connections`](BlobContainer::with_new_connections) returned, share the front ends and the directories.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -98,8 +99,8 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Adds all behaviors to `inner`. The seed decides how far the clocks of the front ends are off, and which of them
-    /// answers.
+    /// Adds all behaviors to `inner`. The seed decides the clock differences of the front ends, and which front end
+    /// responds to a request.
     #[must_use]
     pub fn new(inner: Arc<dyn BlobContainer>, seed: u64) -> Self {
         Self {
@@ -107,56 +108,56 @@ impl Platform {
             seed,
             drops_dots: true,
             shows_directories: true,
-            front_ends: Arc::new(Mutex::new(FrontEnds::new(seed, CLOCKS_APART))),
+            front_ends: Arc::new(Mutex::new(FrontEnds::new(seed, CLOCK_DIFFERENCE))),
             directories: Arc::default(),
         }
     }
 
-    /// Whether dots at the end of each segment of a blob's name are dropped: `a.` is `a` to every read, write and
-    /// deletion, and a listing shows `a`. The prefix of a listing is taken as it is. Default yes.
+    /// Sets whether dots at the end of each segment of a blob name are dropped: `a.` is `a` in every read, write and
+    /// deletion, and a listing shows `a`. The prefix of a listing is not changed. Default true.
     #[must_use]
     pub fn with_dots_dropped(mut self, dropped: bool) -> Self {
         self.drops_dots = dropped;
         self
     }
 
-    /// Whether the account has a hierarchical namespace. Each blob is then in directories, which listings and reads show
-    /// as entries without a slash at the end, with `hdi_isfolder=true` as their metadata. Default yes.
+    /// Sets whether the account has a hierarchical namespace. Each blob is then in directories, which listings and
+    /// reads show as entries without a trailing slash, with the metadata `hdi_isfolder=true`. Default true.
     #[must_use]
     pub fn with_directories(mut self, directories: bool) -> Self {
         self.shows_directories = directories;
         self
     }
 
-    /// How far the clocks of the front ends, which give the `Date` of an answer, are at most ahead of or behind the clock
-    /// of the storage, which gives `Last-Modified`. Zero switches the difference off. Default 1 s.
+    /// Sets the maximum difference between the clocks of the front ends, which provide the `Date` of a response, and
+    /// the clock of the storage, which provides `Last-Modified`. Zero disables the difference. Default 1 s.
     #[must_use]
-    pub fn with_front_ends(mut self, apart: Duration) -> Self {
-        self.front_ends = Arc::new(Mutex::new(FrontEnds::new(self.seed, apart)));
+    pub fn with_front_ends(mut self, difference: Duration) -> Self {
+        self.front_ends = Arc::new(Mutex::new(FrontEnds::new(self.seed, difference)));
         self
     }
 
-    /// The front end that gets the next request.
+    /// Returns the clock of the front end that responds to the next request.
     fn front_end(&self) -> Clock {
         lock(&self.front_ends).next()
     }
 
-    /// The name under which the service stores a blob.
+    /// Returns the name under which the service stores a blob.
     fn stored<'a>(&self, name: &'a str) -> Result<Cow<'a, str>> {
         validate_blob_name(name)?;
         if self.shows_directories && name.ends_with('/') {
-            return Err(rejected(name, "ends with a slash, as a directory does; use another one"));
+            return Err(rejected(name, "ends with a slash, like a directory; use another name"));
         }
         if !self.drops_dots {
             return Ok(Cow::Borrowed(name));
         }
-        names::stored(name).ok_or_else(|| rejected(name, "has a segment of nothing but dots; use another one"))
+        names::stored(name).ok_or_else(|| rejected(name, "has a segment of only dots; use another name"))
     }
 
-    /// What a read of a blob that does not exist shows.
+    /// Returns the directory that a read shows if there is no blob with this name.
     fn directory(&self, name: &str, missing: &Error) -> Option<Blob> {
-        let is_asked_for = self.shows_directories && missing.kind() == ErrorKind::NotFound;
-        let server_time = missing.server_time().filter(|_| is_asked_for)?;
+        let is_eligible = self.shows_directories && missing.kind() == ErrorKind::NotFound;
+        let server_time = missing.server_time().filter(|_| is_eligible)?;
         lock(&self.directories).find(name, ResponseInfo::new(server_time, Instant::now()))
     }
 }
@@ -166,9 +167,9 @@ fn rejected(name: &str, rule: &str) -> Error {
 }
 
 impl Clock {
-    fn date(self, answer: ResponseInfo) -> ResponseInfo {
-        let ahead = time::Duration::seconds(self.seconds_ahead(answer.received_at));
-        ResponseInfo { server_time: answer.server_time.saturating_add(ahead), ..answer }
+    fn date(self, response: ResponseInfo) -> ResponseInfo {
+        let ahead = time::Duration::seconds(self.seconds_ahead(response.received_at));
+        ResponseInfo { server_time: response.server_time.saturating_add(ahead), ..response }
     }
 
     fn date_error(self, error: Error) -> Error {
@@ -193,7 +194,7 @@ impl BlobContainer for Platform {
         Ok(list)
     }
 
-    /// The blob has the name that was asked for, for the service does not repeat it.
+    /// The returned blob has the requested name, because the service does not return the name.
     async fn get(&self, name: &str) -> Result<Blob> {
         let stored = self.stored(name)?;
         let clock = self.front_end();
@@ -216,7 +217,7 @@ impl BlobContainer for Platform {
         let stored = self.stored(name)?;
         let clock = self.front_end();
         let deleted = self.inner.delete(&stored, condition).await;
-        deleted.map(|answer| clock.date(answer)).map_err(|error| clock.date_error(error))
+        deleted.map(|response| clock.date(response)).map_err(|error| clock.date_error(error))
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

@@ -1,9 +1,10 @@
-//! What the service makes of a blob's name.
+//! Conversion of blob names by the service.
 
 use std::borrow::Cow;
 
-/// The name under which the service stores a blob: without the dots at the end of each segment. Nothing, if a segment
-/// is all dots: no source says what the service does with it, and URL libraries take it for a step in the path.
+/// Returns the name under which the service stores a blob: without the dots at the end of each segment. Returns `None`
+/// if a segment consists of dots: the behavior of the service is undocumented, and URL libraries interpret such a
+/// segment as a relative path.
 pub(super) fn stored(name: &str) -> Option<Cow<'_, str>> {
     let is_all_dots = |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte == b'.');
     if name.split('/').any(is_all_dots) {
@@ -21,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dots_at_the_end_of_a_segment_are_dropped_and_others_are_kept() {
+    fn only_trailing_dots_of_segments_are_dropped() {
         for (name, expected) in [
             ("a", Some("a")),
             ("a.", Some("a")),

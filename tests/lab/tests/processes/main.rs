@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Nobody dies here, and nothing waits for it: so long that a busy machine makes nobody look dead, nor any request
 /// late.
-const EXPIRY: &str = "--expiry=20";
+const EXPIRY: &str = "--lease-duration=20";
 
 /// How long a worker may take to end in good order. All of it is bounded, and with this expiry that is: a handler and
 /// the call of `stopped` 5 s each, the link 2 s, a last checkpoint and a release that each have to look and try again
@@ -118,7 +118,9 @@ impl World {
         let journal = self.folder.path().join(format!("{name}.journal"));
         let mut command = Command::new(&self.examples["consumer"]);
         self.equip(&mut command).await;
-        command.args(["--owner", &name, "--json", "--interval=1", EXPIRY, "--journal"]).arg(&journal);
+        command
+            .args(["--owner-prefix", &name, "--json", "--load-balancing-interval=1", EXPIRY, "--journal"])
+            .arg(&journal);
         let process = Process::spawn(&format!("{name}.{life}"), &mut command, self.folder.path());
         Worker { process }
     }
@@ -290,8 +292,8 @@ async fn a_second_signal_ends_a_process_that_does_not_end() {
         let mut process = Process::spawn("consumer", &mut command, folder.path());
         let _connection = timeout(PATIENCE, silent.accept()).await.expect("does not connect").unwrap();
         process.send(Signal::TERM);
-        wait_until("it was heard", async || process.complaints().contains("once more")).await;
+        wait_until("it was heard", async || process.complaints().contains("send it again")).await;
         assert_eq!(process.end_by(signal, PATIENCE).await.code(), Some(expected));
-        assert!(process.complaints().ends_with("ends at once\n"), "{}", process.complaints());
+        assert!(process.complaints().ends_with("stopping immediately\n"), "{}", process.complaints());
     }
 }

@@ -1,6 +1,6 @@
-//! Azure's answers, canned.
+//! Canned responses of Azure.
 //!
-//! Forms: <https://learn.microsoft.com/rest/api/storageservices/list-blobs>,
+//! Formats: <https://learn.microsoft.com/rest/api/storageservices/list-blobs>,
 //! <https://learn.microsoft.com/rest/api/storageservices/put-blob>,
 //! <https://learn.microsoft.com/rest/api/storageservices/set-blob-metadata>.
 
@@ -14,39 +14,39 @@ use hyper::{Method, Request, Response, StatusCode};
 use crate::work::{API_VERSION, CONTAINER, ETAG, METADATA, PARTITIONS, prefix};
 
 const LAST_MODIFIED: &str = "Fri, 20 Nov 2026 11:59:58 GMT";
-/// A listing comes in pieces, its length unsaid.
+/// A listing is sent in pieces, without its length.
 const PIECE: usize = 16 * 1024;
 
 /// A body that cannot fail.
 pub(crate) type Body = BoxBody<Bytes, std::convert::Infallible>;
 
-/// All answers, made once.
-pub(crate) struct Answers {
+/// All responses, created once.
+pub(crate) struct Responses {
     listing: Bytes,
 }
 
-impl Answers {
+impl Responses {
     pub(crate) fn new() -> Self {
         Self { listing: listing().into() }
     }
 
-    /// The answer to a request. The server adds `Date` and the framing of the body.
+    /// Returns the response to a request. The server adds `Date` and the framing of the body.
     pub(crate) fn to<B>(&self, request: &Request<B>) -> hyper::http::Result<Response<Body>> {
-        let answer = Response::builder()
+        let response = Response::builder()
             .header("server", "Windows-Azure-Blob/1.0 Microsoft-HTTPAPI/2.0")
             .header("x-ms-request-id", "8f3b2c1d-001e-0042-1a2b-3c4d5e000000")
             .header("x-ms-version", API_VERSION);
         if request.method() == Method::GET {
-            return answer.header("content-type", "application/xml").body(self.listing());
+            return response.header("content-type", "application/xml").body(self.listing());
         }
-        let answer = answer
+        let response = response
             .header("etag", format!("\"{ETAG}\""))
             .header("last-modified", LAST_MODIFIED)
             .header("x-ms-request-server-encrypted", "true");
         if request.uri().query() == Some("comp=metadata") {
-            return answer.body(Empty::new().boxed());
+            return response.body(Empty::new().boxed());
         }
-        answer
+        response
             .status(StatusCode::CREATED)
             .header("content-md5", "1B2M2Y8AsgTpgAmY7PhCfg==")
             .header("x-ms-content-crc64", "AAAAAAAAAAA=")
