@@ -34,7 +34,11 @@ impl Link {
     }
 
     /// Delivers events until the receiver is dropped or the link fails.
-    pub(super) async fn forward(mut self, mut changes: watch::Receiver<Control>, sender: EventSender<MemoryEvent>) {
+    pub(super) async fn forward<E: From<MemoryEvent>>(
+        mut self,
+        mut changes: watch::Receiver<Control>,
+        sender: EventSender<E>,
+    ) {
         let failure = loop {
             let capacity = tokio::select! {
                 biased;
@@ -48,7 +52,8 @@ impl Link {
                 }
                 capacity = self.something_to_send(&sender), if !self.is_stalled() => capacity,
             };
-            if !sender.send_all(self.take(capacity)).await {
+            let events = self.take(capacity).into_iter().map(E::from).collect();
+            if !sender.send_all(events).await {
                 return;
             }
         };
@@ -56,7 +61,7 @@ impl Link {
     }
 
     /// Waits for an event and for capacity. Returns the capacity.
-    async fn something_to_send(&self, sender: &EventSender<MemoryEvent>) -> usize {
+    async fn something_to_send<E>(&self, sender: &EventSender<E>) -> usize {
         let mut end = self.partition.end.subscribe();
         // This cannot fail, because the sender is in the partition, which exists.
         let _ = end.wait_for(|end| *end > self.next).await;

@@ -8,7 +8,10 @@ mod event;
 mod link;
 mod log;
 mod partition;
+#[cfg(feature = "eventhubs")]
+mod received;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,7 +23,9 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::PartitionId;
-use crate::processor::{EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition};
+use crate::processor::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, Positioned, StartPosition,
+};
 use crate::testing::EmptiedReport;
 pub use event::MemoryEvent;
 use link::Link;
@@ -144,7 +149,24 @@ impl MemoryHub {
     /// Returns a client of this hub.
     #[must_use]
     pub fn source(&self) -> MemorySource {
-        MemorySource { hub: self.clone() }
+        self.source_of()
+    }
+
+    /// Returns a client of this hub whose events have another type, so that the same handler works in tests and in
+    /// production. With feature `eventhubs`, a [`MemoryEvent`] converts into the event of the official client:
+    ///
+    /// ```
+    /// # #[cfg(feature = "eventhubs")] {
+    /// use azure_messaging_eventhubs::models::ReceivedEventData;
+    /// use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+    ///
+    /// let source = MemoryHub::new("orders", 4).source_of::<ReceivedEventData>();
+    /// # let _ = source;
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn source_of<E: From<MemoryEvent>>(&self) -> MemorySource<E> {
+        MemorySource { hub: self.clone(), event: PhantomData }
     }
 
     fn partitions(&self) -> MutexGuard<'_, Vec<Arc<Partition>>> {
@@ -165,11 +187,12 @@ impl MemoryHub {
 
 /// An [`EventSource`] over a [`MemoryHub`].
 #[derive(Clone, Debug)]
-pub struct MemorySource {
+pub struct MemorySource<E = MemoryEvent> {
     hub: MemoryHub,
+    event: PhantomData<fn() -> E>,
 }
 
-impl MemorySource {
+impl<E> MemorySource<E> {
     /// Returns the same as [`MemoryHub::now`].
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
@@ -182,8 +205,8 @@ impl MemorySource {
     }
 }
 
-impl EventSource for MemorySource {
-    type Event = MemoryEvent;
+impl<E: From<MemoryEvent> + Positioned + Send + 'static> EventSource for MemorySource<E> {
+    type Event = E;
 
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
         let count = self.hub.partitions().len();
@@ -202,7 +225,7 @@ impl EventSource for MemorySource {
         from: StartPosition,
         prefetch: usize,
         _epoch: i64,
-    ) -> Result<EventReceiver<MemoryEvent>> {
+    ) -> Result<EventReceiver<E>> {
         let partition = self.existing(id)?;
         let (next, end) = partition.log().start(&from)?;
         if next > end && self.hub.inner.rejects_positions.load(Ordering::Relaxed) {
