@@ -56,5 +56,5 @@ async fn connections() -> Result<(String, Arc<dyn BlobContainer>, Option<EventHu
         let to = SendEventOptions { partition_id: Some(partition.to_owned()), ..Default::default() };
         producer.send_event(format!("hello from partition {partition}").into_bytes(), Some(to)).await?;
     }
-    Ok((emulator.connection_string(), Arc::new(MemoryContainer::new()), Some(emulator)))
+    Ok((emulator.connection_string_with_port(), Arc::new(MemoryContainer::new()), Some(emulator)))
 }

@@ -48,7 +48,7 @@ impl ConsumerGroup {
     /// ```
     /// use eventhubs_checkpoint::ConsumerGroup;
     /// let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-    /// assert_eq!(group.with_event_hub(), "orders");
+    /// assert_eq!(group.event_hub(), "orders");
     /// # Ok::<(), eventhubs_checkpoint::InvalidName>(())
     /// ```
     pub fn new(

@@ -187,6 +187,17 @@ impl EventHubEmulator {
         )
     }
 
+    /// Returns a connection string with the port and `UseDevelopmentEmulator=true`.
+    ///
+    /// With it, [`EventHubSource::from_connection_string`](crate::eventhubs::EventHubSource::from_connection_string) and
+    /// the JavaScript client need no endpoint. A client that ignores the port needs
+    /// [`connection_string`](Self::connection_string) and [`endpoint`](Self::endpoint) instead.
+    #[must_use]
+    pub fn connection_string_with_port(&self) -> String {
+        let address = format!("sb://localhost:{}/", self.port());
+        format!("{};UseDevelopmentEmulator=true", self.connection_string().replace("sb://localhost/", &address))
+    }
+
     /// Returns the ids of the partitions, starting at `"0"`.
     #[must_use]
     pub fn partition_ids(&self) -> Vec<String> {

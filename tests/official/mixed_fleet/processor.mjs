@@ -30,8 +30,8 @@ const handlers = {
 
 const store = new BlobCheckpointStore(new ContainerClient(settings.storage, settings.container));
 // The only way to name the port that leaves the namespace alone.
-const eventHub = settings.with_event_hub.replace("sb://localhost/", `sb://localhost:${settings.port}/`);
-const client = new EventHubConsumerClient(settings.with_consumer_group, eventHub, store, {
+const eventHub = settings.event_hub.replace("sb://localhost/", `sb://localhost:${settings.port}/`);
+const client = new EventHubConsumerClient(settings.consumer_group, eventHub, store, {
   loadBalancingOptions: {
     strategy: "greedy",
     updateIntervalInMs: settings.interval_seconds * 1000,
