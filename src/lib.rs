@@ -1,80 +1,73 @@
-//! Partition ownership and checkpoints for Azure Event Hubs consumers, kept in Azure Blob Storage.
+//! Partition ownership and checkpoints for Azure Event Hubs consumers, stored in Azure Blob Storage.
 //!
-//! # Non-guarantees, first
-//!
-//! Delivery is *at least* once: after a crash, a failure or a move, events behind the last checkpoint come again.
-//! Between a crash and the expiry of its ownerships a partition is not read. Two instances may both read a partition
-//! for a moment, while the broker's epoch decides. Processors of other SDKs in the same group are not fenced.
-//!
-//! # Where to start
-//!
-//! | you want | see |
-//! |---|---|
-//! | a consumer that shares a hub with others | [`processor`] with [`eventhubs`] |
-//! | the official `EventProcessor` on these records | `eventhubs::BlobCheckpointStore` |
-//! | only the records | [`store`] |
-//! | only the sharing, over partitions of your own | [`balancer`] |
-//! | another storage | [`blob::BlobContainer`] and the conformance suite in `testing` |
-//! | a client of `azure_storage_blobs` 0.21 kept | `blob::legacy` (feature `legacy-sdk`) |
-//! | numbers for a monitoring system | [`metrics`] |
-//! | tests without a cloud | `testing` (feature `testing`), [`blob::memory`] |
-//!
-//! # From nothing to a running consumer
-//!
-//! 1. *A place for the records*: a blob container, reached by connection string, key, shared access signature or Entra
-//!    ID. [`blob::memory`] does for a try.
-//! 2. *Who shares what*: a [`ConsumerGroup`], and an [`OwnerId`] that no other instance has; best one that stays the
-//!    same after a restart, such as the name of a pod, for then it has its partitions back at once.
-//! 3. *A [`store::GroupStore`]* over both. It looks at once whether the container can be used.
-//! 4. *An event source*: `eventhubs::EventHubSource` over the official client, for the same consumer group.
-//! 5. *A handler*: it gets batches, and marks what is done. Everything else has defaults that hold together:
-//!    [`processor::ProcessorConfig`], [`balancer::BalancerConfig`].
+//! Applications that consume an event hub usually run as several instances. This crate shares the partitions among
+//! them, takes over when one crashes, and remembers how far each partition was processed. It needs only a blob
+//! container.
 //!
 #![cfg_attr(
     all(feature = "azure", feature = "eventhubs"),
     doc = r#"```no_run
 use std::env;
-use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use eventhubs_checkpoint::blob::azure::AzureContainer;
-use eventhubs_checkpoint::eventhubs::EventHubSource;
-use eventhubs_checkpoint::processor::{PartitionContext, Processor, handler_fn};
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId, store::GroupStore};
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+use eventhubs_checkpoint::{
+    AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId, PartitionContext, Processor, handler_fn,
+};
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
-    let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
-    let hub = env::var("EVENTHUBS_CONNECTION_STRING")?;
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let hub = env::var("EVENTHUBS_CONNECTION_STRING")?; // of the event hub, with its EntityPath
     let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
-    let me = OwnerId::new(env::var("HOSTNAME")?)?;
+    let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
+    let owner = OwnerId::random()?; // better: an id that survives restarts, such as the name of the pod
+    let store = GroupStore::connect(container, group.clone(), owner).await?;
     let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
-    let store = GroupStore::builder(Arc::new(container), group, me).connect().await?;
 
     let handler = handler_fn(|events: Vec<ReceivedEventData>, partition: PartitionContext| async move {
         for event in &events {
-            partition.checkpoint(event);
+            println!("partition {}: {:?}", partition.partition_id(), event.event_data().body());
+            partition.checkpoint(event); // requested here, written in the background
         }
         Ok(())
     });
-    let ended = Processor::builder(source, store, handler).build()?.run_until_signalled().await?;
-    println!("ended in good order: {}", ended.is_clean());
+    Processor::builder(source, store, handler).run_until_signal().await?;
     Ok(())
 }
 ```"#
 )]
 //!
-//! Run it as often as there is work for; the instances share the partitions, and go on where one has died. Then see
-//! [`processor::PartitionContext`] for what a handler can do, [`processor::ProcessorHandle`] for lag, health and
-//! steering, and the log: [`tracing`] events, inside a span that names the group and the instance.
+//! Run as many instances as you need. They share the partitions, and take over when one crashes.
+//!
+//! # Where to start
+//!
+//! | you want | see |
+//! |---|---|
+//! | to process the events of an event hub | [`processor`] with [`eventhubs`] |
+//! | to use the official `EventProcessor` with this crate's records | `eventhubs::BlobCheckpointStore` |
+//! | what a handler can do: checkpoint, track, pause, release | [`PartitionContext`] |
+//! | lag, health, pause and shutdown from outside | [`processor::ProcessorHandle`] |
+//! | settings | [`processor::ProcessorConfig`], [`store::StoreConfig`] |
+//! | to share partitions for a reader of your own | [`balancer`] |
+//! | to read and write the records | [`store`] |
+//! | to reset checkpoints of a running group | [`admin`] |
+//! | another storage | [`blob::BlobContainer`] and the conformance suite in `testing` |
+//! | a client of `azure_storage_blobs` 0.21 | `blob::legacy` (feature `legacy-sdk`) |
+//! | metrics | [`metrics`] |
+//! | tests without a cloud | `testing` (feature `testing`), [`blob::memory`] |
+//!
+//! # Limits
+//!
+//! Delivery is *at least once*: after a crash, a failure or a move, the events after the last checkpoint are
+//! redelivered. After a crash a partition is not read until its lease expires. Two instances may read a partition at the
+//! same time for a moment, until the broker disconnects one. Checkpoints of processors of other SDKs are not fenced.
 //!
 //! # Features
 //!
-//! `azure` and `eventhubs` are on by default; `legacy-sdk` is for applications that hold a client of
-//! `azure_storage_blobs` 0.21; `metrics` counts for a monitoring system, see [`metrics`]; `testing` and `testing-amqp`
-//! are for tests.
+//! - `azure`, `eventhubs` (default): Azure Blob Storage, and the official client of Event Hubs.
+//! - `metrics`: metrics through the `metrics` facade, see [`metrics`].
+//! - `legacy-sdk`: containers through a client of `azure_storage_blobs` 0.21.
+//! - `testing`: an event hub in memory, faults on request and the conformance suite, for tests.
+//! - `testing-amqp`: an event hub emulator that speaks AMQP 1.0.
 
 // The library's own rules, which tests and examples need not keep.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
