@@ -2,4 +2,5 @@
 
 mod architecture;
 mod manifest;
+mod prose;
 mod protocol_page;
