@@ -1,8 +1,16 @@
 //! Runs the Event Hubs emulator on its own, for tests of programs without a cloud.
 
+use std::time::Duration;
+
 use clap::Parser;
 use eventhubs_checkpoint::testing::event_hub::{DEFAULT_RETENTION_COUNT, EventHubEmulator};
 
+use publisher::{Address, Load, publish};
+use tokio::sync::watch;
+
+#[allow(dead_code, reason = "shared with tests")]
+#[path = "support/publisher.rs"]
+mod publisher;
 #[path = "support/signals.rs"]
 mod signals;
 
@@ -36,6 +44,15 @@ struct Args {
     /// A consumer group in addition to $Default. May be repeated.
     #[arg(long = "consumer-group", value_name = "GROUP")]
     consumer_groups: Vec<String>,
+
+    /// Publishes this many events of 100 bytes per second, to one partition after the other, without consuming any.
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    publish_rate: Option<u32>,
+}
+
+/// The interval between batches: about ten batches per second, or fewer events per second than that.
+fn pace(rate: u32) -> Duration {
+    Duration::from_secs(1) * rate.div_ceil(10) / rate
 }
 
 #[tokio::main]
@@ -56,6 +73,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hub = builder.start(&format!("{}:{}", args.host, args.port)).await?;
 
     println!("EVENTHUBS_ENDPOINT='{}' EVENTHUBS_CONNECTION_STRING='{}'", hub.endpoint(), hub.connection_string());
-    shutdown.await;
-    Ok(())
+    let Some(rate) = args.publish_rate else {
+        shutdown.await;
+        return Ok(());
+    };
+    let address = Address { endpoint: hub.endpoint(), connection_string: hub.connection_string() };
+    let load = Load { events_per_batch: rate.div_ceil(10), event_size: 100, pace: pace(rate) };
+    let (_endless, batches) = watch::channel(u32::MAX);
+    tokio::select! {
+        () = shutdown => Ok(()),
+        published = publish(address, load, batches) => published.map(drop).map_err(|error| error as _),
+    }
 }
