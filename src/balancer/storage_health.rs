@@ -1,4 +1,4 @@
-//! Whether a running loop reaches the storage, and sees in it who owns what.
+//! Whether a running loop reaches the storage, and whether its cycles succeed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,34 +7,34 @@ use crate::lock::lock;
 use crate::model::Moment;
 use crate::store::GroupStore;
 
-/// What the handles of a loop read of it. All clones are one.
+/// The health of the storage, as the handles of a loop read it. All clones share one state.
 #[derive(Clone, Debug)]
 pub(super) struct StorageHealth {
-    /// When the last cycle succeeded, or else when the loop began.
+    /// When the last cycle succeeded; before the first one, when the loop began.
     last_cycle: Arc<Mutex<Option<Moment>>>,
     store: GroupStore,
 }
 
 impl StorageHealth {
-    /// Of a loop that works with this store.
+    /// Creates the health of a loop over this store.
     pub(super) fn new(store: GroupStore) -> Self {
         Self { last_cycle: Arc::default(), store }
     }
 
-    /// The loop begins, or a cycle has succeeded.
+    /// Records that the loop begins, or that a cycle has succeeded.
     pub(super) fn cycle_succeeded(&self) {
         *lock(&self.last_cycle) = Some(self.store.lease_clock_now());
     }
 
-    /// How long no cycle has succeeded, if that is longer than the expiry. Slow as cycles may be, one comes within
-    /// that.
+    /// Returns how long no cycle has succeeded, if that is longer than the lease duration. Even the slowest cycles
+    /// begin more often than that.
     pub(super) fn cycles_failing_for(&self) -> Option<Duration> {
         let last = *lock(&self.last_cycle);
-        let blind = self.store.lease_clock_now().saturating_sub(last?);
-        (blind > self.store.lease_durations().own).then_some(blind)
+        let elapsed = self.store.lease_clock_now().saturating_sub(last?);
+        (elapsed > self.store.lease_durations().own).then_some(elapsed)
     }
 
-    /// How long the storage has not answered, if there is an outage now.
+    /// Returns how long the storage has been unavailable, if there is an outage now.
     pub(super) fn storage_unavailable_for(&self) -> Option<Duration> {
         self.store.outages().silence(self.store.lease_clock_now())
     }
