@@ -33,7 +33,7 @@ pub(super) fn owned_by_others(view: &View<'_>, policy: &Policy, rng: &mut impl R
     let mut found = claimable(view, policy, |entry| {
         let is_other = matches!(&entry.owner, PartitionOwner::Other(owner) if *owner != view.me);
         let not_requestable = policy.handoff && view.not_requestable.contains(&entry.partition);
-        is_other && !entry.away && entry.handoff_to.is_none() && !entry.is_held_by_operator() && !not_requestable
+        is_other && !entry.away && entry.handoff_to.is_none() && !entry.is_owned_by_operator() && !not_requestable
     });
     found.shuffle(rng);
     found

@@ -83,7 +83,7 @@ impl PartitionView {
     }
 
     /// Returns whether an operator owns it.
-    pub(crate) fn is_held_by_operator(&self) -> bool {
+    pub(crate) fn is_owned_by_operator(&self) -> bool {
         matches!(&self.owner, PartitionOwner::Other(owner) if self.operator.as_ref() == Some(owner))
     }
 }
@@ -748,9 +748,9 @@ mod tests {
         #[test]
         fn a_partition_it_owns_counts_for_the_previous_owner() {
             let entry = operated("operator", "previous", 0);
-            assert!(entry.is_held_by_operator());
+            assert!(entry.is_owned_by_operator());
             assert_eq!(counts_for(&entry).as_deref(), Some("previous"), "although it does not appear alive");
-            assert!(!operated("operator", "previous", 62).is_held_by_operator(), "it has expired");
+            assert!(!operated("operator", "previous", 62).is_owned_by_operator(), "it has expired");
         }
 
         #[test]

@@ -89,8 +89,8 @@ impl<'a> Group<'a> {
         let counts = OwnershipCounts::of(view);
         let weights = weights(&view.partitions, &policy.loads);
         let mut loads = vec![0; counts.owners.len()];
-        for (holder, weight) in counts.counts_for.iter().zip(&weights) {
-            if let Some(owner) = holder {
+        for (owner, weight) in counts.counts_for.iter().zip(&weights) {
+            if let Some(owner) = owner {
                 loads[*owner] += weight;
             }
         }
