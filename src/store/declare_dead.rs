@@ -1,8 +1,9 @@
-//! Breaking: declaring an owner dead whose ownerships live by its presence, before one of them is taken over.
+//! Declaring an owner dead whose heartbeat keeps its leases alive, before one of its partitions is claimed.
 //!
-//! The version of an ownership record does not cover such a lease, for its owner renews it without touching the record.
-//! The version of the presence does: once it is broken, the owner's next announcement fails, and tells it to
-//! [rewrite](super::Lease::forcing_rewrite) what it believes to own. If the owner was faster, breaking fails.
+//! The version of an ownership record does not protect such a lease, because its owner renews it without writing the
+//! record. The version of the heartbeat does: once another instance has changed it, the owner's next heartbeat fails,
+//! and the owner must [rewrite](super::Lease::forcing_rewrite) its leases. If the owner sends its heartbeat first, the
+//! declaration fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,17 +18,18 @@ use crate::model::HeartbeatRecord;
 use crate::telemetry::Operation;
 
 impl GroupStore {
-    /// Declares the owner of a partition dead, as far as its leases live by its presence, which was listed as given, or
-    /// was not there. To be done before its partitions are claimed because it has not renewed them in time; not before
-    /// they are stolen from a live owner, for all its partitions count as abandoned from here on.
+    /// Declares the owner of a partition dead, as far as its heartbeat keeps its leases alive. `listed` is the
+    /// heartbeat as it was listed, if there was one. Call this before you claim partitions of an expired owner. Do not
+    /// call it before you steal from a live owner, because all partitions of the owner count as expired from then on.
     ///
-    /// Asked for an owner that has been declared dead already it sends nothing.
+    /// Sends nothing if the record has no owner, or if the listed heartbeat shows that the owner was declared dead
+    /// already.
     ///
     /// # Errors
     ///
-    /// The error of the storage; [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in
-    /// between, [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if it was not settled in time. Do not claim; look again
-    /// in the next cycle.
+    /// The error of the storage, [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept changing
+    /// the heartbeat, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the outcome was still unknown
+    /// when the time was over. Do not claim; list again in the next cycle.
     pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Heartbeat>) -> Result<DeclareDeadOutcome> {
         let (Some(owner), life) = (&of.record.owner, of.record.incarnation.as_ref()) else {
             return Ok(DeclareDeadOutcome::Declared);
@@ -44,7 +46,7 @@ impl GroupStore {
 
 struct DeclareDeadWrite<'a> {
     store: &'a GroupStore,
-    /// What is written about the owner that did not renew in time.
+    /// The record that declares the owner dead.
     broken: HeartbeatRecord,
     listed: Option<&'a Heartbeat>,
 }

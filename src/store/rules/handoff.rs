@@ -1,14 +1,14 @@
-//! Handoff: asking a cooperative owner for a partition, and waiting until it releases it.
+//! Handoff: requesting a partition from a cooperative owner, and waiting until the owner releases it.
 
 use std::time::Duration;
 
 use super::{Next, WriteCondition};
 use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId};
 
-/// How often the owner is asked, if what was written is erased.
+/// How many times the owner is requested if the request is erased.
 const MAX_REQUESTS: u8 = 3;
 
-/// A partition that was asked for, and how far that got. The moments are of any one clock.
+/// A requested handoff and its progress. All moments are of the same clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handoff {
     partition: PartitionId,
@@ -19,27 +19,27 @@ pub struct Handoff {
     marks: u8,
 }
 
-/// The record, to the instance that asks for its partition.
+/// The record as the requesting instance sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandoffView {
-    /// It names another owner than the one that was asked, or none, or another incarnation.
+    /// It names an owner other than the requested one, or none, or another incarnation.
     OtherOwner,
-    /// It was released, and is reserved for the asker.
+    /// It was released, and is reserved for the requesting instance.
     Reserved,
-    /// Another instance has asked the owner.
+    /// Another instance has requested the partition.
     RequestedByOther,
-    /// The owner is asked.
+    /// This instance has requested the partition.
     Requested { draining: bool },
-    /// The owner is not asked.
+    /// No instance has requested the partition.
     NotRequested {
         cooperative: bool,
-        /// Of what keeps the record alive.
+        /// The age of what keeps the record alive.
         age: Duration,
     },
 }
 
 impl HandoffView {
-    /// The record as it stands for `me`, which asks the owner of this handoff.
+    /// Returns how `me`, the requesting instance of this handoff, sees the record.
     pub fn at(record: &OwnershipRecord, age: Duration, handoff: &Handoff, me: &OwnerId) -> Self {
         let is_for_me = record.handoff_to.as_ref() == Some(me);
         let is_its = record.owner.as_ref() == Some(&handoff.owner) && record.incarnation == handoff.incarnation;
@@ -55,21 +55,21 @@ impl HandoffView {
     }
 }
 
-/// What became of a mark.
+/// The outcome of a handoff request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandoffRequestOutcome<T> {
-    /// The record says who asks. Look at it every half interval, with [`pursue`](crate::store::GroupStore::poll_handoff).
+    /// The record contains the request. [Poll](crate::store::GroupStore::poll_handoff) it every half interval.
     Requested(T),
-    /// The partition is not that owner's any more, or was mine all the time. Plan again.
+    /// The partition does not belong to that owner anymore, or belonged to this instance all along. Plan again.
     Lost,
-    /// Its owner does not hand over on request: an owner of another SDK, or one that is not
-    /// [cooperative](crate::store::GroupStore::cooperative). Steal it.
+    /// The owner does not hand over on request: an owner of another SDK, or one that is not
+    /// [cooperative](crate::store::GroupStore::cooperative). Steal the partition.
     NotCooperative,
-    /// Another owner has asked for it.
+    /// Another instance has requested the partition.
     AlreadyRequested,
-    /// It was last renewed half an expiry ago or longer. A mark would make it look alive: wait for a renewal, or for
-    /// its end.
+    /// The record was last renewed half a lease duration ago or more. A request would make it look alive: wait until it
+    /// is renewed, or until it expires.
     LeaseTooOld,
 }
 
@@ -85,7 +85,7 @@ impl<T> HandoffRequestOutcome<T> {
     }
 }
 
-/// Whether, and over which version, to mark a record; to be asked again after a doubtful write.
+/// Decides whether to write a request into a record, and over which version. Decide again after an ambiguous write.
 pub fn requesting_handoff<E>(looked: Option<(E, HandoffView)>, expiry: Duration) -> Next<E, HandoffRequestOutcome<()>> {
     let Some((version, looked)) = looked else { return Next::Done(HandoffRequestOutcome::Lost) };
     Next::Done(match looked {
@@ -98,37 +98,39 @@ pub fn requesting_handoff<E>(looked: Option<(E, HandoffView)>, expiry: Duration)
     })
 }
 
-/// How long to wait for an owner that was asked, before the partition is stolen from it.
+/// How long the requesting instance waits for an owner before it steals the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandoffTimeouts {
-    /// From the mark until its record says that it drains. At least half the expiry and a request deadline, for an
-    /// owner need not look more often. A record that is merely young says nothing: a mark makes it young.
+    /// From the request until the record shows the acknowledgment. At least half the lease duration plus one request
+    /// timeout, because an owner need not check its record more often. A young record is not an acknowledgment: the
+    /// request itself makes it young.
     pub acknowledgement: Duration,
-    /// From then on until it releases. Less than the expiry, and more than its time to drain.
+    /// From the acknowledgment until the release. Less than the lease duration, and more than the time to drain.
     pub release: Duration,
 }
 
 impl HandoffTimeouts {
-    /// The time until the acknowledgement, and the time from there until the release.
+    /// Creates the timeouts until the acknowledgment, and from there until the release.
     #[must_use]
     pub const fn new(acknowledgement: Duration, release: Duration) -> Self {
         Self { acknowledgement, release }
     }
 }
 
-/// What to do next about a partition that was asked for.
+/// What to do next about a requested handoff.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandoffStatus<T> {
-    /// Look again after half an interval.
+    /// Poll again after half an interval.
     Pending,
-    /// It was released for me. No event is processed twice, unless its owner could not settle its checkpoint.
+    /// The owner released the partition for this instance: claim it. No event is processed twice, unless the owner
+    /// could not write its checkpoint.
     Ready(T),
-    /// Its owner did not answer in time: events may be processed twice. If the claim is lost to a renewal or to the
-    /// release, pursue it further.
+    /// The owner did not respond in time: claim the partition. Events may be processed twice. If the claim is lost to a
+    /// renewal or to the release, keep polling.
     TimedOut(T),
-    /// Another owner has it, or it is reserved for another, or for none. Plan again.
+    /// Another instance owns the partition, or it is reserved for another, or for none. Plan again.
     Canceled,
 }
 
@@ -144,33 +146,33 @@ impl<T> HandoffStatus<T> {
 }
 
 impl Handoff {
-    /// The owner of this record is asked. `None` if it has none.
+    /// Creates a handoff that is requested from the owner of this record. Returns `None` if there is no owner.
     #[doc(hidden)]
     pub fn requested(partition: PartitionId, record: &OwnershipRecord, now: Duration) -> Option<Self> {
         let (owner, incarnation) = (record.owner.clone()?, record.incarnation.clone());
         Some(Self { partition, owner, incarnation, marked: now, acknowledged: None, marks: 0 })
     }
 
-    /// The partition.
+    /// Returns the partition.
     #[must_use]
     pub fn partition(&self) -> &PartitionId {
         &self.partition
     }
 
-    /// The owner that was asked.
+    /// Returns the owner that the handoff is requested from.
     #[must_use]
     pub fn owner(&self) -> &OwnerId {
         &self.owner
     }
 
-    /// Whether that owner has answered that it drains, as far as it was
-    /// [looked at](crate::store::GroupStore::poll_handoff).
+    /// Returns whether that owner has acknowledged the request, as of the last
+    /// [poll](crate::store::GroupStore::poll_handoff).
     #[must_use]
     pub fn is_acknowledged(&self) -> bool {
         self.acknowledged.is_some()
     }
 
-    /// How often the mark was written.
+    /// Returns how many times the request was written.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[must_use]
@@ -178,13 +180,13 @@ impl Handoff {
         self.marks
     }
 
-    /// The mark stands, for the first time or again: the owner has its time from now on.
+    /// Records that the record contains the request, for the first time or again: the timeouts start now.
     #[doc(hidden)]
     pub fn renewed(&mut self, now: Duration) {
         (self.marked, self.acknowledged, self.marks) = (now, None, self.marks + 1);
     }
 
-    /// After the record was read, at this moment.
+    /// Decides by the record that was read at this moment.
     #[doc(hidden)]
     pub fn poll<E>(
         &mut self,
@@ -210,7 +212,7 @@ impl Handoff {
         if now.saturating_sub(since) >= limit { HandoffStatus::TimedOut(version) } else { HandoffStatus::Pending }
     }
 
-    /// Whether the mark was erased, and is to be written again.
+    /// Returns whether the request was erased and must be written again.
     #[doc(hidden)]
     #[must_use]
     pub fn is_erased(&self, looked: HandoffView, expiry: Duration) -> bool {
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_looked_at_from_the_askers_side() {
+    fn a_record_is_judged_by_the_requesting_instance() {
         let me = OwnerId::recorded("me");
         let (handoff, age) = (since(0), Duration::from_secs(3));
         let asked_by = |owner: &str, by: Option<&str>, draining| {
@@ -269,8 +271,9 @@ mod tests {
         );
     }
 
+    /// Those without a request.
     #[test]
-    fn only_young_unmarked_cooperative_records_are_marked() {
+    fn only_young_cooperative_records_are_eligible() {
         let next = |looked| requesting_handoff(Some((7, looked)), EXPIRY);
         let aged = |seconds| HandoffView::NotRequested { cooperative: true, age: Duration::from_secs(seconds) };
         assert_eq!(next(aged(29)), Next::Write(WriteCondition::IfMatch(7)));
@@ -285,26 +288,26 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_found_on_the_record_of_the_same_owner_stands() {
+    fn a_request_found_in_the_record_is_not_repeated() {
         for looked in [ASKED, DRAINING] {
             assert_eq!(requesting_handoff(Some((7, looked)), EXPIRY), Next::Done(HandoffRequestOutcome::Requested(())));
         }
     }
 
     #[test]
-    fn what_was_released_for_me_is_taken() {
+    fn a_reserved_partition_is_ready() {
         assert_eq!(look(&mut since(0), HandoffView::Reserved, 1), HandoffStatus::Ready(7));
     }
 
     #[test]
-    fn once_the_owner_changed_or_another_asked_it_is_over() {
+    fn another_owner_or_requester_cancels_the_handoff() {
         assert_eq!(look(&mut since(0), HandoffView::OtherOwner, 1), HandoffStatus::Canceled);
         assert_eq!(look(&mut since(0), HandoffView::RequestedByOther, 1), HandoffStatus::Canceled);
         assert_eq!(since(0).poll::<u8>(None, Duration::ZERO, &PATIENCE), HandoffStatus::Canceled);
     }
 
     #[test]
-    fn a_young_record_that_does_not_drain_is_no_acknowledgement() {
+    fn a_young_record_is_no_acknowledgment() {
         let mut handoff = since(100);
         assert_eq!(look(&mut handoff, ASKED, 134), HandoffStatus::Pending);
         assert!(!handoff.is_acknowledged());
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_drains_has_time_from_the_acknowledgement_on() {
+    fn release_timeout_starts_at_the_acknowledgment() {
         let mut handoff = since(0);
         assert_eq!(look(&mut handoff, DRAINING, 34), HandoffStatus::Pending);
         assert!(handoff.is_acknowledged());
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_erased_mark_is_added_again_a_few_times() {
+    fn an_erased_request_is_repeated_a_few_times() {
         let mut handoff = since(0);
         for mark in 1..u64::from(MAX_REQUESTS) {
             assert_eq!(look(&mut handoff, DRAINING, 30 * mark - 1), HandoffStatus::Pending);
