@@ -36,6 +36,6 @@ impl StorageHealth {
 
     /// Returns how long the storage has been unavailable, if there is an outage now.
     pub(super) fn storage_unavailable_for(&self) -> Option<Duration> {
-        self.store.outages().silence(self.store.lease_clock_now())
+        self.store.outages().unavailable_for(self.store.lease_clock_now())
     }
 }

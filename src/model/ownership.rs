@@ -86,7 +86,7 @@ impl OwnershipRecord {
     }
 
     /// Returns whether this incarnation owns the partition in this epoch. A record of this incarnation with another
-    /// epoch is a remnant: a late write of an operation that was given up.
+    /// epoch is reclaimable: it comes from a late write of an operation that was given up.
     #[must_use]
     pub fn is_mine_in(&self, this: &Identity, epoch: i64) -> bool {
         self.relation_to(this) == Relation::This && self.epoch == Some(epoch)

@@ -255,8 +255,8 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
     fn with_handoff(&self, entry: PartitionView, seen: &Seen<'_>, observer: &Observer<'_>) -> PartitionView {
         let Seen { record, age, .. } = seen;
         let counts = |to: &&OwnerId| match &entry.owner {
-            // A request of its own owner is a remnant of an earlier incarnation. An operator need not appear alive, nor
-            // does the owner that it will return the partition to.
+            // A request of its own owner is left over from an earlier incarnation. An operator need not appear alive,
+            // nor does the owner that it will return the partition to.
             PartitionOwner::This | PartitionOwner::Other(_) => {
                 record.owner.as_ref() != Some(*to) && (record.operator.is_some() || self.alive.contains(*to))
             }

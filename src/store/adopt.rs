@@ -83,7 +83,7 @@ impl GroupStore {
     /// the outcome was still unknown when the time was over, otherwise the error of the storage: adopt again while the
     /// lease is valid.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
-        let _turn = self.acquire(RecordKind::Checkpoint, partition).await;
+        let _guard = self.acquire(RecordKind::Checkpoint, partition).await;
         let mut adoption = AdoptionWrite { store: self, partition, epoch, start, read: Read::default(), from: None };
         self.settle(&mut adoption).await
     }
@@ -93,13 +93,13 @@ impl GroupStore {
     async fn read_for_adoption(&self, partition: &PartitionId) -> Result<Read> {
         let found = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
         let found = found.map(|blob| decoded(self.telemetry(), blob));
-        let imported = found.as_ref().map(|(record, _)| record.source_etag.clone());
-        let Some(twin) = self.inner.other_name_case.as_ref().filter(|_| imported != Some(None)) else {
+        let source_etag = found.as_ref().map(|(record, _)| record.source_etag.clone());
+        let Some(names) = self.inner.other_name_case.as_ref().filter(|_| source_etag != Some(None)) else {
             return Ok(Read { found, other: None });
         };
         let other =
-            self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
-        let changed = other.filter(|(_, blob)| imported.flatten().as_deref() != Some(blob.etag.as_str()));
+            self.read(&names.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
+        let changed = other.filter(|(_, blob)| source_etag.flatten().as_deref() != Some(blob.etag.as_str()));
         Ok(Read { found, other: changed.map(|(record, blob)| (record, blob.etag)) })
     }
 }

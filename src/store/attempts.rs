@@ -69,9 +69,9 @@ impl GroupStore {
     /// Creates the attempts of an operation that is repeated until this moment; without one, forever. The wait grows to
     /// a sixth of the lease duration, as long as that between two writes of a record in the steady state.
     pub(crate) fn attempts(&self, until: Option<Instant>) -> Attempts {
-        let expiry = self.lease_durations().own;
-        let first = (expiry / 16).min(Duration::from_secs(1));
-        let back_off = BackOff::new(first, expiry / 6);
+        let lease_duration = self.lease_durations().own;
+        let first = (lease_duration / 16).min(Duration::from_secs(1));
+        let back_off = BackOff::new(first, lease_duration / 6);
         Attempts { store: self.clone(), back_off, until }
     }
 

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use super::GroupStore;
 use super::adopt::{Adoption, decoded};
-use super::init_checkpoint::NONE_THERE;
+use super::init_checkpoint::NO_CHECKPOINT;
 use super::rules::{Checkpointed, Next, Place, WriteCondition, checkpointing};
 use super::settle::ConditionalWrite;
 use crate::blob::{Blob, ETag};
@@ -50,8 +50,8 @@ impl GroupStore {
         if Place::of(&adoption.record).compared_with(position.sequence_number).is_some_and(Ordering::is_ge) {
             return Ok(CheckpointOutcome::Superseded);
         }
-        let turn = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
-        if turn.state.lease_expired(adoption.epoch) {
+        let guard = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
+        if guard.state.may_be_superseded(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
         self.settle(&mut CheckpointWrite { store: self, adoption, position }).await
@@ -62,7 +62,7 @@ impl GroupStore {
     /// there belongs to another application.
     pub(super) fn checkpoint_record(&self, position: &Position, last: &CheckpointRecord) -> CheckpointRecord {
         CheckpointRecord {
-            source_etag: last.source_etag.clone().filter(|version| version != NONE_THERE),
+            source_etag: last.source_etag.clone().filter(|version| version != NO_CHECKPOINT),
             sequence_number: Some(position.sequence_number),
             offset: Some(position.offset.clone()),
             owner: Some(self.identity().owner.clone()),

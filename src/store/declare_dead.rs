@@ -31,34 +31,34 @@ impl GroupStore {
     /// the heartbeat, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the outcome was still unknown
     /// when the time was over. Do not claim; list again in the next cycle.
     pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Heartbeat>) -> Result<DeclareDeadOutcome> {
-        let (Some(owner), life) = (&of.record.owner, of.record.incarnation.as_ref()) else {
+        let (Some(owner), incarnation) = (&of.record.owner, of.record.incarnation.as_ref()) else {
             return Ok(DeclareDeadOutcome::Declared);
         };
-        let broken = HeartbeatRecord {
+        let declaration = HeartbeatRecord {
             owner: owner.clone(),
-            incarnation: life.cloned(),
+            incarnation: incarnation.cloned(),
             declared_dead_by: Some(self.identity().owner.clone()),
             other: BTreeMap::new(),
         };
-        self.settle(&mut DeclareDeadWrite { store: self, broken, listed }).await
+        self.settle(&mut DeclareDeadWrite { store: self, declaration, listed }).await
     }
 }
 
 struct DeclareDeadWrite<'a> {
     store: &'a GroupStore,
     /// The record that declares the owner dead.
-    broken: HeartbeatRecord,
+    declaration: HeartbeatRecord,
     listed: Option<&'a Heartbeat>,
 }
 
 impl DeclareDeadWrite<'_> {
-    fn by(&self, remains: Option<HeartbeatState<ETag>>) -> Next<ETag, DeclareDeadOutcome> {
-        declaring_dead(self.listed.map(|seen| &seen.etag), remains, self.store.lease_durations().own)
+    fn by(&self, state: Option<HeartbeatState<ETag>>) -> Next<ETag, DeclareDeadOutcome> {
+        declaring_dead(self.listed.map(|seen| &seen.etag), state, self.store.lease_durations().own)
     }
 
-    fn remains(&self, record: &HeartbeatRecord, etag: ETag, age: Duration) -> HeartbeatState<ETag> {
-        let life = record.incarnation.cmp(&self.broken.incarnation);
-        HeartbeatState { incarnation: life, etag, age, declared_dead: record.declared_dead_by.is_some() }
+    fn state(&self, record: &HeartbeatRecord, etag: ETag, age: Duration) -> HeartbeatState<ETag> {
+        let incarnation = record.incarnation.cmp(&self.declaration.incarnation);
+        HeartbeatState { incarnation, etag, age, declared_dead: record.declared_dead_by.is_some() }
     }
 }
 
@@ -70,26 +70,26 @@ impl ConditionalWrite for DeclareDeadWrite<'_> {
     }
 
     fn subject(&self) -> String {
-        format!("the heartbeat of {}", self.broken.owner)
+        format!("the heartbeat of {}", self.declaration.owner)
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, DeclareDeadOutcome>> {
         Ok(self.by(self
             .listed
-            .map(|seen| self.remains(&seen.record, seen.etag.clone(), seen.age_at(self.store.lease_clock_now())))))
+            .map(|seen| self.state(&seen.record, seen.etag.clone(), seen.age_at(self.store.lease_clock_now())))))
     }
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<DeclareDeadOutcome> {
-        let name = self.store.inner.names.heartbeat(&self.broken.owner);
-        self.store.write(Operation::Presence, &name, &codec::encode_heartbeat(&self.broken), under).await?;
+        let name = self.store.inner.names.heartbeat(&self.declaration.owner);
+        self.store.write(Operation::Presence, &name, &codec::encode_heartbeat(&self.declaration), under).await?;
         Ok(DeclareDeadOutcome::Declared)
     }
 
     async fn look(&mut self) -> Result<Next<ETag, DeclareDeadOutcome>> {
-        let found = self.store.read(&self.store.inner.names.heartbeat(&self.broken.owner)).await?;
+        let found = self.store.read(&self.store.inner.names.heartbeat(&self.declaration.owner)).await?;
         Ok(self.by(found.map(|blob| {
-            let (record, _) = codec::decode_heartbeat(&blob.name, self.broken.owner.clone(), &blob.metadata);
-            self.remains(&record, blob.etag.clone(), blob.age())
+            let (record, _) = codec::decode_heartbeat(&blob.name, self.declaration.owner.clone(), &blob.metadata);
+            self.state(&record, blob.etag.clone(), blob.age())
         })))
     }
 }

@@ -22,8 +22,11 @@ impl GroupStore {
     /// acknowledgment, and three quarters of the lease duration for the release.
     #[must_use]
     pub fn handoff_timeouts(&self) -> HandoffTimeouts {
-        let expiry = self.lease_durations().own;
-        HandoffTimeouts { acknowledgement: expiry / 2 + self.request_timeout(), release: expiry * 3 / 4 }
+        let lease_duration = self.lease_durations().own;
+        HandoffTimeouts {
+            acknowledgement: lease_duration / 2 + self.request_timeout(),
+            release: lease_duration * 3 / 4,
+        }
     }
 
     /// Requests the handoff of a partition, as a listing showed it. All other keys of its record stay as they are.
@@ -42,8 +45,8 @@ impl GroupStore {
     pub async fn request_handoff(&self, seen: &Ownership) -> Result<HandoffRequestOutcome<Handoff>> {
         let handoff = Handoff::requested(seen.partition.clone(), &seen.record, self.lease_clock_now());
         let Some(mut handoff) = handoff else { return Ok(HandoffRequestOutcome::Lost) };
-        let _turn = self.acquire(RecordKind::Ownership, &seen.partition).await;
-        Ok(self.request_stands(&mut handoff).await?.map(|()| handoff))
+        let _guard = self.acquire(RecordKind::Ownership, &seen.partition).await;
+        Ok(self.ensure_requested(&mut handoff).await?.map(|()| handoff))
     }
 
     /// Polls a requested handoff once, and returns what to do about it. If the request was erased, it is written again,
@@ -56,23 +59,23 @@ impl GroupStore {
     pub async fn poll_handoff(
         &self,
         handoff: &mut Handoff,
-        patience: &HandoffTimeouts,
+        timeouts: &HandoffTimeouts,
     ) -> Result<HandoffStatus<Claim>> {
-        let _turn = self.acquire(RecordKind::Ownership, &handoff.partition().clone()).await;
-        let Some((seen, _, looked)) = self.look_at(handoff).await? else { return Ok(HandoffStatus::Canceled) };
-        Ok(match handoff.poll(Some((seen, looked)), self.lease_clock_now(), patience) {
-            HandoffStatus::Pending if handoff.is_erased(looked, self.lease_durations().own) => {
-                match self.request_stands(handoff).await? {
+        let _guard = self.acquire(RecordKind::Ownership, &handoff.partition().clone()).await;
+        let Some((seen, _, view)) = self.view_of(handoff).await? else { return Ok(HandoffStatus::Canceled) };
+        Ok(match handoff.poll(Some((seen, view)), self.lease_clock_now(), timeouts) {
+            HandoffStatus::Pending if handoff.is_erased(view, self.lease_durations().own) => {
+                match self.ensure_requested(handoff).await? {
                     HandoffRequestOutcome::Requested(()) => HandoffStatus::Pending,
                     _ => HandoffStatus::Canceled,
                 }
             }
-            pursuit => pursuit.map(|seen| Claim::over(&seen)),
+            status => status.map(|seen| Claim::over(&seen)),
         })
     }
 
     /// Writes the request until it is known whether the record contains it.
-    async fn request_stands(&self, handoff: &mut Handoff) -> Result<HandoffRequestOutcome<()>> {
+    async fn ensure_requested(&self, handoff: &mut Handoff) -> Result<HandoffRequestOutcome<()>> {
         let outcome = self.settle(&mut HandoffRequestWrite { store: self, handoff, metadata: Metadata::new() }).await?;
         if outcome == HandoffRequestOutcome::Requested(()) {
             handoff.renewed(self.lease_clock_now());
@@ -80,16 +83,16 @@ impl GroupStore {
         Ok(outcome)
     }
 
-    async fn look_at(&self, handoff: &Handoff) -> Result<Option<(Ownership, Metadata, HandoffView)>> {
+    async fn view_of(&self, handoff: &Handoff) -> Result<Option<(Ownership, Metadata, HandoffView)>> {
         let name = self.inner.names.of(RecordKind::Ownership, handoff.partition());
         let Some(blob) = self.read(&name).await? else { return Ok(None) };
         let seen = self.ownership(handoff.partition().clone(), &blob).0;
         let at = |age| HandoffView::at(&seen.record, age, handoff, &self.identity().owner);
-        let looked = match at(seen.age) {
+        let view = match at(seen.age) {
             HandoffView::NotRequested { .. } => at(self.lease_age_of(&seen.record, seen.age).await?),
-            looked => looked,
+            view => view,
         };
-        Ok(Some((seen, blob.metadata, looked)))
+        Ok(Some((seen, blob.metadata, view)))
     }
 }
 
@@ -113,17 +116,17 @@ impl ConditionalWrite for HandoffRequestWrite<'_> {
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HandoffRequestOutcome<()>> {
         let name = self.store.inner.names.of(RecordKind::Ownership, self.handoff.partition());
-        let marked = codec::with_handoff_request(self.metadata.clone(), &self.store.identity().owner);
-        self.store.write(Operation::Mark, &name, &marked, under).await?;
+        let metadata = codec::with_handoff_request(self.metadata.clone(), &self.store.identity().owner);
+        self.store.write(Operation::Mark, &name, &metadata, under).await?;
         Ok(HandoffRequestOutcome::Requested(()))
     }
 
     async fn look(&mut self) -> Result<Next<ETag, HandoffRequestOutcome<()>>> {
-        let found = self.store.look_at(self.handoff).await?;
-        let looked = found.map(|(seen, metadata, looked)| {
+        let found = self.store.view_of(self.handoff).await?;
+        let view = found.map(|(seen, metadata, view)| {
             self.metadata = metadata;
-            (seen.etag, looked)
+            (seen.etag, view)
         });
-        Ok(requesting_handoff(looked, self.store.lease_durations().own))
+        Ok(requesting_handoff(view, self.store.lease_durations().own))
     }
 }

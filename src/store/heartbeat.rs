@@ -72,7 +72,7 @@ impl GroupStore {
     /// [`Listing::malformed`].
     pub async fn list_heartbeats(&self) -> Result<Listing<Heartbeat>> {
         /// The index of heartbeats, after those of the two kinds of record.
-        const PRESENCES: usize = 2;
+        const HEARTBEATS: usize = 2;
         let names = &self.inner.names;
         let (listing, versions) = self
             .list_below(names.heartbeats(), |blob| {
@@ -81,7 +81,7 @@ impl GroupStore {
                 Ok((Heartbeat::new(record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem))
             })
             .await?;
-        self.report_malformed(PRESENCES, &listing.malformed, versions);
+        self.report_malformed(HEARTBEATS, &listing.malformed, versions);
         Ok(listing)
     }
 
@@ -95,12 +95,12 @@ impl GroupStore {
     /// heartbeats may be deleted; a later listing finds the others.
     pub async fn delete_stale_heartbeats(&self, seen: &[Heartbeat]) -> Result<Vec<OwnerId>> {
         let (limit, now) = (self.lease_durations().own * DELETED_AFTER, self.lease_clock_now());
-        let me = &self.identity().owner;
-        let mut cleared = Vec::new();
-        for old in seen.iter().filter(|seen| seen.record.owner != *me && seen.age_at(now) > limit) {
+        let this = &self.identity().owner;
+        let mut deleted = Vec::new();
+        for old in seen.iter().filter(|seen| seen.record.owner != *this && seen.age_at(now) > limit) {
             let owner = &old.record.owner;
             match self.delete_heartbeat(owner, &WriteCondition::IfMatch(old.etag.clone())).await {
-                Ok(()) => cleared.push(owner.clone()),
+                Ok(()) => deleted.push(owner.clone()),
                 Err(error) if is_ambiguous(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
                     self.telemetry().presence_failed(&error);
@@ -108,14 +108,18 @@ impl GroupStore {
                 Err(error) => return Err(error),
             }
         }
-        Ok(cleared)
+        Ok(deleted)
     }
 
     /// Returns how long ago this incarnation of an owner last sent a heartbeat, unless it was declared dead since then.
-    pub(super) async fn heartbeat_age(&self, owner: &OwnerId, life: Option<&Incarnation>) -> Result<Option<Duration>> {
+    pub(super) async fn heartbeat_age(
+        &self,
+        owner: &OwnerId,
+        incarnation: Option<&Incarnation>,
+    ) -> Result<Option<Duration>> {
         let Some(blob) = self.read(&self.inner.names.heartbeat(owner)).await? else { return Ok(None) };
         let (record, _) = codec::decode_heartbeat(&blob.name, owner.clone(), &blob.metadata);
-        let counts = record.incarnation.as_ref() == life && record.declared_dead_by.is_none();
+        let counts = record.incarnation.as_ref() == incarnation && record.declared_dead_by.is_none();
         Ok(counts.then(|| blob.age()))
     }
 
@@ -124,29 +128,29 @@ impl GroupStore {
     pub(super) async fn lease_age_of(&self, record: &OwnershipRecord, age: Duration) -> Result<Duration> {
         let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
         let Some(owner) = owner.filter(|_| age >= self.lease_durations().own / 2) else { return Ok(age) };
-        let presence = self.heartbeat_age(owner, record.incarnation.as_ref()).await?;
-        Ok(presence.map_or(age, |presence| presence.min(age)))
+        let heartbeat = self.heartbeat_age(owner, record.incarnation.as_ref()).await?;
+        Ok(heartbeat.map_or(age, |heartbeat| heartbeat.min(age)))
     }
 
     async fn delete_heartbeat(&self, owner: &OwnerId, under: &WriteCondition<ETag>) -> Result<()> {
         let (name, condition) = (self.inner.names.heartbeat(owner), under.into());
-        let answer = self.send(Operation::Presence, self.container.delete(&name, &condition)).await?;
-        self.note(answer);
+        let response = self.send(Operation::Presence, self.container.delete(&name, &condition)).await?;
+        self.note(response);
         Ok(())
     }
 
     /// Reads the blob under this owner's name, if there is one.
     async fn read_own_heartbeat(&self) -> Result<Option<(HeartbeatRecord, OwnHeartbeat<ETag>)>> {
         let found = self.read(&self.inner.names.heartbeat(&self.identity().owner)).await?;
-        Ok(found.map(|blob| self.present(&blob)))
+        Ok(found.map(|blob| self.own_heartbeat(&blob)))
     }
 
-    fn present(&self, blob: &Blob) -> (HeartbeatRecord, OwnHeartbeat<ETag>) {
-        let me = self.identity();
-        let (record, _) = codec::decode_heartbeat(&blob.name, me.owner.clone(), &blob.metadata);
-        let (relation, etag, age) = (record.relation_to(me), blob.etag.clone(), blob.age());
-        let broken = record.declared_dead_by.is_some();
-        (record, OwnHeartbeat { relation, etag, age, declared_dead: broken })
+    fn own_heartbeat(&self, blob: &Blob) -> (HeartbeatRecord, OwnHeartbeat<ETag>) {
+        let this = self.identity();
+        let (record, _) = codec::decode_heartbeat(&blob.name, this.owner.clone(), &blob.metadata);
+        let (relation, etag, age) = (record.relation_to(this), blob.etag.clone(), blob.age());
+        let declared_dead = record.declared_dead_by.is_some();
+        (record, OwnHeartbeat { relation, etag, age, declared_dead })
     }
 }
 
@@ -172,8 +176,8 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HeartbeatOutcome> {
-        let me = self.store.identity();
-        let record = HeartbeatRecord::new(me.owner.clone(), me.incarnation.clone());
+        let this = self.store.identity();
+        let record = HeartbeatRecord::new(this.owner.clone(), this.incarnation.clone());
         let name = self.store.inner.names.heartbeat(&record.owner);
         let written = self.store.write(Operation::Presence, &name, &codec::encode_heartbeat(&record), under).await?;
         *self.known = Some(written.etag);
@@ -181,18 +185,18 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 
     async fn look(&mut self) -> Result<Next<ETag, HeartbeatOutcome>> {
-        let (record, present) = self.store.read_own_heartbeat().await?.unzip();
-        let mine = present.as_ref().filter(|present| present.relation == Relation::This && !present.declared_dead);
-        let known = mine.map(|present| present.etag.clone());
-        let lapse = match sending_heartbeat(self.known.as_ref(), present, self.store.lease_durations().own) {
+        let (record, found) = self.store.read_own_heartbeat().await?.unzip();
+        let own = found.as_ref().filter(|found| found.relation == Relation::This && !found.declared_dead);
+        let known = own.map(|found| found.etag.clone());
+        let loss = match sending_heartbeat(self.known.as_ref(), found, self.store.lease_durations().own) {
             Next::Write(under) => {
                 // If the time limit aborts this heartbeat, the next one must not begin with the old version again.
                 *self.known = known.or(self.known.take());
                 return Ok(Next::Write(under));
             }
-            Next::Done(lapse) => lapse,
+            Next::Done(loss) => loss,
         };
-        Ok(Next::Done(match (lapse, record) {
+        Ok(Next::Done(match (loss, record) {
             (HeartbeatLoss::Replaced, Some(HeartbeatRecord { incarnation: Some(by), .. })) => {
                 HeartbeatOutcome::Replaced { by }
             }
@@ -234,8 +238,8 @@ impl ConditionalWrite for HeartbeatRemoval<'_> {
     /// If the blob is gone, or belongs to another incarnation, this store must not delete it.
     async fn look(&mut self) -> Result<Next<ETag, ()>> {
         let found = self.store.read_own_heartbeat().await?;
-        let mine = found.filter(|(_, present)| present.relation == Relation::This);
-        *self.known = mine.map(|(_, present)| present.etag);
+        let own = found.filter(|(_, found)| found.relation == Relation::This);
+        *self.known = own.map(|(_, found)| found.etag);
         self.begin().await
     }
 }

@@ -11,7 +11,7 @@ use crate::model::{CheckpointRecord, PartitionId, Position};
 use crate::telemetry::Operation;
 
 /// The version of a checkpoint that does not exist in the other name case. No ETag has this text.
-pub(super) const NONE_THERE: &str = "none";
+pub(super) const NO_CHECKPOINT: &str = "none";
 
 impl GroupStore {
     /// Writes an initial checkpoint if there is none, whether the partition is owned or not. Never changes an existing
@@ -33,32 +33,32 @@ impl GroupStore {
     /// outcome was still unknown when the time was over, otherwise the error of the storage. Repeat the call until it
     /// succeeds.
     pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<bool> {
-        let _turn = self.acquire(RecordKind::Checkpoint, partition).await;
-        let imported = match self.seen_in_other_tree(partition).await? {
+        let _guard = self.acquire(RecordKind::Checkpoint, partition).await;
+        let source_etag = match self.in_other_name_case(partition).await? {
             OtherNameCase::Taken => return Ok(false),
             OtherNameCase::Free(version) => Some(version),
             OtherNameCase::Ignored => None,
         };
-        let record = self.initial_record(position, &CheckpointRecord { source_etag: imported, ..Default::default() });
+        let record = self.initial_record(position, &CheckpointRecord { source_etag, ..Default::default() });
         self.settle(&mut InitWrite { store: self, partition, record }).await
     }
 
     /// Returns an initial record at this position, which keeps all other keys of the last record. The next adoption
     /// reads the other name case, if that counts, because an owner there may have started before.
     pub(super) fn initial_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
-        let not_looked_at = || self.inner.other_name_case.is_some().then(|| NONE_THERE.to_owned());
-        let imported = last.source_etag.clone().or_else(not_looked_at);
-        CheckpointRecord { source_etag: imported, initial: true, ..self.checkpoint_record(start, last) }
+        let not_read = || self.inner.other_name_case.is_some().then(|| NO_CHECKPOINT.to_owned());
+        let source_etag = last.source_etag.clone().or_else(not_read);
+        CheckpointRecord { source_etag, initial: true, ..self.checkpoint_record(start, last) }
     }
 
-    async fn seen_in_other_tree(&self, partition: &PartitionId) -> Result<OtherNameCase> {
-        let Some(twin) = &self.inner.other_name_case else { return Ok(OtherNameCase::Ignored) };
+    async fn in_other_name_case(&self, partition: &PartitionId) -> Result<OtherNameCase> {
+        let Some(names) = &self.inner.other_name_case else { return Ok(OtherNameCase::Ignored) };
         let there =
-            self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
+            self.read(&names.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
         Ok(match there {
             Some((record, _)) if record.has_position() => OtherNameCase::Taken,
             Some((_, blob)) => OtherNameCase::Free(blob.etag.as_str().to_owned()),
-            None => OtherNameCase::Free(NONE_THERE.to_owned()),
+            None => OtherNameCase::Free(NO_CHECKPOINT.to_owned()),
         })
     }
 }
@@ -115,6 +115,6 @@ enum OtherNameCase {
 
 /// Returns whether the record is the same initial checkpoint, written by a request whose response was lost, or by an
 /// earlier call.
-fn is_same_start(found: &CheckpointRecord, mine: &CheckpointRecord) -> bool {
-    (&found.owner, found.sequence_number, &found.offset) == (&mine.owner, mine.sequence_number, &mine.offset)
+fn is_same_start(found: &CheckpointRecord, written: &CheckpointRecord) -> bool {
+    (&found.owner, found.sequence_number, &found.offset) == (&written.owner, written.sequence_number, &written.offset)
 }

@@ -33,11 +33,11 @@ impl ListingTimeouts {
 
     /// Records that a listing ended after this time. A listing that failed may have been rejected at once, so it does
     /// not shorten the timeout.
-    pub(super) fn ended(&self, prefix: &str, took: Duration, answered: bool) {
-        let before = if answered { self.least } else { self.of(prefix) };
-        let deadline = (2 * took).min(self.most).max(before);
-        if deadline > self.least {
-            self.longer().insert(prefix.to_owned(), deadline);
+    pub(super) fn ended(&self, prefix: &str, took: Duration, succeeded: bool) {
+        let before = if succeeded { self.least } else { self.of(prefix) };
+        let timeout = (2 * took).min(self.most).max(before);
+        if timeout > self.least {
+            self.longer().insert(prefix.to_owned(), timeout);
         } else {
             self.longer().remove(prefix);
         }
@@ -54,17 +54,17 @@ mod tests {
 
     #[test]
     fn slow_listings_get_more_time_until_one_is_fast() {
-        let deadlines = ListingTimeouts::new(seconds(5), seconds(30));
-        let ended = |took, answered| {
-            deadlines.ended("a/", took, answered);
-            deadlines.of("a/")
+        let timeouts = ListingTimeouts::new(seconds(5), seconds(30));
+        let ended = |took, succeeded| {
+            timeouts.ended("a/", took, succeeded);
+            timeouts.of("a/")
         };
         let next = |took| ended(took, true);
-        assert_eq!(deadlines.of("a/"), seconds(5));
+        assert_eq!(timeouts.of("a/"), seconds(5));
         assert_eq!([5, 10, 20, 30, 30].map(|took| ended(seconds(took), false)), [10, 20, 30, 30, 30].map(seconds));
         assert_eq!(ended(seconds(0), false), seconds(30), "it was refused");
         assert_eq!(next(seconds(6)), seconds(12));
-        assert_eq!(deadlines.of("b/"), seconds(5), "every prefix has its own");
+        assert_eq!(timeouts.of("b/"), seconds(5), "every prefix has its own");
         assert_eq!(next(seconds(1)), seconds(5));
     }
 }

@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 /// The permit to run a load-balancing loop with a store. It ends when the first of its clones is dropped, so that it
 /// also ends if the rest of a loop is dropped later, on its dedicated thread.
 #[derive(Clone, Debug)]
-pub(crate) struct LoopPermit(Arc<Held>);
+pub(crate) struct LoopPermit(Arc<Permit>);
 
 #[derive(Debug)]
-struct Held {
+struct Permit {
     inner: Arc<Inner>,
     ended: AtomicBool,
 }
@@ -41,6 +41,6 @@ impl GroupStore {
                 self.identity().owner
             )));
         }
-        Ok(LoopPermit(Arc::new(Held { inner: Arc::clone(&self.inner), ended: AtomicBool::new(false) })))
+        Ok(LoopPermit(Arc::new(Permit { inner: Arc::clone(&self.inner), ended: AtomicBool::new(false) })))
     }
 }

@@ -41,14 +41,14 @@ impl GroupStore {
     /// Those of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
     /// [`Listing::malformed`].
     pub async fn list_other_name_case(&self) -> Result<Listing<Ownership>> {
-        let Some(twin) = &self.inner.other_name_case else {
+        let Some(names) = &self.inner.other_name_case else {
             return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
         };
         let listed = |partition, blob: &Blob| self.ownership(partition, blob);
-        let listing = self.list(twin, RecordKind::Ownership, listed).await?;
+        let listing = self.list(names, RecordKind::Ownership, listed).await?;
         for seen in &listing.records {
             if let Some(epoch) = seen.record.epoch {
-                self.inner.partitions.state(&seen.partition).seen_elsewhere(epoch);
+                self.inner.partitions.state(&seen.partition).seen_in_other_name_case(epoch);
             }
         }
         Ok(listing)
@@ -62,9 +62,9 @@ impl GroupStore {
     /// Fails if a partition is owned in the other name case.
     pub(super) async fn refuse_other_name_case(&self) -> Result<()> {
         let listing = self.list_other_name_case().await?;
-        let (terms, now) = (self.lease_durations(), self.lease_clock_now());
-        let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age_at(now));
-        let Some(seen) = listing.records.iter().find(fresh) else { return Ok(()) };
+        let (lease_durations, now) = (self.lease_durations(), self.lease_clock_now());
+        let is_live = |seen: &&Ownership| lease_durations.counts_as_live(&seen.record, seen.age_at(now));
+        let Some(seen) = listing.records.iter().find(is_live) else { return Ok(()) };
         let owner = seen.record.owner.as_ref().map(ToString::to_string).unwrap_or_default();
         Err(Error::config(format!(
             "partition {} of {} is owned by {owner} under a different blob-name case: stop that application, or use \

@@ -39,7 +39,7 @@ enum Signal {
 /// Returns what the outcome of a request shows. A failed condition and a missing blob show that the storage works,
 /// because it had to check the blob. Any other rejection, such as a missing permission, separates this instance from
 /// its records just as an unreachable storage does.
-fn sign(operation: Operation, outcome: Outcome) -> Signal {
+fn signal(operation: Operation, outcome: Outcome) -> Signal {
     match outcome {
         Outcome::Done | Outcome::Conflict | Outcome::NotFound if operation == Operation::Read => Signal::Nothing,
         Outcome::Done | Outcome::Conflict | Outcome::NotFound => Signal::Works,
@@ -52,13 +52,13 @@ impl Outage {
         Self { limit, last_response: now, failed: false, ended: None, unreported: None }
     }
 
-    fn observe(&mut self, sign: Signal, now: Duration) {
-        match sign {
+    fn observe(&mut self, signal: Signal, now: Duration) {
+        match signal {
             Signal::Nothing => {}
             Signal::Fails => self.failed = true,
             Signal::Works => {
-                if let Some(silence) = self.unavailable_for(now) {
-                    (self.ended, self.unreported) = (Some(now), Some(silence));
+                if let Some(unavailable_for) = self.unavailable_for(now) {
+                    (self.ended, self.unreported) = (Some(now), Some(unavailable_for));
                 }
                 (self.last_response, self.failed) = (now, false);
             }
@@ -67,15 +67,15 @@ impl Outage {
 
     /// Returns how long the outage has lasted, if there is one now.
     fn unavailable_for(&self, now: Duration) -> Option<Duration> {
-        let silence = now.saturating_sub(self.last_response);
-        (self.failed && silence > self.limit).then_some(silence)
+        let unavailable_for = now.saturating_sub(self.last_response);
+        (self.failed && unavailable_for > self.limit).then_some(unavailable_for)
     }
 }
 
 impl Outages {
     /// Creates a record that begins now.
-    pub(super) fn new(terms: LeaseDurations, request_deadline: Duration, now: Duration) -> Self {
-        Self(Arc::new(Mutex::new(Outage::new(terms.own / 2 + request_deadline, now))))
+    pub(super) fn new(lease_durations: LeaseDurations, request_timeout: Duration, now: Duration) -> Self {
+        Self(Arc::new(Mutex::new(Outage::new(lease_durations.own / 2 + request_timeout, now))))
     }
 
     fn outage(&self) -> MutexGuard<'_, Outage> {
@@ -89,7 +89,7 @@ impl Outages {
     }
 
     /// Returns how long the outage has lasted, if there is one now.
-    pub(crate) fn silence(&self, now: Duration) -> Option<Duration> {
+    pub(crate) fn unavailable_for(&self, now: Duration) -> Option<Duration> {
         self.outage().unavailable_for(now)
     }
 
@@ -120,7 +120,7 @@ impl<N: Fn() -> Duration> Observed<'_, N> {
 
 impl<N: Fn() -> Duration> Drop for Observed<'_, N> {
     fn drop(&mut self) {
-        self.outages.outage().observe(sign(self.operation, self.outcome), (self.now)());
+        self.outages.outage().observe(signal(self.operation, self.outcome), (self.now)());
     }
 }
 
@@ -161,10 +161,10 @@ mod tests {
         ] {
             let outcome = Outcome::of::<()>(&Err(Error::new(kind, "x")));
             let shown = if works { [Signal::Works, Signal::Nothing] } else { [Signal::Fails, Signal::Fails] };
-            assert_eq!([Operation::Renew, Operation::Read].map(|it| sign(it, outcome)), shown, "{kind:?}");
+            assert_eq!([Operation::Renew, Operation::Read].map(|it| signal(it, outcome)), shown, "{kind:?}");
         }
-        assert_eq!(sign(Operation::List, Outcome::Done), Signal::Works);
-        assert_eq!(sign(Operation::Read, Outcome::Done), Signal::Nothing);
+        assert_eq!(signal(Operation::List, Outcome::Done), Signal::Works);
+        assert_eq!(signal(Operation::Read, Outcome::Done), Signal::Nothing);
     }
 
     #[test]
@@ -196,9 +196,9 @@ mod tests {
         store.send(Operation::Renew, failure).await.unwrap_err();
         advance(at(36)).await;
         other.list_checkpoints().await.unwrap();
-        assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(36)));
+        assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(36)));
         store.clone().list_heartbeats().await.unwrap();
-        assert_eq!(store.outages().silence(store.lease_clock_now()), None);
+        assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), None);
         assert_eq!((store.outages().take_ended(), store.outages().take_ended()), (Some(at(36)), None));
         assert_eq!((store.outages().ended(), other.outages().ended()), (Some(store.lease_clock_now()), None));
     }
@@ -219,7 +219,7 @@ mod tests {
             store.send(Operation::Read, async { Ok(()) }).await.unwrap();
             timeout(at(4), write()).await.unwrap_err();
         }
-        assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(45)));
+        assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(45)));
         store.send(Operation::Renew, async { Ok(()) }).await.unwrap();
         assert_eq!(store.outages().take_ended(), Some(at(45)));
     }
@@ -230,6 +230,6 @@ mod tests {
         let write = store.send(Operation::Renew, pending::<crate::error::Result<()>>());
         timeout(at(4), write).await.unwrap_err();
         advance(at(32)).await;
-        assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(36)));
+        assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(36)));
     }
 }

@@ -110,15 +110,15 @@ impl GroupStore {
     }
 
     pub(crate) async fn claim(&self, claim: &Claim) -> ClaimOutcome {
-        let me = self.identity();
+        let this = self.identity();
         let record = OwnershipRecord {
-            owner: Some(me.owner.clone()),
-            incarnation: Some(me.incarnation.clone()),
+            owner: Some(this.owner.clone()),
+            incarnation: Some(this.incarnation.clone()),
             claimed_at: self.server_time().replace_nanosecond(0).ok(),
             load: claim.load,
             cooperative: self.cooperative,
             handoff_to: claim.handoff_to.clone(),
-            operator: self.operator.then(|| me.owner.clone()),
+            operator: self.operator.then(|| this.owner.clone()),
             scope: self.scope,
             ..OwnershipRecord::default()
         };
@@ -176,9 +176,9 @@ impl GroupStore {
     ) -> Result<Result<Ownership, Option<OwnerId>>> {
         /// The most reads until the record is old enough: `Date` and `Last-Modified` may come from two machines, each
         /// of which may show the previous second.
-        const LOOKS: u32 = 3;
+        const MAX_READS: u32 = 3;
         let mut wait = too_young_by(None, Duration::ZERO);
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READS {
             sleep(wait.unwrap_or_default()).await;
             let seen = match self.read_ownership(partition).await? {
                 Some(seen) if seen.etag == *version => seen,
@@ -197,11 +197,11 @@ impl GroupStore {
 
     /// Writes once. A lease of an earlier epoch does not change what this store has won again since.
     async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<Ended> {
-        let turn = self.acquire(RecordKind::Ownership, write.partition).await;
-        if write.tenure.is_some_and(|epoch| turn.state.has_won_after(epoch)) {
+        let guard = self.acquire(RecordKind::Ownership, write.partition).await;
+        if write.lease_epoch.is_some_and(|epoch| guard.state.has_won_after(epoch)) {
             return Ok(Ended::Lost { by: Some(self.identity().owner.clone()) });
         }
-        write.state = Some(turn.state.clone());
+        write.state = Some(guard.state.clone());
         self.settle(write).await
     }
 }
@@ -226,7 +226,7 @@ struct OwnershipWrite<'a> {
     partition: &'a PartitionId,
     goal: Goal,
     /// The epoch of the lease that is renewed or released.
-    tenure: Option<i64>,
+    lease_epoch: Option<i64>,
     record: OwnershipRecord,
     under: WriteCondition<ETag>,
     /// The record with that version, as it was seen, unless it is the lease's own.
@@ -238,12 +238,12 @@ struct OwnershipWrite<'a> {
 impl<'a> OwnershipWrite<'a> {
     fn new(store: &'a GroupStore, partition: &'a PartitionId, goal: Goal, record: OwnershipRecord) -> Self {
         let (under, operation) = (WriteCondition::Create, goal.operation());
-        Self { store, partition, goal, tenure: None, record, under, seen: None, operation, state: None }
+        Self { store, partition, goal, lease_epoch: None, record, under, seen: None, operation, state: None }
     }
 
     fn of(store: &'a GroupStore, lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
-        let (tenure, under) = (Some(lease.epoch), WriteCondition::IfMatch(lease.etag.clone()));
-        Self { tenure, under, ..Self::new(store, &lease.partition, goal, record) }
+        let (lease_epoch, under) = (Some(lease.epoch), WriteCondition::IfMatch(lease.etag.clone()));
+        Self { lease_epoch, under, ..Self::new(store, &lease.partition, goal, record) }
     }
 
     /// Continues as a claim over this record.
@@ -265,8 +265,8 @@ impl<'a> OwnershipWrite<'a> {
             Some(seen) => (seen.record.epoch, seen.server_time),
             None => (self.record.epoch, *lock(&self.store.inner.latest_server_time)),
         };
-        let elsewhere = self.state.as_ref().and_then(|state| state.epoch_elsewhere());
-        Some(next_epoch(before.max(elsewhere), milliseconds(server_time)))
+        let other_name_case = self.state.as_ref().and_then(|state| state.epoch_in_other_name_case());
+        Some(next_epoch(before.max(other_name_case), milliseconds(server_time)))
     }
 
     /// Keeps what other programs have added to this owner's record, and the handoff request. Only the programs that
@@ -334,17 +334,17 @@ impl ConditionalWrite for OwnershipWrite<'_> {
     async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>> {
         let read = self.store.lease_clock_now();
         let seen = self.store.read_ownership(self.partition).await?;
-        let me = self.store.identity();
-        let found = seen.as_ref().map(|seen| facts(seen, seen.record.relation_to(me)));
-        if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(me) == Relation::This) {
+        let this = self.store.identity();
+        let found = seen.as_ref().map(|seen| facts(seen, seen.record.relation_to(this)));
+        if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(this) == Relation::This) {
             self.keep_additions(&seen.record);
         }
-        self.goal = goal_after(self.goal, self.tenure, found.as_ref());
+        self.goal = goal_after(self.goal, self.lease_epoch, found.as_ref());
         let attempted = self.under.clone().version();
         let next = resolve_ambiguous_write(
             self.goal,
             attempted.as_ref(),
-            self.tenure,
+            self.lease_epoch,
             found,
             self.store.lease_durations().own,
         );

@@ -42,8 +42,8 @@ impl GroupStore {
     /// Writes once, under the version of the adoption. The write is never repeated: after a write without a response,
     /// only a new adoption can find out what is recorded.
     async fn rewrite_adopted(&self, adoption: &mut Adoption, record: CheckpointRecord) -> Result<()> {
-        let turn = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
-        if turn.state.lease_expired(adoption.epoch) {
+        let guard = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
+        if guard.state.may_be_superseded(adoption.epoch) {
             return Err(changed(adoption));
         }
         let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
@@ -88,8 +88,8 @@ mod tests {
         assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(4), true));
         let seen = store.list_ownerships().await.unwrap().records.remove(0);
         store.claim(&Claim::over(&seen)).await;
-        let refused = store.repair_checkpoint(&mut adoption, &place(5)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        let rejected = store.repair_checkpoint(&mut adoption, &place(5)).await.unwrap_err();
+        assert_eq!(rejected.kind(), ErrorKind::Conflict);
         assert_eq!(store.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(4));
     }
 }

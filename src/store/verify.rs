@@ -85,14 +85,14 @@ impl StorageCheck<'_> {
     pub(super) async fn run(&self, wall_clock: &dyn WallClock) -> Result<Vec<StorageWarning>> {
         let tried = self.try_out(wall_clock).await;
         let deleted = self.delete().await;
-        let mut findings = tried?;
-        findings.extend(deleted?);
-        Ok(findings)
+        let mut warnings = tried?;
+        warnings.extend(deleted?);
+        Ok(warnings)
     }
 
     /// Checks that conditional writes are rejected when they must be, and that metadata is returned.
     async fn try_out(&self, wall_clock: &dyn WallClock) -> Result<Vec<StorageWarning>> {
-        let mut findings = Vec::new();
+        let mut warnings = Vec::new();
         let first = self.write("1", &Condition::Unconditional).await?;
         let second = self.write("2", &Condition::IfMatch(first.etag.clone())).await?;
         let changed = Condition::IfMatch(first.etag);
@@ -100,14 +100,14 @@ impl StorageCheck<'_> {
         self.must_be_refused(&Condition::Create, "the creation of a blob that exists").await?;
         self.must_be_read(&second.etag).await?;
         let took = self.must_be_listed(&second.etag).await?;
-        findings.extend(second.versioned.then_some(StorageWarning::Versioning));
-        findings.extend((took > SLOW).then_some(StorageWarning::SlowListing { took }));
-        findings.extend(skew(wall_clock.now(), second.response.server_time_now()));
-        Ok(findings)
+        warnings.extend(second.versioned.then_some(StorageWarning::Versioning));
+        warnings.extend((took > SLOW).then_some(StorageWarning::SlowListing { took }));
+        warnings.extend(skew(wall_clock.now(), second.response.server_time_now()));
+        Ok(warnings)
     }
 
     async fn in_time<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        within(self.timeout, "probe", request).await
+        within(self.timeout, "verification", request).await
     }
 
     async fn write(&self, value: &str, condition: &Condition) -> Result<WriteResult> {
@@ -138,10 +138,10 @@ impl StorageCheck<'_> {
     async fn must_be_listed(&self, etag: &ETag) -> Result<Duration> {
         let mut fastest = Duration::MAX;
         for _ in 0..LISTINGS {
-            let asked = Instant::now();
+            let sent = Instant::now();
             let listed = self.in_time(self.container.list(self.name)).await;
             let listing = listed.map_err(|error| failed("blobs cannot be listed", error))?;
-            fastest = fastest.min(asked.elapsed());
+            fastest = fastest.min(sent.elapsed());
             if !listing.blobs.iter().any(|blob| blob.name == self.name && shows(blob, etag)) {
                 return Err(not_shown("a listing"));
             }
@@ -167,9 +167,9 @@ fn shows(blob: &Blob, etag: &ETag) -> bool {
     blob.metadata == content("2") && blob.etag == *etag
 }
 
-fn not_shown(answer: &str) -> Error {
+fn not_shown(operation: &str) -> Error {
     let message = format!(
-        "{answer} does not return the blob that was just written with its metadata, so this storage cannot be used"
+        "{operation} does not return the blob that was just written with its metadata, so this storage cannot be used"
     );
     Error::new(ErrorKind::Rejected, message)
 }

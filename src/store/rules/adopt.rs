@@ -103,7 +103,7 @@ pub fn adopting<E>(found: Option<E>, from: Option<PositionFrom>, owned: bool) ->
 mod tests {
     use super::*;
 
-    const OURS: Option<Place> = Some(Place::At(3));
+    const FOUND: Option<Place> = Some(Place::At(3));
 
     #[test]
     fn a_found_position_is_written_back() {
@@ -123,17 +123,17 @@ mod tests {
 
     #[test]
     fn other_name_case_counts_only_if_known_to_be_ahead() {
-        let from = |ours, other| position_from(Some(ours), other, true);
+        let from = |found, other| position_from(Some(found), other, true);
         assert_eq!(from(Place::At(3), Place::At(4)), Some(PositionFrom::OtherTree));
         assert_eq!(from(Place::Nowhere, Place::Unnumbered), Some(PositionFrom::OtherTree));
         assert_eq!(position_from(None, Place::At(0), true), Some(PositionFrom::OtherTree));
-        for (ours, other) in [
+        for (found, other) in [
             (Place::At(3), Place::At(3)),
             (Place::At(3), Place::Unnumbered),
             (Place::Unnumbered, Place::At(4)),
             (Place::At(3), Place::Pinned),
         ] {
-            assert_eq!(from(ours, other), Some(PositionFrom::Found), "{ours:?} {other:?}");
+            assert_eq!(from(found, other), Some(PositionFrom::Found), "{found:?} {other:?}");
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_without_the_ownership() {
-        let from = position_from(OURS, Place::Nowhere, true);
+        let from = position_from(FOUND, Place::Nowhere, true);
         assert_eq!(adopting(Some(7), from, true), Next::Write(WriteCondition::IfMatch(7)));
         assert_eq!(adopting::<u8>(None, from, true), Next::Write(WriteCondition::Create));
         assert_eq!(adopting::<u8>(None, None, true), Next::Done(Unwritten::Nothing));

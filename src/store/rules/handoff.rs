@@ -14,9 +14,9 @@ pub struct Handoff {
     partition: PartitionId,
     owner: OwnerId,
     incarnation: Option<Incarnation>,
-    marked: Duration,
-    acknowledged: Option<Duration>,
-    marks: u8,
+    requested_at: Duration,
+    acknowledged_at: Option<Duration>,
+    requests: u8,
 }
 
 /// The record as the requesting instance sees it.
@@ -39,15 +39,15 @@ pub enum HandoffView {
 }
 
 impl HandoffView {
-    /// Returns how `me`, the requesting instance of this handoff, sees the record.
-    pub fn at(record: &OwnershipRecord, age: Duration, handoff: &Handoff, me: &OwnerId) -> Self {
-        let is_for_me = record.handoff_to.as_ref() == Some(me);
-        let is_its = record.owner.as_ref() == Some(&handoff.owner) && record.incarnation == handoff.incarnation;
+    /// Returns how `this`, the requesting instance of this handoff, sees the record.
+    pub fn at(record: &OwnershipRecord, age: Duration, handoff: &Handoff, this: &OwnerId) -> Self {
+        let is_for_this = record.handoff_to.as_ref() == Some(this);
+        let is_same_owner = record.owner.as_ref() == Some(&handoff.owner) && record.incarnation == handoff.incarnation;
         match &record.owner {
-            None if is_for_me => Self::Reserved,
-            Some(owner) if is_its && owner != me => match &record.handoff_to {
+            None if is_for_this => Self::Reserved,
+            Some(owner) if is_same_owner && owner != this => match &record.handoff_to {
                 None => Self::NotRequested { cooperative: record.cooperative, age },
-                Some(_) if is_for_me => Self::Requested { draining: record.draining },
+                Some(_) if is_for_this => Self::Requested { draining: record.draining },
                 Some(_) => Self::RequestedByOther,
             },
             _ => Self::OtherOwner,
@@ -74,9 +74,9 @@ pub enum HandoffRequestOutcome<T> {
 }
 
 impl<T> HandoffRequestOutcome<T> {
-    pub(crate) fn map<U>(self, standing: impl FnOnce(T) -> U) -> HandoffRequestOutcome<U> {
+    pub(crate) fn map<U>(self, requested: impl FnOnce(T) -> U) -> HandoffRequestOutcome<U> {
         match self {
-            Self::Requested(mark) => HandoffRequestOutcome::Requested(standing(mark)),
+            Self::Requested(handoff) => HandoffRequestOutcome::Requested(requested(handoff)),
             Self::Lost => HandoffRequestOutcome::Lost,
             Self::NotCooperative => HandoffRequestOutcome::NotCooperative,
             Self::AlreadyRequested => HandoffRequestOutcome::AlreadyRequested,
@@ -86,14 +86,17 @@ impl<T> HandoffRequestOutcome<T> {
 }
 
 /// Decides whether to write a request into a record, and over which version. Decide again after an ambiguous write.
-pub fn requesting_handoff<E>(looked: Option<(E, HandoffView)>, expiry: Duration) -> Next<E, HandoffRequestOutcome<()>> {
-    let Some((version, looked)) = looked else { return Next::Done(HandoffRequestOutcome::Lost) };
-    Next::Done(match looked {
+pub fn requesting_handoff<E>(
+    view: Option<(E, HandoffView)>,
+    lease_duration: Duration,
+) -> Next<E, HandoffRequestOutcome<()>> {
+    let Some((version, view)) = view else { return Next::Done(HandoffRequestOutcome::Lost) };
+    Next::Done(match view {
         HandoffView::OtherOwner | HandoffView::Reserved => HandoffRequestOutcome::Lost,
         HandoffView::RequestedByOther => HandoffRequestOutcome::AlreadyRequested,
         HandoffView::Requested { .. } => HandoffRequestOutcome::Requested(()),
         HandoffView::NotRequested { cooperative: false, .. } => HandoffRequestOutcome::NotCooperative,
-        HandoffView::NotRequested { age, .. } if age >= expiry / 2 => HandoffRequestOutcome::LeaseTooOld,
+        HandoffView::NotRequested { age, .. } if age >= lease_duration / 2 => HandoffRequestOutcome::LeaseTooOld,
         HandoffView::NotRequested { .. } => return Next::Write(WriteCondition::IfMatch(version)),
     })
 }
@@ -150,7 +153,7 @@ impl Handoff {
     #[doc(hidden)]
     pub fn requested(partition: PartitionId, record: &OwnershipRecord, now: Duration) -> Option<Self> {
         let (owner, incarnation) = (record.owner.clone()?, record.incarnation.clone());
-        Some(Self { partition, owner, incarnation, marked: now, acknowledged: None, marks: 0 })
+        Some(Self { partition, owner, incarnation, requested_at: now, acknowledged_at: None, requests: 0 })
     }
 
     /// Returns the partition.
@@ -169,7 +172,7 @@ impl Handoff {
     /// [poll](crate::store::GroupStore::poll_handoff).
     #[must_use]
     pub fn is_acknowledged(&self) -> bool {
-        self.acknowledged.is_some()
+        self.acknowledged_at.is_some()
     }
 
     /// Returns how many times the request was written.
@@ -177,37 +180,37 @@ impl Handoff {
     #[doc(hidden)]
     #[must_use]
     pub fn requests(&self) -> u8 {
-        self.marks
+        self.requests
     }
 
     /// Records that the record contains the request, for the first time or again: the timeouts start now.
     #[doc(hidden)]
     pub fn renewed(&mut self, now: Duration) {
-        (self.marked, self.acknowledged, self.marks) = (now, None, self.marks + 1);
+        (self.requested_at, self.acknowledged_at, self.requests) = (now, None, self.requests + 1);
     }
 
     /// Decides by the record that was read at this moment.
     #[doc(hidden)]
     pub fn poll<E>(
         &mut self,
-        looked: Option<(E, HandoffView)>,
+        view: Option<(E, HandoffView)>,
         now: Duration,
-        patience: &HandoffTimeouts,
+        timeouts: &HandoffTimeouts,
     ) -> HandoffStatus<E> {
-        let version = match looked {
+        let version = match view {
             None | Some((_, HandoffView::OtherOwner | HandoffView::RequestedByOther)) => {
                 return HandoffStatus::Canceled;
             }
             Some((version, HandoffView::Reserved)) => return HandoffStatus::Ready(version),
             Some((version, HandoffView::Requested { draining: true })) => {
-                self.acknowledged.get_or_insert(now);
+                self.acknowledged_at.get_or_insert(now);
                 version
             }
             Some((version, HandoffView::Requested { .. } | HandoffView::NotRequested { .. })) => version,
         };
-        let (since, limit) = match self.acknowledged {
-            Some(acknowledged) => (acknowledged, patience.release),
-            None => (self.marked, patience.acknowledgement),
+        let (since, limit) = match self.acknowledged_at {
+            Some(acknowledged_at) => (acknowledged_at, timeouts.release),
+            None => (self.requested_at, timeouts.acknowledgement),
         };
         if now.saturating_sub(since) >= limit { HandoffStatus::TimedOut(version) } else { HandoffStatus::Pending }
     }
@@ -215,8 +218,8 @@ impl Handoff {
     /// Returns whether the request was erased and must be written again.
     #[doc(hidden)]
     #[must_use]
-    pub fn is_erased(&self, looked: HandoffView, expiry: Duration) -> bool {
-        self.marks < MAX_REQUESTS && matches!(requesting_handoff(Some(((), looked)), expiry), Next::Write(_))
+    pub fn is_erased(&self, view: HandoffView, lease_duration: Duration) -> bool {
+        self.requests < MAX_REQUESTS && matches!(requesting_handoff(Some(((), view)), lease_duration), Next::Write(_))
     }
 }
 
@@ -224,11 +227,11 @@ impl Handoff {
 mod tests {
     use super::*;
 
-    const EXPIRY: Duration = Duration::from_secs(60);
-    const PATIENCE: HandoffTimeouts = HandoffTimeouts::new(Duration::from_secs(35), Duration::from_secs(45));
-    const ASKED: HandoffView = HandoffView::Requested { draining: false };
+    const LEASE: Duration = Duration::from_secs(60);
+    const TIMEOUTS: HandoffTimeouts = HandoffTimeouts::new(Duration::from_secs(35), Duration::from_secs(45));
+    const REQUESTED: HandoffView = HandoffView::Requested { draining: false };
     const DRAINING: HandoffView = HandoffView::Requested { draining: true };
-    const NOT_ASKED: HandoffView = HandoffView::NotRequested { cooperative: true, age: Duration::ZERO };
+    const NOT_REQUESTED: HandoffView = HandoffView::NotRequested { cooperative: true, age: Duration::ZERO };
 
     fn record(owner: &str) -> OwnershipRecord {
         let owner = (!owner.is_empty()).then(|| OwnerId::recorded(owner));
@@ -241,56 +244,56 @@ mod tests {
         handoff
     }
 
-    fn look(handoff: &mut Handoff, looked: HandoffView, second: u64) -> HandoffStatus<u8> {
-        handoff.poll(Some((7, looked)), Duration::from_secs(second), &PATIENCE)
+    fn look(handoff: &mut Handoff, view: HandoffView, second: u64) -> HandoffStatus<u8> {
+        handoff.poll(Some((7, view)), Duration::from_secs(second), &TIMEOUTS)
     }
 
     #[test]
     fn a_record_is_judged_by_the_requesting_instance() {
         let me = OwnerId::recorded("me");
         let (handoff, age) = (since(0), Duration::from_secs(3));
-        let asked_by = |owner: &str, by: Option<&str>, draining| {
+        let requested_by = |owner: &str, by: Option<&str>, draining| {
             let handoff_to = by.map(OwnerId::recorded);
             HandoffView::at(&OwnershipRecord { handoff_to, draining, ..record(owner) }, age, &handoff, &me)
         };
-        assert_eq!(asked_by("a", None, false), HandoffView::NotRequested { cooperative: true, age });
-        assert_eq!(asked_by("a", Some("me"), false), ASKED);
-        assert_eq!(asked_by("a", Some("me"), true), DRAINING);
-        assert_eq!(asked_by("a", Some("b"), true), HandoffView::RequestedByOther);
-        assert_eq!(asked_by("", Some("me"), false), HandoffView::Reserved);
+        assert_eq!(requested_by("a", None, false), HandoffView::NotRequested { cooperative: true, age });
+        assert_eq!(requested_by("a", Some("me"), false), REQUESTED);
+        assert_eq!(requested_by("a", Some("me"), true), DRAINING);
+        assert_eq!(requested_by("a", Some("b"), true), HandoffView::RequestedByOther);
+        assert_eq!(requested_by("", Some("me"), false), HandoffView::Reserved);
         for (owner, by) in [("", None), ("", Some("b")), ("b", Some("me")), ("me", None)] {
-            assert_eq!(asked_by(owner, by, false), HandoffView::OtherOwner, "{owner} {by:?}");
+            assert_eq!(requested_by(owner, by, false), HandoffView::OtherOwner, "{owner} {by:?}");
         }
         let restarted = OwnershipRecord { incarnation: Some(Incarnation::recorded("2")), ..record("a") };
         assert_eq!(HandoffView::at(&restarted, age, &handoff, &me), HandoffView::OtherOwner);
-        let mine = Handoff::requested(0.into(), &record("me"), Duration::ZERO).unwrap();
+        let own = Handoff::requested(0.into(), &record("me"), Duration::ZERO).unwrap();
         assert_eq!(
-            HandoffView::at(&record("me"), age, &mine, &me),
+            HandoffView::at(&record("me"), age, &own, &me),
             HandoffView::OtherOwner,
-            "it was mine all the time"
+            "this instance owned it all along"
         );
     }
 
     /// Those without a request.
     #[test]
     fn only_young_cooperative_records_are_eligible() {
-        let next = |looked| requesting_handoff(Some((7, looked)), EXPIRY);
+        let next = |view| requesting_handoff(Some((7, view)), LEASE);
         let aged = |seconds| HandoffView::NotRequested { cooperative: true, age: Duration::from_secs(seconds) };
         assert_eq!(next(aged(29)), Next::Write(WriteCondition::IfMatch(7)));
         assert_eq!(next(aged(30)), Next::Done(HandoffRequestOutcome::LeaseTooOld));
-        let deaf = HandoffView::NotRequested { cooperative: false, age: Duration::ZERO };
-        assert_eq!(next(deaf), Next::Done(HandoffRequestOutcome::NotCooperative));
+        let uncooperative = HandoffView::NotRequested { cooperative: false, age: Duration::ZERO };
+        assert_eq!(next(uncooperative), Next::Done(HandoffRequestOutcome::NotCooperative));
         assert_eq!(next(HandoffView::RequestedByOther), Next::Done(HandoffRequestOutcome::AlreadyRequested));
-        for looked in [HandoffView::OtherOwner, HandoffView::Reserved] {
-            assert_eq!(next(looked), Next::Done(HandoffRequestOutcome::Lost));
+        for view in [HandoffView::OtherOwner, HandoffView::Reserved] {
+            assert_eq!(next(view), Next::Done(HandoffRequestOutcome::Lost));
         }
-        assert_eq!(requesting_handoff::<u8>(None, EXPIRY), Next::Done(HandoffRequestOutcome::Lost));
+        assert_eq!(requesting_handoff::<u8>(None, LEASE), Next::Done(HandoffRequestOutcome::Lost));
     }
 
     #[test]
     fn a_request_found_in_the_record_is_not_repeated() {
-        for looked in [ASKED, DRAINING] {
-            assert_eq!(requesting_handoff(Some((7, looked)), EXPIRY), Next::Done(HandoffRequestOutcome::Requested(())));
+        for view in [REQUESTED, DRAINING] {
+            assert_eq!(requesting_handoff(Some((7, view)), LEASE), Next::Done(HandoffRequestOutcome::Requested(())));
         }
     }
 
@@ -303,15 +306,15 @@ mod tests {
     fn another_owner_or_requester_cancels_the_handoff() {
         assert_eq!(look(&mut since(0), HandoffView::OtherOwner, 1), HandoffStatus::Canceled);
         assert_eq!(look(&mut since(0), HandoffView::RequestedByOther, 1), HandoffStatus::Canceled);
-        assert_eq!(since(0).poll::<u8>(None, Duration::ZERO, &PATIENCE), HandoffStatus::Canceled);
+        assert_eq!(since(0).poll::<u8>(None, Duration::ZERO, &TIMEOUTS), HandoffStatus::Canceled);
     }
 
     #[test]
     fn a_young_record_is_no_acknowledgment() {
         let mut handoff = since(100);
-        assert_eq!(look(&mut handoff, ASKED, 134), HandoffStatus::Pending);
+        assert_eq!(look(&mut handoff, REQUESTED, 134), HandoffStatus::Pending);
         assert!(!handoff.is_acknowledged());
-        assert_eq!(look(&mut handoff, ASKED, 135), HandoffStatus::TimedOut(7));
+        assert_eq!(look(&mut handoff, REQUESTED, 135), HandoffStatus::TimedOut(7));
     }
 
     #[test]
@@ -326,19 +329,19 @@ mod tests {
     #[test]
     fn an_erased_request_is_repeated_a_few_times() {
         let mut handoff = since(0);
-        for mark in 1..u64::from(MAX_REQUESTS) {
-            assert_eq!(look(&mut handoff, DRAINING, 30 * mark - 1), HandoffStatus::Pending);
-            assert_eq!(look(&mut handoff, NOT_ASKED, 30 * mark), HandoffStatus::Pending);
-            assert!(handoff.is_erased(NOT_ASKED, EXPIRY));
-            handoff.renewed(Duration::from_secs(30 * mark));
+        for request in 1..u64::from(MAX_REQUESTS) {
+            assert_eq!(look(&mut handoff, DRAINING, 30 * request - 1), HandoffStatus::Pending);
+            assert_eq!(look(&mut handoff, NOT_REQUESTED, 30 * request), HandoffStatus::Pending);
+            assert!(handoff.is_erased(NOT_REQUESTED, LEASE));
+            handoff.renewed(Duration::from_secs(30 * request));
             assert!(!handoff.is_acknowledged());
         }
-        assert_eq!(look(&mut handoff, NOT_ASKED, 94), HandoffStatus::Pending);
-        assert!(!handoff.is_erased(NOT_ASKED, EXPIRY));
-        assert_eq!(look(&mut handoff, NOT_ASKED, 95), HandoffStatus::TimedOut(7));
-        for looked in [ASKED, HandoffView::NotRequested { cooperative: true, age: EXPIRY / 2 }] {
-            assert!(!since(0).is_erased(looked, EXPIRY), "{looked:?}");
+        assert_eq!(look(&mut handoff, NOT_REQUESTED, 94), HandoffStatus::Pending);
+        assert!(!handoff.is_erased(NOT_REQUESTED, LEASE));
+        assert_eq!(look(&mut handoff, NOT_REQUESTED, 95), HandoffStatus::TimedOut(7));
+        for view in [REQUESTED, HandoffView::NotRequested { cooperative: true, age: LEASE / 2 }] {
+            assert!(!since(0).is_erased(view, LEASE), "{view:?}");
         }
-        assert!(!since(0).is_erased(HandoffView::NotRequested { cooperative: false, age: Duration::ZERO }, EXPIRY));
+        assert!(!since(0).is_erased(HandoffView::NotRequested { cooperative: false, age: Duration::ZERO }, LEASE));
     }
 }

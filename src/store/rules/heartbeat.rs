@@ -33,17 +33,23 @@ pub enum HeartbeatLoss<E> {
 pub fn sending_heartbeat<E>(
     attempted: Option<&E>,
     found: Option<OwnHeartbeat<E>>,
-    expiry: Duration,
+    lease_duration: Duration,
 ) -> Next<E, HeartbeatLoss<E>> {
-    let stood = attempted.is_some();
+    let was_written = attempted.is_some();
     let Some(found) = found else {
-        return if stood { Next::Done(HeartbeatLoss::DeclaredDead(None)) } else { Next::Write(WriteCondition::Create) };
+        return if was_written {
+            Next::Done(HeartbeatLoss::DeclaredDead(None))
+        } else {
+            Next::Write(WriteCondition::Create)
+        };
     };
     match found.relation {
-        Relation::LaterIncarnation if found.age < expiry + LeaseDurations::GRACE => Next::Done(HeartbeatLoss::Replaced),
+        Relation::LaterIncarnation if found.age < lease_duration + LeaseDurations::GRACE => {
+            Next::Done(HeartbeatLoss::Replaced)
+        }
         Relation::This if found.declared_dead => Next::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
         Relation::This => Next::Write(WriteCondition::IfMatch(found.etag)),
-        _ if stood => Next::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
+        _ if was_written => Next::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
         _ => Next::Write(WriteCondition::IfMatch(found.etag)),
     }
 }
@@ -74,10 +80,10 @@ pub enum DeclareDeadOutcome {
 pub fn declaring_dead<E: PartialEq>(
     stale: Option<&E>,
     found: Option<HeartbeatState<E>>,
-    expiry: Duration,
+    lease_duration: Duration,
 ) -> Next<E, DeclareDeadOutcome> {
     let Some(found) = found else { return Next::Write(WriteCondition::Create) };
-    let unchanged = stale == Some(&found.etag) || found.age >= expiry + LeaseDurations::GRACE;
+    let unchanged = stale == Some(&found.etag) || found.age >= lease_duration + LeaseDurations::GRACE;
     match found.incarnation {
         Ordering::Greater => Next::Done(DeclareDeadOutcome::Declared),
         Ordering::Equal if found.declared_dead => Next::Done(DeclareDeadOutcome::Declared),
@@ -90,10 +96,10 @@ pub fn declaring_dead<E: PartialEq>(
 mod tests {
     use super::*;
 
-    const EXPIRY: Duration = Duration::from_secs(60);
+    const LEASE: Duration = Duration::from_secs(60);
 
-    fn found(relation: Relation, age: u64, broken: bool) -> OwnHeartbeat<u8> {
-        OwnHeartbeat { relation, etag: 7, age: Duration::from_secs(age), declared_dead: broken }
+    fn found(relation: Relation, age: u64, declared_dead: bool) -> OwnHeartbeat<u8> {
+        OwnHeartbeat { relation, etag: 7, age: Duration::from_secs(age), declared_dead }
     }
 
     mod sending {
@@ -103,24 +109,24 @@ mod tests {
         fn own_heartbeat_is_rewritten_unless_declared_dead() {
             for attempted in [None, Some(&6), Some(&7)] {
                 assert_eq!(
-                    sending_heartbeat(attempted, Some(found(Relation::This, 0, false)), EXPIRY),
+                    sending_heartbeat(attempted, Some(found(Relation::This, 0, false)), LEASE),
                     Next::Write(WriteCondition::IfMatch(7))
                 );
-                let broken = sending_heartbeat(attempted, Some(found(Relation::This, 0, true)), EXPIRY);
-                assert_eq!(broken, Next::Done(HeartbeatLoss::DeclaredDead(Some(7))));
+                let declared_dead = sending_heartbeat(attempted, Some(found(Relation::This, 0, true)), LEASE);
+                assert_eq!(declared_dead, Next::Done(HeartbeatLoss::DeclaredDead(Some(7))));
             }
         }
 
         #[test]
         fn a_vanished_heartbeat_means_declared_dead() {
-            assert_eq!(sending_heartbeat(Some(&6), None, EXPIRY), Next::Done(HeartbeatLoss::DeclaredDead(None)));
-            assert_eq!(sending_heartbeat::<u8>(None, None, EXPIRY), Next::Write(WriteCondition::Create));
+            assert_eq!(sending_heartbeat(Some(&6), None, LEASE), Next::Done(HeartbeatLoss::DeclaredDead(None)));
+            assert_eq!(sending_heartbeat::<u8>(None, None, LEASE), Next::Write(WriteCondition::Create));
         }
 
         /// Any other one is overwritten.
         #[test]
         fn only_a_live_later_incarnation_replaces() {
-            let next = |relation, age| sending_heartbeat(None, Some(found(relation, age, false)), EXPIRY);
+            let next = |relation, age| sending_heartbeat(None, Some(found(relation, age, false)), LEASE);
             assert_eq!(next(Relation::LaterIncarnation, 61), Next::Done(HeartbeatLoss::Replaced));
             assert_eq!(next(Relation::LaterIncarnation, 62), Next::Write(WriteCondition::IfMatch(7)));
             assert_eq!(next(Relation::EarlierIncarnation, 0), Next::Write(WriteCondition::IfMatch(7)));
@@ -130,14 +136,14 @@ mod tests {
         #[test]
         fn an_overwritten_heartbeat_means_declared_dead() {
             for relation in [Relation::LaterIncarnation, Relation::EarlierIncarnation] {
-                let next = sending_heartbeat(Some(&6), Some(found(relation, 62, false)), EXPIRY);
+                let next = sending_heartbeat(Some(&6), Some(found(relation, 62, false)), LEASE);
                 assert_eq!(next, Next::Done(HeartbeatLoss::DeclaredDead(Some(7))));
             }
         }
     }
 
-    fn remains(life: Ordering, age: u64, broken: bool) -> HeartbeatState<u8> {
-        HeartbeatState { incarnation: life, etag: 7, age: Duration::from_secs(age), declared_dead: broken }
+    fn state(incarnation: Ordering, age: u64, declared_dead: bool) -> HeartbeatState<u8> {
+        HeartbeatState { incarnation, etag: 7, age: Duration::from_secs(age), declared_dead }
     }
 
     mod declaring_dead_of_others {
@@ -145,9 +151,9 @@ mod tests {
 
         #[test]
         fn only_unchanged_or_stale_heartbeats_are_replaced() {
-            assert_eq!(declaring_dead::<u8>(None, None, EXPIRY), Next::Write(WriteCondition::Create));
-            assert_eq!(declaring_dead(Some(&7), None, EXPIRY), Next::Write(WriteCondition::Create));
-            let next = |stale, age| declaring_dead(stale, Some(remains(Ordering::Equal, age, false)), EXPIRY);
+            assert_eq!(declaring_dead::<u8>(None, None, LEASE), Next::Write(WriteCondition::Create));
+            assert_eq!(declaring_dead(Some(&7), None, LEASE), Next::Write(WriteCondition::Create));
+            let next = |stale, age| declaring_dead(stale, Some(state(Ordering::Equal, age, false)), LEASE);
             assert_eq!(next(Some(&7), 0), Next::Write(WriteCondition::IfMatch(7)));
             assert_eq!(next(Some(&6), 62), Next::Write(WriteCondition::IfMatch(7)));
             assert_eq!(next(Some(&6), 61), Next::Done(DeclareDeadOutcome::StillAlive));
@@ -158,14 +164,14 @@ mod tests {
         #[test]
         fn nothing_to_declare_if_dead_or_replaced() {
             assert_eq!(
-                declaring_dead(Some(&6), Some(remains(Ordering::Equal, 0, true)), EXPIRY),
+                declaring_dead(Some(&6), Some(state(Ordering::Equal, 0, true)), LEASE),
                 Next::Done(DeclareDeadOutcome::Declared)
             );
             assert_eq!(
-                declaring_dead(Some(&6), Some(remains(Ordering::Greater, 0, false)), EXPIRY),
+                declaring_dead(Some(&6), Some(state(Ordering::Greater, 0, false)), LEASE),
                 Next::Done(DeclareDeadOutcome::Declared)
             );
-            let earlier = declaring_dead(Some(&6), Some(remains(Ordering::Less, 0, true)), EXPIRY);
+            let earlier = declaring_dead(Some(&6), Some(state(Ordering::Less, 0, true)), LEASE);
             assert_eq!(earlier, Next::Write(WriteCondition::IfMatch(7)));
         }
     }

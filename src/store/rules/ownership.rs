@@ -69,10 +69,10 @@ pub enum Settled {
 /// A renewal that finds no record becomes a claim, because another instance may have owned the partition in between. So
 /// does one that finds a reclaimable record: a record of this incarnation with another epoch, from a write of an
 /// operation that was given up.
-pub fn goal_after<E>(goal: Goal, tenure: Option<i64>, found: Option<&Found<E>>) -> Goal {
-    let is_orphan = |found: &Found<E>| found.relation == Relation::This && found.epoch != tenure;
+pub fn goal_after<E>(goal: Goal, epoch: Option<i64>, found: Option<&Found<E>>) -> Goal {
+    let is_reclaimable = |found: &Found<E>| found.relation == Relation::This && found.epoch != epoch;
     match goal {
-        Goal::Renew | Goal::Acknowledge | Goal::Rewrite if found.is_none_or(is_orphan) => Goal::Claim,
+        Goal::Renew | Goal::Acknowledge | Goal::Rewrite if found.is_none_or(is_reclaimable) => Goal::Claim,
         goal => goal,
     }
 }
@@ -89,22 +89,24 @@ pub fn goal_after<E>(goal: Goal, tenure: Option<i64>, found: Option<&Found<E>>) 
 pub fn resolve_ambiguous_write<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
-    tenure: Option<i64>,
+    epoch: Option<i64>,
     found: Option<Found<E>>,
-    expiry: Duration,
+    lease_duration: Duration,
 ) -> Next<E, Settled> {
     let Some(found) = found else {
         return if goal == Goal::Release { Next::Done(Settled::Lost) } else { Next::Write(WriteCondition::Create) };
     };
-    let is_young = found.age <= expiry / 2;
+    let is_young = found.age <= lease_duration / 2;
     match (goal, found.relation) {
         (Goal::Renew, Relation::This) if is_young => Next::Done(Settled::Applied),
         (Goal::Acknowledge, Relation::This) if is_young && found.draining => Next::Done(Settled::Applied),
         (_, Relation::This) => Next::Write(WriteCondition::IfMatch(found.etag)),
-        (Goal::Release, Relation::Unowned) if found.epoch == tenure => Next::Done(Settled::Applied),
+        (Goal::Release, Relation::Unowned) if found.epoch == epoch => Next::Done(Settled::Applied),
         (Goal::Release, _) => Next::Done(Settled::Lost),
         // A later incarnation that has expired is an expired owner like any other.
-        (_, Relation::LaterIncarnation) if found.age < expiry + LeaseDurations::GRACE => Next::Done(Settled::Replaced),
+        (_, Relation::LaterIncarnation) if found.age < lease_duration + LeaseDurations::GRACE => {
+            Next::Done(Settled::Replaced)
+        }
         _ if attempted == Some(&found.etag) => Next::Write(WriteCondition::IfMatch(found.etag)),
         _ => Next::Done(Settled::Lost),
     }
@@ -114,8 +116,8 @@ pub fn resolve_ambiguous_write<E: PartialEq>(
 mod tests {
     use super::*;
 
-    const EXPIRY: Duration = Duration::from_secs(60);
-    const OVER_2: Next<u8, Settled> = Next::Write(WriteCondition::IfMatch(2));
+    const LEASE: Duration = Duration::from_secs(60);
+    const WRITE_OVER_2: Next<u8, Settled> = Next::Write(WriteCondition::IfMatch(2));
 
     fn found(relation: Relation, etag: u8, age: u64) -> Found<u8> {
         Found { relation, etag, age: Duration::from_secs(age), epoch: Some(7), draining: false }
@@ -126,34 +128,34 @@ mod tests {
 
         #[test]
         fn an_own_claim_is_rewritten_before_it_counts() {
-            let next = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::This, 2, 0)), EXPIRY);
-            assert_eq!(next, OVER_2);
+            let next = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::This, 2, 0)), LEASE);
+            assert_eq!(next, WRITE_OVER_2);
         }
 
         #[test]
         fn an_own_renewal_counts_while_it_is_young() {
             let next = |age| {
-                resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), Some(found(Relation::This, 2, age)), EXPIRY)
+                resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), Some(found(Relation::This, 2, age)), LEASE)
             };
             assert_eq!(next(30), Next::Done(Settled::Applied));
-            assert_eq!(next(31), OVER_2);
+            assert_eq!(next(31), WRITE_OVER_2);
         }
 
         #[test]
         fn an_acknowledgment_counts_only_if_recorded() {
             let next = |draining, age| {
                 let found = Found { draining, ..found(Relation::This, 2, age) };
-                resolve_ambiguous_write(Goal::Acknowledge, Some(&1), Some(7), Some(found), EXPIRY)
+                resolve_ambiguous_write(Goal::Acknowledge, Some(&1), Some(7), Some(found), LEASE)
             };
             assert_eq!(next(true, 30), Next::Done(Settled::Applied));
-            assert_eq!(next(true, 31), OVER_2);
-            assert_eq!(next(false, 0), OVER_2);
+            assert_eq!(next(true, 31), WRITE_OVER_2);
+            assert_eq!(next(false, 0), WRITE_OVER_2);
             let stolen = resolve_ambiguous_write(
                 Goal::Acknowledge,
                 Some(&1),
                 Some(7),
                 Some(found(Relation::Other, 2, 0)),
-                EXPIRY,
+                LEASE,
             );
             assert_eq!(stolen, Next::Done(Settled::Lost));
         }
@@ -161,17 +163,17 @@ mod tests {
         #[test]
         fn a_rewrite_counts_only_if_written() {
             let next =
-                resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::This, 2, 0)), EXPIRY);
-            assert_eq!(next, OVER_2);
+                resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::This, 2, 0)), LEASE);
+            assert_eq!(next, WRITE_OVER_2);
             let stolen =
-                resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
+                resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
             assert_eq!(stolen, Next::Done(Settled::Lost));
         }
 
         #[test]
         fn an_unchanged_record_is_written_again() {
             for relation in [Relation::Other, Relation::EarlierIncarnation, Relation::Unowned] {
-                let next = |goal| resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), EXPIRY);
+                let next = |goal| resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), LEASE);
                 assert_eq!(next(Goal::Claim), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
                 assert_eq!(next(Goal::Renew), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
             }
@@ -180,14 +182,13 @@ mod tests {
         #[test]
         fn a_changed_record_of_another_owner_is_lost() {
             for goal in [Goal::Claim, Goal::Renew] {
-                let next = resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
+                let next = resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
                 assert_eq!(next, Next::Done(Settled::Lost));
                 let released =
-                    resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Unowned, 2, 0)), EXPIRY);
+                    resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Unowned, 2, 0)), LEASE);
                 assert_eq!(released, Next::Done(Settled::Lost));
             }
-            let create =
-                resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
+            let create = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
             assert_eq!(create, Next::Done(Settled::Lost));
         }
 
@@ -200,7 +201,7 @@ mod tests {
                     Some(&1),
                     Some(7),
                     Some(found(Relation::LaterIncarnation, 2, age)),
-                    EXPIRY,
+                    LEASE,
                 )
             };
             assert_eq!(next(61), Next::Done(Settled::Replaced));
@@ -210,19 +211,19 @@ mod tests {
         #[test]
         fn a_missing_record_is_created() {
             assert_eq!(
-                resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), None, EXPIRY),
+                resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), None, LEASE),
                 Next::Write(WriteCondition::Create)
             );
             assert_eq!(
-                resolve_ambiguous_write(Goal::Claim, Some(&1), Some(7), None, EXPIRY),
+                resolve_ambiguous_write(Goal::Claim, Some(&1), Some(7), None, LEASE),
                 Next::Write(WriteCondition::Create)
             );
         }
 
         #[test]
         fn a_release_counts_if_the_record_shows_it() {
-            let next = |found| resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), found, EXPIRY);
-            assert_eq!(next(Some(found(Relation::This, 2, 0))), OVER_2);
+            let next = |found| resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), found, LEASE);
+            assert_eq!(next(Some(found(Relation::This, 2, 0))), WRITE_OVER_2);
             assert_eq!(next(Some(found(Relation::Unowned, 2, 0))), Next::Done(Settled::Applied));
             let of_another = Found { epoch: Some(8), ..found(Relation::Unowned, 2, 0) };
             for lost in [Some(of_another), Some(found(Relation::Other, 2, 0)), None] {
@@ -236,17 +237,17 @@ mod tests {
     fn a_renewal_of_no_own_record_becomes_a_claim() {
         for goal in [Goal::Renew, Goal::Acknowledge, Goal::Rewrite] {
             for epoch in [None, Some(8)] {
-                let orphan = Found { epoch, ..found(Relation::This, 2, 0) };
-                assert_eq!(goal_after(goal, Some(7), Some(&orphan)), Goal::Claim, "{goal:?}");
+                let reclaimable = Found { epoch, ..found(Relation::This, 2, 0) };
+                assert_eq!(goal_after(goal, Some(7), Some(&reclaimable)), Goal::Claim, "{goal:?}");
             }
             assert_eq!(goal_after::<u8>(goal, Some(7), None), Goal::Claim, "{goal:?}");
             for relation in [Relation::This, Relation::Other, Relation::Unowned] {
                 assert_eq!(goal_after(goal, Some(7), Some(&found(relation, 2, 0))), goal, "{goal:?}");
             }
         }
-        let orphan = Found { epoch: Some(8), ..found(Relation::This, 2, 0) };
-        assert_eq!(goal_after(Goal::Release, Some(7), Some(&orphan)), Goal::Release);
-        assert_eq!(resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), Some(orphan), EXPIRY), OVER_2);
+        let reclaimable = Found { epoch: Some(8), ..found(Relation::This, 2, 0) };
+        assert_eq!(goal_after(Goal::Release, Some(7), Some(&reclaimable)), Goal::Release);
+        assert_eq!(resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), Some(reclaimable), LEASE), WRITE_OVER_2);
     }
 
     mod epochs {
