@@ -57,7 +57,7 @@ impl Partitions {
         context.request(Request::Claim(claim));
     }
 
-    /// It is known whether an owner is dead.
+    /// Claims the partitions of an owner that was declared dead.
     pub(super) fn on_declared_dead(
         &mut self,
         context: &mut Context,

@@ -196,7 +196,7 @@ fn without_takeovers(mut plan: Plan) -> Plan {
 ///
 /// The ownerships of the other name case: before this instance takes anything. The heartbeats: if they keep leases
 /// alive. If instances hand partitions over, also before this instance takes anything; if a handoff of an owned
-/// partition is requested, because the requesting instance may have died; and if an unowned partition is left to an
+/// partition is requested, because the requesting instance may have expired; and if an unowned partition is left to an
 /// instance that had a heartbeat in the last listing of them, because that instance may be gone.
 pub(super) fn needs(context: &Context, partitions: &Partitions, view: &View<'_>, plan: &Plan) -> Needs {
     let takes = !(plan.claim.is_empty() && plan.handoff.is_empty());

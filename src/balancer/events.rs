@@ -76,7 +76,7 @@ pub enum OwnershipEvent {
         by: OwnerId,
     },
     /// A handoff is incomplete: the partition moves without the last checkpoint of its previous owner. The events after
-    /// the checkpoint before that one may be processed twice.
+    /// the previous checkpoint may be processed twice.
     DuplicatesPossible {
         /// The partition.
         partition: PartitionId,

@@ -42,7 +42,7 @@ impl Partitions {
             }
             Ok(HandoffRequestOutcome::Lost) => context.disturb(),
             // The next cycle plans again.
-            Ok(refused) => context.note(Note::HandoffNotRequested(partition.clone(), refused)),
+            Ok(outcome) => context.note(Note::HandoffNotRequested(partition.clone(), outcome)),
             Err(error) => {
                 self.indeterminate(context, Operation::Mark, vec![partition.clone()], error);
             }
@@ -143,11 +143,11 @@ impl Partitions {
             let requested_by = view.record(&entry.partition).and_then(|seen| seen.record.handoff_to.as_ref());
             let Some(by) = requested_by.filter(|by| **by != context.settings.this.owner) else { continue };
             match (&entry.handoff_to, self.activities.get_mut(&entry.partition)) {
-                (Some(by), Some(Activity::Owned(held))) => {
-                    let epoch = held.epoch();
+                (Some(by), Some(Activity::Owned(owned))) => {
+                    let epoch = owned.epoch();
                     self.hand_over(context, &entry.partition, epoch, by);
                 }
-                (None, Some(Activity::Owned(held))) => held.drop_handoff_request(by),
+                (None, Some(Activity::Owned(owned))) => owned.drop_handoff_request(by),
                 _ => {}
             }
         }

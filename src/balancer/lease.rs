@@ -70,7 +70,7 @@ enum HandoffRequest {
     AcknowledgmentDue,
     /// The record says that the owner drains the partition.
     Acknowledged,
-    /// The requesting instance has died: the next renewal must remove its request, at once.
+    /// The requesting instance has expired: the next renewal must remove its request, at once.
     FromDead(OwnerId),
 }
 
@@ -163,8 +163,8 @@ impl OwnedLease {
                 HandoffRequest::Acknowledged
             }
             HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged => HandoffRequest::AcknowledgmentDue,
-            HandoffRequest::FromDead(dead) if renewed.handoff_requested_by() == Some(dead) => {
-                HandoffRequest::FromDead(dead.clone())
+            HandoffRequest::FromDead(requester) if renewed.handoff_requested_by() == Some(requester) => {
+                HandoffRequest::FromDead(requester.clone())
             }
             HandoffRequest::FromDead(_) | HandoffRequest::None => HandoffRequest::None,
         }
@@ -239,7 +239,7 @@ impl OwnedLease {
         self.lease.clone()
     }
 
-    /// Records that the renewal has ended, whatever its outcome, and returns what to do next.
+    /// Records that the renewal has ended with any outcome, and returns what to do next.
     pub(super) fn end_renewal(&mut self) -> Next {
         self.renewal.under_way = false;
         match self.disposition {
@@ -278,12 +278,12 @@ impl OwnedLease {
         true
     }
 
-    /// Records that the requesting instance has died: renewals remove its request, and the first one is due at once. A
+    /// Records that the requesting instance has expired: renewals remove its request, and the first one is due at once. A
     /// renewal under an older version finds the request in a conflict, and the next one removes it.
-    pub(super) fn drop_handoff_request(&mut self, dead: &OwnerId) {
+    pub(super) fn drop_handoff_request(&mut self, requester: &OwnerId) {
         if !self.is_handed_over() {
             self.lease = self.lease.clone().without_handoff_request();
-            self.handoff_request = HandoffRequest::FromDead(dead.clone());
+            self.handoff_request = HandoffRequest::FromDead(requester.clone());
             self.is_due_at_once();
         }
     }

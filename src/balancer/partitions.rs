@@ -71,21 +71,21 @@ impl Partitions {
 
     pub(super) fn owned(&self) -> impl Iterator<Item = (&PartitionId, &OwnedLease)> {
         self.activities.iter().filter_map(|(partition, activity)| match activity {
-            Activity::Owned(held) => Some((partition, held)),
+            Activity::Owned(owned) => Some((partition, owned)),
             _ => None,
         })
     }
 
     pub(super) fn owned_mut(&mut self) -> impl Iterator<Item = (&PartitionId, &mut OwnedLease)> {
         self.activities.iter_mut().filter_map(|(partition, activity)| match activity {
-            Activity::Owned(held) => Some((partition, held)),
+            Activity::Owned(owned) => Some((partition, owned)),
             _ => None,
         })
     }
 
     pub(super) fn get(&self, partition: &PartitionId) -> Option<&OwnedLease> {
         match self.activities.get(partition) {
-            Some(Activity::Owned(held)) => Some(held),
+            Some(Activity::Owned(owned)) => Some(owned),
             _ => None,
         }
     }
@@ -93,7 +93,7 @@ impl Partitions {
     /// Returns the lease of a partition, if it still has this epoch.
     pub(super) fn get_of(&mut self, partition: &PartitionId, epoch: i64) -> Option<&mut OwnedLease> {
         match self.activities.get_mut(partition) {
-            Some(Activity::Owned(held)) if held.epoch() == epoch => Some(held),
+            Some(Activity::Owned(owned)) if owned.epoch() == epoch => Some(owned),
             _ => None,
         }
     }
@@ -109,19 +109,19 @@ impl Partitions {
 
     /// Returns the owned partitions, with the epoch of each.
     pub(super) fn epochs(&self) -> Vec<(PartitionId, i64)> {
-        self.owned().map(|(partition, held)| (partition.clone(), held.epoch())).collect()
+        self.owned().map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
     }
 
     /// Returns the owned partitions that are to be processed, with the epoch of each.
     pub(super) fn kept(&self) -> BTreeMap<PartitionId, i64> {
-        let kept = self.owned().filter(|(_, held)| held.is_kept());
-        kept.map(|(partition, held)| (partition.clone(), held.epoch())).collect()
+        let kept = self.owned().filter(|(_, owned)| owned.is_kept());
+        kept.map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
     }
 
     /// Returns the partitions whose processing must stop, and those that are being released.
     pub(super) fn released(&self) -> BTreeSet<PartitionId> {
         let is_released = |activity: &Activity| match activity {
-            Activity::Owned(held) => !held.is_kept(),
+            Activity::Owned(owned) => !owned.is_kept(),
             activity => matches!(activity, Activity::Releasing),
         };
         self.activities
@@ -177,19 +177,19 @@ impl Partitions {
         let renewed =
             Renewed { at: context.now, spread: 1.0 - context.chance() / 10.0, pause: context.settings.retry_pause() };
         let partition = lease.partition().clone();
-        let held = OwnedLease::new(lease, self.get(&partition), renewed, self.kept_alive_by);
-        self.activities.insert(partition, Activity::Owned(held));
+        let owned = OwnedLease::new(lease, self.get(&partition), renewed, self.kept_alive_by);
+        self.activities.insert(partition, Activity::Owned(owned));
         self.storage_responds();
     }
 
     /// Ends the waits of failed renewals for their turns, because the storage responded to a claim or a renewal.
     pub(super) fn storage_responds(&mut self) {
         if self.turns.clear() {
-            self.owned_mut().for_each(|(_, held)| held.has_turn());
+            self.owned_mut().for_each(|(_, owned)| owned.has_turn());
         }
     }
 
-    /// Removes a partition, whatever its activity.
+    /// Removes a partition in any state.
     pub(super) fn remove(&mut self, partition: &PartitionId) {
         self.activities.remove(partition);
     }
@@ -199,24 +199,24 @@ impl Partitions {
 impl Partitions {
     /// Returns when the next renewal is due, if each lease is renewed at this age.
     pub(super) fn next_due(&self, age: Duration) -> Option<Moment> {
-        let turn = |held: &OwnedLease| if held.awaits_turn() { self.turns.next() } else { Moment::ZERO };
-        self.owned().filter_map(|(_, held)| Some(held.due(age)?.max(turn(held)))).min()
+        let turn = |owned: &OwnedLease| if owned.awaits_turn() { self.turns.next() } else { Moment::ZERO };
+        self.owned().filter_map(|(_, owned)| Some(owned.due(age)?.max(turn(owned)))).min()
     }
 
     /// Returns the time since the oldest renewal of all leases; zero if there is no lease.
     pub(super) fn greatest_age(&self, now: Moment) -> Duration {
-        let ages = self.owned().map(|(_, held)| now.saturating_sub(held.valid_from(self.kept_alive_by)));
+        let ages = self.owned().map(|(_, owned)| now.saturating_sub(owned.valid_from(self.kept_alive_by)));
         ages.max().unwrap_or_default()
     }
 
     /// Returns when the first lease is older than this.
     pub(super) fn next_lease_expiry(&self, lifetime: Duration) -> Option<Moment> {
-        self.owned().map(|(_, held)| held.valid_from(self.kept_alive_by) + lifetime).min()
+        self.owned().map(|(_, owned)| owned.valid_from(self.kept_alive_by) + lifetime).min()
     }
 
     /// Returns when the first partition must be released although its handler has not stopped.
     pub(super) fn next_overdue(&self) -> Option<Moment> {
-        self.owned().filter_map(|(_, held)| held.overdue_at()).min()
+        self.owned().filter_map(|(_, owned)| owned.overdue_at()).min()
     }
 
     /// Returns when the first handoff must be polled.
@@ -230,7 +230,7 @@ impl Partitions {
 
     /// Returns whether the heartbeat of this instance keeps any lease alive, by the records.
     pub(super) fn any_by_heartbeat(&self) -> bool {
-        self.owned().any(|(_, held)| held.is_by_heartbeat())
+        self.owned().any(|(_, owned)| owned.is_by_heartbeat())
     }
 
     /// Returns whether the last heartbeat was sent less than `lifetime` ago.
@@ -247,7 +247,7 @@ impl Partitions {
     /// Sets what keeps the leases alive from now on. Leases whose records differ are due for renewal.
     pub(super) fn set_scope(&mut self, scope: LeaseScope) {
         self.kept_alive_by.scope = scope;
-        self.owned_mut().for_each(|(_, held)| held.set_scope(scope));
+        self.owned_mut().for_each(|(_, owned)| owned.set_scope(scope));
     }
 
     /// Records that a heartbeat was written, by a request that was sent at this moment.
@@ -255,14 +255,14 @@ impl Partitions {
         let first = self.kept_alive_by.heartbeat.map_or(sent, |heartbeat| heartbeat.first);
         self.kept_alive_by.heartbeat = Some(HeartbeatSince { first, last: sent });
         let scope = self.kept_alive_by.scope;
-        self.owned_mut().for_each(|(_, held)| held.require_rewrite_if_ambiguous(scope));
+        self.owned_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
     }
 
     /// Records that the heartbeat does not count anymore: other instances may have taken over the leases that it kept
     /// alive, or may be about to.
     pub(super) fn declared_dead(&mut self) {
         self.kept_alive_by.heartbeat = None;
-        self.owned_mut().for_each(|(_, held)| held.set_ambiguous());
+        self.owned_mut().for_each(|(_, owned)| owned.set_ambiguous());
     }
 }
 

@@ -24,7 +24,7 @@ impl Partitions {
             return self.release(context, partition, epoch, reason);
         }
         let until = context.now + context.settings.time_to_stop(reason);
-        if self.get_of(partition, epoch).is_some_and(|held| held.drain(until)) {
+        if self.get_of(partition, epoch).is_some_and(|owned| owned.drain(until)) {
             context.emit(OwnershipEvent::Releasing { partition: partition.clone(), reason });
             context.change();
         }
@@ -38,7 +38,7 @@ impl Partitions {
         epoch: i64,
         reason: ReleaseReason,
     ) {
-        if self.get_of(partition, epoch).is_some_and(|held| !held.is_released_next()) {
+        if self.get_of(partition, epoch).is_some_and(|owned| !owned.is_released_next()) {
             context.emit(OwnershipEvent::Releasing { partition: partition.clone(), reason });
             self.send_release(context, partition, epoch);
         }
@@ -47,19 +47,19 @@ impl Partitions {
     /// Sends the release, at once or when the current renewal has ended. In a handoff a release that fails is repeated
     /// until the requesting instance stops waiting, and at shutdown until the shutdown ends.
     pub(super) fn send_release(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
-        let Some(held) = self.get_of(partition, epoch) else { return };
+        let Some(owned) = self.get_of(partition, epoch) else { return };
         context.change();
-        if held.is_renewing() {
-            return held.release_next();
+        if owned.is_renewing() {
+            return owned.release_next();
         }
         let settings = &context.settings;
-        let handed_over = held.drains_until().filter(|_| held.is_handed_over());
+        let handed_over = owned.drains_until().filter(|_| owned.is_handed_over());
         let until = match (handed_over, context.phase) {
             (_, Phase::Draining | Phase::Ending(_)) => None,
             (Some(stops_by), Phase::Running) => Some(stops_by + settings.request_timeout),
             (None, Phase::Running) => Some(context.now + settings.release_limit()),
         };
-        context.request(Request::Release { lease: held.lease().clone(), until });
+        context.request(Request::Release { lease: owned.lease().clone(), until });
         self.activities.insert(partition.clone(), Activity::Releasing);
     }
 
@@ -72,8 +72,8 @@ impl Partitions {
         cooldown: Duration,
         settled: bool,
     ) {
-        let Some(held) = self.get_of(partition, epoch) else { return };
-        let was_draining = held.is_draining();
+        let Some(owned) = self.get_of(partition, epoch) else { return };
+        let was_draining = owned.is_draining();
         if !settled {
             self.report_duplicates(context, partition, epoch, DuplicateCause::CheckpointNotWritten);
         }
@@ -91,7 +91,7 @@ impl Partitions {
     /// Releases a draining partition that nothing processes. The report may concern an earlier epoch of the partition,
     /// but there is nothing to wait for.
     pub(super) fn on_unprocessed(&mut self, context: &mut Context, partition: &PartitionId) {
-        let draining = self.get(partition).filter(|held| held.is_draining()).map(OwnedLease::epoch);
+        let draining = self.get(partition).filter(|owned| owned.is_draining()).map(OwnedLease::epoch);
         if let Some(epoch) = draining {
             self.send_release(context, partition, epoch);
         }
@@ -99,9 +99,9 @@ impl Partitions {
 
     /// Releases partitions whose handlers have not stopped in time.
     pub(super) fn release_overdue(&mut self, context: &mut Context) {
-        let is_overdue = |held: &OwnedLease| held.overdue_at().is_some_and(|until| until <= context.now);
-        let overdue = self.owned().filter(|(_, held)| is_overdue(held));
-        let overdue: Vec<_> = overdue.map(|(partition, held)| (partition.clone(), held.epoch())).collect();
+        let is_overdue = |owned: &OwnedLease| owned.overdue_at().is_some_and(|until| until <= context.now);
+        let overdue = self.owned().filter(|(_, owned)| is_overdue(owned));
+        let overdue: Vec<_> = overdue.map(|(partition, owned)| (partition.clone(), owned.epoch())).collect();
         for (partition, epoch) in overdue {
             self.report_duplicates(context, &partition, epoch, DuplicateCause::HandlerStillRunning);
             self.send_release(context, &partition, epoch);
@@ -111,7 +111,7 @@ impl Partitions {
     /// Reports possible duplicates of a partition that is handed over, because the requesting instance expects that no
     /// event is processed twice.
     fn report_duplicates(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, cause: DuplicateCause) {
-        if self.get_of(partition, epoch).is_some_and(|held| held.is_handed_over()) {
+        if self.get_of(partition, epoch).is_some_and(|owned| owned.is_handed_over()) {
             context.emit(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
         }
     }
@@ -155,7 +155,7 @@ impl Partitions {
     pub(super) fn drop_expired(&mut self, context: &mut Context) {
         let Some(lifetime) = context.settings.lifetime() else { return };
         let kept_alive_by = self.kept_alive_by;
-        let expired = self.owned().filter(|(_, held)| held.valid_from(kept_alive_by) + lifetime <= context.now);
+        let expired = self.owned().filter(|(_, owned)| owned.valid_from(kept_alive_by) + lifetime <= context.now);
         let expired: Vec<_> = expired.map(|(partition, _)| partition.clone()).collect();
         for partition in expired {
             self.remove(&partition);
@@ -185,11 +185,11 @@ impl Partitions {
 
     /// Renews a lease for the last time, at once or when the current renewal has ended.
     pub(super) fn send_keep(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
-        let Some(held) = self.get_of(partition, epoch) else { return };
-        if held.is_renewing() {
-            return held.keep_next();
+        let Some(owned) = self.get_of(partition, epoch) else { return };
+        if owned.is_renewing() {
+            return owned.keep_next();
         }
-        context.request(Request::Keep(held.lease().clone().kept()));
+        context.request(Request::Keep(owned.lease().clone().kept()));
         self.activities.insert(partition.clone(), Activity::Keeping);
     }
 

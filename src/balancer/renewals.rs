@@ -12,28 +12,28 @@ use crate::store::{ClaimOutcome, Lease};
 use crate::telemetry::Operation;
 
 impl Partitions {
-    /// Renews the leases that are due. Of the leases that wait for a turn, only the one that has it is renewed.
+    /// Renews the leases that are due. If leases wait for a turn, only the lease with the turn is renewed.
     pub(super) fn start_renewals(&mut self, context: &mut Context) {
         self.give_turn(context);
         let (age, now) = (context.renewal_age(), context.now);
-        for (_, held) in self.owned_mut() {
-            if !held.awaits_turn() && held.due(age).is_some_and(|due| due <= now) {
-                context.request(Request::Renew(held.start_renewal()));
+        for (_, owned) in self.owned_mut() {
+            if !owned.awaits_turn() && owned.due(age).is_some_and(|due| due <= now) {
+                context.request(Request::Renew(owned.start_renewal()));
             }
         }
     }
 
-    /// Gives the turn to the lease with the fewest failures. Of several, the one that expires first gets it.
+    /// Gives the turn to the lease with the fewest failures. Of several, the lease that expires first gets it.
     fn give_turn(&mut self, context: &Context) {
         let (age, now, kept_alive_by) = (context.renewal_age(), context.now, self.kept_alive_by);
         if now < self.turns.next() {
             return;
         }
         let leases = self.owned().count();
-        let waiting = self.owned_mut().filter(|(_, held)| held.awaits_turn());
-        let due = waiting.filter(|(_, held)| held.due(age).is_some_and(|due| due <= now));
-        if let Some((_, held)) = due.min_by_key(|(_, held)| (held.failures(), held.valid_from(kept_alive_by))) {
-            held.has_turn();
+        let waiting = self.owned_mut().filter(|(_, owned)| owned.awaits_turn());
+        let due = waiting.filter(|(_, owned)| owned.due(age).is_some_and(|due| due <= now));
+        if let Some((_, owned)) = due.min_by_key(|(_, owned)| (owned.failures(), owned.valid_from(kept_alive_by))) {
+            owned.has_turn();
             self.turns.take(now, leases, context.settings.lease_duration());
         }
     }
@@ -47,8 +47,8 @@ impl Partitions {
     ) {
         // If the lease was dropped in the meantime, the outcome does not matter.
         let kept_alive_by = self.kept_alive_by;
-        let Some(held) = self.get_of(partition, epoch) else { return };
-        let next = held.end_renewal();
+        let Some(owned) = self.get_of(partition, epoch) else { return };
+        let next = owned.end_renewal();
         match outcome {
             ClaimOutcome::Won(lease) => self.renewed(context, lease, epoch),
             ClaimOutcome::Lost { by } => {
@@ -59,7 +59,7 @@ impl Partitions {
             }
             ClaimOutcome::Replaced { by } => context.replaced(by),
             ClaimOutcome::Indeterminate(error) => {
-                held.postpone(context.retry_at(held.failures(), held.valid_from(kept_alive_by), &error));
+                owned.postpone(context.retry_at(owned.failures(), owned.valid_from(kept_alive_by), &error));
                 self.turns.wait();
                 context.note(Note::Indeterminate(Operation::Renew, vec![partition.clone()], error));
             }

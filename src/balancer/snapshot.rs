@@ -95,13 +95,13 @@ impl Snapshot {
         away
     }
 
-    /// Returns the owner of a partition, as far as this instance knows.
+    /// Returns the owner of a partition, if this instance knows the partition.
     #[must_use]
     pub fn owner(&self, partition: &PartitionId) -> Option<&PartitionOwner> {
         self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.owner)
     }
 
-    /// Returns the other live owner of a partition, as far as this instance knows.
+    /// Returns the other live owner of a partition, if this instance knows one.
     #[must_use]
     pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
         match self.owner(partition)? {

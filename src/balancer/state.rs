@@ -240,7 +240,7 @@ impl State {
     }
 
     /// Reads a listing. A partition that this instance has won or renewed since the listing was sent counts as its own,
-    /// whatever the listing shows.
+    /// even if the listing shows another owner.
     fn observe<'a>(&self, records: &'a [Ownership], other_name_case: &[Ownership]) -> View<'a> {
         let Self { context, partitions, heartbeat, cycles, .. } = self;
         let observer = Observer {
@@ -254,7 +254,7 @@ impl State {
         };
         let mut view = observe(records, &self.hub, &observer, context.now);
         for entry in view.partitions.iter_mut().filter(|entry| entry.owner != PartitionOwner::This) {
-            if partitions.get(&entry.partition).is_some_and(|held| held.is_newer_than(cycles.listing_sent())) {
+            if partitions.get(&entry.partition).is_some_and(|owned| owned.is_newer_than(cycles.listing_sent())) {
                 *entry = PartitionView::new(entry.partition.clone(), PartitionOwner::This);
             }
         }

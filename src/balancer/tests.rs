@@ -146,12 +146,12 @@ impl Loop {
 
     /// Creates a loop that owns this many partitions, all those of the event hub, each with epoch 1.
     fn owning(config: BalancerConfig, partitions: u32) -> Self {
-        let mut held = Self::started(config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy), partitions);
-        held.after(0);
-        held.listed("");
-        held.no_other_heartbeats();
-        (0..partitions).for_each(|partition| drop(held.wins(partition, 1)));
-        held
+        let mut owned = Self::started(config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy), partitions);
+        owned.after(0);
+        owned.listed("");
+        owned.no_other_heartbeats();
+        (0..partitions).for_each(|partition| drop(owned.wins(partition, 1)));
+        owned
     }
 }
 

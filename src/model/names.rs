@@ -63,7 +63,7 @@ impl ConsumerGroup {
         Ok(group)
     }
 
-    /// Creates a consumer group of the event hub in a connection string. Use the one that the portal shows for the
+    /// Creates a consumer group of the event hub in a connection string. The portal shows the connection string of an
     /// event hub, which contains its `EntityPath`.
     ///
     /// # Errors

@@ -119,6 +119,7 @@ pub enum LeaseScope {
 /// How long an ownership is valid without renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(alias = "partition_expiration_duration")]
 pub struct LeaseDurations {
     /// For owners of this crate.
     pub own: Duration,

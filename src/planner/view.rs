@@ -54,7 +54,7 @@ pub struct PartitionView {
     pub away: bool,
     /// The instance that it is being handed over to. While the partition is owned, that instance, which is alive, has
     /// requested it from the owner. Once it is [released](PartitionOwner::Released), it is reserved for that instance.
-    /// It already counts for that instance. `None` if the requesting instance has died, or the reservation has ended.
+    /// It already counts for that instance. `None` if the requesting instance has expired, or the reservation has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff_to: Option<OwnerId>,
     /// The operator that works on it, see [`Operator::reset`](crate::admin::Operator::reset): it owns the partition,
@@ -228,12 +228,12 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let heartbeats = Heartbeats::of(observer.heartbeats);
         let here = listed.iter().map(|seen| (&seen.partition, Seen::at(now, seen, observer, &heartbeats)));
         let here = here.collect();
-        let theirs = |record: &OwnershipRecord| {
+        let is_other_owner = |record: &OwnershipRecord| {
             matches!(record.relation_to(observer.this), Relation::Other | Relation::LaterIncarnation)
         };
         let other_name_case = observer.other_name_case.iter().filter_map(|seen| {
             let is_live = Seen::at(now, seen, observer, &heartbeats).live;
-            let owner = seen.record.owner.as_ref().filter(|_| is_live && theirs(&seen.record))?;
+            let owner = seen.record.owner.as_ref().filter(|_| is_live && is_other_owner(&seen.record))?;
             Some((&seen.partition, owner))
         });
         let in_other_name_case = other_name_case.collect();
@@ -251,7 +251,7 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         here.chain(self.in_other_name_case.values().copied()).chain(live)
     }
 
-    /// Adds what the record says about a handoff, as far as that counts.
+    /// Adds the handoff in the record, if it counts.
     fn with_handoff(&self, entry: PartitionView, seen: &Seen<'_>, observer: &Observer<'_>) -> PartitionView {
         let Seen { record, age, .. } = seen;
         let counts = |to: &&OwnerId| match &entry.owner {
@@ -591,8 +591,8 @@ mod tests {
 
         #[test]
         fn requests_for_reclaimable_partitions_are_ignored() {
-            let orphan = with_handoff_request(seen("me", Some(incarnation(4)), 0), "c");
-            let entry = view_of_handoff(orphan, None, &[heartbeat("c", Some(incarnation(0)), 0)]);
+            let reclaimable = with_handoff_request(seen("me", Some(incarnation(4)), 0), "c");
+            let entry = view_of_handoff(reclaimable, None, &[heartbeat("c", Some(incarnation(0)), 0)]);
             assert_eq!(entry, PartitionView::new(0.into(), PartitionOwner::Reclaimable));
         }
 
@@ -680,7 +680,7 @@ mod tests {
             };
             assert_eq!(is_present([(1, 0), (2, 0)]), 1);
             for incarnations in [[(1, 0), (2, 70)], [(2, 70), (1, 0)]] {
-                assert_eq!(is_present(incarnations), 0, "the later one is dead, and the earlier one is replaced");
+                assert_eq!(is_present(incarnations), 0, "the later one has expired, and the earlier one is replaced");
             }
         }
 

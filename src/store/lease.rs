@@ -98,7 +98,7 @@ impl Lease {
     /// changes the record, so that the next renewal detects it at the latest. `None` after the partition was won again.
     #[must_use]
     pub fn handoff_requested_by(&self) -> Option<&OwnerId> {
-        self.record.handoff_to.as_ref().filter(|asking| self.record.owner.as_ref() != Some(asking))
+        self.record.handoff_to.as_ref().filter(|by| self.record.owner.as_ref() != Some(by))
     }
 
     /// Returns the same lease, whose renewals acknowledge the handoff request: they write that the owner drains the
@@ -111,7 +111,7 @@ impl Lease {
     }
 
     /// Returns the same lease, whose next renewal removes the handoff request, because the requesting instance has
-    /// died.
+    /// expired.
     #[must_use]
     pub fn without_handoff_request(mut self) -> Self {
         (self.record.handoff_to, self.record.operator) = (None, None);

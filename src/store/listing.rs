@@ -62,7 +62,7 @@ mod tests {
         let next = |took| ended(took, true);
         assert_eq!(timeouts.of("a/"), seconds(5));
         assert_eq!([5, 10, 20, 30, 30].map(|took| ended(seconds(took), false)), [10, 20, 30, 30, 30].map(seconds));
-        assert_eq!(ended(seconds(0), false), seconds(30), "it was refused");
+        assert_eq!(ended(seconds(0), false), seconds(30), "it was rejected at once");
         assert_eq!(next(seconds(6)), seconds(12));
         assert_eq!(timeouts.of("b/"), seconds(5), "every prefix has its own");
         assert_eq!(next(seconds(1)), seconds(5));

@@ -183,7 +183,7 @@ mod tests {
         let mut outage = Outage::new(LIMIT, at(100));
         outage.observe(Signal::Fails, at(101));
         assert_eq!(answered(&mut outage, 135), None);
-        assert_eq!(answered(&mut outage, 500), None, "the failure came before the last answer");
+        assert_eq!(answered(&mut outage, 500), None, "the failure came before the last response");
         assert_eq!((outage.ended, outage.unavailable_for(at(999))), (None, None));
     }
 

@@ -155,7 +155,7 @@ impl GroupStore {
         for _ in 0..MAX_STEPS {
             let taken = match self.settle_ownership(&mut write).await? {
                 Ended::WithoutEpoch(version) => version,
-                Ended::Held(lease) => return Ok(ClaimOutcome::Won(*lease)),
+                Ended::Owned(lease) => return Ok(ClaimOutcome::Won(*lease)),
                 Ended::Replaced { by } => return Ok(ClaimOutcome::Replaced { by }),
                 Ended::Lost { by } => return Ok(ClaimOutcome::Lost { by }),
                 Ended::Released => return Ok(ClaimOutcome::Lost { by: None }),
@@ -208,7 +208,7 @@ impl GroupStore {
 
 /// The outcome of a write: of a claim, a renewal or a release.
 enum Ended {
-    Held(Box<Lease>),
+    Owned(Box<Lease>),
     /// The record names this instance, in this version, but has no epoch yet.
     WithoutEpoch(ETag),
     Released,
@@ -279,7 +279,7 @@ impl<'a> OwnershipWrite<'a> {
     }
 
     /// Returns the outcome if the record has the wanted content, in this version.
-    fn stands(&self, etag: ETag, valid_from: Duration) -> Ended {
+    fn applied(&self, etag: ETag, valid_from: Duration) -> Ended {
         if self.goal == Goal::Release {
             return Ended::Released;
         }
@@ -288,14 +288,14 @@ impl<'a> OwnershipWrite<'a> {
             state.has_won(epoch);
         }
         let (partition, record) = (self.partition.clone(), self.record.clone());
-        Ended::Held(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
+        Ended::Owned(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
     }
 
     /// Returns the outcome by the record that was read at this moment.
     fn ended(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> Ended {
         let Some(found) = found else { return Ended::Lost { by: None } };
         match (settled, &found.record.incarnation) {
-            (Settled::Applied, _) => self.stands(found.etag.clone(), read.saturating_sub(found.age)),
+            (Settled::Applied, _) => self.applied(found.etag.clone(), read.saturating_sub(found.age)),
             (Settled::Replaced, Some(by)) => Ended::Replaced { by: by.clone() },
             _ => Ended::Lost { by: found.record.owner.clone() },
         }
@@ -328,7 +328,7 @@ impl ConditionalWrite for OwnershipWrite<'_> {
         let (store, sent) = (self.store, self.store.lease_clock_now());
         let name = store.inner.names.of(RecordKind::Ownership, self.partition);
         let written = store.write(self.operation, &name, &codec::encode_ownership(&self.record), under).await?;
-        Ok(self.stands(written.etag, sent))
+        Ok(self.applied(written.etag, sent))
     }
 
     async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>> {

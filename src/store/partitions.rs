@@ -27,8 +27,8 @@ pub(super) struct PartitionState {
     alone: [Arc<AsyncMutex<()>>; 2],
     /// The epoch that this store won last.
     won: AtomicI64,
-    /// The greatest epoch that this store has sent. An epoch of this owner may have begun with it, whatever the outcome
-    /// of the write.
+    /// The greatest epoch that this store has sent. An epoch of this owner may have begun with it, even if the write
+    /// failed.
     begun: AtomicI64,
     /// The greatest epoch that was seen in the other name case.
     other_name_case: AtomicI64,

@@ -17,6 +17,7 @@ impl GroupStore {
     ///
     /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; otherwise the error of the
     /// storage. Adopt again, and check the record.
+    #[doc(alias = "rewind")]
     pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
         // The other name case does not count anymore: it may be ahead, and would undo this at the next adoption.
         let record = CheckpointRecord { source_etag: None, ..self.checkpoint_record(place, &adoption.record) };

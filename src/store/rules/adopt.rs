@@ -2,7 +2,7 @@
 //!
 //! Rewriting the blob changes the ETag under which the previous owner would write, and so fences that owner. The order
 //! of the steps follows from one rule: an ETag of the checkpoint that was obtained by reading may be used for a write
-//! only if a read *after* that one shows that this instance owns the partition.
+//! only if a later read shows that this instance owns the partition.
 
 use std::cmp::Ordering;
 
