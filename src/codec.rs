@@ -695,7 +695,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_metadata_is_read_without_panic_and_foreign_keys_survive(
+        fn any_metadata_is_readable_and_keeps_foreign_keys(
             wire in proptest::collection::btree_map("[a-z]{1,14}", "[ -~]{0,20}", 0..6)
         ) {
             let (record, _) = decode_ownership("b", &wire);

@@ -89,7 +89,7 @@ impl BalancerHandle {
         self.send(Order::Command(Command::Release { partition, epoch, cooldown, settled: false }));
     }
 
-    /// Reports that nothing processes a partition that is not [owned](Snapshot::owned) anymore. If the partition is to
+    /// Reports that nothing processes a partition that is not [owned](super::Snapshot::owned) anymore. If the partition is to
     /// be released, the loop does not wait any longer.
     pub(crate) fn unprocessed(&self, partition: PartitionId) {
         self.send(Order::Command(Command::Unprocessed { partition }));

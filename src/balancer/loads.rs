@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bursts_are_averaged_over_minutes_and_old_work_is_forgotten() {
+    async fn bursts_are_averaged_and_old_work_is_forgotten() {
         let (loads, partition) = (LoadTracker::default(), PartitionId::from(3));
         loads.begin(&partition, None);
         let mut measured = Vec::new();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_application_says_counts() {
+    async fn a_load_set_by_the_application_counts() {
         let (loads, partition) = (LoadTracker::default(), PartitionId::from(3));
         loads.add(&partition, 50);
         loads.set(&partition, 7);

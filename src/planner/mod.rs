@@ -1,6 +1,6 @@
 //! Which instance should own which partition: pure decisions over plain values, without a clock and without I/O.
 //!
-//! [`observe`] turns a listing into a [`View`] of the group at one moment. [`plan`] decides what one instance should do
+//! [`observe`] turns a listing into a [`View`] of the group at one moment. [`plan()`] decides what one instance should do
 //! about it. Every instance decides for itself. If several want the same partition, the ETags of the store decide which
 //! one wins.
 //!
