@@ -89,8 +89,8 @@ impl BalancerHandle {
         self.send(Order::Command(Command::Release { partition, epoch, cooldown, settled: false }));
     }
 
-    /// Reports that nothing processes a partition that is not [owned](super::Snapshot::owned) anymore. If the partition is to
-    /// be released, the loop does not wait any longer.
+    /// Reports that nothing processes a partition that is not [owned](super::Snapshot::owned) anymore. If the partition
+    /// is to be released, the loop does not wait any longer.
     pub(crate) fn unprocessed(&self, partition: PartitionId) {
         self.send(Order::Command(Command::Unprocessed { partition }));
     }
@@ -111,8 +111,7 @@ impl BalancerHandle {
     /// Keeps all partitions for the restart of this owner and ends the loop: renews each lease once more and writes
     /// that its owner is away. No other instance claims such a partition before its lease expires. A later incarnation
     /// of this owner claims it in its first cycle. Partitions that are already being released are released. Takes at
-    /// most as long as
-    /// [`shutdown`](Self::shutdown).
+    /// most as long as [`shutdown`](Self::shutdown).
     pub async fn shutdown_and_keep(&self) -> LeftOwned {
         self.end(Command::Keep).await
     }

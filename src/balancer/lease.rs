@@ -178,8 +178,8 @@ impl OwnedLease {
         self.lease.epoch()
     }
 
-    /// Returns whether a listing that was sent at `listing_sent` may be older than this lease: a renewal is under way, or its
-    /// response arrived after that. The write took effect before its response, but perhaps after the listing.
+    /// Returns whether a listing that was sent at `listing_sent` may be older than this lease: a renewal is under way,
+    /// or its response arrived after that. The write took effect before its response, but perhaps after the listing.
     pub(super) fn is_newer_than(&self, listing_sent: Moment) -> bool {
         self.renewal.under_way || self.known_since >= listing_sent
     }
@@ -278,8 +278,8 @@ impl OwnedLease {
         true
     }
 
-    /// Records that the requesting instance has expired: renewals remove its request, and the first one is due at once. A
-    /// renewal under an older version finds the request in a conflict, and the next one removes it.
+    /// Records that the requesting instance has expired: renewals remove its request, and the first one is due at once.
+    /// A renewal under an older version finds the request in a conflict, and the next one removes it.
     pub(super) fn drop_handoff_request(&mut self, requester: &OwnerId) {
         if !self.is_handed_over() {
             self.lease = self.lease.clone().without_handoff_request();

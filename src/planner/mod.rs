@@ -1,8 +1,8 @@
 //! Which instance should own which partition: pure decisions over plain values, without a clock and without I/O.
 //!
-//! [`observe`] turns a listing into a [`View`] of the group at one moment. [`plan()`] decides what one instance should do
-//! about it. Every instance decides for itself. If several want the same partition, the ETags of the store decide which
-//! one wins.
+//! [`observe`] turns a listing into a [`View`] of the group at one moment. [`plan()`] decides what one instance should
+//! do about it. Every instance decides for itself. If several want the same partition, the ETags of the store decide
+//! which one wins.
 //!
 //! With P partitions and N live owners, the share of each owner is `floor(P/N)`, and `P mod N` owners own one more. An
 //! owner below its target claims unowned partitions first, then expired ones, and then steals from the owner with the

@@ -54,7 +54,8 @@ pub struct PartitionView {
     pub away: bool,
     /// The instance that it is being handed over to. While the partition is owned, that instance, which is alive, has
     /// requested it from the owner. Once it is [released](PartitionOwner::Released), it is reserved for that instance.
-    /// It already counts for that instance. `None` if the requesting instance has expired, or the reservation has ended.
+    /// It already counts for that instance. `None` if the requesting instance has expired, or the reservation has
+    /// ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff_to: Option<OwnerId>,
     /// The operator that works on it, see [`Operator::reset`](crate::admin::Operator::reset): it owns the partition,
