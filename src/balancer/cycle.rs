@@ -217,8 +217,8 @@ pub(super) fn needs(context: &Context, partitions: &Partitions, view: &View<'_>,
 
 /// Drops the partitions that have another owner, or none, by the listing.
 pub(super) fn drop_lost(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
-    let owned: Vec<_> = partitions.owned().map(|(partition, _)| partition.clone()).collect();
-    for partition in owned {
+    let before: Vec<_> = partitions.owned().map(|(partition, _)| partition.clone()).collect();
+    for partition in before {
         let owner = view.owner(&partition);
         if owner == Some(&PartitionOwner::This) || view.removed.contains(&partition) {
             continue;

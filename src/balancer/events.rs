@@ -169,7 +169,7 @@ impl Events {
             }
             OwnershipEvent::DeclaredDead { by } => telemetry::declared_dead(by.as_ref()),
             OwnershipEvent::Stalled(stalled) if stalled.any() => {
-                telemetry::stalled(stalled.runtime, &stalled.partitions)
+                telemetry::stalled(stalled.runtime, &stalled.partitions);
             }
             OwnershipEvent::Stalled(_) => telemetry::well_again(),
             OwnershipEvent::LimitReached { unclaimed } => telemetry::capped(*unclaimed),

@@ -96,7 +96,7 @@ impl Partitions {
                 self.activities.insert(partition, Activity::AwaitingHandoff(pending));
             }
             Ok(HandoffStatus::Ready(claim)) => {
-                self.claim_after_handoff(context, claim, ClaimReason::HandedOver, pending)
+                self.claim_after_handoff(context, claim, ClaimReason::HandedOver, pending);
             }
             Ok(HandoffStatus::TimedOut(claim)) if !context.had_outage_within(timeout) => {
                 self.claim_after_handoff(context, claim, ClaimReason::Stolen(owner), pending);

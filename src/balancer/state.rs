@@ -184,7 +184,7 @@ impl State {
             Done::Released { partition, outcome } => partitions.on_released(context, &partition, outcome),
             Done::Kept { partition, outcome } => partitions.on_kept(context, &partition, outcome),
             Done::HandoffRequested { partition, outcome } => {
-                partitions.on_handoff_requested(context, &partition, outcome)
+                partitions.on_handoff_requested(context, &partition, outcome);
             }
             Done::HandoffPolled { handoff, outcome } => partitions.on_handoff_polled(context, handoff, outcome),
             Done::HeartbeatSent(outcome) => {

@@ -105,12 +105,12 @@ fn stolen(
     let mut stolen = Vec::new();
     while stolen.len() < wanted {
         let available = owners.iter().copied().filter(|owner| !partitions_of[*owner].is_empty());
-        let Some(owner) = available.max_by_key(|owner| owned[*owner]) else { break };
-        if owned[owner] <= shares.kept_by_fullest(&owned) {
+        let Some(fullest) = available.max_by_key(|owner| owned[*owner]) else { break };
+        if owned[fullest] <= shares.kept_by_fullest(&owned) {
             break;
         }
-        stolen.extend(partitions_of[owner].pop());
-        owned[owner] -= 1;
+        stolen.extend(partitions_of[fullest].pop());
+        owned[fullest] -= 1;
     }
     stolen
 }

@@ -301,7 +301,7 @@ fn note_heartbeat(view: &mut View<'_>, heartbeat: &HeartbeatRecord, this: &Ident
 fn note_other_owner(view: &mut View<'_>, record: &OwnershipRecord, this: &Identity) {
     match record.relation_to(this) {
         Relation::LaterIncarnation if view.replaced_by < record.incarnation => {
-            view.replaced_by.clone_from(&record.incarnation)
+            view.replaced_by.clone_from(&record.incarnation);
         }
         Relation::Other => view.foreign_owner |= record.incarnation.is_none(),
         _ => {}
