@@ -3,15 +3,15 @@
 //! `{namespace}/{event hub}/{consumer group}/ownership/{partition}` and `.../checkpoint/{partition}` are empty blobs.
 //! Their metadata:
 //!
-//! | record | keys all SDKs know | keys only this crate writes |
+//! | record | keys that all SDKs know | keys that only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always there; `""` means released) | `incarnation`, `claimedat`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `leasescope` |
-//! | checkpoint | `sequencenumber` and `offset` (always both) | `ownerid`, `updatedat`, `sourceetag`, `initial` |
+//! | ownership | `ownerid` (always present; `""` means released) | `incarnation`, `claimedat`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `leasescope` |
+//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `updatedat`, `sourceetag`, `initial` |
 //!
-//! `.../heartbeat/{percent-encoded owner}`, a last dot of which is encoded too, is read and written by this crate alone:
+//! Only this crate reads and writes `.../heartbeat/{percent-encoded owner}`, in which a final dot is encoded, too:
 //! `ownerid`, `incarnation`, `declareddeadby`.
 //!
-//! The reader is tolerant: other SDKs leave keys out or empty. What it cannot use it reports, and goes on.
+//! The reader is tolerant: other SDKs omit keys or leave them empty. It reports what it cannot use, and continues.
 
 use std::collections::BTreeMap;
 
@@ -44,11 +44,11 @@ const AWAY: &str = "away";
 const LEASE_SCOPE: &str = "leasescope";
 const DECLARED_DEAD_BY: &str = "declareddeadby";
 
-/// The value of a key that is there or not.
+/// The value of a flag. Without the flag the key is absent.
 const YES: &str = "1";
 const SCOPE_INSTANCE: &str = "instance";
 
-/// How the first three segments of a blob name are spelled.
+/// How the first three segments of a blob name are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -56,12 +56,13 @@ pub enum BlobNameCase {
     /// In lower case, as the .NET, Java, JavaScript and Python processors do. The default.
     #[default]
     Lower,
-    /// As given: for groups shared with the official Go and Rust stores. `$Default` alone makes the two differ.
+    /// As given: for groups that are shared with the official Go and Rust stores. The two already differ for
+    /// `$Default`.
     Verbatim,
 }
 
 impl BlobNameCase {
-    /// The way in which the names of this group are also found, if others use it.
+    /// Returns the other case, which other programs may use for the names of the same group.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -71,16 +72,16 @@ impl BlobNameCase {
     }
 }
 
-/// The two kinds of record, each below a segment of its own.
+/// The kinds of record of a partition. The blobs of each kind have their own segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// Who owns a partition.
+    /// Ownership of a partition.
     Ownership,
-    /// How far a partition was processed.
+    /// Progress of a partition.
     Checkpoint,
 }
 
-/// A blob that is not what its name promises. It is reported and otherwise ignored.
+/// A blob whose content does not match its name. It is reported, and otherwise ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("blob {blob:?}: {problem}")]
 #[non_exhaustive]
@@ -97,7 +98,7 @@ impl MalformedRecord {
     }
 }
 
-/// The names of one consumer group's blobs.
+/// The blob names of one consumer group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobNames {
     ownership: String,
@@ -107,7 +108,7 @@ pub struct BlobNames {
 }
 
 impl BlobNames {
-    /// The names for this group.
+    /// Creates the names for this group.
     ///
     /// ```
     /// use eventhubs_checkpoint::internal::codec::{BlobNames, BlobNameCase, RecordKind};
@@ -135,7 +136,7 @@ impl BlobNames {
         }
     }
 
-    /// What all names of this kind start with.
+    /// Returns the prefix of all names of this kind.
     #[must_use]
     pub fn prefix(&self, kind: RecordKind) -> &str {
         match kind {
@@ -144,32 +145,32 @@ impl BlobNames {
         }
     }
 
-    /// The name of one partition's blob.
+    /// Returns the name of one partition's blob.
     #[must_use]
     pub fn of(&self, kind: RecordKind, partition: &PartitionId) -> String {
         format!("{}{partition}", self.prefix(kind))
     }
 
-    /// The name of the blob with which this owner tries out the storage. `random` keeps apart instances that start at
-    /// the same time with the same owner id.
+    /// Returns the name of the blob with which this owner verifies the storage. `random` distinguishes instances that
+    /// start at the same time with the same owner id.
     #[must_use]
     pub fn verify(&self, owner: &OwnerId, random: u64) -> String {
         format!("{}{}-{random:016x}", self.verify, segment(owner))
     }
 
-    /// What the names of all presences start with.
+    /// Returns the prefix of all heartbeat names.
     #[must_use]
     pub fn heartbeats(&self) -> &str {
         &self.heartbeat
     }
 
-    /// The name of one owner's presence blob.
+    /// Returns the name of one owner's heartbeat blob.
     #[must_use]
     pub fn heartbeat(&self, owner: &OwnerId) -> String {
         format!("{}{}", self.heartbeat, segment(owner))
     }
 
-    /// The owner that a listed presence blob belongs to.
+    /// Returns the owner that a listed heartbeat blob belongs to.
     ///
     /// # Errors
     ///
@@ -180,7 +181,7 @@ impl BlobNames {
             name.strip_prefix(&self.heartbeat).ok_or_else(|| malformed("is not a heartbeat of this group"))?;
         let decoded = percent_decode_str(encoded).decode_utf8().map_err(|error| malformed(&error.to_string()))?;
         let owner = OwnerId::new(decoded).map_err(|error| malformed(&error.to_string()))?;
-        // One owner, one name.
+        // Each owner has exactly one name.
         if segment(&owner) == encoded {
             Ok(owner)
         } else {
@@ -188,7 +189,7 @@ impl BlobNames {
         }
     }
 
-    /// The partition that a listed blob belongs to.
+    /// Returns the partition that a listed blob belongs to.
     ///
     /// # Errors
     ///
@@ -201,9 +202,10 @@ impl BlobNames {
     }
 }
 
-/// An owner as the segment of a blob name: percent-encoded, for it may hold anything printable. A last dot is encoded
-/// too, for Azure drops dots at the end of a name (<https://github.com/Azure/azure-sdk-for-java/issues/36674>); and if
-/// it is nothing but dots, all of them are, for a path with such a segment is another path to some.
+/// Returns an owner id as the segment of a blob name. It is percent-encoded, because it may contain anything printable.
+/// A final dot is encoded, too, because Azure drops dots at the end of a name
+/// (<https://github.com/Azure/azure-sdk-for-java/issues/36674>). If the id consists of dots only, all of them are
+/// encoded, because some programs resolve such a segment as a relative path.
 fn segment(owner: &OwnerId) -> String {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let encoded = utf8_percent_encode(owner.as_str(), KEPT).to_string();
@@ -216,13 +218,13 @@ fn segment(owner: &OwnerId) -> String {
     }
 }
 
-/// The metadata of an ownership blob.
+/// Returns the metadata of an ownership blob.
 #[must_use]
 pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     let mut metadata = record.other.clone();
     let owner = record.owner.as_ref().map_or("", OwnerId::as_str);
     metadata.insert(OWNER_ID.into(), owner.into());
-    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
+    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|incarnation| incarnation.as_str().to_owned()));
     insert(&mut metadata, CLAIMED_AT, record.claimed_at.and_then(format_time));
     insert(&mut metadata, EPOCH, record.epoch.map(|epoch| epoch.to_string()));
     insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
@@ -235,21 +237,21 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     metadata
 }
 
-/// An ownership blob's metadata exactly as it was read, but for the mark of the one that asks for the partition.
+/// Adds a handoff request to the metadata of an ownership blob, which otherwise stays exactly as it was read.
 #[must_use]
-pub fn with_handoff_request(mut metadata: Metadata, asking: &OwnerId) -> Metadata {
-    metadata.insert(HANDOFF_TO.into(), asking.as_str().to_owned());
+pub fn with_handoff_request(mut metadata: Metadata, by: &OwnerId) -> Metadata {
+    metadata.insert(HANDOFF_TO.into(), by.as_str().to_owned());
     metadata
 }
 
-/// Whether the metadata of an ownership blob has an owner id, which is empty after a release.
+/// Returns whether the metadata of an ownership blob contains an owner id, which is empty after a release.
 pub(crate) fn names_owner(metadata: &Metadata) -> bool {
     metadata.keys().any(|key| key.eq_ignore_ascii_case(OWNER_ID))
 }
 
-/// Reads an ownership blob's metadata. A record without `ownerid` counts as released, which is what official Rust means
-/// by it, and is reported, for it breaks the listings of other SDKs. So is a value that this version does not know: it
-/// counts as absent.
+/// Reads the metadata of an ownership blob. A record without `ownerid` counts as released, as the official Rust store
+/// means it, and is reported, because it breaks the listings of other SDKs. A value that this version does not know
+/// counts as absent, and is reported, too.
 #[must_use]
 pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Option<MalformedRecord>) {
     let mut fields = Fields::of(metadata);
@@ -259,7 +261,7 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
     }
     let record = OwnershipRecord {
         owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
-        incarnation: fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life)),
+        incarnation: fields.take_some(INCARNATION).map(|incarnation| Incarnation::recorded(&incarnation)),
         claimed_at: fields.take(CLAIMED_AT).and_then(|text| parse_time(&text)),
         epoch: fields.take_known(EPOCH, |text| text.parse().ok()),
         load: fields.take(LOAD).and_then(|text| text.parse().ok()),
@@ -274,26 +276,26 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
     (record, reported(blob, &fields.problems))
 }
 
-/// The metadata of a presence blob.
+/// Returns the metadata of a heartbeat blob.
 #[must_use]
 pub fn encode_heartbeat(record: &HeartbeatRecord) -> Metadata {
     let mut metadata = record.other.clone();
     metadata.insert(OWNER_ID.into(), record.owner.as_str().into());
-    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|life| life.as_str().to_owned()));
+    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|incarnation| incarnation.as_str().to_owned()));
     insert(&mut metadata, DECLARED_DEAD_BY, record.declared_dead_by.as_ref().map(|owner| owner.as_str().to_owned()));
     metadata
 }
 
-/// Reads the metadata of the presence blob of this owner, by its name. What contradicts the name, or lacks the
-/// incarnation, is reported.
+/// Reads the metadata of the heartbeat blob of this owner, which is known from the blob name. An owner id that
+/// contradicts the name, and a missing incarnation, are reported.
 #[must_use]
 pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (HeartbeatRecord, Option<MalformedRecord>) {
     let mut fields = Fields::of(metadata);
     let named = fields.take(OWNER_ID);
     if named.as_deref() != Some(owner.as_str()) {
-        fields.report(&format!("ownerid {} is not the owner in the blob name", shown(named.as_deref())));
+        fields.report(&format!("ownerid {} is not the owner in the blob name", display(named.as_deref())));
     }
-    let incarnation = fields.take_some(INCARNATION).map(|life| Incarnation::recorded(&life));
+    let incarnation = fields.take_some(INCARNATION).map(|incarnation| Incarnation::recorded(&incarnation));
     if incarnation.is_none() {
         fields.report("has no incarnation");
     }
@@ -306,7 +308,8 @@ pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Hea
     (record, reported(blob, &fields.problems))
 }
 
-/// The metadata of a checkpoint blob. Both keys of the position are always there: other SDKs fail without.
+/// Returns the metadata of a checkpoint blob. Both keys of the position are always present, because other SDKs fail
+/// otherwise.
 #[must_use]
 pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     let mut metadata = record.other.clone();
@@ -320,8 +323,8 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     metadata
 }
 
-/// A checkpoint blob's metadata exactly as it was read, but for the name of its adopter, and the version of the other
-/// tree's checkpoint that it has looked at.
+/// Adds the new owner and the version of the checkpoint that was read in the other name case to the metadata of a
+/// checkpoint blob, which otherwise stays exactly as it was read.
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
@@ -329,8 +332,8 @@ pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metada
     metadata
 }
 
-/// Reads a checkpoint blob's metadata. Parts of the position that cannot be used count as missing. What lacks either
-/// part is reported, for it breaks other SDKs.
+/// Reads the metadata of a checkpoint blob. Unusable parts of the position count as missing. A missing part is
+/// reported, because it breaks other SDKs.
 #[must_use]
 pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, Option<MalformedRecord>) {
     let mut fields = Fields::of(metadata);
@@ -341,24 +344,24 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         owner: fields.take_some(OWNER_ID).map(|id| OwnerId::recorded(&id)),
         updated_at: fields.take(UPDATED_AT).and_then(|text| parse_time(&text)),
         source_etag: fields.take_some(SOURCE_ETAG),
-        // Something else may have changed the position, and kept the keys that it does not know.
-        initial: fields.take_some(INITIAL).is_some_and(|pinned| number.as_ref() == Some(&pinned)),
+        // Another program may have changed the position and kept the keys that it does not know.
+        initial: fields.take_some(INITIAL).is_some_and(|recorded| number.as_ref() == Some(&recorded)),
         other: fields.rest,
     };
     let problem = match (&record.sequence_number, &record.offset) {
         (Some(_), Some(_)) => None,
-        (None, Some(_)) => Some(format!("sequencenumber {} is not a number", shown(number.as_deref()))),
-        (Some(_), None) => Some(format!("offset {} is not a position", shown(offset.as_deref()))),
+        (None, Some(_)) => Some(format!("sequencenumber {} is not a number", display(number.as_deref()))),
+        (Some(_), None) => Some(format!("offset {} is not a position", display(offset.as_deref()))),
         (None, None) => Some(format!(
             "has neither a usable sequencenumber nor a usable offset: {} and {}",
-            shown(number.as_deref()),
-            shown(offset.as_deref())
+            display(number.as_deref()),
+            display(offset.as_deref())
         )),
     };
     (record, problem.map(|problem| MalformedRecord::new(blob, problem)))
 }
 
-fn shown(value: Option<&str>) -> String {
+fn display(value: Option<&str>) -> String {
     value.map_or_else(|| "(absent)".to_owned(), |value| format!("{value:?}"))
 }
 
@@ -367,7 +370,7 @@ fn parse_sequence_number(text: &str) -> Option<i64> {
     text.parse().ok().filter(|number| *number != i64::MIN)
 }
 
-/// .NET 5.11 wrote the text "no offset", Python writes "None" for a missing one.
+/// .NET 5.11 wrote the text "no offset", and Python writes "None", for a missing offset.
 fn is_usable_offset(offset: &str) -> bool {
     !offset.is_empty() && !offset.eq_ignore_ascii_case("no offset") && offset != "None"
 }
@@ -398,7 +401,7 @@ fn parse_time(text: &str) -> Option<OffsetDateTime> {
     OffsetDateTime::parse(text, &Rfc3339).ok()
 }
 
-/// Metadata whose keys are looked up without regard to case, as Azure does.
+/// Metadata whose keys are found in any case, as in Azure.
 struct Fields {
     rest: Metadata,
     problems: Vec<String>,
@@ -414,12 +417,12 @@ impl Fields {
         self.rest.remove(key)
     }
 
-    /// The same, where an empty value means as little as none.
+    /// Takes a value, where an empty one counts as absent.
     fn take_some(&mut self, key: &str) -> Option<String> {
         self.take(key).filter(|value| !value.is_empty())
     }
 
-    /// The same, where a value that cannot be read is reported and counts as none.
+    /// Takes a value, where one that cannot be read is reported and counts as absent.
     fn take_known<T>(&mut self, key: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.take_some(key)?;
         let value = read(&text);
@@ -487,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_release_has_an_empty_owner_as_a_present_key() {
+    fn golden_release_has_an_empty_owner_key() {
         let wire = metadata([("ownerid", "")]);
         assert_eq!(encode_ownership(&OwnershipRecord::default()), wire);
         assert_eq!(decode_ownership("b", &wire), (OwnershipRecord::default(), None));
@@ -495,7 +498,7 @@ mod tests {
 
     #[test]
     fn golden_handoff() {
-        let asked = OwnershipRecord {
+        let requested = OwnershipRecord {
             owner: Some(OwnerId::new("pod-1").unwrap()),
             cooperative: true,
             handoff_to: Some(OwnerId::new("pod-2").unwrap()),
@@ -510,8 +513,8 @@ mod tests {
             ("ownerid", "pod-1"),
             ("leasescope", "instance"),
         ]);
-        assert_eq!(encode_ownership(&asked), wire);
-        assert_eq!(decode_ownership("b", &wire), (asked, None));
+        assert_eq!(encode_ownership(&requested), wire);
+        assert_eq!(decode_ownership("b", &wire), (requested, None));
     }
 
     #[test]
@@ -528,9 +531,9 @@ mod tests {
     }
 
     #[test]
-    fn golden_presence() {
+    fn golden_heartbeat() {
         let owner = OwnerId::new("pod-1").unwrap();
-        let present = HeartbeatRecord {
+        let heartbeat = HeartbeatRecord {
             owner: owner.clone(),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
             declared_dead_by: Some(OwnerId::new("pod-2").unwrap()),
@@ -542,12 +545,12 @@ mod tests {
             ("incarnation", "20261120T130000Z-00000abc"),
             ("ownerid", "pod-1"),
         ]);
-        assert_eq!(encode_heartbeat(&present), wire);
-        assert_eq!(decode_heartbeat("b", owner, &wire), (present, None));
+        assert_eq!(encode_heartbeat(&heartbeat), wire);
+        assert_eq!(decode_heartbeat("b", owner, &wire), (heartbeat, None));
     }
 
     #[test]
-    fn values_that_this_version_does_not_know_are_reported_and_count_as_absent() {
+    fn unknown_values_are_reported_and_count_as_absent() {
         for (key, value) in
             [("cooperative", "2"), ("draining", "yes"), ("away", "2"), ("leasescope", "universe"), ("epoch", "7.0")]
         {
@@ -561,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_presence_belongs_to_the_owner_in_its_name() {
+    fn a_heartbeat_belongs_to_the_owner_in_its_name() {
         let owner = OwnerId::new("pod 1/a").unwrap();
         let name = names().heartbeat(&owner);
         assert_eq!(name, "ns.servicebus.windows.net/hub/$default/heartbeat/pod%201%2Fa");
@@ -597,7 +600,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn a07_the_last_dot_of_an_owner_is_encoded_in_one_way() {
+        fn a07_a_final_dot_has_exactly_one_encoding() {
             for (id, encoded) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b"), (".a", ".a"), ("..", "%2E%2E")] {
                 let owner = OwnerId::new(id).unwrap();
                 let name = names().heartbeat(&owner);
@@ -636,24 +639,24 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_one_only_at_the_number_that_was_pinned() {
-        let pinned = |number, pinned| {
-            let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("initial", pinned)]);
+    fn initial_only_at_the_recorded_sequence_number() {
+        let is_initial = |number, recorded| {
+            let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("initial", recorded)]);
             decode_checkpoint("b", &metadata).0.initial
         };
-        assert!(pinned("41", "41") && pinned("-1", "-1"));
-        assert!(!pinned("42", "41") && !pinned("41", "") && !pinned("41", "1") && !pinned("", ""));
+        assert!(is_initial("41", "41") && is_initial("-1", "-1"));
+        assert!(!is_initial("42", "41") && !is_initial("41", "") && !is_initial("41", "1") && !is_initial("", ""));
     }
 
     #[test]
-    fn an_ownership_without_ownerid_is_released_and_reported_by_name() {
+    fn a_missing_ownerid_means_released_and_is_reported() {
         let (record, problem) = decode_ownership("ns/hub/g/ownership/3", &Metadata::new());
         assert_eq!(record.owner, None);
         assert!(problem.unwrap().to_string().contains("ns/hub/g/ownership/3"));
     }
 
     #[test]
-    fn keys_are_found_in_any_case_and_unknown_ones_are_kept() {
+    fn keys_match_in_any_case_and_unknown_ones_are_kept() {
         let (record, problem) = decode_ownership("b", &metadata([("OwnerId", "x"), ("Foreign", "1")]));
         assert_eq!(record.owner.unwrap().as_str(), "x");
         assert_eq!(record.other, metadata([("foreign", "1")]));
@@ -661,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_checkpoints_of_other_sdks_are_read_as_far_as_they_go() {
+    fn odd_foreign_checkpoints_are_read_where_usable() {
         let cases = [
             ([("sequencenumber", "7"), ("offset", "")], Some(7), None, true),
             ([("sequencenumber", "7"), ("offset", "no offset")], Some(7), None, true),
@@ -692,7 +695,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_metadata_is_read_without_panic_and_foreign_keys_survive(
+        fn any_metadata_is_readable_and_keeps_foreign_keys(
             wire in proptest::collection::btree_map("[a-z]{1,14}", "[ -~]{0,20}", 0..6)
         ) {
             let (record, _) = decode_ownership("b", &wire);

@@ -1,11 +1,11 @@
 //! What only the tests of this crate use. It may change at any time.
 
-/// The balancing loop's decisions.
+/// The decisions of the load-balancing loop.
 pub mod balancer {
     pub use crate::balancer::internal::*;
 }
 
-/// What operators decide.
+/// The decisions of operators.
 pub mod admin {
     pub use crate::admin::internal::*;
 }
@@ -25,17 +25,17 @@ pub mod codec {
     pub use crate::codec::*;
 }
 
-/// Names that another SDK recorded by its own rules.
+/// Names as other SDKs record them, by their own rules.
 pub mod recorded {
     use crate::model::{Incarnation, OwnerId};
 
-    /// As it stands in a record.
+    /// Creates an owner id from a record.
     #[must_use]
     pub fn owner(id: &str) -> OwnerId {
         OwnerId::recorded(id)
     }
 
-    /// As it stands in a record.
+    /// Creates an incarnation from a record.
     #[must_use]
     pub fn incarnation(text: &str) -> Incarnation {
         Incarnation::recorded(text)
@@ -48,7 +48,7 @@ pub mod listed {
     use crate::model::{Moment, PartitionId};
     use crate::store::Ownership;
 
-    /// The ownership in this blob, which an answer showed at this moment.
+    /// Returns the ownership in this blob, from a response that arrived at this moment.
     #[must_use]
     pub fn ownership(partition: PartitionId, blob: &Blob, received: Moment) -> Ownership {
         crate::store::ownership_listed(partition, blob, received).0

@@ -1,4 +1,4 @@
-//! Randomness: from a seed where things must be repeatable, from the operating system otherwise.
+//! Random numbers: from a seed in repeatable tests, and from the operating system otherwise.
 
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng};
@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::OwnerId;
 
-/// A generator with this seed, or with one from the operating system.
+/// Returns a generator with this seed, or with one from the operating system.
 pub(crate) fn seeded(seed: Option<u64>) -> Result<StdRng> {
     match seed {
         Some(seed) => Ok(StdRng::seed_from_u64(seed)),

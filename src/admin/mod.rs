@@ -1,8 +1,9 @@
-//! Steering a consumer group from outside, whatever SDK its processors use.
+//! Administration of a consumer group from outside, for processors of any SDK.
 //!
-//! An [`Operator`] is no member of the group: it processes nothing, and the members do not count it. It
-//! [resets](Operator::reset) checkpoints: takes a partition over like any owner, writes another position, and returns the
-//! partition to its former owner, which goes on at the new position. The page `docs/protocol.md` has the steps.
+//! An [`Operator`] is not a member of the group: it processes nothing, and the members do not count it. It
+//! [resets](Operator::reset) checkpoints: it takes a partition over like any owner, writes another position, and
+//! returns the partition to its previous owner, which continues at the new position. For the steps, see
+//! `docs/protocol.md`.
 
 mod operator;
 mod outcome;

@@ -14,19 +14,20 @@ use crate::model::{Heartbeat, OwnerId, Ownership, PartitionId, Position};
 use crate::planner::{Observer, observe};
 use crate::store::{Claim, ClaimOutcome, DeclareDeadOutcome, GroupStore, GroupStoreBuilder};
 
-/// How often a partition is claimed. A renewal between the listing and the claim costs one attempt.
+/// How many times a partition is claimed. A renewal between the listing and the claim costs one attempt.
 const MAX_CLAIMS: u32 = 3;
 
-/// How to reset.
+/// How to reset checkpoints.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ResetOptions {
     /// Whether to reset although an owner of another SDK is alive in the group. Default false. Such an owner does not
-    /// learn that it lost a partition before its next listing or checkpoint, and its checkpoints are not refused before.
+    /// detect the loss of a partition before its next listing or checkpoint, and its checkpoints are not rejected
+    /// before that.
     pub allow_foreign: bool,
-    /// How long the operator then holds each partition before it writes the new position, so that owners of other SDKs
-    /// find it in other hands, and their last handlers end. Default 60 s: twice the longest default interval of the
-    /// other SDKs. It does not help against a handler that takes longer.
+    /// How long the operator owns each partition before it writes the new position, so that owners of other SDKs detect
+    /// that they lost it, and their last handlers end. Default 60 s: twice the longest default interval of the other
+    /// SDKs. It does not help against a handler that takes longer.
     pub settle: Duration,
 }
 
@@ -37,14 +38,14 @@ impl Default for ResetOptions {
 }
 
 impl ResetOptions {
-    /// Resets also where an owner of another SDK is alive.
+    /// Sets whether to reset although an owner of another SDK is alive. Default false.
     #[must_use]
     pub fn with_allow_foreign(mut self, beside_foreign: bool) -> Self {
         self.allow_foreign = beside_foreign;
         self
     }
 
-    /// Waits this long beside owners of other SDKs.
+    /// Sets how long the operator waits for owners of other SDKs. Default 60 s.
     #[must_use]
     pub fn with_settle(mut self, settle: Duration) -> Self {
         self.settle = settle;
@@ -64,7 +65,7 @@ impl ResetOptions {
 ///
 /// let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
 /// let container = Arc::new(MemoryContainer::new());
-/// let store = GroupStore::builder(container.clone(), group.clone(), OwnerId::new("worker-1")?).connect().await?;
+/// let store = GroupStore::connect(container.clone(), group.clone(), OwnerId::new("worker-1")?).await?;
 ///
 /// let operator = Operator::connect(GroupStore::builder(container, group, OwnerId::new("any")?)).await?;
 /// let to = Position::new(41, "4100");
@@ -80,16 +81,16 @@ pub struct Operator {
     store: GroupStore,
 }
 
-/// What a group looked like when it was listed.
+/// The group, as it was listed.
 struct Survey {
     ownerships: Vec<Ownership>,
-    other_tree: Vec<Ownership>,
-    presences: Vec<Heartbeat>,
+    other_name_case: Vec<Ownership>,
+    heartbeats: Vec<Heartbeat>,
 }
 
 impl Operator {
-    /// Connects with the settings of a store: use those of the group's members, above all the expiry and the key case.
-    /// The owner id is replaced by one that begins with `operator-` and that no other run has.
+    /// Connects with the settings of a store. Use those of the group's members, above all the lease duration and the
+    /// blob-name case. The owner id is replaced by a unique one that begins with `operator-`.
     ///
     /// # Errors
     ///
@@ -98,30 +99,33 @@ impl Operator {
         Ok(Self { store: settings.for_operator()?.connect().await? })
     }
 
-    /// The id that this operator writes into the records that it works on.
+    /// Returns the id that this operator writes into the records that it works on.
     #[must_use]
     pub fn id(&self) -> &OwnerId {
         &self.store.identity().owner
     }
 
-    /// Moves the checkpoints of these partitions to these positions, forward or backward. Processing goes on with the
-    /// event *after* the position.
+    /// Resets the checkpoints of these partitions to these positions, forward or backward. Processing continues with
+    /// the event *after* the position.
     ///
-    /// Works whether a partition has an owner or not, and whatever SDK the owner uses. The operator takes the partition
-    /// over, so that checkpoints of the displaced owner are refused from then on, writes the position, and releases the
-    /// partition, reserved for the displaced owner, which claims it at its next listing: after half an expiry at the
-    /// latest. That owner's handler is stopped when the owner learns of it, at its next checkpoint, renewal or listing;
-    /// what it processes until then is processed again or not, as the new position has it. A pause of the partition
-    /// does not survive.
+    /// Works for partitions with and without an owner, and for owners of any SDK. The operator takes the partition
+    /// over, so that checkpoints of the displaced owner are rejected from then on. It writes the position and releases
+    /// the partition, reserved for the displaced owner, which claims it at its next listing, within half a lease
+    /// duration. The handler of the displaced owner stops when that owner detects the loss: at its next checkpoint,
+    /// renewal or listing. Events that it processes until then are processed again or not, depending on the new
+    /// position. If the partition was paused, it is not paused anymore.
     ///
-    /// An operator that dies in between leaves the old position or the new one, and its partitions have no owner until
-    /// its ownerships expire.
+    /// If the operator crashes in between, the checkpoint is at the old position or at the new one, and its partitions
+    /// have no owner until its leases expire.
     ///
     /// # Errors
     ///
-    /// What the storage returned, if the group could not be listed, and
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a partition is given two positions: nothing was written. What
-    /// becomes of each partition is in its own [`ResetOutcome`].
+    /// The error of the storage, if the group could not be listed, and [`ErrorKind::Config`](crate::ErrorKind::Config)
+    /// if a partition is given two positions: nothing was written, correct the cause and reset again. The outcome of
+    /// each partition is in its own [`ResetOutcome`].
+    #[doc(alias = "offset reset")]
+    #[doc(alias = "rewind")]
+    #[doc(alias = "seek")]
     pub async fn reset(
         &self,
         resets: Vec<(PartitionId, Position)>,
@@ -146,9 +150,9 @@ impl Operator {
 
     async fn survey(&self) -> Result<Survey> {
         let ownerships = self.store.list_ownerships().await?.records;
-        let other_tree = self.store.list_other_name_case().await?.records;
-        let presences = self.store.list_heartbeats().await?.records;
-        Ok(Survey { ownerships, other_tree, presences })
+        let other_name_case = self.store.list_other_name_case().await?.records;
+        let heartbeats = self.store.list_heartbeats().await?.records;
+        Ok(Survey { ownerships, other_name_case, heartbeats })
     }
 
     async fn reset_one(
@@ -164,8 +168,8 @@ impl Operator {
         }
     }
 
-    /// Takes the partition over. Looks at the group again if another owner wrote the record first, or if the claim has
-    /// failed: then the record may be this operator's already.
+    /// Takes the partition over. Lists the group again if another owner wrote the record first, or if the claim failed:
+    /// the record may be this operator's already.
     async fn take_over(
         &self,
         first: &Survey,
@@ -213,8 +217,8 @@ impl Operator {
             this: self.store.identity(),
             lease_durations: self.store.lease_durations(),
             running: &BTreeSet::new(),
-            other_name_case: &survey.other_tree,
-            heartbeats: &survey.presences,
+            other_name_case: &survey.other_name_case,
+            heartbeats: &survey.heartbeats,
             interval: self.store.lease_durations().own / 6,
             outage_ended: None,
         };
@@ -228,8 +232,8 @@ impl Operator {
         };
         if takeover.declare_dead && seen.is_kept_alive_by_heartbeat(self.store.identity()) {
             let owner = seen.record.owner.as_ref();
-            let presence = survey.presences.iter().find(|presence| Some(&presence.record.owner) == owner);
-            match self.store.declare_dead(&seen, presence).await {
+            let heartbeat = survey.heartbeats.iter().find(|heartbeat| Some(&heartbeat.record.owner) == owner);
+            match self.store.declare_dead(&seen, heartbeat).await {
                 Ok(DeclareDeadOutcome::Declared) => {}
                 Ok(DeclareDeadOutcome::StillAlive) => return ClaimOutcome::Lost { by: seen.record.owner },
                 Err(error) => return ClaimOutcome::Indeterminate(error),

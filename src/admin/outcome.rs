@@ -1,30 +1,32 @@
-//! What became of a reset.
+//! The outcome of a reset.
 
 use std::fmt;
 
 use crate::error::Error;
 use crate::model::OwnerId;
 
-/// What became of the reset of one partition.
+/// The outcome of the reset of one partition.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ResetOutcome {
     /// The checkpoint is at the new position, and the partition was released: its next owner starts exactly there,
-    /// unless the partition is reset again. Beside owners of other SDKs it means less: none of them wrote the checkpoint
-    /// while the operator [waited](super::ResetOptions::settle); one whose handler takes longer may write it later.
+    /// unless the partition is reset again. With owners of other SDKs in the group the guarantee is weaker: none of
+    /// them wrote the checkpoint while the operator [waited](super::ResetOptions::settle), but one whose handler takes
+    /// longer may write it later.
     Done,
-    /// The position was not written, and will not be. The partition is with its owner as before, or was released to it.
-    /// If the storage [failed](NotDone::Failed), it may have no owner until the operator's ownership expires.
+    /// The position was not written, and will not be. The partition belongs to its owner as before, or was released to
+    /// it. If the storage [failed](NotDone::Failed), the partition may have no owner until the operator's lease
+    /// expires.
     NotDone(NotDone),
-    /// The storage did not say what became of a write. Look at the checkpoint, or reset again.
+    /// The outcome of a write is unknown. Check the checkpoint, or reset again.
     Indeterminate {
-        /// Whether the new position was written. If not, that is unknown: the checkpoint is at the old position or at
-        /// the new one, at the latest when the next owner adopts it. If so, only the release failed. Without an `error`,
-        /// another owner took the partition before it was released: one of this crate starts at the new position, one
-        /// of another SDK may have begun at the old one. With an `error`, the partition has no owner, at the longest
-        /// until the operator's ownership expires.
+        /// Whether the new position was written. If false, that is unknown: the checkpoint is at the old position or at
+        /// the new one, at the latest when the next owner adopts it. If true, only the release failed. Without an
+        /// `error`, another owner claimed the partition before it was released: an owner of this crate starts at the
+        /// new position, an owner of another SDK may have started at the old one. With an `error`, the partition has no
+        /// owner, at most until the operator's lease expires.
         written: bool,
-        /// What went wrong, if it was an error.
+        /// The error, if there was one.
         error: Option<Error>,
     },
 }
@@ -33,23 +35,23 @@ pub enum ResetOutcome {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotDone {
-    /// Another owner took the partition at the same time. Reset again.
+    /// Another owner claimed the partition at the same time. Reset again.
     Lost {
-        /// The owner now, if there is one.
+        /// The current owner, if there is one.
         by: Option<OwnerId>,
     },
-    /// Another operator works on it. Wait for its end: at the latest, for the lease duration.
+    /// Another operator works on it. Wait until that operator has finished, at most for the lease duration.
     Busy {
-        /// That operator.
+        /// The other operator.
         operator: OwnerId,
     },
-    /// An owner of another SDK is alive in the group. Such an owner does not notice in time that it lost its partition,
+    /// An owner of another SDK is alive in the group. Such an owner does not detect in time that it lost its partition,
     /// and may undo the reset. Stop those owners first, or see [`ResetOptions::beside_foreign`](super::ResetOptions).
     Foreign {
-        /// One of them.
+        /// One of these owners.
         owner: OwnerId,
     },
-    /// The partition is owned under names of another letter case. Use the key case of that application.
+    /// The partition is owned in the other name case. Use the blob-name case of that application.
     OtherNameCase {
         /// Its owner.
         owner: OwnerId,

@@ -1,4 +1,4 @@
-//! The further attempts at what has failed.
+//! Retries of what has failed.
 
 use tokio::time::sleep;
 
@@ -9,7 +9,7 @@ use crate::store::{BackOff, GroupStore};
 pub(super) struct Retries {
     store: GroupStore,
     back_off: BackOff,
-    /// Without the one that is under way.
+    /// How many attempts are left after the current one.
     left: u32,
 }
 
@@ -19,15 +19,15 @@ impl Retries {
         Self { store: store.clone(), back_off, left: attempts - 1 }
     }
 
-    /// Whether there is another attempt.
+    /// Returns whether there is another attempt.
     pub(super) fn again(&mut self) -> bool {
         let goes_on = self.left > 0;
         self.left = self.left.saturating_sub(1);
         goes_on
     }
 
-    /// Waits for the next attempt, at least as long as the storage asks for. False if there is none: the same request
-    /// would fail again.
+    /// Waits until the next attempt, at least as long as the storage asks for. Returns false if there is none, or if
+    /// the same request would fail again.
     pub(super) async fn again_after(&mut self, error: &Error) -> bool {
         let may_pass = error.may_pass() || error.kind() == ErrorKind::Conflict;
         let goes_on = may_pass && self.again();

@@ -1,4 +1,4 @@
-//! What an operator does with a partition that it holds: adopt, wait beside other SDKs, write, release.
+//! What an operator does with a partition that it owns: adopt it, wait for other SDKs, write the position, release it.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::error::{Error, ErrorKind};
 use crate::model::{OwnerId, Position};
 use crate::store::{AdoptOutcome, Adoption, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 
-/// How often the position, or the release, is tried.
+/// How many times the position, or the release, is tried.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// A partition that the operator holds.
+/// A partition that the operator owns.
 pub(super) struct Session {
     store: GroupStore,
     lease: Lease,
     /// How long to wait before the position is written.
     settle: Option<Duration>,
-    /// A write of the position had no answer.
-    in_doubt: bool,
+    /// Whether the outcome of a write of the position is unknown.
+    indeterminate: bool,
 }
 
 /// Why the position was not written.
@@ -32,7 +32,7 @@ enum Failure {
 
 impl Session {
     pub(super) fn new(store: GroupStore, lease: Lease, settle: Option<Duration>) -> Self {
-        Self { store, lease, settle, in_doubt: false }
+        Self { store, lease, settle, indeterminate: false }
     }
 
     pub(super) async fn reset(mut self, position: &Position) -> ResetOutcome {
@@ -41,12 +41,12 @@ impl Session {
             Err(failure) => failure,
         };
         if let Failure::Failed(_) = failure {
-            // The report is about the position: how the release ends does not change it.
+            // The outcome is about the position. The outcome of the release does not change it.
             self.release().await;
         }
         match failure {
-            Failure::Lost { .. } if self.in_doubt => ResetOutcome::Indeterminate { written: false, error: None },
-            Failure::Failed(error) if self.in_doubt => {
+            Failure::Lost { .. } if self.indeterminate => ResetOutcome::Indeterminate { written: false, error: None },
+            Failure::Failed(error) if self.indeterminate => {
                 ResetOutcome::Indeterminate { written: false, error: Some(error) }
             }
             Failure::Lost { by } => ResetOutcome::NotDone(NotDone::Lost { by }),
@@ -54,7 +54,7 @@ impl Session {
         }
     }
 
-    /// Adopts and writes, again after a conflict or without an answer.
+    /// Adopts and writes, again after a conflict or without a response.
     async fn put(&mut self, position: &Position) -> Result<(), Failure> {
         let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
         loop {
@@ -71,7 +71,7 @@ impl Session {
             self.hold(settle).await?;
         }
         self.store.replace_checkpoint(&mut adoption, position).await.map_err(|error| {
-            self.in_doubt |= may_be_applied(&error);
+            self.indeterminate |= may_be_applied(&error);
             Failure::Failed(error)
         })
     }
@@ -84,8 +84,8 @@ impl Session {
         }
     }
 
-    /// Keeps the partition for so long. A checkpoint that another SDK writes meanwhile makes the write that follows
-    /// fail, and everything is done again.
+    /// Keeps the partition for this long. If another SDK writes a checkpoint in the meantime, the write that follows
+    /// fails, and everything is repeated.
     async fn hold(&mut self, time: Duration) -> Result<(), Failure> {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -106,7 +106,7 @@ impl Session {
         Ok(())
     }
 
-    /// The position is written. The reset is done when the release is known to have been written, too.
+    /// Releases the partition after the position was written. The reset is done only if the release was written, too.
     async fn release_written(&self) -> ResetOutcome {
         match self.release().await {
             ReleaseOutcome::Released => ResetOutcome::Done,
@@ -126,7 +126,7 @@ impl Session {
     }
 }
 
-/// Whether a write that failed with this error, or with a conflict because of it, had no answer.
+/// Returns whether a write that failed with this error, or with a conflict caused by it, had no response.
 fn may_be_applied(error: &Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<Error>());
     [Some(error), cause].into_iter().flatten().any(|error| error.kind() == ErrorKind::Indeterminate)

@@ -1,4 +1,4 @@
-//! Whether and how an operator takes a partition over, by what was listed.
+//! Whether and how an operator takes a partition over, decided by a listing.
 
 use super::outcome::NotDone;
 use crate::model::{OwnerId, Ownership, PartitionId};
@@ -7,21 +7,23 @@ use crate::planner::{PartitionOwner, PartitionView, View};
 /// How to take a partition over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Takeover {
-    /// The record that it is claimed over; `None` if it has none.
+    /// The record to claim over; `None` if there is none.
     pub over: Option<Ownership>,
-    /// The owner to return it to.
+    /// The owner to return the partition to.
     pub return_to: Option<OwnerId>,
-    /// The owner did not renew in time, and lives by its presence: it is to be declared dead first.
+    /// Whether the owner must be declared dead first: it did not renew in time, and its heartbeat keeps its leases
+    /// alive.
     pub declare_dead: bool,
-    /// Owners of other SDKs may still write the checkpoint for a while.
+    /// Whether owners of other SDKs may still write the checkpoint for a while.
     pub settle: bool,
 }
 
-/// Decides by a view of the operator's. `beside_foreign`: also where an owner of another SDK is alive in the group.
+/// Decides by the operator's view. With `beside_foreign`, it also takes over in a group with a live owner of another
+/// SDK.
 ///
 /// # Errors
 ///
-/// Why the operator is to leave the partition alone.
+/// The reason why the operator must leave the partition alone.
 pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) -> Result<Takeover, NotDone> {
     let record = view.record(partition);
     let entry = view.partitions.iter().find(|entry| entry.partition == *partition);
@@ -29,7 +31,7 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) 
     let entry = entry.unwrap_or(&free);
     match &entry.owner {
         PartitionOwner::OtherNameCase(owner) => return Err(NotDone::OtherNameCase { owner: owner.clone() }),
-        PartitionOwner::Other(operator) if entry.is_held_by_operator() => {
+        PartitionOwner::Other(operator) if entry.is_owned_by_operator() => {
             return Err(NotDone::Busy { operator: operator.clone() });
         }
         _ => {}
@@ -39,9 +41,9 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) 
         return Err(NotDone::Foreign { owner: owner.clone() });
     }
     let is_expired = matches!(entry.owner, PartitionOwner::Expired(_));
-    // An operator before this one may have died at it, or this one failed at it.
-    let is_left = is_expired || entry.owner == PartitionOwner::Reclaimable;
-    let inherited = record.filter(|seen| is_left && seen.record.operator.is_some());
+    // An earlier operator may have crashed during its work, or this one failed.
+    let is_remnant = is_expired || entry.owner == PartitionOwner::Reclaimable;
+    let inherited = record.filter(|seen| is_remnant && seen.record.operator.is_some());
     let return_to = match inherited {
         Some(seen) => seen.record.handoff_to.clone(),
         None => entry.counts_for(&view.me).cloned(),
@@ -55,7 +57,7 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, beside_foreign: bool) 
     })
 }
 
-/// A live owner of another SDK.
+/// Returns a live owner of another SDK.
 fn foreign_owner<'a>(view: &View<'a>) -> Option<&'a OwnerId> {
     let live = view.partitions.iter().filter(|entry| matches!(entry.owner, PartitionOwner::Other(_)));
     let mut records = live.filter_map(|entry| view.record(&entry.partition));
@@ -95,17 +97,21 @@ mod tests {
         )
     }
 
-    /// What is decided about partition 0.
-    fn decided(listing: &[Ownership], other_tree: &[Ownership], beside_foreign: bool) -> Result<Takeover, NotDone> {
+    /// Returns what is decided about partition 0.
+    fn decided(
+        listing: &[Ownership],
+        other_name_case: &[Ownership],
+        beside_foreign: bool,
+    ) -> Result<Takeover, NotDone> {
         let (me, running) = (Identity::new(owner("operator-9"), incarnation()), BTreeSet::new());
-        let expiry = Duration::from_secs(60);
+        let lease_duration = Duration::from_secs(60);
         let observer = Observer {
             this: &me,
-            lease_durations: LeaseDurations::new(expiry, 3 * expiry),
+            lease_durations: LeaseDurations::new(lease_duration, 3 * lease_duration),
             running: &running,
-            other_name_case: other_tree,
+            other_name_case,
             heartbeats: &[],
-            interval: expiry / 6,
+            interval: lease_duration / 6,
             outage_ended: None,
         };
         let view = observe(listing, &[0.into(), 1.into()], &observer, Moment::ZERO);
@@ -117,25 +123,25 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_owner_is_returned_to_none() {
+    fn a_partition_without_owner_is_returned_to_none() {
         assert_eq!(decided(&[], &[], false).unwrap().return_to, None);
         assert_eq!(returned_to(OwnershipRecord::default(), 100), None);
-        assert_eq!(returned_to(owned("a"), 100), None, "its owner has died");
+        assert_eq!(returned_to(owned("a"), 100), None, "its owner has expired");
     }
 
     #[test]
-    fn it_is_returned_to_the_owner_for_which_it_counts() {
+    fn it_is_returned_to_the_owner_that_it_counts_for() {
         assert_eq!(returned_to(owned("a"), 0), Some(owner("a")));
         let released = OwnershipRecord { handoff_to: Some(owner("b")), ..OwnershipRecord::default() };
         assert_eq!(returned_to(released.clone(), 5), Some(owner("b")), "it is reserved");
         assert_eq!(returned_to(released, 20), None, "it was");
-        let asked = OwnershipRecord { handoff_to: Some(owner("b")), ..owned("a") };
-        let listing = [seen(0, asked, 0), seen(1, owned("b"), 0)];
-        assert_eq!(decided(&listing, &[], false).unwrap().return_to, Some(owner("b")), "it was asked for");
+        let requested = OwnershipRecord { handoff_to: Some(owner("b")), ..owned("a") };
+        let listing = [seen(0, requested, 0), seen(1, owned("b"), 0)];
+        assert_eq!(decided(&listing, &[], false).unwrap().return_to, Some(owner("b")), "it was requested");
     }
 
     #[test]
-    fn a_live_operator_is_left_alone_and_a_dead_one_inherited_from() {
+    fn an_expired_operator_is_replaced_but_not_a_live_one() {
         let operated = OwnershipRecord {
             operator: Some(owner("operator-1")),
             handoff_to: Some(owner("a")),
@@ -147,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_itself_has_left_goes_to_the_same_owner() {
+    fn own_remnants_are_returned_to_the_same_owner() {
         let (me, to) = (owner("operator-9"), Some(owner("a")));
         let left = OwnershipRecord { operator: Some(me.clone()), handoff_to: to.clone(), ..owned(me.as_str()) };
         for age in [0, 100] {
@@ -156,20 +162,20 @@ mod tests {
     }
 
     #[test]
-    fn a_group_with_a_foreign_owner_is_left_alone_unless_asked() {
+    fn a_group_with_a_foreign_owner_needs_the_option() {
         let foreign = OwnershipRecord::owned_by(owner("python"), None);
         let listing = [seen(0, owned("a"), 0), seen(1, foreign.clone(), 0)];
-        let refused = decided(&listing, &[], false).unwrap_err();
-        assert!(matches!(refused, NotDone::Foreign { owner: found } if found == owner("python")));
+        let rejected = decided(&listing, &[], false).unwrap_err();
+        assert!(matches!(rejected, NotDone::Foreign { owner: found } if found == owner("python")));
         assert!(decided(&listing, &[], true).unwrap().settle, "it may be the next owner");
         assert!(!decided(&listing[..1], &[], true).unwrap().settle);
-        assert!(decided(&[seen(0, foreign, 500)], &[], false).unwrap().settle, "it may still be at work");
+        assert!(decided(&[seen(0, foreign, 500)], &[], false).unwrap().settle, "it may still process events");
     }
 
     #[test]
-    fn the_other_tree_is_left_alone() {
+    fn partitions_of_the_other_name_case_are_left_alone() {
         let there = seen(0, OwnershipRecord::owned_by(owner("go"), None), 0);
-        let refused = decided(&[], std::slice::from_ref(&there), true).unwrap_err();
-        assert!(matches!(refused, NotDone::OtherNameCase { owner: found } if found == owner("go")));
+        let rejected = decided(&[], std::slice::from_ref(&there), true).unwrap_err();
+        assert!(matches!(rejected, NotDone::OtherNameCase { owner: found } if found == owner("go")));
     }
 }

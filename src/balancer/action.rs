@@ -1,4 +1,4 @@
-//! What the balancer decides to do: data, which the driver executes.
+//! What the balancer decides to do, as data that the driver executes.
 
 use std::sync::Arc;
 
@@ -13,21 +13,22 @@ use crate::store::{Claim, Handoff, HandoffTimeouts, Lease};
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a step returns a few, which are executed at once")]
 pub enum Action {
-    /// Makes a request. What comes of it is fed back as [`Done`](super::happened::Done).
+    /// Makes a request. Its outcome is fed back as [`Done`](super::happened::Done).
     Request(Request),
-    /// From here on, claims by partition: an owner of another SDK has been seen.
+    /// Claims with [`LeaseScope::Partition`](crate::model::LeaseScope) from now on: an owner of another SDK was found.
     FallBack,
-    /// Starts to measure the load of a partition that was won, from what its record says.
+    /// Starts to measure the load of a partition that was won, from the load in its record.
     Measure { partition: PartitionId, recorded: Option<u64> },
     /// Publishes a snapshot.
     Publish(Arc<Snapshot>),
-    /// Tells subscribers, the log and the metrics what happened.
+    /// Emits an event to the subscribers, the log and the metrics.
     Emit(OwnershipEvent),
-    /// Logs or counts what is no event.
+    /// Logs or counts something that is not an event.
     Note(Note),
-    /// Ends the loop: a later incarnation of this owner is at work.
+    /// Ends the loop because a later incarnation of this owner is running.
     Replaced(Incarnation),
-    /// Ends the loop. So many partitions are left for the restart of this owner, and so many could not be released.
+    /// Ends the loop, with the numbers of partitions that were kept for the restart of this owner and that could not be
+    /// released.
     Ended(LeftOwned),
 }
 
@@ -37,7 +38,7 @@ pub enum Action {
 pub enum Request {
     /// Lists the ownerships.
     List,
-    /// Lists presences, ownerships in the other tree of names, or both.
+    /// Lists the heartbeats, the ownerships of the other name case, or both.
     ListOthers { heartbeats: bool, other_name_case: bool },
     /// Declares the owner of a record dead, in order to make these claims.
     DeclareDead { of: Ownership, heartbeat: Option<Heartbeat>, claims: Vec<Claim> },
@@ -45,19 +46,19 @@ pub enum Request {
     Claim(Claim),
     /// Renews a lease.
     Renew(Lease),
-    /// Releases a lease. A release that fails is repeated until this moment, or for as long as the loop runs.
+    /// Releases a lease. A release that fails is repeated until this moment; without one, until the loop ends.
     Release { lease: Lease, until: Option<Moment> },
     /// Renews a lease for the last time, and leaves it for the restart of this owner. A renewal that fails is repeated
-    /// for as long as the loop runs.
+    /// until the loop ends.
     Keep(Lease),
-    /// Asks the owner of a record for its partition.
+    /// Requests the handoff of the partition of this record.
     RequestHandoff(Ownership),
-    /// Looks at a partition that was asked for.
+    /// Polls a requested handoff.
     PollHandoff { handoff: Handoff, timeouts: HandoffTimeouts },
-    /// Writes the presence of this instance.
+    /// Writes the heartbeat of this instance.
     SendHeartbeat,
-    /// Deletes the presence of this instance; if that fails, again and again, or not.
+    /// Deletes the heartbeat of this instance. If `persistently`, a deletion that fails is repeated.
     RemoveHeartbeat { persistently: bool },
-    /// Deletes those of these presences that are long dead.
+    /// Deletes those of these heartbeats that are stale.
     DeleteHeartbeats(Vec<Heartbeat>),
 }

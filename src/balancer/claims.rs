@@ -15,49 +15,49 @@ use crate::store::{Claim, ClaimOutcome, DeclareDeadOutcome, Lease};
 use crate::telemetry::StorageOperation;
 
 impl Partitions {
-    /// Claims what was planned. An owner that lives by its presence is declared dead before anything is claimed from it
-    /// as abandoned.
-    pub(super) fn start_claims(&mut self, context: &mut Context, planned: Vec<PlannedClaim>, presences: &[Heartbeat]) {
-        let mut abandoned: BTreeMap<_, (_, Vec<_>)> = BTreeMap::new();
+    /// Claims what was planned. If the heartbeat of an expired owner keeps its leases alive, the owner is declared dead
+    /// before any of its partitions is claimed.
+    pub(super) fn start_claims(&mut self, context: &mut Context, planned: Vec<PlannedClaim>, heartbeats: &[Heartbeat]) {
+        let mut expired: BTreeMap<_, (_, Vec<_>)> = BTreeMap::new();
         for PlannedClaim { partition, reason, over } in planned {
             self.activities.insert(partition.clone(), Activity::Claiming { reason: reason.clone(), handoff: None });
-            let is_abandoned = matches!(reason, ClaimReason::Expired(_) | ClaimReason::Reclaimed);
+            let is_expired = matches!(reason, ClaimReason::Expired(_) | ClaimReason::Reclaimed);
             match over {
                 None => context.request(Request::Claim(Claim::unowned(partition))),
-                Some(seen) if is_abandoned && seen.is_kept_alive_by_heartbeat(&context.settings.this) => {
-                    let tenant = (seen.record.owner.clone(), seen.record.incarnation.clone());
+                Some(seen) if is_expired && seen.is_kept_alive_by_heartbeat(&context.settings.this) => {
+                    let owner_key = (seen.record.owner.clone(), seen.record.incarnation.clone());
                     let claim = Claim::over(&seen);
-                    abandoned.entry(tenant).or_insert((seen, Vec::new())).1.push(claim);
+                    expired.entry(owner_key).or_insert((seen, Vec::new())).1.push(claim);
                 }
                 Some(seen) => context.request(Request::Claim(Claim::over(&seen))),
             }
         }
-        for (of, claims) in abandoned.into_values() {
+        for (of, claims) in expired.into_values() {
             let owner = of.record.owner.as_ref();
-            let presence = presences.iter().find(|seen| Some(&seen.record.owner) == owner).cloned();
-            context.request(Request::DeclareDead { of, heartbeat: presence, claims });
+            let heartbeat = heartbeats.iter().find(|seen| Some(&seen.record.owner) == owner).cloned();
+            context.request(Request::DeclareDead { of, heartbeat, claims });
         }
     }
 
-    /// Claims a partition that was asked for. Its owner is not declared dead even if it did not respond: that would give
-    /// up all its partitions. It learns what it lost from its next listing.
+    /// Claims a partition after a handoff. The owner is not declared dead even if it did not respond, because then it
+    /// would lose all its partitions. The owner detects the loss of this one in its next listing.
     pub(super) fn claim_after_handoff(
         &mut self,
         context: &mut Context,
         claim: Claim,
         reason: ClaimReason,
-        asked: PendingHandoff,
+        pending: PendingHandoff,
     ) {
         let partition = claim.partition().clone();
         if context.claims_nothing() || !self.may_claim(context) {
-            self.activities.insert(partition, Activity::AwaitingHandoff(asked));
+            self.activities.insert(partition, Activity::AwaitingHandoff(pending));
             return;
         }
-        self.activities.insert(partition, Activity::Claiming { reason, handoff: Some(asked) });
+        self.activities.insert(partition, Activity::Claiming { reason, handoff: Some(pending) });
         context.request(Request::Claim(claim));
     }
 
-    /// It is known whether an owner is dead.
+    /// Claims the partitions of an owner that was declared dead.
     pub(super) fn on_declared_dead(
         &mut self,
         context: &mut Context,
@@ -79,29 +79,29 @@ impl Partitions {
     }
 
     pub(super) fn on_claimed(&mut self, context: &mut Context, partition: &PartitionId, outcome: ClaimOutcome) {
-        let Some(Activity::Claiming { reason, handoff: asked }) = self.activities.remove(partition) else { return };
+        let Some(Activity::Claiming { reason, handoff: pending }) = self.activities.remove(partition) else { return };
         match outcome {
-            ClaimOutcome::Won(lease) => self.won(context, lease, reason, asked),
+            ClaimOutcome::Won(lease) => self.won(context, lease, reason, pending),
             ClaimOutcome::Lost { by } => {
                 context.note(Note::ClaimLost(partition.clone(), by.clone()));
                 self.end_setback(partition);
                 context.owner_is(partition, by.map_or(PartitionOwner::Released, PartitionOwner::Other));
-                self.ask_further(partition, asked);
+                self.resume_polling(partition, pending);
             }
             ClaimOutcome::Replaced { by } => context.replaced(by),
             ClaimOutcome::Indeterminate(error) => {
                 self.indeterminate(context, StorageOperation::Claim, vec![partition.clone()], error);
-                self.ask_further(partition, asked);
+                self.resume_polling(partition, pending);
             }
         }
     }
 
-    fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, asked: Option<PendingHandoff>) {
+    fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, pending: Option<PendingHandoff>) {
         let (partition, epoch) = (lease.partition().clone(), lease.epoch());
         self.end_setback(&partition);
-        // The owner that did not respond may still be at work.
-        if let (Some(asked), ClaimReason::Stolen(_)) = (asked, &reason) {
-            let acknowledged = asked.handoff.is_acknowledged();
+        // The owner that did not respond may still be processing the partition.
+        if let (Some(pending), ClaimReason::Stolen(_)) = (pending, &reason) {
+            let acknowledged = pending.handoff.is_acknowledged();
             let cause = if acknowledged { DuplicateCause::NotReleased } else { DuplicateCause::NotAcknowledged };
             context.emit(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
         }
@@ -116,14 +116,14 @@ impl Partitions {
         }
     }
 
-    /// The claim of a partition that was asked for was not won: it is looked at again.
-    fn ask_further(&mut self, partition: &PartitionId, asked: Option<PendingHandoff>) {
-        if let Some(asked) = asked {
-            self.activities.insert(partition.clone(), Activity::AwaitingHandoff(asked));
+    /// Resumes polling a handoff whose claim was not won.
+    fn resume_polling(&mut self, partition: &PartitionId, pending: Option<PendingHandoff>) {
+        if let Some(pending) = pending {
+            self.activities.insert(partition.clone(), Activity::AwaitingHandoff(pending));
         }
     }
 
-    /// The outcome of an operation that was to win these partitions is not known.
+    /// The outcome of an operation that was to win these partitions is unknown.
     pub(super) fn indeterminate(
         &mut self,
         context: &mut Context,
@@ -131,7 +131,7 @@ impl Partitions {
         partitions: Vec<PartitionId>,
         error: Error,
     ) {
-        let wait = context.settings.asked_to_wait(&error);
+        let wait = context.settings.retry_after(&error);
         for partition in &partitions {
             self.set_back(context, partition, wait);
         }

@@ -136,7 +136,7 @@ impl BalancerConfig {
         with_lease_scope(lease_scope: LeaseScope);
     }
 
-    /// Seeds all random choices, for repeatable tests. Default: a seed of the operating system.
+    /// Seeds all random choices, for repeatable tests. Default: a seed from the operating system.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
@@ -232,7 +232,7 @@ impl BalancerConfig {
     }
 }
 
-/// What strict leases leave for draining; nothing if not even a renewal fits.
-fn time_to_drain(expiry: Duration, request_deadline: Duration) -> Option<Duration> {
-    expiry.checked_sub(expiry / 2 + request_deadline + LeaseDurations::GRACE)
+/// Returns the time that [`OnLeaseExpiry::Stop`] leaves for draining; `None` if not even a renewal fits.
+fn time_to_drain(lease: Duration, request_timeout: Duration) -> Option<Duration> {
+    lease.checked_sub(lease / 2 + request_timeout + LeaseDurations::GRACE)
 }

@@ -1,4 +1,4 @@
-//! What all parts of the balancer's state know during a step, and where they leave what is to be done.
+//! What all parts of the state share during a step, and where they collect the actions of the step.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use rand::rngs::StdRng;
 use super::action::{Action, Request};
 use super::config::OnStall;
 use super::events::OwnershipEvent;
+use super::liveness::Stalled;
 use super::note::Note;
-use super::retries::{asked_for, back_off, last_chance};
+use super::retries::{back_off, last_chance, retry_time};
 use super::settings::Settings;
-use super::vitals::Stalled;
 use crate::error::Error;
 use crate::model::{Incarnation, Moment, OwnerId, PartitionId};
 use crate::planner::PartitionOwner;
@@ -20,9 +20,9 @@ use crate::planner::PartitionOwner;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Running,
-    /// It claims nothing more.
+    /// The instance claims nothing more.
     Draining,
-    /// It releases everything, until this moment.
+    /// The instance releases everything, until this moment.
     Ending(Moment),
 }
 
@@ -34,15 +34,15 @@ pub(super) struct Context {
     pub(super) stalled: Stalled,
     /// When the last outage of the storage ended.
     pub(super) outage_ended: Option<Moment>,
-    /// An owner of another SDK is alive in the group.
+    /// Whether an owner of another SDK is alive in the group.
     pub(super) foreign_owner: bool,
     pub(super) rng: StdRng,
     actions: Vec<Action>,
-    /// What changed about partitions in this step.
+    /// What this step changed about partitions.
     changes: Vec<(PartitionId, Change)>,
-    /// The next cycle is not to come late.
+    /// Whether the next cycle must not be postponed.
     disturbed: bool,
-    /// The snapshot is out of date.
+    /// Whether the snapshot is out of date.
     changed: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Context {
 #[derive(Debug)]
 pub(super) enum Change {
     Owner(PartitionOwner),
-    /// By this owner.
+    /// This owner requested a handoff.
     HandoffReceived(OwnerId),
 }
 
@@ -95,29 +95,29 @@ impl Context {
         self.act(Action::Note(note));
     }
 
-    /// The next cycle is not to come late.
+    /// Brings the next cycle forward.
     pub(super) fn disturb(&mut self) {
         self.disturbed = true;
     }
 
-    /// The snapshot is out of date.
+    /// Requests a new snapshot.
     pub(super) fn change(&mut self) {
         self.changed = true;
     }
 
-    /// A partition has another holder.
-    pub(super) fn owner_is(&mut self, partition: &PartitionId, holder: PartitionOwner) {
-        self.changes.push((partition.clone(), Change::Owner(holder)));
+    /// Records that a partition has another owner.
+    pub(super) fn owner_is(&mut self, partition: &PartitionId, owner: PartitionOwner) {
+        self.changes.push((partition.clone(), Change::Owner(owner)));
         (self.disturbed, self.changed) = (true, true);
     }
 
-    /// Another instance asked for a partition of this one.
+    /// Records that another instance requested a partition of this one.
     pub(super) fn handoff_requested_by(&mut self, partition: &PartitionId, by: &OwnerId) {
         self.changes.push((partition.clone(), Change::HandoffReceived(by.clone())));
         self.changed = true;
     }
 
-    /// A later incarnation of this owner is at work. At the end that changes nothing.
+    /// Ends the loop because a later incarnation of this owner is running. Has no effect during shutdown.
     pub(super) fn replaced(&mut self, by: Incarnation) {
         if !self.is_ending() {
             self.act(Action::Replaced(by));
@@ -133,7 +133,7 @@ impl Context {
         }
     }
 
-    /// Everything is released, or left.
+    /// Begins the shutdown.
     pub(super) fn end(&mut self) {
         self.phase = Phase::Ending(self.now + self.settings.release_limit());
     }
@@ -142,12 +142,12 @@ impl Context {
         matches!(self.phase, Phase::Ending(_))
     }
 
-    /// While a runtime is stalled, a claimed partition would not be read.
+    /// Whether this instance claims nothing. While the runtime is stalled, a claimed partition would not be read.
     pub(super) fn claims_nothing(&self) -> bool {
         self.phase != Phase::Running || self.stalled.runtime
     }
 
-    /// Whether a partition that was just won is to be given to another instance.
+    /// Whether a partition that was just won must be released for another instance.
     pub(super) fn is_released_when_stalled(&self, partition: &PartitionId) -> bool {
         self.settings.config.on_stall == OnStall::Release && self.stalled.affects(partition)
     }
@@ -156,27 +156,27 @@ impl Context {
         self.outage_ended.is_some_and(|ended| self.now < ended + time)
     }
 
-    /// The age at which a lease is renewed. Owners of other SDKs compare ages with their own wall clocks and their own
-    /// expiry: while one is seen, every interval.
+    /// Returns the age at which a lease is renewed. Owners of other SDKs compare ages with their own wall clocks and
+    /// their own lease durations: while there is one, leases are renewed every interval.
     pub(super) fn renewal_age(&self) -> Duration {
-        let expiry = self.settings.lease_duration();
-        if self.foreign_owner { self.settings.interval().max(expiry / 6) } else { expiry / 2 }
+        let lease_duration = self.settings.lease_duration();
+        if self.foreign_owner { self.settings.interval().max(lease_duration / 6) } else { lease_duration / 2 }
     }
 
-    /// A number from 0 to 1.
+    /// Returns a random number from 0 to 1.
     pub(super) fn chance(&mut self) -> f64 {
         self.rng.random_range(0.0..1.0)
     }
 
-    /// When a renewal, or an announcement, is tried again that failed after so many failures, with a little jitter.
-    /// What it keeps alive counts from `valid_from`, and must not run out while the server's wish is granted.
-    pub(super) fn try_again_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
+    /// Returns when to retry a renewal or a heartbeat after this many failures, with some jitter. The lease counts from
+    /// `valid_from`, and must not expire because the server asked for a longer wait.
+    pub(super) fn retry_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
         let (settings, now) = (&self.settings, self.now);
-        let expiry = settings.lease_duration();
+        let lease_duration = settings.lease_duration();
         let jitter = self.rng.random_range(1.0..1.25);
-        let wait = back_off(failures, settings.retry_pause(), expiry / 8).mul_f64(jitter);
-        let lifetime = settings.lifetime().unwrap_or(expiry);
+        let wait = back_off(failures, settings.retry_pause(), lease_duration / 8).mul_f64(jitter);
+        let lifetime = settings.lifetime().unwrap_or(lease_duration);
         let last_chance = last_chance(self.renewal_age(), lifetime, settings.request_timeout);
-        asked_for(settings.asked_to_wait(error), now + wait, now, valid_from + last_chance)
+        retry_time(settings.retry_after(error), now + wait, now, valid_from + last_chance)
     }
 }

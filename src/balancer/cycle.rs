@@ -1,4 +1,4 @@
-//! Cycles: when the ownerships are listed, and what a listing leads to.
+//! Cycles: when the ownerships are listed, and what follows from a listing.
 
 use std::collections::BTreeSet;
 
@@ -16,21 +16,21 @@ use crate::planner::{ClaimReason, Idleness, PartitionOwner, PartitionView, Plan,
 /// What this instance remembers from cycle to cycle.
 #[derive(Debug)]
 pub(super) struct Cycles {
-    /// When the next one begins; `None` while one is under way.
+    /// When the next cycle begins; `None` while one is running.
     next: Option<Moment>,
     pacing: Pacing,
-    /// When the listing of the one that is under way was asked for.
-    asked: Moment,
-    /// What that showed, while the other owners are listed.
+    /// When the listing of the current cycle was sent.
+    listing_sent: Moment,
+    /// The ownerships of that listing, kept until the other owners are listed.
     listed: Vec<Ownership>,
     idleness: Idleness,
-    /// Owners that the last cycle found idle.
+    /// Owners that the last cycle considered idle.
     idle: BTreeSet<OwnerId>,
-    /// Partitions whose owner in the other tree of names was reported.
-    elsewhere: BTreeSet<PartitionId>,
+    /// Partitions that were reported as owned in the other name case.
+    in_other_name_case: BTreeSet<PartitionId>,
 }
 
-/// What a cycle must list before it can act, beyond the ownerships of its tree of names.
+/// What a cycle must list before it can act, in addition to the ownerships of its name case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
@@ -44,11 +44,11 @@ impl Cycles {
         Self {
             next: None,
             pacing: Pacing::new(settings.interval(), settings.lease_duration()),
-            asked: Moment::ZERO,
+            listing_sent: Moment::ZERO,
             listed: Vec::new(),
             idleness: Idleness::default(),
             idle: BTreeSet::new(),
-            elsewhere: BTreeSet::new(),
+            in_other_name_case: BTreeSet::new(),
         }
     }
 
@@ -56,18 +56,18 @@ impl Cycles {
         self.next
     }
 
-    pub(super) fn asked(&self) -> Moment {
-        self.asked
+    pub(super) fn listing_sent(&self) -> Moment {
+        self.listing_sent
     }
 
-    /// The next cycle begins at once.
+    /// Begins the next cycle at once.
     pub(super) fn begin(&mut self, context: &Context) {
         self.next = Some(context.now);
     }
 
     pub(super) fn start_listing(&mut self, context: &mut Context) {
         let Some(due) = self.next.filter(|due| *due <= context.now) else { return };
-        (self.next, self.asked) = (None, context.now);
+        (self.next, self.listing_sent) = (None, context.now);
         let late = context.now.saturating_sub(due);
         if late > context.settings.interval() / 2 {
             context.note(Note::CycleLate(late));
@@ -75,8 +75,8 @@ impl Cycles {
         context.request(Request::List);
     }
 
-    /// Something has changed, so that the next cycle is not to come late. While a listing is under way, its outcome will
-    /// be read with the change.
+    /// Brings the next cycle forward after a change. If a listing is under way, its result is judged together with the
+    /// change.
     pub(super) fn list_soon(&mut self, context: &mut Context) {
         self.pacing.disturb();
         let soon = context.now + self.pacing.pause(context.chance());
@@ -85,9 +85,9 @@ impl Cycles {
 
     pub(super) fn on_failed(&mut self, context: &mut Context, error: Error) {
         let soon = self.pacing.failed(context.settings.retry_pause(), context.chance());
-        // An instance that is asked for fewer requests does not hurry.
+        // If the server throttles this instance, it must not retry sooner than in the steady state.
         let pause = if matches!(error.kind(), ErrorKind::Throttled { .. }) {
-            soon.max(self.pacing.pause(context.chance())).max(context.settings.asked_to_wait(&error))
+            soon.max(self.pacing.pause(context.chance())).max(context.settings.retry_after(&error))
         } else {
             soon
         };
@@ -95,7 +95,7 @@ impl Cycles {
         self.next = Some(context.now + pause);
     }
 
-    /// Keeps what was listed, and lists the other owners.
+    /// Stores the listed ownerships, and lists the other owners.
     pub(super) fn list_others(&mut self, context: &mut Context, needs: Needs, listed: Vec<Ownership>) {
         self.listed = listed;
         context.request(Request::ListOthers {
@@ -108,28 +108,28 @@ impl Cycles {
         std::mem::take(&mut self.listed)
     }
 
-    /// A cycle has succeeded. A calm one found nothing new and nothing to do.
+    /// Schedules the next cycle after a success. A calm cycle found nothing new and nothing to do.
     pub(super) fn on_succeeded(&mut self, context: &mut Context, calm: bool) {
-        context.note(Note::CycleTook(context.now.saturating_sub(self.asked)));
+        context.note(Note::CycleTook(context.now.saturating_sub(self.listing_sent)));
         self.pacing.cycle(calm);
         self.next = Some(context.now + self.pacing.pause(context.chance()));
     }
 
-    /// Reports partitions that are owned in the other tree of names, once for each time that they are found so.
+    /// Reports partitions that are owned in the other name case, once per period of such ownership.
     pub(super) fn note_other_name_case(&mut self, context: &mut Context, view: &View<'_>) {
-        let mut elsewhere = BTreeSet::new();
+        let mut in_other_name_case = BTreeSet::new();
         for entry in &view.partitions {
             let PartitionOwner::OtherNameCase(owner) = &entry.owner else { continue };
-            if !self.elsewhere.contains(&entry.partition) {
+            if !self.in_other_name_case.contains(&entry.partition) {
                 context.note(Note::InOtherNameCase(entry.partition.clone(), owner.clone()));
             }
-            elsewhere.insert(entry.partition.clone());
+            in_other_name_case.insert(entry.partition.clone());
         }
-        self.elsewhere = elsewhere;
+        self.in_other_name_case = in_other_name_case;
     }
 
-    /// What to do about a view. In its first cycle an instance takes nothing from live owners: others that start
-    /// together with it have announced themselves by the second, and nothing moves twice.
+    /// Plans what to do about a view. In its first cycle an instance takes nothing from live owners: instances that
+    /// start at the same time have sent their heartbeats by the second cycle, and no partition moves twice.
     pub(super) fn plan(
         &mut self,
         context: &mut Context,
@@ -145,8 +145,8 @@ impl Cycles {
         policy.idle = self.idle_owners(context, &view, &policy);
         let plan = plan(&view, &policy, &mut context.rng);
         let first = is_first && policy.handoff;
-        // An instance with a stuck batch would serve no partition better than its live owner. It takes unowned
-        // partitions: with the same fault everywhere, no other instance would.
+        // An instance with a stalled handler would not serve a partition better than its live owner does. It still
+        // claims unowned partitions: if all instances have the same problem, no other instance would.
         if first || !context.stalled.partitions.is_empty() { without_takeovers(plan) } else { plan }
     }
 
@@ -159,7 +159,8 @@ impl Cycles {
     }
 }
 
-/// Claims that are under way count as won, so that what they win is not too much. What was asked for counts as well.
+/// Counts claims that are under way as won, so that this instance does not exceed its share. Requested handoffs count,
+/// too.
 fn with_operations_under_way<'a>(view: &View<'a>, partitions: &Partitions) -> View<'a> {
     let mut view = view.clone();
     for entry in &mut view.partitions {
@@ -191,18 +192,22 @@ fn without_takeovers(mut plan: Plan) -> Plan {
     plan
 }
 
-/// What must be listed before the plan counts. The other tree, before anything is taken. The presences, where owners
-/// live by them; and among instances that hand over, before anything is taken, for a mark, whose author may have died,
-/// and where something unowned is left to an owner that was present when that was last looked at, and may have gone.
+/// Returns what must be listed before the plan counts.
+///
+/// The ownerships of the other name case: before this instance takes anything. The heartbeats: if they keep leases
+/// alive. If instances hand partitions over, also before this instance takes anything; if a handoff of an owned
+/// partition is requested, because the requesting instance may have expired; and if an unowned partition is left to an
+/// instance that had a heartbeat in the last listing of them, because that instance may be gone.
 pub(super) fn needs(context: &Context, partitions: &Partitions, view: &View<'_>, plan: &Plan) -> Needs {
     let takes = !(plan.claim.is_empty() && plan.handoff.is_empty());
-    let other_tree = takes && context.settings.has_other_name_case;
-    let by_presence = view.records.values().any(|seen| seen.is_kept_alive_by_heartbeat(&context.settings.this));
-    let is_asked =
+    let other_name_case = takes && context.settings.has_other_name_case;
+    let kept_by_heartbeat = view.records.values().any(|seen| seen.is_kept_alive_by_heartbeat(&context.settings.this));
+    let is_requested =
         || partitions.owned().any(|(id, _)| view.record(id).is_some_and(|seen| seen.record.handoff_to.is_some()));
     let leaves_to_others = || !context.claims_nothing() && !view.present.is_empty() && view.has_unowned();
-    let presences = by_presence || (context.settings.hands_over() && (takes || is_asked() || leaves_to_others()));
-    match (presences, other_tree) {
+    let heartbeats =
+        kept_by_heartbeat || (context.settings.hands_over() && (takes || is_requested() || leaves_to_others()));
+    match (heartbeats, other_name_case) {
         (false, false) => Needs::Nothing,
         (true, false) => Needs::Heartbeats,
         (false, true) => Needs::OtherNameCase,
@@ -210,27 +215,27 @@ pub(super) fn needs(context: &Context, partitions: &Partitions, view: &View<'_>,
     }
 }
 
-/// Drops what the listing shows in other hands, or in none.
+/// Drops the partitions that have another owner, or none, by the listing.
 pub(super) fn drop_lost(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
-    let held: Vec<_> = partitions.owned().map(|(partition, _)| partition.clone()).collect();
-    for partition in held {
-        let holder = view.owner(&partition);
-        if holder == Some(&PartitionOwner::This) || view.removed.contains(&partition) {
+    let before: Vec<_> = partitions.owned().map(|(partition, _)| partition.clone()).collect();
+    for partition in before {
+        let owner = view.owner(&partition);
+        if owner == Some(&PartitionOwner::This) || view.removed.contains(&partition) {
             continue;
         }
-        let by = match holder {
+        let by = match owner {
             Some(
                 PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) | PartitionOwner::Expired(owner),
             ) => Some(owner.clone()),
             _ => None,
         };
         partitions.remove(&partition);
-        context.owner_is(&partition, holder.cloned().unwrap_or(PartitionOwner::Unowned));
+        context.owner_is(&partition, owner.cloned().unwrap_or(PartitionOwner::Unowned));
         context.emit(OwnershipEvent::Lost { partition, by });
     }
 }
 
-/// Whether every partition has a live owner of this crate, as far as that can be seen.
+/// Returns whether every partition has a live owner of this crate, as far as this instance can see.
 pub(super) fn is_settled(view: &View<'_>) -> bool {
     let owned = |entry: &PartitionView| {
         matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_)) && entry.handoff_to.is_none()

@@ -1,4 +1,4 @@
-//! Runs a [`State`]: feeds to it what happens, and executes what it decides.
+//! Drives a [`State`]: feeds it what happens, and executes what it decides.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use super::action::{Action, Request};
 use super::events::Events;
 use super::handle::{LeftOwned, Order};
 use super::happened::{Done, Happened};
+use super::liveness::{LivenessTracker, Stalled};
 use super::loads::LoadTracker;
 use super::note::Note;
-use super::reach::StorageHealth;
 use super::requests::perform;
 use super::snapshot::Snapshot;
 use super::state::State;
-use super::vitals::{LivenessTracker, Stalled};
+use super::storage_health::StorageHealth;
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, LeaseScope, OwnerId, PartitionId};
 use crate::store::{GroupStore, LoopPermit};
 use crate::telemetry::OwnedMetrics;
 
-/// What connects a loop with the storage and the application.
+/// Connects a loop with the storage and the application.
 #[derive(Debug)]
 pub(super) struct Ports {
     pub(super) store: GroupStore,
     pub(super) permit: LoopPermit,
-    /// The partitions of the hub.
+    /// The partitions of the event hub.
     pub(super) hub: watch::Receiver<Arc<[PartitionId]>>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
     pub(super) snapshot: watch::Sender<Arc<Snapshot>>,
@@ -44,17 +44,17 @@ pub(super) struct Ports {
 /// A running loop.
 pub(super) struct Driver {
     ports: Ports,
-    /// Renewals write the load.
+    /// Whether renewals write the load.
     writes_loads: bool,
     state: State,
     requests: JoinSet<Done>,
-    /// What of the application stalls, as the state knows it.
+    /// The stalls that the state knows.
     stalled: Stalled,
-    /// Callers that wait for the end.
+    /// Callers that wait until the loop has ended.
     waiting: Vec<oneshot::Sender<LeftOwned>>,
 }
 
-/// The loop ends with this.
+/// `Break` ends the loop.
 type Step = ControlFlow<Result<()>>;
 
 impl Driver {
@@ -91,8 +91,8 @@ impl Driver {
         }
     }
 
-    /// The state looks at its leases now and then in any case: while the machine was suspended they have aged, but
-    /// tokio's timers have not.
+    /// Returns when to wake the state. It checks its leases at least every sixteenth of the lease duration: while the
+    /// machine was suspended the leases have aged, but the timers of tokio have not.
     fn wake_at(&self) -> Option<Instant> {
         let store = &self.ports.store;
         let wait = self.state.next_wake()?.saturating_sub(store.lease_clock_now());
@@ -110,7 +110,8 @@ impl Driver {
         }
     }
 
-    /// What the state is to know first is what it could not see: how the application and the storage are.
+    /// Feeds the state an input, after what the state cannot observe itself: stalls of the application and outages of
+    /// the storage.
     fn feed(&mut self, happened: Happened) -> Step {
         let stalled = self.ports.liveness.stalled();
         if stalled != self.stalled {
@@ -159,7 +160,7 @@ impl Driver {
             }
             Action::Ended(left) => {
                 ports.permit.end();
-                // An error means that the caller waits no longer.
+                // An error means that the caller does not wait anymore.
                 for done in self.waiting.drain(..) {
                     let _ = done.send(left);
                 }
@@ -182,9 +183,9 @@ impl Ports {
     }
 }
 
-fn replaced(me: &OwnerId, by: &Incarnation) -> Error {
+fn replaced(owner: &OwnerId, by: &Incarnation) -> Error {
     let message = format!(
-        "owner id {me:?} is in use by a newer instance (incarnation {by}); give every instance a unique owner id"
+        "owner id {owner:?} is in use by a newer instance (incarnation {by}); give every instance a unique owner id"
     );
     Error::new(ErrorKind::Replaced, message)
 }

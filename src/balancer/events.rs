@@ -1,122 +1,123 @@
-//! What happened and why, for whoever wants to know.
+//! Ownership events: what happened, and why.
 
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use super::vitals::Stalled;
+use super::liveness::Stalled;
 use crate::model::{OwnerId, PartitionId};
 use crate::planner::{ClaimReason, ReleaseReason};
 use crate::telemetry::{self, GroupMetrics};
 
-/// How many events a slow listener may lag behind before it misses the oldest.
+/// How many events are kept for a slow subscriber. It misses older ones.
 const KEPT: usize = 1024;
 
-/// Something that the loop did, or noticed.
+/// Something that the load-balancing loop did or detected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum OwnershipEvent {
-    /// A partition was claimed; from whom, the reason tells.
+    /// This instance claimed a partition. The reason names the previous owner, if there was one.
     Claimed {
         /// The partition.
         partition: PartitionId,
-        /// The [epoch](crate::store::Lease::epoch) of the tenure that begins.
+        /// The [epoch](crate::store::Lease::epoch) that the claim began.
         epoch: i64,
-        /// Why.
+        /// The reason.
         reason: ClaimReason,
     },
-    /// A partition was lost.
+    /// This instance lost a partition.
     Lost {
         /// The partition.
         partition: PartitionId,
-        /// The owner now, where it is known.
+        /// The current owner, if it is known.
         by: Option<OwnerId>,
     },
-    /// A partition could not be renewed in time and is processed no further:
+    /// A lease expired before it could be renewed, and this instance stopped processing the partition. Only with
     /// [`OnLeaseExpiry::Stop`](super::OnLeaseExpiry::Stop).
     LeaseExpired {
         /// The partition.
         partition: PartitionId,
     },
-    /// A partition is given back.
+    /// This instance is releasing a partition.
     Releasing {
         /// The partition.
         partition: PartitionId,
-        /// Why.
+        /// The reason.
         reason: ReleaseReason,
     },
-    /// It was given back: others may claim it.
+    /// This instance released a partition. Other instances may claim it.
     Released {
         /// The partition.
         partition: PartitionId,
     },
-    /// It was left for the restart of this owner: no other instance takes it before it expires.
+    /// This instance kept a partition for its restart. No other instance claims the partition before its lease expires.
     Kept {
         /// The partition.
         partition: PartitionId,
     },
-    /// An owner has shut down and left partitions for its own restart. They are not read meanwhile.
+    /// Another owner shut down and kept partitions for its restart. No instance reads them until then.
     OwnerAway {
         /// The owner.
         owner: OwnerId,
-        /// How many it left, as far as it has not taken them back, and they have not expired. With zero, none any more.
+        /// How many partitions the owner keeps, without those that it reclaimed or that expired. Zero: none anymore.
         partitions: usize,
     },
-    /// A live owner was asked to hand a partition over.
+    /// This instance requested the handoff of a partition from its live owner.
     HandoffRequested {
         /// The partition.
         partition: PartitionId,
         /// Its owner.
         from: OwnerId,
     },
-    /// This instance was asked to hand a partition over, and does.
+    /// Another instance requested a partition of this one, which drains the partition.
     HandoffReceived {
         /// The partition.
         partition: PartitionId,
-        /// Who asked.
+        /// The requesting instance.
         by: OwnerId,
     },
-    /// A partition that was asked for moves without the last checkpoint of its old owner: what is behind the one before
-    /// may be processed twice.
+    /// A handoff is incomplete: the partition moves without the last checkpoint of its previous owner. The events after
+    /// the previous checkpoint may be processed twice.
     DuplicatesPossible {
         /// The partition.
         partition: PartitionId,
-        /// Why.
+        /// The reason.
         cause: DuplicateCause,
     },
-    /// Another instance took this one for dead, or its presence was deleted. It says at once that it is there again.
-    /// What [lives by its presence](crate::model::LeaseScope::Instance) is written anew; what was taken over meanwhile
-    /// is lost.
+    /// Another instance declared this one dead, or deleted its heartbeat. This instance sends a heartbeat at once, and
+    /// then rewrites the leases that [the heartbeat keeps alive](crate::model::LeaseScope::Instance). Partitions that
+    /// other instances claimed in the meantime are lost.
     DeclaredDead {
-        /// Who did, if the record still tells.
+        /// The instance that declared this one dead, if the record still names it.
         by: Option<OwnerId>,
     },
-    /// The application stalls, or something else of it does than before; or, with nothing in it, it is well again.
+    /// The set of stalled components changed. An empty set means that the stall is over.
     Stalled(Stalled),
-    /// Partitions stay unowned because of `max_partitions`; with zero, none does any more.
+    /// Partitions stay unowned because of `max_partitions`. Zero: none anymore.
     LimitReached {
-        /// How many.
+        /// How many partitions.
         unclaimed: usize,
     },
 }
 
-/// Why events may be processed twice although a partition was asked for.
+/// Why events may be processed twice although a handoff was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "&'static str")]
 #[non_exhaustive]
 pub enum DuplicateCause {
-    /// Its owner did not answer in time, and it was stolen.
+    /// The previous owner did not acknowledge the handoff in time, and the partition was stolen.
     NotAcknowledged,
-    /// Its owner answered, but did not release it in time, and it was stolen.
+    /// The previous owner acknowledged the handoff, but did not release the partition in time, and the partition was
+    /// stolen.
     NotReleased,
-    /// It was released here before its handler had stopped: the time for that was over.
+    /// This instance released the partition before its handler had stopped, because the handoff timeout was over.
     HandlerStillRunning,
-    /// It was released here, but its handler was cut short or failed at its last batch, or its last checkpoint could
-    /// not be written.
+    /// This instance released the partition, but its handler was aborted or failed in its last batch, or the last
+    /// checkpoint could not be written.
     CheckpointNotWritten,
 }
 
 impl DuplicateCause {
-    /// The name in metrics and when serialized.
+    /// Returns the name in metrics and when serialized.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -134,7 +135,7 @@ impl From<DuplicateCause> for &'static str {
     }
 }
 
-/// The sending end.
+/// The sending half.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     sender: broadcast::Sender<OwnershipEvent>,
@@ -168,13 +169,13 @@ impl Events {
             }
             OwnershipEvent::DeclaredDead { by } => telemetry::declared_dead(by.as_ref()),
             OwnershipEvent::Stalled(stalled) if stalled.any() => {
-                telemetry::stalled(stalled.runtime, &stalled.partitions)
+                telemetry::stalled(stalled.runtime, &stalled.partitions);
             }
             OwnershipEvent::Stalled(_) => telemetry::recovered(),
             OwnershipEvent::LimitReached { unclaimed } => telemetry::capped(*unclaimed),
         }
         self.count(&event);
-        // An error means that nobody listens.
+        // An error means that there are no subscribers.
         let _ = self.sender.send(event);
     }
 

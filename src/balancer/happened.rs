@@ -1,9 +1,9 @@
-//! What happens to the balancer: data, which the driver feeds to it.
+//! The inputs of the state, as data that the driver feeds to it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::vitals::Stalled;
+use super::liveness::Stalled;
 use crate::error::Result;
 use crate::model::{Heartbeat, Moment, OwnerId, Ownership, PartitionId};
 use crate::store::{
@@ -11,44 +11,44 @@ use crate::store::{
     ReleaseOutcome,
 };
 
-/// One thing that happened.
+/// One input.
 #[derive(Debug)]
 pub enum Happened {
-    /// The loop begins, with these partitions of the hub.
+    /// The loop begins with these partitions of the event hub.
     Began(Arc<[PartitionId]>),
-    /// The moment for which [`State::next_wake`](super::state::State::next_wake) asked has come, or an earlier one.
+    /// The moment that [`State::next_wake`](super::state::State::next_wake) returned has come, or an earlier one.
     Woke,
-    /// The hub has these partitions now.
+    /// The event hub has these partitions now.
     Hub(Arc<[PartitionId]>),
-    /// Something of the application stalls that did not before, or no longer does.
+    /// The set of stalled components of the application changed.
     Liveness(Stalled),
     /// An outage of the storage ended at this moment, after this long.
     OutageEnded { at: Moment, silence: Duration },
-    /// The application, or the processor, gave a command.
+    /// The application or the processor gave a command.
     Commanded(Command),
     /// An operation that was an [`Action`](super::action::Action) has ended.
     Done(Done),
 }
 
-/// What the application, or the processor, can command.
+/// The commands of the application and of the processor.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Claim nothing more.
     StopClaiming,
-    /// A partition turned out to belong to another owner.
+    /// Another owner was found to own a partition.
     MarkLost { partition: PartitionId, epoch: i64, by: Option<OwnerId> },
-    /// The processing of a partition has stopped: release it, and do not claim it before the cooldown is over.
-    /// `settled`: its last checkpoint is written.
+    /// The processing of a partition has stopped: release the partition, and do not claim it before the cooldown is
+    /// over. `settled`: its last checkpoint is written.
     Release { partition: PartitionId, epoch: i64, cooldown: Duration, settled: bool },
     /// Nothing processes this partition.
     Unprocessed { partition: PartitionId },
     /// Release everything and end.
     Shutdown,
-    /// Leave everything for the restart of this owner, and end.
+    /// Keep everything for the restart of this owner, and end.
     Keep,
 }
 
-/// What came of an operation on the storage.
+/// The outcome of an operation on the storage.
 #[derive(Debug)]
 pub enum Done {
     Listed(Result<Vec<Ownership>>),
@@ -65,7 +65,7 @@ pub enum Done {
     HeartbeatsDeleted(Result<Vec<OwnerId>>),
 }
 
-/// Which other owners there are, beyond the ownerships of this tree of names.
+/// Other owners, in addition to those in the ownerships of this name case.
 #[derive(Debug, Default)]
 pub struct Others {
     /// `None` if they were not listed.

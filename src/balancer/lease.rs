@@ -1,4 +1,4 @@
-//! One lease that this instance holds: when it is due for renewal, and whether it is to be released.
+//! One lease of this instance: when to renew it, and whether to release it.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use crate::store::Lease;
 #[derive(Debug)]
 pub(super) struct OwnedLease {
     lease: Lease,
-    /// When it was won or last renewed, by the arrival of the answer.
+    /// When the response arrived that won or last renewed the lease.
     known_since: Moment,
     renewal: Renewal,
-    fate: Fate,
-    mark: HandoffRequest,
+    disposition: Disposition,
+    handoff_request: HandoffRequest,
     record: Record,
 }
 
-/// When it is renewed.
+/// When to renew a lease.
 #[derive(Debug)]
 struct Renewal {
-    /// A little below 1: spreads leases that were won together.
+    /// A factor a little below 1, which spreads leases that were won together.
     spread: f64,
-    /// Not before this moment.
+    /// No renewal begins before this moment.
     not_before: Moment,
-    /// As long as no renewal succeeds, not before its turn either.
+    /// While all renewals fail, a renewal that has failed also waits for its turn.
     turn: Turn,
     /// How many renewals have failed in a row.
     failures: u32,
-    /// It is under way. Operations on one partition come one after another.
+    /// Whether a renewal is under way. Operations on one partition run one after another.
     under_way: bool,
 }
 
@@ -38,23 +38,23 @@ enum Turn {
     Awaited,
 }
 
-/// What becomes of a lease.
+/// What to do with a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Disposition {
     Keep,
-    /// It is released when its handler has stopped, or at this moment.
+    /// Release it when its handler has stopped, or at this moment.
     Drain {
         until: Moment,
     },
-    /// It is released when the renewal that is under way has ended. Its handler had time until this moment.
+    /// Release it when the current renewal has ended. Its handler had time until this moment.
     ReleaseNext {
         until: Option<Moment>,
     },
-    /// It is left for the restart of this owner when the renewal that is under way has ended.
+    /// Keep it for the restart of this owner when the current renewal has ended.
     KeepNext,
 }
 
-/// What to do with a lease whose renewal has ended.
+/// What to do with a lease when its renewal has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
@@ -62,26 +62,26 @@ pub(super) enum Next {
     Keep,
 }
 
-/// Whether another instance asked for a lease, and what its record says to that.
+/// Whether another instance requested the partition, and what the record says about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HandoffRequest {
     None,
-    /// The record is to say that it drains.
+    /// The next renewal must write that the owner drains the partition.
     AcknowledgmentDue,
-    /// The record says so.
+    /// The record says that the owner drains the partition.
     Acknowledged,
-    /// The owner that asked for it has died: the mark is to be taken away, at once.
-    OfDead(OwnerId),
+    /// The requesting instance has expired: the next renewal must remove its request, at once.
+    FromDead(OwnerId),
 }
 
-/// What keeps a record alive, and whether it has to be written, whatever it says.
+/// What keeps a record alive, and whether it must be rewritten.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     scope: LeaseScope,
     rewrite: Rewrite,
-    /// It may have been taken over while this instance was not present, so that it lives by its own age until it is
-    /// written again.
-    doubted: bool,
+    /// Whether another instance may have taken the partition over while this instance had no heartbeat. Until the
+    /// record is rewritten, only its own age counts.
+    ambiguous: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,16 +92,16 @@ enum Rewrite {
     UnderWay,
 }
 
-/// What keeps the leases of this instance alive beside their own renewals.
+/// What keeps the leases of this instance alive, in addition to their own renewals.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptAliveBy {
-    /// What the records are to say.
+    /// The scope that the records must have.
     pub(super) scope: LeaseScope,
     pub(super) heartbeat: Option<HeartbeatSince>,
 }
 
-/// The moments at which announcements were sent that succeeded: the first one since this instance began or was declared
-/// dead, and the last one.
+/// When two successful heartbeats were sent: the first one since this instance started or was declared dead, and the
+/// last one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeartbeatSince {
     pub(super) first: Moment,
@@ -113,24 +113,26 @@ pub(super) struct HeartbeatSince {
 pub(super) struct Renewed {
     pub(super) at: Moment,
     pub(super) spread: f64,
-    /// Keeps a lease whose renewal stands as it was from being renewed again and again.
+    /// The least time until the next renewal. It prevents repeated renewals of a lease that a renewal left unchanged.
     pub(super) pause: Duration,
 }
 
 impl OwnedLease {
-    /// A lease that was won or renewed; `before` is what is held of the partition.
-    pub(super) fn new(lease: Lease, before: Option<&Self>, renewed: Renewed, live_by: KeptAliveBy) -> Self {
-        let before = before.filter(|held| held.epoch() == lease.epoch());
-        let mark = before.map_or(HandoffRequest::None, |held| held.mark_after(&lease));
-        let is_urgent = matches!(mark, HandoffRequest::AcknowledgmentDue | HandoffRequest::OfDead(_));
+    /// Creates a lease that was won or renewed. `before` is the lease of the partition until now.
+    pub(super) fn new(lease: Lease, before: Option<&Self>, renewed: Renewed, kept_alive_by: KeptAliveBy) -> Self {
+        let before = before.filter(|owned| owned.epoch() == lease.epoch());
+        let handoff_request = before.map_or(HandoffRequest::None, |owned| owned.handoff_request_after(&lease));
+        let is_urgent = matches!(handoff_request, HandoffRequest::AcknowledgmentDue | HandoffRequest::FromDead(_));
         let not_before = renewed.at + if is_urgent { Duration::ZERO } else { renewed.pause };
-        let record = Record::after(&lease, before.map(|held| held.record), live_by);
-        let fate = match before.map(|held| held.fate) {
-            Some(Fate::Drain { until }) => Fate::Drain { until },
-            Some(Fate::ReleaseNext { until }) => until.map_or(Fate::Keep, |until| Fate::Drain { until }),
-            Some(Fate::Keep | Fate::KeepNext) | None => Fate::Keep,
+        let record = Record::after(&lease, before.map(|owned| owned.record), kept_alive_by);
+        let disposition = match before.map(|owned| owned.disposition) {
+            Some(Disposition::Drain { until }) => Disposition::Drain { until },
+            Some(Disposition::ReleaseNext { until }) => {
+                until.map_or(Disposition::Keep, |until| Disposition::Drain { until })
+            }
+            Some(Disposition::Keep | Disposition::KeepNext) | None => Disposition::Keep,
         };
-        let mut held = Self {
+        let mut owned = Self {
             known_since: renewed.at,
             renewal: Renewal {
                 spread: renewed.spread,
@@ -139,32 +141,32 @@ impl OwnedLease {
                 failures: 0,
                 under_way: false,
             },
-            fate,
+            disposition,
             record,
-            lease: match mark {
+            lease: match handoff_request {
                 HandoffRequest::None => lease,
-                HandoffRequest::OfDead(_) => lease.without_handoff_request(),
+                HandoffRequest::FromDead(_) => lease.without_handoff_request(),
                 HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged => lease.acknowledging_handoff(),
             },
-            mark,
+            handoff_request,
         };
-        let in_vain = record.doubted && live_by.heartbeat.is_some();
-        if record.rewrite == Rewrite::Due || in_vain || held.lease.record().scope != live_by.scope {
-            held.owe_rewriting(live_by.scope);
+        let is_ambiguous = record.ambiguous && kept_alive_by.heartbeat.is_some();
+        if record.rewrite == Rewrite::Due || is_ambiguous || owned.lease.record().scope != kept_alive_by.scope {
+            owned.require_rewrite(kept_alive_by.scope);
         }
-        held
+        owned
     }
 
-    fn mark_after(&self, renewed: &Lease) -> HandoffRequest {
-        match &self.mark {
+    fn handoff_request_after(&self, renewed: &Lease) -> HandoffRequest {
+        match &self.handoff_request {
             HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged if renewed.record().draining => {
                 HandoffRequest::Acknowledged
             }
             HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged => HandoffRequest::AcknowledgmentDue,
-            HandoffRequest::OfDead(dead) if renewed.handoff_requested_by() == Some(dead) => {
-                HandoffRequest::OfDead(dead.clone())
+            HandoffRequest::FromDead(requester) if renewed.handoff_requested_by() == Some(requester) => {
+                HandoffRequest::FromDead(requester.clone())
             }
-            HandoffRequest::OfDead(_) | HandoffRequest::None => HandoffRequest::None,
+            HandoffRequest::FromDead(_) | HandoffRequest::None => HandoffRequest::None,
         }
     }
 
@@ -176,34 +178,34 @@ impl OwnedLease {
         self.lease.epoch()
     }
 
-    /// Whether a listing that was asked for at `asked` may know less: the lease is being renewed, or its last answer
-    /// came since. The write that was answered took effect before that, but perhaps after the listing was made.
-    pub(super) fn is_newer_than(&self, asked: Moment) -> bool {
-        self.renewal.under_way || self.known_since >= asked
+    /// Returns whether a listing that was sent at `listing_sent` may be older than this lease: a renewal is under way,
+    /// or its response arrived after that. The write took effect before its response, but perhaps after the listing.
+    pub(super) fn is_newer_than(&self, listing_sent: Moment) -> bool {
+        self.renewal.under_way || self.known_since >= listing_sent
     }
 
-    /// The moment from which the expiry counts.
-    pub(super) fn valid_from(&self, live_by: KeptAliveBy) -> Moment {
-        let presence = live_by.heartbeat.filter(|_| self.is_by_heartbeat() && !self.record.doubted);
-        presence.map_or(self.lease.valid_from(), |presence| presence.last.max(self.lease.valid_from()))
+    /// Returns the moment from which the lease duration counts.
+    pub(super) fn valid_from(&self, kept_alive_by: KeptAliveBy) -> Moment {
+        let heartbeat = kept_alive_by.heartbeat.filter(|_| self.is_by_heartbeat() && !self.record.ambiguous);
+        heartbeat.map_or(self.lease.valid_from(), |heartbeat| heartbeat.last.max(self.lease.valid_from()))
     }
 
-    /// Whether its record says that it lives by the presence of this instance.
+    /// Returns whether its record says that the heartbeat of this instance keeps it alive.
     pub(super) fn is_by_heartbeat(&self) -> bool {
         self.record.scope == LeaseScope::Instance
     }
 }
 
-/// Renewing.
+/// Renewals.
 impl OwnedLease {
-    /// When it is due, if each is due at this age; `None` if it is not. A lease that lives by the presence of this
-    /// instance is not renewed by itself; one that an instance asked for, or that others may be about to take over, is
-    /// written at once.
+    /// Returns when to renew it, if each lease is renewed at this age; `None` if it is not renewed. A lease that the
+    /// heartbeat keeps alive is not renewed individually. A lease whose record must change is renewed at once: another
+    /// instance requested the partition, or may be about to take it over.
     pub(super) fn due(&self, age: Duration) -> Option<Moment> {
         if self.renewal.under_way {
             return None;
         }
-        let is_urgent = matches!(self.mark, HandoffRequest::AcknowledgmentDue | HandoffRequest::OfDead(_))
+        let is_urgent = matches!(self.handoff_request, HandoffRequest::AcknowledgmentDue | HandoffRequest::FromDead(_))
             || self.record.rewrite == Rewrite::Due;
         let by_age = || (!self.is_by_heartbeat()).then(|| self.lease.valid_from() + age.mul_f64(self.renewal.spread));
         let due = if is_urgent { Some(Moment::ZERO) } else { by_age() };
@@ -214,12 +216,12 @@ impl OwnedLease {
         self.renewal.turn == Turn::Awaited
     }
 
-    /// It need not wait for its turn any more.
+    /// Ends the wait for its turn.
     pub(super) fn has_turn(&mut self) {
         self.renewal.turn = Turn::NotNeeded;
     }
 
-    /// How many of its renewals have failed in a row.
+    /// Returns how many renewals have failed in a row.
     pub(super) fn failures(&self) -> u32 {
         self.renewal.failures
     }
@@ -228,7 +230,7 @@ impl OwnedLease {
         self.renewal.under_way
     }
 
-    /// It is being renewed from here on.
+    /// Records that a renewal begins, and returns the lease to renew.
     pub(super) fn start_renewal(&mut self) -> Lease {
         self.renewal.under_way = true;
         if self.record.rewrite == Rewrite::Due {
@@ -237,17 +239,17 @@ impl OwnedLease {
         self.lease.clone()
     }
 
-    /// Its renewal has ended, whatever its outcome.
+    /// Records that the renewal has ended with any outcome, and returns what to do next.
     pub(super) fn end_renewal(&mut self) -> Next {
         self.renewal.under_way = false;
-        match self.fate {
-            Fate::Keep | Fate::Drain { .. } => Next::Nothing,
-            Fate::ReleaseNext { .. } => Next::Release,
-            Fate::KeepNext => Next::Keep,
+        match self.disposition {
+            Disposition::Keep | Disposition::Drain { .. } => Next::Nothing,
+            Disposition::ReleaseNext { .. } => Next::Release,
+            Disposition::KeepNext => Next::Keep,
         }
     }
 
-    /// Its renewal has failed.
+    /// Records that the renewal has failed.
     pub(super) fn postpone(&mut self, not_before: Moment) {
         self.renewal.not_before = not_before;
         self.renewal.failures = self.renewal.failures.saturating_add(1);
@@ -262,111 +264,112 @@ impl OwnedLease {
     }
 }
 
-/// Handing over.
+/// Handoffs.
 impl OwnedLease {
-    /// Another instance asked for it: its record is to say at once that it drains. Returns whether that is news.
+    /// Records that another instance requested the partition: the record must say at once that the owner drains it.
+    /// Returns whether the request is new.
     pub(super) fn acknowledge(&mut self) -> bool {
         if self.is_handed_over() {
             return false;
         }
-        self.mark = HandoffRequest::AcknowledgmentDue;
+        self.handoff_request = HandoffRequest::AcknowledgmentDue;
         self.is_due_at_once();
         self.lease = self.lease.clone().acknowledging_handoff();
         true
     }
 
-    /// The owner that asked for it has died: renewals take that mark away, the first of them at once. One that does not
-    /// know the mark yet meets it, and the next one writes without it.
-    pub(super) fn drop_handoff_request(&mut self, dead: &OwnerId) {
+    /// Records that the requesting instance has expired: renewals remove its request, and the first one is due at once.
+    /// A renewal under an older version finds the request in a conflict, and the next one removes it.
+    pub(super) fn drop_handoff_request(&mut self, requester: &OwnerId) {
         if !self.is_handed_over() {
             self.lease = self.lease.clone().without_handoff_request();
-            self.mark = HandoffRequest::OfDead(dead.clone());
+            self.handoff_request = HandoffRequest::FromDead(requester.clone());
             self.is_due_at_once();
         }
     }
 
-    /// Whether it is released because another instance asked for it.
+    /// Returns whether the partition is released because another instance requested it.
     pub(super) fn is_handed_over(&self) -> bool {
-        matches!(self.mark, HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged)
+        matches!(self.handoff_request, HandoffRequest::AcknowledgmentDue | HandoffRequest::Acknowledged)
     }
 }
 
-/// Releasing.
+/// Releases.
 impl OwnedLease {
-    /// It is released when its handler has stopped, or at this moment. Returns whether that is news.
+    /// Plans the release for when the handler has stopped, or for this moment. Returns whether that is new.
     pub(super) fn drain(&mut self, until: Moment) -> bool {
-        let is_news = self.fate == Fate::Keep;
-        if is_news {
-            self.fate = Fate::Drain { until };
+        let is_new = self.disposition == Disposition::Keep;
+        if is_new {
+            self.disposition = Disposition::Drain { until };
         }
-        is_news
+        is_new
     }
 
-    /// It is released when the renewal that is under way has ended.
+    /// Plans the release for when the current renewal has ended.
     pub(super) fn release_next(&mut self) {
-        self.fate = Fate::ReleaseNext { until: self.drains_until() };
+        self.disposition = Disposition::ReleaseNext { until: self.drains_until() };
     }
 
-    /// It is left for the restart of this owner when the renewal that is under way has ended.
+    /// Plans to keep the lease for the restart of this owner when the current renewal has ended.
     pub(super) fn keep_next(&mut self) {
-        self.fate = Fate::KeepNext;
+        self.disposition = Disposition::KeepNext;
     }
 
-    /// Whether it is to be processed.
+    /// Returns whether the partition is to be processed.
     pub(super) fn is_kept(&self) -> bool {
-        self.fate == Fate::Keep
+        self.disposition == Disposition::Keep
     }
 
-    /// Whether it waits for its handler to stop, or for its renewal after that.
+    /// Returns whether it waits for its handler to stop, or for a renewal after that.
     pub(super) fn is_draining(&self) -> bool {
         self.drains_until().is_some()
     }
 
-    /// When it is released although its handler has not stopped.
+    /// Returns when to release it although its handler has not stopped.
     pub(super) fn overdue_at(&self) -> Option<Moment> {
-        match self.fate {
-            Fate::Drain { until } => Some(until),
-            Fate::Keep | Fate::ReleaseNext { .. } | Fate::KeepNext => None,
+        match self.disposition {
+            Disposition::Drain { until } => Some(until),
+            Disposition::Keep | Disposition::ReleaseNext { .. } | Disposition::KeepNext => None,
         }
     }
 
     pub(super) fn is_released_next(&self) -> bool {
-        matches!(self.fate, Fate::ReleaseNext { .. })
+        matches!(self.disposition, Disposition::ReleaseNext { .. })
     }
 
-    /// Until when its handler may take to stop.
+    /// Returns how long its handler may take to stop.
     pub(super) fn drains_until(&self) -> Option<Moment> {
-        match self.fate {
-            Fate::Keep | Fate::KeepNext => None,
-            Fate::Drain { until } => Some(until),
-            Fate::ReleaseNext { until } => until,
+        match self.disposition {
+            Disposition::Keep | Disposition::KeepNext => None,
+            Disposition::Drain { until } => Some(until),
+            Disposition::ReleaseNext { until } => until,
         }
     }
 }
 
-/// Living by the presence of this instance.
+/// Leases that the heartbeat of this instance keeps alive.
 impl OwnedLease {
-    /// Its record is to say from here on what keeps it alive.
+    /// Sets what keeps the record alive from now on.
     pub(super) fn set_scope(&mut self, scope: LeaseScope) {
         if self.lease.record().scope != scope {
-            self.owe_rewriting(scope);
+            self.require_rewrite(scope);
         }
     }
 
-    /// This instance was declared dead.
-    pub(super) fn doubt(&mut self) {
-        self.record.doubted |= self.is_by_heartbeat();
+    /// Records that this instance was declared dead.
+    pub(super) fn set_ambiguous(&mut self) {
+        self.record.ambiguous |= self.is_by_heartbeat();
     }
 
-    /// This instance is present. Only now it is worth while to write the record of a lease in doubt: before, it could
-    /// have been taken over again.
-    pub(super) fn owe_rewriting_if_doubted(&mut self, scope: LeaseScope) {
-        if self.record.doubted {
-            self.owe_rewriting(scope);
+    /// Records that this instance has a heartbeat again. An ambiguous lease is rewritten only now: without a heartbeat,
+    /// another instance could take it over again.
+    pub(super) fn require_rewrite_if_ambiguous(&mut self, scope: LeaseScope) {
+        if self.record.ambiguous {
+            self.require_rewrite(scope);
         }
     }
 
-    fn owe_rewriting(&mut self, scope: LeaseScope) {
+    fn require_rewrite(&mut self, scope: LeaseScope) {
         self.lease = self.lease.clone().forcing_rewrite(scope);
         self.record.rewrite = Rewrite::Due;
         self.is_due_at_once();
@@ -374,16 +377,16 @@ impl OwnedLease {
 }
 
 impl Record {
-    fn after(lease: &Lease, before: Option<Self>, live_by: KeptAliveBy) -> Self {
+    fn after(lease: &Lease, before: Option<Self>, kept_alive_by: KeptAliveBy) -> Self {
         let scope = lease.record().scope;
-        let is_covered = live_by.heartbeat.is_some_and(|presence| presence.first <= lease.valid_from());
+        let is_covered = kept_alive_by.heartbeat.is_some_and(|heartbeat| heartbeat.first <= lease.valid_from());
         let rewrite = before.map(|record| record.rewrite).unwrap_or_default();
-        // What was written before, and found to stand, is no better than it was.
-        let doubted = match before {
-            Some(record) if rewrite != Rewrite::UnderWay => record.doubted,
+        // A record that an earlier write left unchanged is as ambiguous as before.
+        let ambiguous = match before {
+            Some(record) if rewrite != Rewrite::UnderWay => record.ambiguous,
             _ => !is_covered,
         };
         let rewrite = if rewrite == Rewrite::Due { Rewrite::Due } else { Rewrite::No };
-        Self { scope, rewrite, doubted: doubted && scope == LeaseScope::Instance }
+        Self { scope, rewrite, ambiguous: ambiguous && scope == LeaseScope::Instance }
     }
 }

@@ -1,5 +1,6 @@
-//! How much work each partition is, for [`LoadBalancingStrategy::Weighted`](crate::planner::LoadBalancingStrategy::Weighted). Every owner writes
-//! what it measures into its records, so that all decide by the same numbers.
+//! How much work each partition is, for
+//! [`LoadBalancingStrategy::Weighted`](crate::planner::LoadBalancingStrategy::Weighted). Every owner writes the load
+//! that it measures into its records, so that all instances decide by the same numbers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,87 +11,90 @@ use tokio::time::Instant;
 use crate::lock::lock;
 use crate::model::PartitionId;
 
-/// What this instance measures of its partitions. Cheap to clone; all clones are one.
+/// What this instance measures of its partitions. Cheap to clone; all clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct LoadTracker(Arc<Mutex<BTreeMap<PartitionId, Measured>>>);
 
 #[derive(Debug)]
 struct Measured {
-    told: Option<u64>,
+    reported: Option<u64>,
     counted: u64,
     since: Instant,
     per_minute: Option<u64>,
-    /// The time that `per_minute` is the mean of.
-    over: Duration,
+    /// The time over which `per_minute` is averaged.
+    averaged_over: Duration,
 }
 
 impl Measured {
     fn new() -> Self {
-        Self { told: None, counted: 0, since: Instant::now(), per_minute: None, over: Duration::ZERO }
+        Self { reported: None, counted: 0, since: Instant::now(), per_minute: None, averaged_over: Duration::ZERO }
     }
 
-    /// The weight of what was measured before is at most that of [`MEMORY`].
+    /// Adds the work since the last sample to the mean. Earlier samples weigh at most as much as [`AVERAGED`].
     fn add_sample(&mut self, elapsed: Duration) {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let (kept, new) = (millis(self.over.min(MEMORY)), millis(elapsed));
+        let (kept, new) = (millis(self.averaged_over.min(AVERAGED)), millis(elapsed));
         let known = self.per_minute.unwrap_or_default().saturating_mul(kept);
         let sum = known.saturating_add(self.counted.saturating_mul(60_000));
         let time = kept.saturating_add(new).max(1);
         self.per_minute = Some(sum.saturating_add(time / 2) / time);
-        (self.counted, self.since, self.over) = (0, Instant::now(), self.over.saturating_add(elapsed));
+        (self.counted, self.since, self.averaged_over) =
+            (0, Instant::now(), self.averaged_over.saturating_add(elapsed));
     }
 }
 
 /// The shortest time over which work is measured.
-const SAMPLE: Duration = Duration::from_secs(10);
+const SAMPLE_PERIOD: Duration = Duration::from_secs(10);
 
-/// The work of so long is averaged. Work comes in bursts: events are received only when the handler has ended its
-/// batch, which may take minutes. With a mean over one or two bursts the loads of equal partitions differ by more than
-/// the threshold of [`LoadBalancingStrategy::Weighted`](crate::planner::LoadBalancingStrategy::Weighted), and the partitions move without end.
-const MEMORY: Duration = Duration::from_secs(10 * 60);
+/// The time over which work is averaged. Work comes in bursts: events are received only when the handler has finished
+/// its batch, which may take minutes. If the mean covered one or two bursts, the loads of equal partitions would differ
+/// by more than the threshold of [`LoadBalancingStrategy::Weighted`](crate::planner::LoadBalancingStrategy::Weighted),
+/// and the partitions would move forever.
+const AVERAGED: Duration = Duration::from_secs(10 * 60);
 
 impl LoadTracker {
     fn measured(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Measured>> {
         lock(&self.0)
     }
 
-    /// Says how much work a partition is, in a unit that all instances share, if the application knows better than the
-    /// number of its events. It holds until the next call.
+    /// Sets how much work a partition is, in a unit that all instances share, if the application knows better than the
+    /// number of its events. The value holds until the next call.
     pub fn set(&self, partition: &PartitionId, load: u64) {
-        self.measured().entry(partition.clone()).or_insert_with(Measured::new).told = Some(load);
+        self.measured().entry(partition.clone()).or_insert_with(Measured::new).reported = Some(load);
     }
 
-    /// Counts work that was done. The processor counts events as they are received: a batch that waits is handled all
-    /// at once.
+    /// Adds work that was done. The processor adds events as they are received: it handles a batch that waits all at
+    /// once.
     pub fn add(&self, partition: &PartitionId, work: u64) {
         let mut measured = self.measured();
         let measured = measured.entry(partition.clone()).or_insert_with(Measured::new);
         measured.counted = measured.counted.saturating_add(work);
     }
 
-    /// What the application reported, or else the mean work per minute of the last [`MEMORY`], in which older work
-    /// counts ever less. Nothing as long as nothing is known.
+    /// Returns the load that the application set, or else the mean work per minute over the last [`AVERAGED`], in which
+    /// older work weighs less. `None` until something is known.
     pub(super) fn of(&self, partition: &PartitionId) -> Option<u64> {
         let mut measured = self.measured();
         let measured = measured.get_mut(partition)?;
-        if measured.told.is_some() {
-            return measured.told;
+        if measured.reported.is_some() {
+            return measured.reported;
         }
         let elapsed = measured.since.elapsed();
-        if elapsed >= SAMPLE {
+        if elapsed >= SAMPLE_PERIOD {
             measured.add_sample(elapsed);
         }
         measured.per_minute
     }
 
-    /// The partition was won, and its record names what the owner before measured. That counts as one half of
-    /// [`MEMORY`]: what comes first is often what waited while the partition moved, and says little of its load. From
-    /// here on no work is measured as none.
+    /// Begins to measure a partition that was won, whose record contains the load that the previous owner measured.
+    /// That load weighs as much as half of [`AVERAGED`]: the first events are often those that waited while the
+    /// partition moved, and are not typical of its load. From now on, no work means a load of zero.
     pub(super) fn begin(&self, partition: &PartitionId, recorded: Option<u64>) {
         let mut measured = self.measured();
-        let told = measured.get(partition).and_then(|measured| measured.told);
-        let over = recorded.map_or(Duration::ZERO, |_| MEMORY / 2);
-        measured.insert(partition.clone(), Measured { told, per_minute: recorded, over, ..Measured::new() });
+        let reported = measured.get(partition).and_then(|measured| measured.reported);
+        let averaged_over = recorded.map_or(Duration::ZERO, |_| AVERAGED / 2);
+        measured
+            .insert(partition.clone(), Measured { reported, per_minute: recorded, averaged_over, ..Measured::new() });
     }
 }
 
@@ -120,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bursts_are_averaged_over_minutes_and_old_work_is_forgotten() {
+    async fn bursts_are_averaged_and_old_work_is_forgotten() {
         let (loads, partition) = (LoadTracker::default(), PartitionId::from(3));
         loads.begin(&partition, None);
         let mut measured = Vec::new();
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_application_says_counts() {
+    async fn a_load_set_by_the_application_counts() {
         let (loads, partition) = (LoadTracker::default(), PartitionId::from(3));
         loads.add(&partition, 50);
         loads.set(&partition, 7);

@@ -1,31 +1,37 @@
-//! The balancing loop of one instance: keeps what it owns, takes its share, gives everything back at the end.
+//! The load-balancing loop of one instance. It renews the leases that the instance owns, claims the instance's share,
+//! and releases everything at shutdown.
 //!
 //! # Guarantees
 //!
-//! - It takes at most what its [strategy](Strategy) allows, and never what a live owner needs.
-//! - A failing or hanging storage does not end it, and a request that hangs delays no other partition: every operation
-//!   runs by itself, one at a time per partition. The loop ends when told to, or when a later incarnation of this owner
-//!   is at work ([`ErrorKind::Replaced`](crate::ErrorKind::Replaced)).
-//! - Dropping the future of [`Balancer::run`] is a crash: nothing is released, and others wait for the expiry.
+//! - The loop claims at most what its [strategy](LoadBalancingStrategy) allows, and never leaves a live owner with less
+//!   than its share.
+//! - A storage that fails or hangs does not end the loop. A request that hangs does not delay other partitions:
+//!   operations on different partitions run concurrently, and those on one partition run one after another. The loop
+//!   ends at shutdown, or if a later incarnation of this owner is running
+//!   ([`ErrorKind::Replaced`](crate::ErrorKind::Replaced)).
+//! - Dropping the future of [`Balancer::run`] has the effect of a crash: nothing is released, and other instances wait
+//!   until the leases expire.
 //!
 //! # One cycle
 //!
 //! 1. List the ownerships.
-//! 2. Notice what was lost.
-//! 3. Decide what to claim, and what to ask for; if anything, look first at who else [is there](GroupStore::send_heartbeat)
-//!    and at the [other tree of names](crate::store::OnCaseMismatch), and decide again.
+//! 2. Detect which partitions this instance lost.
+//! 3. Decide what to claim, and which handoffs to request. If there is anything to claim or to request, list the
+//!    [heartbeats](GroupStore::send_heartbeat) and the ownerships of the [other name
+//!    case](crate::store::OnCaseMismatch) first, and decide again.
 //! 4. Publish a [`Snapshot`].
-//! 5. Give back what is not to be kept, claim, and [ask](GroupStore::request_handoff).
+//! 5. Release what this instance must not keep, claim, and [request handoffs](GroupStore::request_handoff).
 //!
-//! What was asked for is looked at every half interval, until it is released or has to be stolen. Who is asked, by the
-//! listing or by a renewal that finds the mark, has the handler stop and the last checkpoint written, and releases.
+//! The loop polls a requested handoff every half interval, until the owner releases the partition or the timeout
+//! expires and this instance steals it. An owner detects a request in a listing or in a renewal. It then stops the
+//! handler, waits for the last checkpoint, and releases the partition.
 //!
-//! Renewals are apart from the cycles: each lease when it is due, from its cached ETag, without a listing; or all
-//! together, by the presence of the instance, if that is its [lease scope](BalancerConfig::lease_scope).
+//! Renewals do not depend on the cycles. Each lease is renewed when it is due, under its cached ETag, without a
+//! listing. With the [lease scope](BalancerConfig::lease_scope) `Instance`, one heartbeat keeps all leases alive
+//! instead.
 
 #[allow(missing_docs, reason = "private, but for tests")]
 mod action;
-mod asking;
 mod claims;
 mod config;
 mod context;
@@ -33,15 +39,16 @@ mod cycle;
 mod driver;
 mod events;
 mod handle;
+mod handoffs;
 #[allow(missing_docs, reason = "private, but for tests")]
 mod happened;
+mod heartbeat;
 mod lease;
+mod liveness;
 mod loads;
 mod note;
 mod pacing;
 mod partitions;
-mod presence;
-mod reach;
 mod release;
 mod renewals;
 mod requests;
@@ -50,10 +57,10 @@ mod retries;
 mod settings;
 mod snapshot;
 mod state;
+mod storage_health;
 #[cfg(test)]
 mod tests;
 mod thread;
-mod vitals;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,14 +82,14 @@ use driver::{Driver, Ports};
 use events::Events;
 pub use events::{DuplicateCause, OwnershipEvent};
 pub use handle::{BalancerHandle, LeftOwned};
+pub use liveness::{BatchGuard, LivenessTracker, Stalled};
 pub use loads::LoadTracker;
-use reach::StorageHealth;
 use settings::Settings;
 pub use snapshot::{LeaseAge, Snapshot, Snapshots};
 use state::State;
-pub use vitals::{BatchGuard, LivenessTracker, Stalled};
+use storage_health::StorageHealth;
 
-/// The state of a loop, and what goes into it and comes out of it.
+/// The state of a loop, its inputs and its outputs.
 #[cfg(feature = "testing")]
 #[allow(unused_imports, reason = "for the tests of this crate")]
 pub(crate) mod internal {
@@ -93,7 +100,7 @@ pub(crate) mod internal {
     pub use super::state::State;
 }
 
-/// The balancing loop of one instance.
+/// The load-balancing loop of one instance.
 #[derive(Debug)]
 pub struct Balancer {
     ports: Ports,
@@ -103,12 +110,13 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Prepares a loop over the partitions that the channel names: those of the hub now, sent again when they change.
+    /// Creates a loop over the partitions in the channel: the current partitions of the event hub. Send a new list when
+    /// they change.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if settings do not go together, or if another loop works with
-    /// this store or a clone of it and has not ended. The message names the setting and the rule.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if settings contradict each other, or if another loop or
+    /// processor uses this store or a clone of it. The message names the setting and the rule.
     pub fn new(
         store: GroupStore,
         config: BalancerConfig,
@@ -144,13 +152,13 @@ impl Balancer {
         Ok((Self { ports, config, drain: Duration::ZERO }, handle))
     }
 
-    /// It ends with what holds it: for a caller whose end is the end of the loop, though the loop itself may be dropped
-    /// later.
+    /// Returns the permit. It also ends if the caller drops this clone: use it if the end of the caller is the end of
+    /// the loop, although the loop itself may be dropped later.
     pub(crate) fn permit(&self) -> LoopPermit {
         self.ports.permit.clone()
     }
 
-    /// Lets handlers take this long to stop. Under [`OnLeaseExpiry::Stop`] they stop so much earlier.
+    /// Sets how long handlers may take to stop. With [`OnLeaseExpiry::Stop`] they stop that much earlier.
     ///
     /// # Errors
     ///
@@ -161,13 +169,14 @@ impl Balancer {
         Ok(self)
     }
 
-    /// Runs until [`BalancerHandle::shutdown`], or until all handles are gone, on the runtime that polls it. Where
-    /// other work may keep that one busy for long, use [`run_on_dedicated_thread`](Self::run_on_dedicated_thread).
+    /// Runs the loop on the runtime that polls this future, until [`BalancerHandle::shutdown`], or until all handles
+    /// are dropped. If other work may block that runtime for long, use
+    /// [`run_on_dedicated_thread`](Self::run_on_dedicated_thread).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced) if a later incarnation of this owner is at work. Stop
-    /// processing.
+    /// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced) if a later incarnation of this owner is running: stop
+    /// processing. [`ErrorKind::Internal`](crate::ErrorKind::Internal) if an operation of the loop panicked.
     pub async fn run(self) -> Result<()> {
         let span = self.ports.store.telemetry().span().clone();
         self.run_in_span().instrument(span).await

@@ -1,4 +1,4 @@
-//! What the log and the metrics show beyond events.
+//! What is logged or counted, but is not an event.
 
 use std::time::Duration;
 
@@ -10,38 +10,38 @@ use crate::telemetry::{self, StorageOperation, Telemetry};
 /// One thing to log or to count.
 #[derive(Debug)]
 pub enum Note {
-    /// A cycle began this much too late.
+    /// A cycle began late, by this much.
     CycleLate(Duration),
     /// A cycle succeeded, and took this long.
     CycleTook(Duration),
-    /// A cycle failed; the next one comes after this wait.
+    /// A cycle failed. The next one begins after this wait.
     CycleFailed(Error, Duration),
-    /// A partition was claimed in vain; it has this owner now.
+    /// A claim was lost to this owner, if there is one.
     ClaimLost(PartitionId, Option<OwnerId>),
-    /// The outcome of an operation on these ownerships is not known.
+    /// The outcome of an operation on these ownerships is unknown.
     Indeterminate(StorageOperation, Vec<PartitionId>, Error),
-    /// The outcome of a release is not known.
+    /// The outcome of a release is unknown.
     ReleaseIndeterminate(PartitionId, Error),
-    /// A partition could not be asked for.
+    /// A handoff could not be requested.
     HandoffNotRequested(PartitionId, HandoffRequestOutcome<Handoff>),
-    /// An operation on a presence failed.
+    /// An operation on a heartbeat failed.
     HeartbeatFailed(Error),
-    /// The presence of a dead owner was deleted.
+    /// A stale heartbeat was deleted.
     HeartbeatDeleted(OwnerId),
-    /// A partition is owned in the other tree of names.
+    /// A partition is owned in the other name case.
     InOtherNameCase(PartitionId, OwnerId),
     /// An owner below its share claims nothing.
     OwnerIdle(OwnerId),
-    /// Leases are renewed one by one from here on, because of this owner of another SDK.
+    /// Leases are renewed individually from now on, because of this owner of another SDK.
     ScopeGivenUp(Option<OwnerId>),
-    /// The storage responds again, after this long.
+    /// The storage responds again after an outage of this length.
     OutageOver(Duration),
-    /// So many partitions could not be released at the end.
+    /// This many partitions could not be released at shutdown.
     NotReleased(usize),
 }
 
 impl Note {
-    /// Writes it to the log and the metrics of a store.
+    /// Writes it to the log and to the metrics of a store.
     pub(super) fn report(self, store: &Telemetry) {
         match self {
             Self::CycleLate(late) => telemetry::cycle_late(late),

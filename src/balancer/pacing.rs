@@ -1,10 +1,10 @@
-//! How long to wait between two cycles: the interval, and longer while nothing changes.
+//! The wait between two cycles: the interval, and longer while nothing changes.
 
 use std::time::Duration;
 
 use super::retries::back_off;
 
-/// At most this many intervals.
+/// The longest wait, in intervals.
 const LONGEST: u32 = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,19 +18,20 @@ pub(super) struct Pacing {
 }
 
 impl Pacing {
-    /// Half the expiry is the limit in any case, so that a dead owner is noticed within an expiry and a half.
-    pub(super) fn new(interval: Duration, expiry: Duration) -> Self {
-        Self { interval, longest: (LONGEST * interval).min(expiry / 2).max(interval), calm: 0, failures: 0 }
+    /// Creates the pacing of a loop. Half the lease duration limits the wait, so that an expired owner is detected
+    /// within one and a half lease durations after its last renewal.
+    pub(super) fn new(interval: Duration, lease_duration: Duration) -> Self {
+        Self { interval, longest: (LONGEST * interval).min(lease_duration / 2).max(interval), calm: 0, failures: 0 }
     }
 
-    /// A cycle has ended, and was calm or not.
+    /// Records that a cycle succeeded, and whether it was calm.
     pub(super) fn cycle(&mut self, calm: bool) {
         self.calm = if calm { (self.calm + 1).min(LONGEST) } else { 0 };
         self.failures = 0;
     }
 
-    /// A cycle has failed. Answers the wait before the next one: short at first, for after a stretched pause there is
-    /// no time to lose, then ever longer, up to the longest wait of a group at rest.
+    /// Records that a cycle has failed, and returns the wait before the next one. The first wait is short, because the
+    /// previous one may have been long. Later waits double, up to the longest wait of the steady state.
     pub(super) fn failed(&mut self, first: Duration, jitter: f64) -> Duration {
         self.calm = 0;
         let pause = back_off(self.failures, first, self.longest);
@@ -38,14 +39,14 @@ impl Pacing {
         pause.mul_f64(1.0 - jitter / 10.0)
     }
 
-    /// Something has changed.
+    /// Records that something changed.
     pub(super) fn disturb(&mut self) {
         self.calm = 0;
     }
 
-    /// The wait before the next cycle. Jitter, a number from 0 to 1, makes it up to a tenth longer, or where that
-    /// exceeds the limit, up to a tenth shorter than the limit: so that instances started together do not list together
-    /// for ever.
+    /// Returns the wait before the next cycle. `jitter`, a number from 0 to 1, makes it up to a tenth longer; if that
+    /// exceeds the limit, the wait is up to a tenth shorter than the limit. Instances that started together then do not
+    /// list together forever.
     pub(super) fn pause(&self, jitter: f64) -> Duration {
         let longer = (self.interval * self.calm.clamp(1, LONGEST)).mul_f64(1.0 + jitter / 10.0);
         if longer <= self.longest { longer } else { self.longest.mul_f64(1.0 - jitter / 10.0) }
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn calm_cycles_come_ever_more_seldom_up_to_three_intervals() {
+    fn calm_cycles_wait_up_to_three_intervals() {
         let mut pacing = Pacing::new(seconds(10), seconds(120));
         let pauses: Vec<_> = (0..5)
             .map(|_| {
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_that_failed_is_tried_again_soon_and_then_ever_later_up_to_the_limit() {
+    fn waits_after_failures_double_up_to_the_limit() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         let pauses: Vec<_> = (0..7).map(|_| pacing.failed(seconds(1), 0.0)).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30].map(seconds));
@@ -87,24 +88,24 @@ mod tests {
     }
 
     #[test]
-    fn never_beyond_half_the_expiry_and_never_below_the_interval() {
-        for (interval, expiry, longest) in [(10, 60, 30), (10, 40, 20), (10, 30, 15), (20, 60, 30)] {
-            let mut pacing = Pacing::new(seconds(interval), seconds(expiry));
+    fn waits_stay_within_interval_and_half_a_lease() {
+        for (interval, lease_duration, longest) in [(10, 60, 30), (10, 40, 20), (10, 30, 15), (20, 60, 30)] {
+            let mut pacing = Pacing::new(seconds(interval), seconds(lease_duration));
             for _ in 0..9 {
                 pacing.cycle(true);
             }
-            assert_eq!(pacing.pause(0.0), seconds(longest), "{interval} {expiry}");
+            assert_eq!(pacing.pause(0.0), seconds(longest), "{interval} {lease_duration}");
         }
     }
 
-    /// As many different waits as there are jitters, also in a settled group, and none beyond the limit.
+    /// Each jitter results in a different wait, also in the steady state, and no wait exceeds the limit.
     #[test]
-    fn b23_jitter_spreads_the_cycles_of_a_settled_group() {
-        for (interval, expiry, longest) in [(10, 60, 30), (10, 40, 20), (20, 60, 30)] {
-            let mut pacing = Pacing::new(seconds(interval), seconds(expiry));
+    fn b23_jitter_spreads_cycles_in_the_steady_state() {
+        for (interval, lease_duration, longest) in [(10, 60, 30), (10, 40, 20), (20, 60, 30)] {
+            let mut pacing = Pacing::new(seconds(interval), seconds(lease_duration));
             for calm in 0..5 {
                 let pauses: BTreeSet<_> = (0..10).map(|jitter| pacing.pause(f64::from(jitter) / 10.0)).collect();
-                assert_eq!(pauses.len(), 10, "{interval} {expiry} after {calm}");
+                assert_eq!(pauses.len(), 10, "{interval} {lease_duration} after {calm}");
                 assert!(pauses.last() <= Some(&seconds(longest)), "{pauses:?}");
                 assert!(pauses.first() >= Some(&seconds(interval)), "{pauses:?}");
                 pacing.cycle(true);

@@ -14,47 +14,47 @@ use crate::store::{Handoff, Lease};
 /// What this instance does with one partition.
 #[derive(Debug)]
 pub(super) enum Activity {
-    /// It writes its mark into the record of the owner: it asks for the partition.
+    /// It writes a handoff request into the record.
     RequestingHandoff,
-    /// It has asked the owner for it.
+    /// It has requested a handoff, and waits for the owner.
     AwaitingHandoff(PendingHandoff),
-    /// It claims it, perhaps after it has asked for it.
+    /// It claims the partition, perhaps after a handoff.
     Claiming { reason: ClaimReason, handoff: Option<PendingHandoff> },
-    /// It holds it.
+    /// It owns the partition.
     Owned(OwnedLease),
     /// It writes the release.
     Releasing,
-    /// It renews it for the last time, and leaves it for its restart.
+    /// It renews the lease for the last time, to keep the partition for its restart.
     Keeping,
 }
 
-/// A partition that this instance has asked for and not got yet.
+/// A handoff that this instance requested and that is not completed.
 #[derive(Debug)]
 pub(super) struct PendingHandoff {
     pub(super) handoff: Handoff,
-    /// When to look at it again; `None` while that is being done.
+    /// When to poll it next; `None` while a poll is under way.
     pub(super) next: Option<Moment>,
-    /// How many looks have failed in a row.
+    /// How many polls have failed in a row.
     pub(super) failures: u32,
 }
 
-/// Why a partition is not tried for a while. Without this wait, one blob that cannot be written would take the claim of
-/// every cycle.
+/// Why a partition is not claimed for a while. Without this wait, one blob that cannot be written would take up the
+/// claim of every cycle.
 #[derive(Debug)]
 struct Setback {
     failures: u32,
     until: Moment,
 }
 
-/// What this instance does with each partition: nothing with those that are not in it.
+/// What this instance does with each partition. Partitions without an entry are not in use.
 #[derive(Debug)]
 pub(super) struct Partitions {
     pub(super) activities: BTreeMap<PartitionId, Activity>,
-    /// Partitions that are not to be claimed now, whatever is done with them.
+    /// Partitions that must not be claimed now, whether they have an activity or not.
     setbacks: BTreeMap<PartitionId, Setback>,
     pub(super) kept_alive_by: KeptAliveBy,
     pub(super) turns: Turns,
-    /// What the loop leaves at its end, as far as is known.
+    /// What the loop has left owned at its end, as far as it is known.
     pub(super) left: LeftOwned,
 }
 
@@ -70,30 +70,30 @@ impl Partitions {
     }
 
     pub(super) fn owned(&self) -> impl Iterator<Item = (&PartitionId, &OwnedLease)> {
-        self.activities.iter().filter_map(|(partition, doing)| match doing {
-            Activity::Owned(held) => Some((partition, held)),
+        self.activities.iter().filter_map(|(partition, activity)| match activity {
+            Activity::Owned(owned) => Some((partition, owned)),
             _ => None,
         })
     }
 
     pub(super) fn owned_mut(&mut self) -> impl Iterator<Item = (&PartitionId, &mut OwnedLease)> {
-        self.activities.iter_mut().filter_map(|(partition, doing)| match doing {
-            Activity::Owned(held) => Some((partition, held)),
+        self.activities.iter_mut().filter_map(|(partition, activity)| match activity {
+            Activity::Owned(owned) => Some((partition, owned)),
             _ => None,
         })
     }
 
     pub(super) fn get(&self, partition: &PartitionId) -> Option<&OwnedLease> {
         match self.activities.get(partition) {
-            Some(Activity::Owned(held)) => Some(held),
+            Some(Activity::Owned(owned)) => Some(owned),
             _ => None,
         }
     }
 
-    /// The lease of a partition, if it is still of this tenure.
+    /// Returns the lease of a partition, if it still has this epoch.
     pub(super) fn get_of(&mut self, partition: &PartitionId, epoch: i64) -> Option<&mut OwnedLease> {
         match self.activities.get_mut(partition) {
-            Some(Activity::Owned(held)) if held.epoch() == epoch => Some(held),
+            Some(Activity::Owned(owned)) if owned.epoch() == epoch => Some(owned),
             _ => None,
         }
     }
@@ -102,87 +102,94 @@ impl Partitions {
         self.owned().next().is_none()
     }
 
-    /// Whether anything is held, or about to be, or being released.
+    /// Returns whether no partition is owned, being claimed, or being released.
     pub(super) fn is_idle(&self) -> bool {
-        !self.activities.values().any(is_at_work)
+        !self.activities.values().any(is_in_use)
     }
 
-    /// The partitions that are held, and the tenure of each.
+    /// Returns the owned partitions, with the epoch of each.
     pub(super) fn epochs(&self) -> Vec<(PartitionId, i64)> {
-        self.owned().map(|(partition, held)| (partition.clone(), held.epoch())).collect()
+        self.owned().map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
     }
 
-    /// Those that are to be processed.
+    /// Returns the owned partitions that are to be processed, with the epoch of each.
     pub(super) fn kept(&self) -> BTreeMap<PartitionId, i64> {
-        let kept = self.owned().filter(|(_, held)| held.is_kept());
-        kept.map(|(partition, held)| (partition.clone(), held.epoch())).collect()
+        let kept = self.owned().filter(|(_, owned)| owned.is_kept());
+        kept.map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
     }
 
-    /// Those whose processing has to stop, and those that are being released.
+    /// Returns the partitions whose processing must stop, and those that are being released.
     pub(super) fn released(&self) -> BTreeSet<PartitionId> {
-        let is_released = |doing: &Activity| match doing {
-            Activity::Owned(held) => !held.is_kept(),
-            doing => matches!(doing, Activity::Releasing),
+        let is_released = |activity: &Activity| match activity {
+            Activity::Owned(owned) => !owned.is_kept(),
+            activity => matches!(activity, Activity::Releasing),
         };
-        self.activities.iter().filter(|(_, doing)| is_released(doing)).map(|(partition, _)| partition.clone()).collect()
+        self.activities
+            .iter()
+            .filter(|(_, activity)| is_released(activity))
+            .map(|(partition, _)| partition.clone())
+            .collect()
     }
 
-    /// Those that this instance has asked for, with their owners.
+    /// Returns the partitions that this instance has requested, with their owners.
     pub(super) fn requested_handoffs(&self) -> BTreeMap<PartitionId, OwnerId> {
-        let owner = |doing: &Activity| Some(handoff_in(doing)?.handoff.owner().clone());
-        self.activities.iter().filter_map(|(partition, doing)| Some((partition.clone(), owner(doing)?))).collect()
+        let owner = |activity: &Activity| Some(handoff_in(activity)?.handoff.owner().clone());
+        self.activities.iter().filter_map(|(partition, activity)| Some((partition.clone(), owner(activity)?))).collect()
     }
 
-    /// Those that this instance has asked for, or is about to.
+    /// Returns whether this instance has requested a partition, or is about to.
     pub(super) fn awaits_handoff(&self, partition: &PartitionId) -> bool {
-        let doing = self.activities.get(partition);
-        doing.is_some_and(|doing| matches!(doing, Activity::RequestingHandoff) || handoff_in(doing).is_some())
+        let activity = self.activities.get(partition);
+        activity
+            .is_some_and(|activity| matches!(activity, Activity::RequestingHandoff) || handoff_in(activity).is_some())
     }
 
     pub(super) fn is_claiming(&self, partition: &PartitionId) -> bool {
         matches!(self.activities.get(partition), Some(Activity::Claiming { .. }))
     }
 
-    /// Those that are not to be claimed now: an operation on them is under way, or they were tried not long ago.
+    /// Returns the partitions that must not be claimed now: an operation on them is under way, or an attempt failed not
+    /// long ago.
     pub(super) fn not_to_claim(&self, now: Moment) -> impl Iterator<Item = &PartitionId> {
-        let is_busy = |doing: &Activity| {
-            matches!(doing, Activity::RequestingHandoff | Activity::Claiming { .. } | Activity::Releasing)
+        let is_busy = |activity: &Activity| {
+            matches!(activity, Activity::RequestingHandoff | Activity::Claiming { .. } | Activity::Releasing)
         };
-        let busy = self.activities.iter().filter(move |(_, doing)| is_busy(doing)).map(|(partition, _)| partition);
+        let busy =
+            self.activities.iter().filter(move |(_, activity)| is_busy(activity)).map(|(partition, _)| partition);
         let set_back = self.setbacks.iter().filter(move |(_, setback)| setback.until > now);
         busy.chain(set_back.map(|(partition, _)| partition))
     }
 
-    /// Not to be tried for a while.
+    /// Postpones the next claim of a partition.
     pub(super) fn set_back(&mut self, context: &Context, partition: &PartitionId, at_least: Duration) {
         let failures = self.setbacks.get(partition).map_or(0, |setback| setback.failures);
         let until = context.now + context.settings.set_back(failures, at_least);
         self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until });
     }
 
-    /// The storage decided about it.
+    /// Allows claims of a partition again, because the storage has decided about it.
     pub(super) fn end_setback(&mut self, partition: &PartitionId) {
         self.setbacks.remove(partition);
     }
 
-    /// Takes a lease that was won or renewed.
+    /// Adds a lease that was won or renewed.
     pub(super) fn add(&mut self, context: &mut Context, lease: Lease) {
         let renewed =
             Renewed { at: context.now, spread: 1.0 - context.chance() / 10.0, pause: context.settings.retry_pause() };
         let partition = lease.partition().clone();
-        let held = OwnedLease::new(lease, self.get(&partition), renewed, self.kept_alive_by);
-        self.activities.insert(partition, Activity::Owned(held));
+        let owned = OwnedLease::new(lease, self.get(&partition), renewed, self.kept_alive_by);
+        self.activities.insert(partition, Activity::Owned(owned));
         self.storage_responds();
     }
 
-    /// A claim or a renewal was answered: leases whose renewals have failed need not wait for their turns.
+    /// Ends the waits of failed renewals for their turns, because the storage responded to a claim or a renewal.
     pub(super) fn storage_responds(&mut self) {
         if self.turns.clear() {
-            self.owned_mut().for_each(|(_, held)| held.has_turn());
+            self.owned_mut().for_each(|(_, owned)| owned.has_turn());
         }
     }
 
-    /// Drops what was done with a partition.
+    /// Removes a partition in any state.
     pub(super) fn remove(&mut self, partition: &PartitionId) {
         self.activities.remove(partition);
     }
@@ -190,85 +197,86 @@ impl Partitions {
 
 /// What depends on all leases together.
 impl Partitions {
-    /// When the next renewal is due, if each is due at this age.
+    /// Returns when the next renewal is due, if each lease is renewed at this age.
     pub(super) fn next_due(&self, age: Duration) -> Option<Moment> {
-        let turn = |held: &OwnedLease| if held.awaits_turn() { self.turns.next() } else { Moment::ZERO };
-        self.owned().filter_map(|(_, held)| Some(held.due(age)?.max(turn(held)))).min()
+        let turn = |owned: &OwnedLease| if owned.awaits_turn() { self.turns.next() } else { Moment::ZERO };
+        self.owned().filter_map(|(_, owned)| Some(owned.due(age)?.max(turn(owned)))).min()
     }
 
-    /// How long ago the lease was renewed that was renewed longest ago; zero if there is none.
+    /// Returns the time since the oldest renewal of all leases; zero if there is no lease.
     pub(super) fn greatest_age(&self, now: Moment) -> Duration {
-        let ages = self.owned().map(|(_, held)| now.saturating_sub(held.valid_from(self.kept_alive_by)));
+        let ages = self.owned().map(|(_, owned)| now.saturating_sub(owned.valid_from(self.kept_alive_by)));
         ages.max().unwrap_or_default()
     }
 
-    /// When the first lease has outlived this time.
+    /// Returns when the first lease is older than this.
     pub(super) fn next_lease_expiry(&self, lifetime: Duration) -> Option<Moment> {
-        self.owned().map(|(_, held)| held.valid_from(self.kept_alive_by) + lifetime).min()
+        self.owned().map(|(_, owned)| owned.valid_from(self.kept_alive_by) + lifetime).min()
     }
 
-    /// When the first partition is to be released although its handler has not stopped.
+    /// Returns when the first partition must be released although its handler has not stopped.
     pub(super) fn next_overdue(&self) -> Option<Moment> {
-        self.owned().filter_map(|(_, held)| held.overdue_at()).min()
+        self.owned().filter_map(|(_, owned)| owned.overdue_at()).min()
     }
 
-    /// When the first partition that was asked for is to be looked at.
+    /// Returns when the first handoff must be polled.
     pub(super) fn next_poll(&self) -> Option<Moment> {
-        let next = |doing: &Activity| match doing {
-            Activity::AwaitingHandoff(asked) => asked.next,
+        let next = |activity: &Activity| match activity {
+            Activity::AwaitingHandoff(pending) => pending.next,
             _ => None,
         };
         self.activities.values().filter_map(next).min()
     }
 
-    /// Whether the record of any lease says that it lives by the presence of this instance.
+    /// Returns whether the heartbeat of this instance keeps any lease alive, by the records.
     pub(super) fn any_by_heartbeat(&self) -> bool {
-        self.owned().any(|(_, held)| held.is_by_heartbeat())
+        self.owned().any(|(_, owned)| owned.is_by_heartbeat())
     }
 
-    /// Whether this instance was present less than `lifetime` ago.
+    /// Returns whether the last heartbeat was sent less than `lifetime` ago.
     pub(super) fn has_heartbeat(&self, lifetime: Duration, now: Moment) -> bool {
-        self.kept_alive_by.heartbeat.is_some_and(|presence| now < presence.last + lifetime)
+        self.kept_alive_by.heartbeat.is_some_and(|heartbeat| now < heartbeat.last + lifetime)
     }
 
-    /// Whether what is claimed now would live.
+    /// Returns whether a new claim would be kept alive.
     pub(super) fn may_claim(&self, context: &Context) -> bool {
         self.kept_alive_by.scope == LeaseScope::Partition
             || self.has_heartbeat(context.settings.lease_duration(), context.now)
     }
 
-    /// From here on the records are to say so: those that do not are due.
+    /// Sets what keeps the leases alive from now on. Leases whose records differ are due for renewal.
     pub(super) fn set_scope(&mut self, scope: LeaseScope) {
         self.kept_alive_by.scope = scope;
-        self.owned_mut().for_each(|(_, held)| held.set_scope(scope));
+        self.owned_mut().for_each(|(_, owned)| owned.set_scope(scope));
     }
 
-    /// The presence was written, by a request that was sent at this moment.
+    /// Records that a heartbeat was written, by a request that was sent at this moment.
     pub(super) fn heartbeat_sent(&mut self, sent: Moment) {
-        let first = self.kept_alive_by.heartbeat.map_or(sent, |presence| presence.first);
+        let first = self.kept_alive_by.heartbeat.map_or(sent, |heartbeat| heartbeat.first);
         self.kept_alive_by.heartbeat = Some(HeartbeatSince { first, last: sent });
         let scope = self.kept_alive_by.scope;
-        self.owned_mut().for_each(|(_, held)| held.owe_rewriting_if_doubted(scope));
+        self.owned_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
     }
 
-    /// The presence counts for nothing any more: what lives by it may have been taken over, or be about to be.
+    /// Records that the heartbeat does not count anymore: other instances may have taken over the leases that it kept
+    /// alive, or may be about to.
     pub(super) fn declared_dead(&mut self) {
         self.kept_alive_by.heartbeat = None;
-        self.owned_mut().for_each(|(_, held)| held.doubt());
+        self.owned_mut().for_each(|(_, owned)| owned.set_ambiguous());
     }
 }
 
-/// Whether it is held, about to be, or about to be no longer.
-pub(super) fn is_at_work(doing: &Activity) -> bool {
-    match doing {
+/// Returns whether a partition is owned, being claimed, or being released.
+pub(super) fn is_in_use(activity: &Activity) -> bool {
+    match activity {
         Activity::Owned(_) | Activity::Claiming { .. } | Activity::Releasing | Activity::Keeping => true,
         Activity::RequestingHandoff | Activity::AwaitingHandoff(_) => false,
     }
 }
 
-fn handoff_in(doing: &Activity) -> Option<&PendingHandoff> {
-    match doing {
-        Activity::AwaitingHandoff(asked) | Activity::Claiming { handoff: Some(asked), .. } => Some(asked),
+fn handoff_in(activity: &Activity) -> Option<&PendingHandoff> {
+    match activity {
+        Activity::AwaitingHandoff(pending) | Activity::Claiming { handoff: Some(pending), .. } => Some(pending),
         _ => None,
     }
 }

@@ -1,5 +1,5 @@
-//! Letting partitions go: a partition is *drained*, so that its handler stops and its last checkpoint is written, and
-//! then *released*. Meanwhile it is renewed.
+//! Releasing partitions. A partition is *drained* first: its handler stops and its last checkpoint is written. It is
+//! *released* after that. Until then its lease is renewed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::events::{DuplicateCause, OwnershipEvent};
 use super::handle::LeftOwned;
 use super::lease::OwnedLease;
 use super::note::Note;
-use super::partitions::{Activity, Partitions, is_at_work};
+use super::partitions::{Activity, Partitions, is_in_use};
 use crate::model::{OwnerId, PartitionId};
 use crate::planner::PartitionOwner;
 use crate::planner::ReleaseReason;
@@ -17,14 +17,14 @@ use crate::store::{ClaimOutcome, ReleaseOutcome};
 use crate::telemetry::StorageOperation;
 
 impl Partitions {
-    /// Releases a partition that may be processed: it is released when its task reports that it stopped, or when the
-    /// time for that is over.
+    /// Releases a partition that may be in processing: when its task reports that it has stopped, or when the time for
+    /// that is over.
     pub(super) fn drain(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, reason: ReleaseReason) {
         if context.settings.drain_timeout.is_zero() {
             return self.release(context, partition, epoch, reason);
         }
         let until = context.now + context.settings.time_to_stop(reason);
-        if self.get_of(partition, epoch).is_some_and(|held| held.drain(until)) {
+        if self.get_of(partition, epoch).is_some_and(|owned| owned.drain(until)) {
             context.emit(OwnershipEvent::Releasing { partition: partition.clone(), reason });
             context.change();
         }
@@ -38,32 +38,32 @@ impl Partitions {
         epoch: i64,
         reason: ReleaseReason,
     ) {
-        if self.get_of(partition, epoch).is_some_and(|held| !held.is_released_next()) {
+        if self.get_of(partition, epoch).is_some_and(|owned| !owned.is_released_next()) {
             context.emit(OwnershipEvent::Releasing { partition: partition.clone(), reason });
             self.send_release(context, partition, epoch);
         }
     }
 
-    /// Sends the release, now or when the renewal that is under way has ended. In a handoff it is repeated until the
-    /// other instance waits no longer; at the end of the loop, until that gives up.
+    /// Sends the release, at once or when the current renewal has ended. In a handoff a release that fails is repeated
+    /// until the requesting instance stops waiting, and at shutdown until the shutdown ends.
     pub(super) fn send_release(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
-        let Some(held) = self.get_of(partition, epoch) else { return };
+        let Some(owned) = self.get_of(partition, epoch) else { return };
         context.change();
-        if held.is_renewing() {
-            return held.release_next();
+        if owned.is_renewing() {
+            return owned.release_next();
         }
         let settings = &context.settings;
-        let handed_over = held.drains_until().filter(|_| held.is_handed_over());
+        let handed_over = owned.drains_until().filter(|_| owned.is_handed_over());
         let until = match (handed_over, context.phase) {
             (_, Phase::Draining | Phase::Ending(_)) => None,
             (Some(stops_by), Phase::Running) => Some(stops_by + settings.request_timeout),
             (None, Phase::Running) => Some(context.now + settings.release_limit()),
         };
-        context.request(Request::Release { lease: held.lease().clone(), until });
+        context.request(Request::Release { lease: owned.lease().clone(), until });
         self.activities.insert(partition.clone(), Activity::Releasing);
     }
 
-    /// Its processing has stopped: it was asked to, or does not want to go on.
+    /// Releases a partition whose processing has stopped, because of this loop or because the processor gave up.
     pub(super) fn on_stopped(
         &mut self,
         context: &mut Context,
@@ -72,44 +72,46 @@ impl Partitions {
         cooldown: Duration,
         settled: bool,
     ) {
-        let Some(held) = self.get_of(partition, epoch) else { return };
-        let was_asked_to = held.is_draining();
+        let Some(owned) = self.get_of(partition, epoch) else { return };
+        let was_draining = owned.is_draining();
         if !settled {
-            self.tell_duplicates(context, partition, epoch, DuplicateCause::CheckpointNotWritten);
+            self.report_duplicates(context, partition, epoch, DuplicateCause::CheckpointNotWritten);
         }
-        // A processor that does not want to go on does not want the partition again at once.
-        if !was_asked_to || !cooldown.is_zero() {
+        // A processor that gave up must not get the partition back at once.
+        if !was_draining || !cooldown.is_zero() {
             self.set_back(context, partition, cooldown);
         }
-        if was_asked_to {
+        if was_draining {
             return self.send_release(context, partition, epoch);
         }
         let reason = if context.phase == Phase::Running { ReleaseReason::Requested } else { ReleaseReason::Shutdown };
         self.release(context, partition, epoch, reason);
     }
 
-    /// Its processing has stopped, perhaps that of an earlier tenure: nothing is left to wait for.
+    /// Releases a draining partition that nothing processes. The report may concern an earlier epoch of the partition,
+    /// but there is nothing to wait for.
     pub(super) fn on_unprocessed(&mut self, context: &mut Context, partition: &PartitionId) {
-        let draining = self.get(partition).filter(|held| held.is_draining()).map(OwnedLease::epoch);
+        let draining = self.get(partition).filter(|owned| owned.is_draining()).map(OwnedLease::epoch);
         if let Some(epoch) = draining {
             self.send_release(context, partition, epoch);
         }
     }
 
-    /// Releases what handlers have not stopped to process in time.
+    /// Releases partitions whose handlers have not stopped in time.
     pub(super) fn release_overdue(&mut self, context: &mut Context) {
-        let is_overdue = |held: &OwnedLease| held.overdue_at().is_some_and(|until| until <= context.now);
-        let overdue = self.owned().filter(|(_, held)| is_overdue(held));
-        let overdue: Vec<_> = overdue.map(|(partition, held)| (partition.clone(), held.epoch())).collect();
+        let is_overdue = |owned: &OwnedLease| owned.overdue_at().is_some_and(|until| until <= context.now);
+        let overdue = self.owned().filter(|(_, owned)| is_overdue(owned));
+        let overdue: Vec<_> = overdue.map(|(partition, owned)| (partition.clone(), owned.epoch())).collect();
         for (partition, epoch) in overdue {
-            self.tell_duplicates(context, &partition, epoch, DuplicateCause::HandlerStillRunning);
+            self.report_duplicates(context, &partition, epoch, DuplicateCause::HandlerStillRunning);
             self.send_release(context, &partition, epoch);
         }
     }
 
-    /// Of a partition that another instance asked for: it counts on it that no event is processed twice.
-    fn tell_duplicates(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, cause: DuplicateCause) {
-        if self.get_of(partition, epoch).is_some_and(|held| held.is_handed_over()) {
+    /// Reports possible duplicates of a partition that is handed over, because the requesting instance expects that no
+    /// event is processed twice.
+    fn report_duplicates(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, cause: DuplicateCause) {
+        if self.get_of(partition, epoch).is_some_and(|owned| owned.is_handed_over()) {
             context.emit(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
         }
     }
@@ -135,7 +137,7 @@ impl Partitions {
         }
     }
 
-    /// The processor learned that the partition belongs to another owner.
+    /// Drops a partition because the processor found that it belongs to another owner.
     pub(super) fn on_lost(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, by: Option<OwnerId>) {
         if self.get_of(partition, epoch).is_none() {
             return;
@@ -149,28 +151,28 @@ impl Partitions {
         context.emit(OwnershipEvent::Lost { partition: partition.clone(), by });
     }
 
-    /// Stops what cannot be renewed in time. If no other instance takes it, the next cycle does.
+    /// Stops partitions that could not be renewed in time. If no other instance claims them, the next cycle does.
     pub(super) fn drop_expired(&mut self, context: &mut Context) {
         let Some(lifetime) = context.settings.lifetime() else { return };
-        let live_by = self.kept_alive_by;
-        let outlived = self.owned().filter(|(_, held)| held.valid_from(live_by) + lifetime <= context.now);
-        let outlived: Vec<_> = outlived.map(|(partition, _)| partition.clone()).collect();
-        for partition in outlived {
+        let kept_alive_by = self.kept_alive_by;
+        let expired = self.owned().filter(|(_, owned)| owned.valid_from(kept_alive_by) + lifetime <= context.now);
+        let expired: Vec<_> = expired.map(|(partition, _)| partition.clone()).collect();
+        for partition in expired {
             self.remove(&partition);
             context.owner_is(&partition, PartitionOwner::Reclaimable);
             context.emit(OwnershipEvent::LeaseExpired { partition });
         }
     }
 
-    /// Releases everything: what is idle at once, what is being renewed or claimed as soon as that has ended, so that
-    /// no late write undoes a release.
+    /// Releases all partitions: idle ones at once, and those with a renewal or a claim under way as soon as it has
+    /// ended, so that no late write undoes a release.
     pub(super) fn release_all(&mut self, context: &mut Context) {
         for (partition, epoch) in self.epochs() {
             self.release(context, &partition, epoch, ReleaseReason::Shutdown);
         }
     }
 
-    /// Leaves everything for the restart of this owner, but for what is about to be released.
+    /// Keeps all partitions for the restart of this owner, except those that are already being released.
     pub(super) fn keep_all(&mut self, context: &mut Context) {
         for (partition, epoch) in self.epochs() {
             if self.get(&partition).is_some_and(OwnedLease::is_kept) {
@@ -181,13 +183,13 @@ impl Partitions {
         }
     }
 
-    /// Renews it for the last time, now or when the renewal that is under way has ended.
+    /// Renews a lease for the last time, at once or when the current renewal has ended.
     pub(super) fn send_keep(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
-        let Some(held) = self.get_of(partition, epoch) else { return };
-        if held.is_renewing() {
-            return held.keep_next();
+        let Some(owned) = self.get_of(partition, epoch) else { return };
+        if owned.is_renewing() {
+            return owned.keep_next();
         }
-        context.request(Request::Keep(held.lease().clone().kept()));
+        context.request(Request::Keep(owned.lease().clone().kept()));
         self.activities.insert(partition.clone(), Activity::Keeping);
     }
 
@@ -207,9 +209,9 @@ impl Partitions {
         }
     }
 
-    /// What the loop leaves, if it ends now.
+    /// Returns what the loop leaves owned, if it ends now.
     pub(super) fn left(&self) -> LeftOwned {
-        let at_work = self.activities.values().filter(|doing| is_at_work(doing)).count();
-        LeftOwned { unreleased: self.left.unreleased + at_work, ..self.left }
+        let in_use = self.activities.values().filter(|activity| is_in_use(activity)).count();
+        LeftOwned { unreleased: self.left.unreleased + in_use, ..self.left }
     }
 }

@@ -1,4 +1,4 @@
-//! Renewing leases: each when it is due, or all together by the presence of this instance.
+//! Renewing leases: each one when it is due, or all together with the heartbeat of this instance.
 
 use super::action::Request;
 use super::context::Context;
@@ -12,28 +12,28 @@ use crate::store::{ClaimOutcome, Lease};
 use crate::telemetry::StorageOperation;
 
 impl Partitions {
-    /// Renews what is due; of the leases that wait for a turn only the one that has it.
+    /// Renews the leases that are due. If leases wait for a turn, only the lease with the turn is renewed.
     pub(super) fn start_renewals(&mut self, context: &mut Context) {
         self.give_turn(context);
         let (age, now) = (context.renewal_age(), context.now);
-        for (_, held) in self.owned_mut() {
-            if !held.awaits_turn() && held.due(age).is_some_and(|due| due <= now) {
-                context.request(Request::Renew(held.start_renewal()));
+        for (_, owned) in self.owned_mut() {
+            if !owned.awaits_turn() && owned.due(age).is_some_and(|due| due <= now) {
+                context.request(Request::Renew(owned.start_renewal()));
             }
         }
     }
 
-    /// To the lease that has failed the least often; of several, to the one that expires first.
+    /// Gives the turn to the lease with the fewest failures. Of several, the lease that expires first gets it.
     fn give_turn(&mut self, context: &Context) {
-        let (age, now, live_by) = (context.renewal_age(), context.now, self.kept_alive_by);
+        let (age, now, kept_alive_by) = (context.renewal_age(), context.now, self.kept_alive_by);
         if now < self.turns.next() {
             return;
         }
         let leases = self.owned().count();
-        let waiting = self.owned_mut().filter(|(_, held)| held.awaits_turn());
-        let due = waiting.filter(|(_, held)| held.due(age).is_some_and(|due| due <= now));
-        if let Some((_, held)) = due.min_by_key(|(_, held)| (held.failures(), held.valid_from(live_by))) {
-            held.has_turn();
+        let waiting = self.owned_mut().filter(|(_, owned)| owned.awaits_turn());
+        let due = waiting.filter(|(_, owned)| owned.due(age).is_some_and(|due| due <= now));
+        if let Some((_, owned)) = due.min_by_key(|(_, owned)| (owned.failures(), owned.valid_from(kept_alive_by))) {
+            owned.has_turn();
             self.turns.take(now, leases, context.settings.lease_duration());
         }
     }
@@ -45,10 +45,10 @@ impl Partitions {
         epoch: i64,
         outcome: ClaimOutcome,
     ) {
-        // It was dropped meanwhile: the outcome is of no interest.
-        let live_by = self.kept_alive_by;
-        let Some(held) = self.get_of(partition, epoch) else { return };
-        let next = held.end_renewal();
+        // If the lease was dropped in the meantime, the outcome does not matter.
+        let kept_alive_by = self.kept_alive_by;
+        let Some(owned) = self.get_of(partition, epoch) else { return };
+        let next = owned.end_renewal();
         match outcome {
             ClaimOutcome::Won(lease) => self.renewed(context, lease, epoch),
             ClaimOutcome::Lost { by } => {
@@ -59,7 +59,7 @@ impl Partitions {
             }
             ClaimOutcome::Replaced { by } => context.replaced(by),
             ClaimOutcome::Indeterminate(error) => {
-                held.postpone(context.try_again_at(held.failures(), held.valid_from(live_by), &error));
+                owned.postpone(context.retry_at(owned.failures(), owned.valid_from(kept_alive_by), &error));
                 self.turns.wait();
                 context.note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error));
             }
@@ -72,26 +72,26 @@ impl Partitions {
         }
     }
 
-    /// The renewal may have found a mark. One that this instance knew is heeded by listings, which show whether its
-    /// author is alive.
+    /// Adds a renewed lease, and accepts a handoff request that the renewal found. Requests that this instance knew
+    /// before are accepted from listings, which show whether the requesting instance is alive.
     fn renewed(&mut self, context: &mut Context, lease: Lease, before: i64) {
         let (partition, epoch) = (lease.partition().clone(), lease.epoch());
-        let known = self.asked_for_by(&partition, epoch);
+        let known = self.requested_by(&partition, epoch);
         let was_draining = self.get(&partition).is_some_and(OwnedLease::is_draining);
         self.add(context, lease);
         if epoch != before {
             context.owner_is(&partition, PartitionOwner::This);
         }
         if epoch != before && was_draining {
-            // The record had vanished: the last checkpoint of the tenure before would be refused.
+            // The record had vanished. The last checkpoint of the previous epoch would be rejected.
             return self.send_release(context, &partition, epoch);
         }
-        if let Some(by) = self.asked_for_by(&partition, epoch).filter(|by| known.as_ref() != Some(by)) {
+        if let Some(by) = self.requested_by(&partition, epoch).filter(|by| known.as_ref() != Some(by)) {
             self.hand_over(context, &partition, epoch, &by);
         }
     }
 
-    fn asked_for_by(&mut self, partition: &PartitionId, epoch: i64) -> Option<OwnerId> {
+    fn requested_by(&mut self, partition: &PartitionId, epoch: i64) -> Option<OwnerId> {
         self.get_of(partition, epoch)?.lease().handoff_requested_by().cloned()
     }
 }

@@ -10,15 +10,15 @@ use crate::error::Result;
 use crate::store::{ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 use crate::telemetry::StorageOperation;
 
-/// Makes a request, and returns what came of it.
+/// Makes a request, and returns its outcome.
 pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
     match request {
         Request::List => Done::Listed(store.list_ownerships().await.map(|listing| listing.records)),
-        Request::ListOthers { heartbeats: presences, other_name_case: other_tree } => {
-            Done::OthersListed(list_others(&store, presences, other_tree).await)
+        Request::ListOthers { heartbeats, other_name_case } => {
+            Done::OthersListed(list_others(&store, heartbeats, other_name_case).await)
         }
-        Request::DeclareDead { of, heartbeat: presence, claims } => {
-            Done::DeclaredDead { claims, outcome: store.declare_dead(&of, presence.as_ref()).await }
+        Request::DeclareDead { of, heartbeat, claims } => {
+            Done::DeclaredDead { claims, outcome: store.declare_dead(&of, heartbeat.as_ref()).await }
         }
         Request::Claim(claim) => {
             let outcome = store.claim(&claim).await;
@@ -41,25 +41,27 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
             let outcome = store.request_handoff(&seen).await;
             Done::HandoffRequested { partition: seen.partition, outcome }
         }
-        Request::PollHandoff { mut handoff, timeouts: patience } => {
-            let outcome = store.poll_handoff(&mut handoff, &patience).await;
+        Request::PollHandoff { mut handoff, timeouts } => {
+            let outcome = store.poll_handoff(&mut handoff, &timeouts).await;
             Done::HandoffPolled { handoff, outcome }
         }
         Request::SendHeartbeat => Done::HeartbeatSent(store.send_heartbeat().await),
-        Request::RemoveHeartbeat { persistently } => Done::HeartbeatRemoved(withdraw(&store, persistently).await),
-        Request::DeleteHeartbeats(presences) => {
-            Done::HeartbeatsDeleted(store.delete_stale_heartbeats(&presences).await)
+        Request::RemoveHeartbeat { persistently } => {
+            Done::HeartbeatRemoved(remove_heartbeat(&store, persistently).await)
+        }
+        Request::DeleteHeartbeats(heartbeats) => {
+            Done::HeartbeatsDeleted(store.delete_stale_heartbeats(&heartbeats).await)
         }
     }
 }
 
-async fn list_others(store: &GroupStore, presences: bool, other_tree: bool) -> Result<Others> {
-    let presences = if presences { Some(store.list_heartbeats().await?.records) } else { None };
-    let other_tree = if other_tree { store.list_other_name_case().await?.records } else { Vec::new() };
-    Ok(Others { heartbeats: presences, other_name_case: other_tree })
+async fn list_others(store: &GroupStore, heartbeats: bool, other_name_case: bool) -> Result<Others> {
+    let heartbeats = if heartbeats { Some(store.list_heartbeats().await?.records) } else { None };
+    let other_name_case = if other_name_case { store.list_other_name_case().await?.records } else { Vec::new() };
+    Ok(Others { heartbeats, other_name_case })
 }
 
-/// Until it is settled, the time is over, or no repetition can help.
+/// Repeats a release until its outcome is known, the time is over, or a retry cannot help.
 async fn release(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> ReleaseOutcome {
     let mut attempts = store.attempts(left.map(|left| Instant::now() + left));
     loop {
@@ -74,7 +76,7 @@ async fn release(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> R
     }
 }
 
-/// Until it is settled, or no repetition can help.
+/// Repeats a renewal until its outcome is known, or a retry cannot help.
 async fn keep(store: &GroupStore, lease: &Lease) -> ClaimOutcome {
     let mut attempts = store.attempts(None);
     loop {
@@ -85,7 +87,7 @@ async fn keep(store: &GroupStore, lease: &Lease) -> ClaimOutcome {
     }
 }
 
-async fn withdraw(store: &GroupStore, persistently: bool) -> Result<()> {
+async fn remove_heartbeat(store: &GroupStore, persistently: bool) -> Result<()> {
     let mut attempts = store.attempts((!persistently).then(Instant::now));
     loop {
         match store.remove_heartbeat().await {

@@ -8,8 +8,8 @@ use crate::model::{Identity, LeaseDurations};
 use crate::planner::ReleaseReason;
 use crate::store::{Handoff, HandoffTimeouts};
 
-/// Longer waits make no difference, and sums of them must not overflow.
-const LONGEST_COOL_DOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The longest cooldown. Longer ones make no difference, and sums of them must not overflow.
+const LONGEST_COOLDOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The settings of a loop and of its store.
 #[derive(Clone, Debug)]
@@ -18,11 +18,11 @@ pub struct Settings {
     pub lease_durations: LeaseDurations,
     pub request_timeout: Duration,
     pub config: BalancerConfig,
-    /// How long an owner that is asked for a partition has.
+    /// How long an owner has to acknowledge and to complete a handoff.
     pub handoff_timeouts: HandoffTimeouts,
     /// How long handlers may take to stop.
     pub drain_timeout: Duration,
-    /// The store looks at another tree of names.
+    /// Whether the store also lists the ownerships of the other name case.
     pub has_other_name_case: bool,
 }
 
@@ -35,30 +35,33 @@ impl Settings {
         self.config.load_balancing_interval
     }
 
-    /// Only where handlers are given their time to stop: without, nothing would be gained by asking first.
+    /// Whether partitions move by handoff. Only if handlers have time to stop: otherwise a request has no advantage
+    /// over a steal.
     pub(super) fn hands_over(&self) -> bool {
         self.config.handoff && !self.drain_timeout.is_zero()
     }
 
-    /// Under [`OnLeaseExpiry::Stop`], how long a lease counts: the handler must have stopped before the server can show
-    /// an age of the expiry, and the server shows whole seconds.
+    /// Returns the age at which a lease ends with [`OnLeaseExpiry::Stop`]. The handler must have stopped before the
+    /// server can show an age of the lease duration, and the server shows whole seconds.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         let strict = self.config.on_lease_expiry == OnLeaseExpiry::Stop;
         strict.then(|| self.lease_duration().saturating_sub(LeaseDurations::GRACE + self.drain_timeout))
     }
 
-    /// The wait before the first repetition of a request that failed.
+    /// Returns the wait before the first retry of a request that failed.
     pub(super) fn retry_pause(&self) -> Duration {
         (self.lease_duration() / 16).min(Duration::from_secs(1))
     }
 
-    /// The wait that the server asks for, within reason: this instance must look for dead owners all the same.
-    pub(super) fn asked_to_wait(&self, error: &Error) -> Duration {
+    /// Returns the wait that the server asks for, up to the lease duration: this instance must still look for expired
+    /// owners.
+    pub(super) fn retry_after(&self, error: &Error) -> Duration {
         error.retry_after().unwrap_or_default().min(self.lease_duration())
     }
 
-    /// How long a handler may take to stop and to write its last checkpoint: one that is under way, and one that meets
-    /// a conflict. An instance that asked for the partition waits only for so long, and the release takes a request.
+    /// Returns how long a handler may take to stop and to write its last checkpoint: one that is under way, and one
+    /// after a conflict. An instance that requested the partition waits only for its timeout, which includes the
+    /// request of the release.
     pub(super) fn time_to_stop(&self, reason: ReleaseReason) -> Duration {
         match reason {
             ReleaseReason::HandedOver => self.handoff_timeouts.release.saturating_sub(self.request_timeout),
@@ -66,21 +69,21 @@ impl Settings {
         }
     }
 
-    /// How long releases may take.
+    /// Returns how long releases may take.
     pub(super) fn release_limit(&self) -> Duration {
         4 * self.request_timeout
     }
 
-    /// How long the owner that was asked has for what it is to do next.
+    /// Returns the timeout of the next step of the owner in a handoff.
     pub(super) fn handoff_timeout_of(&self, handoff: &Handoff) -> Duration {
         if handoff.is_acknowledged() { self.handoff_timeouts.release } else { self.handoff_timeouts.acknowledgement }
     }
 
-    /// The wait before a partition is tried again that could not be won, or was released, `failures` times in a row:
-    /// one interval at first, doubled with each failure, at most the expiry. A little more than whole intervals, so
-    /// that the cycle that comes just then goes to another partition.
+    /// Returns the wait before a partition is claimed again that could not be won, or was released, `failures` times in
+    /// a row: one interval at first, doubled with each failure, and at most the lease duration. Half an interval is
+    /// added, so that the cycle at the end of the wait claims another partition.
     pub(super) fn set_back(&self, failures: u32, at_least: Duration) -> Duration {
         let wait = self.interval().saturating_mul(2u32.saturating_pow(failures)).min(self.lease_duration());
-        wait.max(at_least.min(LONGEST_COOL_DOWN)) + self.interval() / 2
+        wait.max(at_least.min(LONGEST_COOLDOWN)) + self.interval() / 2
     }
 }

@@ -1,4 +1,4 @@
-//! What one instance knows of its group.
+//! What one instance knows about its group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,35 +8,36 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::vitals::Stalled;
+use super::liveness::Stalled;
 use crate::model::{LeaseScope, OwnerId, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView};
 
-/// What one instance knows of the group after a cycle.
+/// What one instance knows about the group after a load-balancing cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Who is looking.
+    /// The instance.
     pub owner: OwnerId,
-    /// How many cycles have succeeded. Zero: nothing is known yet.
+    /// How many cycles have succeeded. With zero, nothing is known yet.
     pub cycles: u64,
-    /// Every partition and its holder.
+    /// Every partition and its owner.
     pub partitions: Vec<PartitionView>,
-    /// The partitions that this instance holds, with the [epoch](crate::store::Lease::epoch) of each: another epoch is
-    /// another time of holding it.
+    /// The partitions that this instance owns, with the [epoch](crate::store::Lease::epoch) of each. If a partition is
+    /// lost and won again, its epoch changes.
     pub owned: BTreeMap<PartitionId, i64>,
-    /// Partitions that are given back: their processing has to stop, and their last checkpoints may still be written.
+    /// Partitions that this instance is releasing. Their processing must stop; their last checkpoints may still be
+    /// written.
     pub releasing: BTreeSet<PartitionId>,
-    /// Partitions that this instance has asked for, and their owners, who are to hand them over.
+    /// Partitions whose handoff this instance has requested, with their owners.
     pub requested_handoffs: BTreeMap<PartitionId, OwnerId>,
-    /// Since when each ownership has been held, and how old its record was, by the last listing.
+    /// When each partition was claimed, and how old its record was in the last listing.
     pub leases: BTreeMap<PartitionId, LeaseAge>,
     /// How many partitions stay unowned because of `max_partitions`.
     pub unclaimed_due_to_limit: usize,
-    /// What keeps the ownerships of this instance alive: as it was set, or [`LeaseScope::Partition`] because an owner
-    /// of another SDK has been seen.
+    /// What keeps the leases of this instance alive: the configured scope, or [`LeaseScope::Partition`] because an
+    /// owner of another SDK was found.
     pub lease_scope: LeaseScope,
-    /// What is not well in the application.
+    /// The stalled components of the application.
     pub stalled: Stalled,
 }
 
@@ -44,10 +45,10 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LeaseAge {
-    /// When it was claimed. Only owners of this crate say so.
+    /// When it was claimed. Other SDKs do not record this.
     #[serde(with = "time::serde::rfc3339::option")]
     pub claimed_at: Option<OffsetDateTime>,
-    /// Time since it was last written, when it was listed.
+    /// Time since it was last written, at the time of the listing.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub age: Duration,
 }
@@ -68,7 +69,7 @@ impl Snapshot {
         }
     }
 
-    /// How many partitions each live owner holds. Owners that hold none are not in it.
+    /// Returns how many partitions each live owner owns. Owners without partitions are missing.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
         let mut counts = BTreeMap::new();
@@ -83,7 +84,7 @@ impl Snapshot {
         counts
     }
 
-    /// The owners that have shut down and left partitions for their own restart, and how many each.
+    /// Returns the owners that have shut down and kept partitions for their restart, and how many partitions each.
     #[must_use]
     pub fn away(&self) -> BTreeMap<OwnerId, usize> {
         let mut away = BTreeMap::new();
@@ -95,13 +96,13 @@ impl Snapshot {
         away
     }
 
-    /// The holder of a partition, as far as this instance knows.
+    /// Returns the owner of a partition, if this instance knows the partition.
     #[must_use]
     pub fn owner(&self, partition: &PartitionId) -> Option<&PartitionOwner> {
         self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.owner)
     }
 
-    /// The other live owner of a partition, as far as this instance knows.
+    /// Returns the other live owner of a partition, if this instance knows one.
     #[must_use]
     pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
         match self.owner(partition)? {
@@ -111,10 +112,10 @@ impl Snapshot {
     }
 }
 
-/// The latest [`Snapshot`], and a way to wait for the next.
+/// The latest [`Snapshot`], and a way to wait for the next one.
 ///
-/// Used as a [`watch::Receiver`], but each snapshot is shared instead of lent: it can be kept for as long as needed,
-/// also in a section that blocks, without holding up the balancing loop.
+/// Used like a [`watch::Receiver`], but a snapshot is shared instead of borrowed: it can be kept for as long as needed,
+/// also across blocking code, without delaying the load-balancing loop.
 #[derive(Clone, Debug)]
 pub struct Snapshots(watch::Receiver<Arc<Snapshot>>);
 
@@ -123,13 +124,14 @@ impl Snapshots {
         Self(latest)
     }
 
-    /// The latest snapshot. It stays as it is; later ones are others.
+    /// Returns the latest snapshot. It never changes; later snapshots are new values.
     #[must_use]
     pub fn borrow(&self) -> Arc<Snapshot> {
         Arc::clone(&self.0.borrow())
     }
 
-    /// The same, after which [`changed`](Self::changed) waits for a later one.
+    /// Like [`borrow`](Self::borrow), and marks the snapshot as seen: [`changed`](Self::changed) then waits for a later
+    /// one.
     pub fn borrow_and_update(&mut self) -> Arc<Snapshot> {
         Arc::clone(&self.0.borrow_and_update())
     }
@@ -138,16 +140,16 @@ impl Snapshots {
     ///
     /// # Errors
     ///
-    /// If the loop has ended: there will be no other.
+    /// If the loop has ended, so that there will be no other snapshot.
     pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
         self.0.changed().await
     }
 
-    /// Waits until a snapshot, the latest one included, meets the condition, and returns it. Cancel-safe.
+    /// Waits until a snapshot, including the latest one, matches the condition, and returns it. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// If the loop has ended before.
+    /// If the loop has ended before that.
     pub async fn wait_for(
         &mut self,
         mut condition: impl FnMut(&Snapshot) -> bool,

@@ -1,7 +1,8 @@
-//! The decisions of the balancing loop: what happened comes in, what to do comes out. No request, no clock.
+//! The decisions of the load-balancing loop: inputs come in, actions come out. There are no requests and no clock here.
 //!
-//! Each part keeps its own facts, and leaves actions in the [`Context`]: [`Partitions`] what this instance does with
-//! each partition, [`OwnHeartbeat`] what it wrote of itself, [`Cycles`] when it lists the ownerships, and what it plans.
+//! Each part keeps its own facts, and leaves its actions in the [`Context`]. [`Partitions`] knows what this instance
+//! does with each partition, [`OwnHeartbeat`] what it wrote about itself, and [`Cycles`] when it lists the ownerships
+//! and what it plans.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,32 +16,32 @@ use super::context::{Change, Context, Phase};
 use super::cycle::{Cycles, Needs, drop_lost, is_settled, needs};
 use super::events::OwnershipEvent;
 use super::happened::{Command, Done, Happened, Others};
+use super::heartbeat::{OwnHeartbeat, fall_back, on_deleted};
 use super::lease::OwnedLease;
+use super::liveness::Stalled;
 use super::note::Note;
 use super::partitions::Partitions;
-use super::presence::{OwnHeartbeat, fall_back, on_deleted};
 use super::settings::Settings;
 use super::snapshot::{LeaseAge, Snapshot};
-use super::vitals::Stalled;
 use crate::error::Result;
 use crate::model::{Moment, OwnerId, Ownership, PartitionId};
 use crate::planner::ReleaseReason;
 use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, View, observe};
 
-/// The state of a balancing loop.
+/// The state of a load-balancing loop.
 #[derive(Debug)]
 pub struct State {
     context: Context,
     partitions: Partitions,
-    presence: OwnHeartbeat,
+    heartbeat: OwnHeartbeat,
     cycles: Cycles,
-    /// The partitions of the hub.
+    /// The partitions of the event hub.
     hub: Arc<[PartitionId]>,
     snapshot: Arc<Snapshot>,
 }
 
 impl State {
-    /// The state of a loop that has not begun.
+    /// Creates the state of a loop that has not begun.
     #[must_use]
     pub fn new(settings: Settings, rng: StdRng) -> Self {
         let scope = settings.config.lease_scope;
@@ -49,30 +50,31 @@ impl State {
             cycles: Cycles::new(&settings),
             partitions: Partitions::new(scope),
             context: Context::new(settings, rng),
-            presence: OwnHeartbeat::default(),
+            heartbeat: OwnHeartbeat::default(),
             hub: Arc::default(),
             snapshot,
         }
     }
 
-    /// What to do about what happened at `now`.
+    /// Returns what to do about an input at `now`.
     pub fn step(&mut self, happened: Happened, now: Moment) -> Vec<Action> {
         self.context.now = now;
         match happened {
             Happened::Began(partitions) => {
                 self.hub = partitions;
-                // The first cycle waits for the first announcement: an instance that lists next is to count this one.
-                if !self.presence.keep(&mut self.context, &self.partitions) {
+                // The first cycle waits for the first heartbeat, so that instances that list later count this one.
+                if !self.heartbeat.keep(&mut self.context, &self.partitions) {
                     self.cycles.begin(&self.context);
                 }
             }
             Happened::Woke => self.on_woke(),
             Happened::Hub(partitions) => {
                 self.hub = partitions;
-                // Not at once: a hub that changes often would let it take more than one partition per interval.
+                // Not at once: if the event hub changed often, this instance would claim more than one partition per
+                // interval.
                 self.context.disturb();
             }
-            Happened::Liveness(stalled) => self.on_vitals(stalled),
+            Happened::Liveness(stalled) => self.on_liveness(stalled),
             Happened::OutageEnded { at, silence } => {
                 self.context.outage_ended = Some(at);
                 self.context.note(Note::OutageOver(silence));
@@ -84,7 +86,7 @@ impl State {
         self.end_step()
     }
 
-    /// When to wake it, if nothing else happens.
+    /// Returns when to wake the state if there is no other input.
     #[must_use]
     pub fn next_wake(&self) -> Option<Moment> {
         if let Phase::Ending(until) = self.context.phase {
@@ -92,28 +94,28 @@ impl State {
         }
         let cycle = self.cycles.next().filter(|_| self.context.phase == Phase::Running);
         let lifetime = self.context.settings.lifetime();
-        let outlived = lifetime.and_then(|lifetime| self.partitions.next_lease_expiry(lifetime));
+        let lease_expiry = lifetime.and_then(|lifetime| self.partitions.next_lease_expiry(lifetime));
         [
             cycle,
-            outlived,
+            lease_expiry,
             self.partitions.next_due(self.context.renewal_age()),
             self.partitions.next_overdue(),
             self.partitions.next_poll(),
-            self.presence.next(&self.context, &self.partitions),
+            self.heartbeat.next(&self.context, &self.partitions),
         ]
         .into_iter()
         .flatten()
         .min()
     }
 
-    /// How long ago the lease was renewed that was renewed longest ago; zero if there is none.
+    /// Returns the time since the oldest renewal of all leases; zero if there is no lease.
     #[must_use]
     pub fn renewal_age(&self, now: Moment) -> Duration {
         self.partitions.greatest_age(now)
     }
 
     fn on_woke(&mut self) {
-        let Self { context, partitions, presence, cycles, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, .. } = self;
         if context.is_ending() {
             return;
         }
@@ -121,14 +123,14 @@ impl State {
         partitions.drop_expired(context);
         partitions.start_renewals(context);
         partitions.start_handoff_polls(context);
-        presence.keep(context, partitions);
+        heartbeat.keep(context, partitions);
         if context.phase == Phase::Running {
             cycles.start_listing(context);
         }
     }
 
-    /// Another instance gets what stalls here, if that is wanted.
-    fn on_vitals(&mut self, stalled: Stalled) {
+    /// Reports the stall, and releases the stalled partitions if the configuration says so.
+    fn on_liveness(&mut self, stalled: Stalled) {
         let context = &mut self.context;
         context.emit(OwnershipEvent::Stalled(stalled.clone()));
         context.disturb();
@@ -158,11 +160,11 @@ impl State {
                 context.end();
                 partitions.release_all(context);
                 partitions.cancel_handoffs(context);
-                self.presence.remove(context, true);
+                self.heartbeat.remove(context, true);
             }
             Command::Keep => {
                 context.end();
-                self.presence.end_and_keep(context, partitions);
+                self.heartbeat.end_and_keep(context, partitions);
                 partitions.keep_all(context);
                 partitions.cancel_handoffs(context);
             }
@@ -170,7 +172,7 @@ impl State {
     }
 
     fn on_done(&mut self, done: Done) {
-        let Self { context, partitions, presence, cycles, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, .. } = self;
         match done {
             Done::Listed(listing) => self.on_listed(listing),
             Done::OthersListed(listing) => self.on_others_listed(listing),
@@ -182,15 +184,15 @@ impl State {
             Done::Released { partition, outcome } => partitions.on_released(context, &partition, outcome),
             Done::Kept { partition, outcome } => partitions.on_kept(context, &partition, outcome),
             Done::HandoffRequested { partition, outcome } => {
-                partitions.on_handoff_requested(context, &partition, outcome)
+                partitions.on_handoff_requested(context, &partition, outcome);
             }
             Done::HandoffPolled { handoff, outcome } => partitions.on_handoff_polled(context, handoff, outcome),
             Done::HeartbeatSent(outcome) => {
-                if presence.on_sent(context, partitions, outcome) {
+                if heartbeat.on_sent(context, partitions, outcome) {
                     cycles.begin(context);
                 }
             }
-            Done::HeartbeatRemoved(outcome) => presence.on_removed(context, outcome),
+            Done::HeartbeatRemoved(outcome) => heartbeat.on_removed(context, outcome),
             Done::HeartbeatsDeleted(outcome) => on_deleted(context, outcome),
         }
     }
@@ -225,8 +227,8 @@ impl State {
             Ok(others) => others,
             Err(error) => return self.cycles.on_failed(&mut self.context, error),
         };
-        if let Some(presences) = others.heartbeats {
-            self.presence.on_listed(&mut self.context, presences);
+        if let Some(heartbeats) = others.heartbeats {
+            self.heartbeat.on_listed(&mut self.context, heartbeats);
         }
         let view = self.observe(&records, &others.other_name_case);
         let is_first = self.snapshot.cycles == 0;
@@ -237,22 +239,22 @@ impl State {
         self.end_cycle(view, plan);
     }
 
-    /// A partition that was won or renewed since the listing was asked for is this instance's, whatever the listing
-    /// shows.
-    fn observe<'a>(&self, records: &'a [Ownership], other_tree: &[Ownership]) -> View<'a> {
-        let Self { context, partitions, presence, cycles, .. } = self;
+    /// Reads a listing. A partition that this instance has won or renewed since the listing was sent counts as its own,
+    /// even if the listing shows another owner.
+    fn observe<'a>(&self, records: &'a [Ownership], other_name_case: &[Ownership]) -> View<'a> {
+        let Self { context, partitions, heartbeat, cycles, .. } = self;
         let observer = Observer {
             this: &context.settings.this,
             lease_durations: context.settings.lease_durations,
             running: &partitions.owned().map(|(partition, _)| partition.clone()).collect(),
-            other_name_case: other_tree,
-            heartbeats: &presence.listed,
+            other_name_case,
+            heartbeats: &heartbeat.listed,
             interval: context.settings.interval(),
             outage_ended: context.outage_ended,
         };
         let mut view = observe(records, &self.hub, &observer, context.now);
         for entry in view.partitions.iter_mut().filter(|entry| entry.owner != PartitionOwner::This) {
-            if partitions.get(&entry.partition).is_some_and(|held| held.is_newer_than(cycles.asked())) {
+            if partitions.get(&entry.partition).is_some_and(|owned| owned.is_newer_than(cycles.listing_sent())) {
                 *entry = PartitionView::new(entry.partition.clone(), PartitionOwner::This);
             }
         }
@@ -260,10 +262,10 @@ impl State {
     }
 
     fn end_cycle(&mut self, view: View<'_>, plan: Plan) {
-        let Self { context, partitions, presence, cycles, snapshot, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, snapshot, .. } = self;
         let calm = plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view);
         cycles.on_succeeded(context, calm);
-        // While nothing is claimed, the planner is not asked.
+        // If nothing may be claimed, there is no plan.
         let unclaimed =
             if context.claims_nothing() { snapshot.unclaimed_due_to_limit } else { plan.unclaimed_due_to_limit };
         if snapshot.unclaimed_due_to_limit != unclaimed {
@@ -283,12 +285,12 @@ impl State {
                 partitions.drain(context, &partition, epoch, reason);
             }
         }
-        partitions.start_claims(context, plan.claim, &presence.listed);
+        partitions.start_claims(context, plan.claim, &heartbeat.listed);
         partitions.start_handoff_requests(context, plan.handoff);
     }
 
-    /// What all parts left for the end of the step. The snapshot comes first, so that a subscriber that sees an event
-    /// also sees what it led to.
+    /// Collects what all parts left for the end of the step. The snapshot comes first, so that a subscriber that
+    /// receives an event can also see its effect.
     fn end_step(&mut self) -> Vec<Action> {
         self.end_loop();
         let mut left = self.context.take();
@@ -310,11 +312,12 @@ impl State {
         left.actions
     }
 
-    /// Ends the loop when everything is released, or when the time for that is over: what is not released expires.
+    /// Ends the loop when everything is released, or when the time for that is over. Partitions that are not released
+    /// stay owned until their leases expire.
     fn end_loop(&mut self) {
-        let Self { context, partitions, presence, .. } = self;
+        let Self { context, partitions, heartbeat, .. } = self;
         let Phase::Ending(until) = context.phase else { return };
-        if context.now < until && (presence.is_busy() || !partitions.is_idle()) {
+        if context.now < until && (heartbeat.is_busy() || !partitions.is_idle()) {
             return;
         }
         let left = partitions.left();
@@ -331,17 +334,17 @@ impl State {
         let Some(view) = views.iter_mut().find(|view| view.partition == *partition) else { return };
         match change {
             Change::HandoffReceived(by) => view.handoff_to = Some(by),
-            Change::Owner(holder) => {
-                // An owner that asked for it still does, and has it reserved once it is released.
-                let same = holder == view.owner || holder == PartitionOwner::Released;
+            Change::Owner(owner) => {
+                // The request of a requesting instance stays, and reserves the partition once it is released.
+                let same = owner == view.owner || owner == PartitionOwner::Released;
                 let handoff_to = view.handoff_to.take().filter(|_| same);
-                *view = PartitionView { handoff_to, ..PartitionView::new(partition.clone(), holder) };
+                *view = PartitionView { handoff_to, ..PartitionView::new(partition.clone(), owner) };
             }
         }
     }
 }
 
-/// Tells which owners have shut down and left partitions for their own restart, and which no longer.
+/// Reports which owners have shut down and kept partitions for their restart, and which of them no longer do.
 fn emit_away(context: &mut Context, before: &BTreeMap<OwnerId, usize>, now: &BTreeMap<OwnerId, usize>) {
     let back = before.keys().filter(|owner| !now.contains_key(*owner)).map(|owner| (owner, 0));
     let away = now.iter().filter(|(owner, partitions)| before.get(*owner) != Some(*partitions));

@@ -1,4 +1,4 @@
-//! The state, step by step: what happened, and what it decides to do. No storage, no time that passes.
+//! The state, step by step: the inputs, and what the state decides to do. No storage is used, and no time passes.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::action::{Action, Request};
 use super::config::{BalancerConfig, OnLeaseExpiry, OnStall};
 use super::events::OwnershipEvent;
 use super::happened::{Command, Done, Happened, Others};
+use super::liveness::Stalled;
 use super::note::Note;
 use super::settings::Settings;
 use super::snapshot::Snapshot;
 use super::state::State;
-use super::vitals::Stalled;
 use crate::error::{Error, ErrorKind};
 use crate::model::{
     ETag, Heartbeat, HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, OwnerId, Ownership,
@@ -23,7 +23,7 @@ use crate::model::{
 use crate::planner::{LoadBalancingStrategy, PartitionOwner};
 use crate::store::{ClaimOutcome, DeclareDeadOutcome, HandoffTimeouts, HeartbeatOutcome, Lease, ReleaseOutcome};
 
-const EXPIRY: u64 = 60;
+const LEASE_SECONDS: u64 = 60;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn owner(id: &str) -> OwnerId {
@@ -38,7 +38,7 @@ fn record(id: &str) -> OwnershipRecord {
     OwnershipRecord { cooperative: true, ..OwnershipRecord::owned_by(owner(id), Some(incarnation(1))) }
 }
 
-/// A loop of owner `me`, and what its last step decided.
+/// The loop of owner `me`, and its last snapshot.
 struct Loop {
     state: State,
     now: Duration,
@@ -46,18 +46,18 @@ struct Loop {
 }
 
 impl Loop {
-    /// Handlers are given 10 s to stop.
+    /// Creates a loop whose handlers have 10 s to stop.
     fn new(config: BalancerConfig) -> Self {
         Self::with_drain(config, 10)
     }
 
     fn with_drain(config: BalancerConfig, drain: u64) -> Self {
-        let expiry = Duration::from_secs(EXPIRY);
+        let lease_duration = Duration::from_secs(LEASE_SECONDS);
         let settings = Settings {
             this: Identity::new(owner("me"), incarnation(1)),
-            lease_durations: LeaseDurations::new(expiry, 3 * expiry),
+            lease_durations: LeaseDurations::new(lease_duration, 3 * lease_duration),
             request_timeout: 5 * SECOND,
-            handoff_timeouts: HandoffTimeouts::new(expiry / 2 + 5 * SECOND, expiry * 3 / 4),
+            handoff_timeouts: HandoffTimeouts::new(lease_duration / 2 + 5 * SECOND, lease_duration * 3 / 4),
             drain_timeout: Duration::from_secs(drain),
             has_other_name_case: false,
             config,
@@ -66,15 +66,15 @@ impl Loop {
         Self { state: State::new(settings, StdRng::seed_from_u64(1)), now: 1000 * SECOND, snapshot }
     }
 
-    /// One that has listed a hub of so many partitions, without a record, and has claimed nothing yet.
-    fn begun(config: BalancerConfig, partitions: u32) -> Self {
-        let mut begun = Self::new(config);
-        begun.step(Happened::Began((0..partitions).map(PartitionId::from).collect()));
-        begun.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
-        begun
+    /// Creates a loop over an event hub with this many partitions, which has not listed and has claimed nothing.
+    fn started(config: BalancerConfig, partitions: u32) -> Self {
+        let mut started = Self::new(config);
+        started.step(Happened::Began((0..partitions).map(PartitionId::from).collect()));
+        started.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
+        started
     }
 
-    /// What it decides, in short, without what it publishes.
+    /// Returns in short what the state decides about an input, without what it publishes.
     fn step(&mut self, happened: Happened) -> String {
         let actions = self.state.step(happened, self.now);
         for action in &actions {
@@ -93,20 +93,21 @@ impl Loop {
         self.step(Happened::Commanded(command))
     }
 
-    /// It is woken after so many seconds.
+    /// Wakes the state after this many seconds.
     fn after(&mut self, seconds: u64) -> String {
         self.now += Duration::from_secs(seconds);
         let decided = self.step(Happened::Woke);
         let has_ended = decided.contains("ended");
-        assert!(has_ended || self.state.next_wake().is_none_or(|at| at > self.now), "it would be woken for ever");
+        assert!(has_ended || self.state.next_wake().is_none_or(|at| at > self.now), "it would be woken forever");
         decided
     }
 
-    /// Records of these owners, by partition; `-` stands for a released one, `.` for none. Capital letters have expired.
+    /// Lists records of these owners, by partition; `-` stands for a released one, `.` for none. The leases of capital
+    /// letters have expired.
     fn listed(&mut self, owners: &str) -> String {
         let letters = (0u32..).zip(owners.chars()).filter(|(_, letter)| *letter != '.');
         let seen = letters.map(|(partition, letter)| {
-            let age = Duration::from_secs(if letter.is_ascii_uppercase() { 3 * EXPIRY } else { 0 });
+            let age = Duration::from_secs(if letter.is_ascii_uppercase() { 3 * LEASE_SECONDS } else { 0 });
             let record = match letter.to_ascii_lowercase() {
                 '-' => OwnershipRecord::default(),
                 'm' => record("me"),
@@ -124,7 +125,7 @@ impl Loop {
         self.done(Done::Listed(Ok(seen)))
     }
 
-    fn nobody_else(&mut self) -> String {
+    fn no_other_heartbeats(&mut self) -> String {
         self.done(Done::OthersListed(Ok(Others { heartbeats: Some(Vec::new()), other_name_case: Vec::new() })))
     }
 
@@ -132,7 +133,7 @@ impl Loop {
         Lease::of(partition.into(), record("me"), ETag::new("won"), self.now, epoch)
     }
 
-    /// It wins a partition that it claims.
+    /// Wins a partition that is being claimed.
     fn wins(&mut self, partition: u32, epoch: i64) -> String {
         let outcome = ClaimOutcome::Won(self.lease(partition, epoch));
         self.done(Done::Claimed { partition: partition.into(), outcome })
@@ -143,14 +144,14 @@ impl Loop {
         self.done(Done::Renewed { partition: partition.into(), epoch, outcome })
     }
 
-    /// It holds so many partitions, all of them the hub's, each in tenure 1.
-    fn holding(config: BalancerConfig, partitions: u32) -> Self {
-        let mut held = Self::begun(config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy), partitions);
-        held.after(0);
-        held.listed("");
-        held.nobody_else();
-        (0..partitions).for_each(|partition| drop(held.wins(partition, 1)));
-        held
+    /// Creates a loop that owns this many partitions, all those of the event hub, each with epoch 1.
+    fn owning(config: BalancerConfig, partitions: u32) -> Self {
+        let mut owned = Self::started(config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy), partitions);
+        owned.after(0);
+        owned.listed("");
+        owned.no_other_heartbeats();
+        (0..partitions).for_each(|partition| drop(owned.wins(partition, 1)));
+        owned
     }
 }
 
@@ -169,10 +170,10 @@ fn short(action: &Action) -> Option<String> {
 fn short_request(request: &Request) -> String {
     match request {
         Request::List => "list".to_owned(),
-        Request::ListOthers { heartbeats: presences, other_name_case: other_tree } => match (presences, other_tree) {
-            (true, true) => "list presences and other tree".to_owned(),
-            (true, false) => "list presences".to_owned(),
-            (false, _) => "list other tree".to_owned(),
+        Request::ListOthers { heartbeats, other_name_case } => match (heartbeats, other_name_case) {
+            (true, true) => "list heartbeats and other name case".to_owned(),
+            (true, false) => "list heartbeats".to_owned(),
+            (false, _) => "list other name case".to_owned(),
         },
         Request::DeclareDead { claims, .. } => format!("declare dead for {}", claims.len()),
         Request::Claim(claim) => format!("claim {}", claim.partition()),
@@ -180,11 +181,11 @@ fn short_request(request: &Request) -> String {
         Request::Renew(lease) => format!("renew {}", lease.partition()),
         Request::Release { lease, .. } => format!("release {}", lease.partition()),
         Request::Keep(lease) => format!("keep {}", lease.partition()),
-        Request::RequestHandoff(seen) => format!("mark {}", seen.partition),
-        Request::PollHandoff { handoff, .. } => format!("pursue {}", handoff.partition()),
+        Request::RequestHandoff(seen) => format!("request handoff {}", seen.partition),
+        Request::PollHandoff { handoff, .. } => format!("poll handoff {}", handoff.partition()),
         Request::SendHeartbeat => "heartbeat".to_owned(),
-        Request::RemoveHeartbeat { .. } => "withdraw".to_owned(),
-        Request::DeleteHeartbeats(_) => "clear".to_owned(),
+        Request::RemoveHeartbeat { .. } => "remove heartbeat".to_owned(),
+        Request::DeleteHeartbeats(_) => "delete heartbeats".to_owned(),
     }
 }
 
@@ -192,55 +193,57 @@ fn short_event(event: &OwnershipEvent) -> String {
     match event {
         OwnershipEvent::Claimed { partition, .. } => format!("Claimed {partition}"),
         OwnershipEvent::Lost { partition, .. } => format!("Lost {partition}"),
-        OwnershipEvent::LeaseExpired { partition } => format!("Outlived {partition}"),
+        OwnershipEvent::LeaseExpired { partition } => format!("LeaseExpired {partition}"),
         OwnershipEvent::Releasing { partition, reason } => format!("Releasing {partition} {}", reason.as_str()),
         OwnershipEvent::Released { partition } => format!("Released {partition}"),
         OwnershipEvent::Kept { partition } => format!("Kept {partition}"),
         OwnershipEvent::OwnerAway { owner, partitions } => format!("{owner} away with {partitions}"),
-        OwnershipEvent::HandoffRequested { partition, .. } => format!("Asked {partition}"),
-        OwnershipEvent::HandoffReceived { partition, .. } => format!("AskedFor {partition}"),
-        OwnershipEvent::DuplicatesPossible { partition, cause } => format!("Duplicates {partition} {}", cause.as_str()),
+        OwnershipEvent::HandoffRequested { partition, .. } => format!("HandoffRequested {partition}"),
+        OwnershipEvent::HandoffReceived { partition, .. } => format!("HandoffReceived {partition}"),
+        OwnershipEvent::DuplicatesPossible { partition, cause } => {
+            format!("DuplicatesPossible {partition} {}", cause.as_str())
+        }
         OwnershipEvent::DeclaredDead { .. } => "DeclaredDead".to_owned(),
-        OwnershipEvent::Stalled(stalled) => if stalled.any() { "Stalled" } else { "Well" }.to_owned(),
-        OwnershipEvent::LimitReached { unclaimed } => format!("Capped {unclaimed}"),
+        OwnershipEvent::Stalled(stalled) => if stalled.any() { "Stalled" } else { "Recovered" }.to_owned(),
+        OwnershipEvent::LimitReached { unclaimed } => format!("LimitReached {unclaimed}"),
     }
 }
 
 fn unavailable() -> Error {
-    Error::new(ErrorKind::Unavailable, "away")
+    Error::new(ErrorKind::Unavailable, "unavailable")
 }
 
 mod cycles {
     use super::*;
 
     #[test]
-    fn the_first_waits_for_the_presence() {
+    fn first_cycle_waits_for_the_heartbeat() {
         let mut me = Loop::new(BalancerConfig::default());
         assert_eq!(me.step(Happened::Began([0.into()].into())), "heartbeat");
-        assert_eq!(me.after(0), "", "it is not known yet");
+        assert_eq!(me.after(0), "", "the heartbeat is not written yet");
         assert_eq!(me.done(Done::HeartbeatSent(Err(unavailable()))), "HeartbeatFailed");
-        assert_eq!(me.after(0), "list", "nor does it wait for ever");
+        assert_eq!(me.after(0), "list", "a failed heartbeat does not delay it further");
     }
 
     #[test]
-    fn without_handoffs_the_first_begins_at_once() {
+    fn first_cycle_is_immediate_without_handoffs() {
         let mut me = Loop::with_drain(BalancerConfig::default(), 0);
         assert_eq!(me.step(Happened::Began([0.into()].into())), "");
         assert_eq!(me.after(0), "list");
     }
 
     #[test]
-    fn presences_are_listed_before_a_claim() {
-        let mut me = Loop::begun(BalancerConfig::default(), 2);
+    fn heartbeats_are_listed_before_a_claim() {
+        let mut me = Loop::started(BalancerConfig::default(), 2);
         assert_eq!(me.after(0), "list");
-        assert_eq!(me.listed(".."), "list presences");
-        let claim = me.nobody_else();
-        assert!(["claim 0", "claim 1"].contains(&claim.as_str()), "one partition an interval: {claim}");
+        assert_eq!(me.listed(".."), "list heartbeats");
+        let claim = me.no_other_heartbeats();
+        assert!(["claim 0", "claim 1"].contains(&claim.as_str()), "one partition per interval: {claim}");
     }
 
     #[test]
-    fn what_is_under_way_counts_as_won() {
-        let mut me = Loop::begun(
+    fn claims_under_way_count_as_won() {
+        let mut me = Loop::started(
             BalancerConfig::default()
                 .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
                 .with_max_partitions(1),
@@ -248,16 +251,19 @@ mod cycles {
         );
         me.after(0);
         me.listed("..");
-        let first = me.nobody_else();
-        assert!(first.contains("claim") && first.ends_with("Capped 1") || first.starts_with("Capped 1"), "{first}");
+        let first = me.no_other_heartbeats();
+        assert!(
+            first.contains("claim") && first.ends_with("LimitReached 1") || first.starts_with("LimitReached 1"),
+            "{first}"
+        );
         assert_eq!(me.after(12), "list");
         me.listed("..");
-        assert_eq!(me.nobody_else(), "", "the claim may still be won");
+        assert_eq!(me.no_other_heartbeats(), "", "the claim may still be won");
     }
 
     #[test]
-    fn a_failure_is_followed_by_a_short_wait() {
-        let mut me = Loop::begun(BalancerConfig::default(), 1);
+    fn a_failed_cycle_is_retried_soon() {
+        let mut me = Loop::started(BalancerConfig::default(), 1);
         me.after(0);
         assert_eq!(me.done(Done::Listed(Err(unavailable()))), "CycleFailed");
         assert_eq!(me.after(1), "list");
@@ -267,14 +273,14 @@ mod cycles {
     }
 
     #[test]
-    fn one_that_is_late_is_noted() {
-        let mut me = Loop::begun(BalancerConfig::default(), 1);
+    fn a_late_cycle_is_reported() {
+        let mut me = Loop::started(BalancerConfig::default(), 1);
         assert_eq!(me.after(6), "CycleLate, list");
     }
 
     #[test]
     fn a_later_incarnation_ends_the_loop() {
-        let mut me = Loop::begun(BalancerConfig::default(), 1);
+        let mut me = Loop::started(BalancerConfig::default(), 1);
         me.after(0);
         let later = OwnershipRecord::owned_by(owner("me"), Some(incarnation(2)));
         let seen = Ownership::new(
@@ -288,11 +294,11 @@ mod cycles {
     }
 
     #[test]
-    fn an_older_listing_takes_nothing_away() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
+    fn an_older_listing_does_not_drop_a_lease() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
         assert_eq!(me.after(12), "list");
         assert_eq!(me.after(20), "renew 0");
-        assert_eq!(me.listed("x"), "", "the renewal that is under way will show it");
+        assert_eq!(me.listed("x"), "", "the current renewal will show it");
         assert_eq!(me.renewed(0, 1), "");
         assert_eq!(me.after(15), "list");
         assert_eq!(me.listed("x"), "Lost 0");
@@ -304,8 +310,8 @@ mod claims {
     use super::*;
 
     #[test]
-    fn a_win_is_held_and_renewed_at_half_the_expiry() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
+    fn a_won_lease_is_renewed_at_half_its_duration() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
         assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
         assert_eq!(me.state.next_wake().map(|at| at <= me.now + 30 * SECOND), Some(true));
         assert_eq!(me.after(26), "CycleLate, list", "spread by up to a tenth");
@@ -316,10 +322,10 @@ mod claims {
 
     #[test]
     fn a_loss_brings_the_next_cycle_forward() {
-        let mut me = Loop::begun(BalancerConfig::default(), 1);
+        let mut me = Loop::started(BalancerConfig::default(), 1);
         me.after(0);
         me.listed(".");
-        assert_eq!(me.nobody_else(), "claim 0");
+        assert_eq!(me.no_other_heartbeats(), "claim 0");
         let lost = Done::Claimed { partition: 0.into(), outcome: ClaimOutcome::Lost { by: Some(owner("x")) } };
         assert_eq!(me.done(lost), "ClaimLost");
         assert_eq!(me.snapshot.owner(&0.into()), Some(&PartitionOwner::Other(owner("x"))));
@@ -327,23 +333,23 @@ mod claims {
     }
 
     #[test]
-    fn an_undecided_one_is_not_repeated_at_once() {
-        let mut me = Loop::begun(BalancerConfig::default(), 1);
+    fn an_indeterminate_claim_is_not_repeated_at_once() {
+        let mut me = Loop::started(BalancerConfig::default(), 1);
         me.after(0);
         me.listed(".");
-        me.nobody_else();
-        let undecided = ClaimOutcome::Indeterminate(unavailable());
-        assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome: undecided }), "Indeterminate");
+        me.no_other_heartbeats();
+        let indeterminate = ClaimOutcome::Indeterminate(unavailable());
+        assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome: indeterminate }), "Indeterminate");
         assert_eq!(me.after(11), "list");
         assert_eq!(me.listed("."), "", "one interval and a half have not passed");
         assert_eq!(me.after(11), "list");
-        assert_eq!((me.listed(".").as_str(), me.nobody_else().as_str()), ("list presences", "claim 0"));
+        assert_eq!((me.listed(".").as_str(), me.no_other_heartbeats().as_str()), ("list heartbeats", "claim 0"));
     }
 
     #[test]
-    fn an_owner_that_lives_by_its_presence_is_declared_dead() {
+    fn an_expired_owner_is_declared_dead_once() {
         let mut me =
-            Loop::begun(BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy), 2);
+            Loop::started(BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy), 2);
         me.after(0);
         let dead = OwnershipRecord { scope: LeaseScope::Instance, ..record("x") };
         let seen = |partition: u32, now| {
@@ -351,22 +357,23 @@ mod claims {
                 partition.into(),
                 dead.clone(),
                 ETag::new("seen"),
-                Duration::from_secs(3 * EXPIRY),
+                Duration::from_secs(3 * LEASE_SECONDS),
                 (datetime!(2026-01-01 00:00:00 UTC), now),
             )
         };
         let listing = vec![seen(0, me.now), seen(1, me.now)];
-        assert_eq!(me.done(Done::Listed(Ok(listing))), "list presences");
-        let presence = HeartbeatRecord::new(owner("x"), incarnation(1));
-        let presence = Heartbeat::new(presence, ETag::new("there"), Duration::from_secs(3 * EXPIRY), me.now);
-        let others = Others { heartbeats: Some(vec![presence]), other_name_case: Vec::new() };
+        assert_eq!(me.done(Done::Listed(Ok(listing))), "list heartbeats");
+        let heartbeat = HeartbeatRecord::new(owner("x"), incarnation(1));
+        let heartbeat =
+            Heartbeat::new(heartbeat, ETag::new("heartbeat"), Duration::from_secs(3 * LEASE_SECONDS), me.now);
+        let others = Others { heartbeats: Some(vec![heartbeat]), other_name_case: Vec::new() };
         let actions = me.state.step(Happened::Done(Done::OthersListed(Ok(others))), me.now);
         let request = actions.into_iter().find_map(|action| match action {
-            Action::Request(Request::DeclareDead { heartbeat: presence, claims, .. }) => Some((presence, claims)),
+            Action::Request(Request::DeclareDead { heartbeat, claims, .. }) => Some((heartbeat, claims)),
             _ => None,
         });
-        let (presence, claims) = request.unwrap();
-        assert_eq!((presence.is_some(), claims.len()), (true, 2), "once for both");
+        let (heartbeat, claims) = request.unwrap();
+        assert_eq!((heartbeat.is_some(), claims.len()), (true, 2), "once for both");
         let alive = me.done(Done::DeclaredDead { claims: claims.clone(), outcome: Ok(DeclareDeadOutcome::StillAlive) });
         assert_eq!(alive, "");
         let unknown = me.done(Done::DeclaredDead { claims: claims.clone(), outcome: Err(unavailable()) });
@@ -385,7 +392,7 @@ mod releases {
 
     #[test]
     fn a_partition_drains_before_it_is_released() {
-        let mut me = Loop::holding(BalancerConfig::default(), 2);
+        let mut me = Loop::owning(BalancerConfig::default(), 2);
         me.step(Happened::Hub([0.into()].into()));
         assert_eq!(me.after(12), "list");
         assert_eq!(me.listed("mm"), "Releasing 1 partition_removed");
@@ -398,8 +405,8 @@ mod releases {
     }
 
     #[test]
-    fn a_handler_that_does_not_stop_is_not_waited_for() {
-        let mut me = Loop::holding(BalancerConfig::default(), 2);
+    fn a_release_does_not_wait_for_a_stuck_handler() {
+        let mut me = Loop::owning(BalancerConfig::default(), 2);
         me.step(Happened::Hub([0.into()].into()));
         me.after(12);
         me.listed("mm");
@@ -409,8 +416,8 @@ mod releases {
     }
 
     #[test]
-    fn a_renewal_that_is_under_way_comes_first() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
+    fn a_release_waits_for_the_current_renewal() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
         assert!(me.after(30).contains("renew 0"));
         assert_eq!(me.command(stopped(0, true)), "Releasing 0 requested");
         assert_eq!(me.snapshot.owned, [].into());
@@ -418,8 +425,8 @@ mod releases {
     }
 
     #[test]
-    fn what_belongs_to_an_earlier_tenure_is_ignored() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
+    fn commands_for_an_earlier_epoch_are_ignored() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
         let earlier = Command::Release { partition: 0.into(), epoch: 9, cooldown: Duration::ZERO, settled: true };
         assert_eq!(me.command(earlier), "");
         assert_eq!(me.command(Command::MarkLost { partition: 0.into(), epoch: 9, by: None }), "");
@@ -427,8 +434,8 @@ mod releases {
     }
 
     #[test]
-    fn what_was_released_is_not_taken_back_at_once() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
+    fn a_released_partition_is_not_reclaimed_at_once() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
         me.command(stopped(0, true));
         me.done(Done::Released { partition: 0.into(), outcome: ReleaseOutcome::Released });
         assert!(me.after(12).contains("list"));
@@ -436,15 +443,15 @@ mod releases {
     }
 }
 
-mod end {
+mod shutdown {
     use super::*;
 
     #[test]
-    fn everything_is_released() {
-        let mut me = Loop::holding(BalancerConfig::default(), 2);
+    fn all_partitions_are_released() {
+        let mut me = Loop::owning(BalancerConfig::default(), 2);
         assert_eq!(
             me.command(Command::Shutdown),
-            "Releasing 0 shutdown, release 0, Releasing 1 shutdown, release 1, withdraw"
+            "Releasing 0 shutdown, release 0, Releasing 1 shutdown, release 1, remove heartbeat"
         );
         let released =
             |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
@@ -454,8 +461,8 @@ mod end {
     }
 
     #[test]
-    fn what_is_not_released_in_time_is_left() {
-        let mut me = Loop::holding(BalancerConfig::default(), 2);
+    fn partitions_not_released_in_time_are_left() {
+        let mut me = Loop::owning(BalancerConfig::default(), 2);
         me.command(Command::Shutdown);
         assert_eq!(me.after(19), "");
         assert_eq!(me.state.next_wake(), Some(me.now + SECOND));
@@ -463,26 +470,26 @@ mod end {
     }
 
     #[test]
-    fn what_is_won_by_then_is_released() {
-        let mut me = Loop::begun(BalancerConfig::default(), 1);
+    fn a_late_win_is_released() {
+        let mut me = Loop::started(BalancerConfig::default(), 1);
         me.after(0);
         me.listed(".");
-        me.nobody_else();
-        assert_eq!(me.command(Command::Shutdown), "withdraw");
+        me.no_other_heartbeats();
+        assert_eq!(me.command(Command::Shutdown), "remove heartbeat");
         assert_eq!(me.wins(0, 1), "Claimed 0, Releasing 0 shutdown, release 0");
     }
 
     #[test]
-    fn nothing_more_is_claimed_once_it_is_near() {
-        let mut me = Loop::begun(BalancerConfig::default(), 1);
+    fn nothing_is_claimed_after_stop_claiming() {
+        let mut me = Loop::started(BalancerConfig::default(), 1);
         assert_eq!(me.command(Command::StopClaiming), "");
-        assert_eq!(me.after(0), "withdraw", "no share is left to it");
+        assert_eq!(me.after(0), "remove heartbeat", "other instances leave no share to it");
         assert_eq!(me.after(60), "", "no cycle");
     }
 
     #[test]
-    fn a_later_incarnation_changes_nothing() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
+    fn a_later_incarnation_has_no_effect() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
         me.after(30);
         me.command(Command::Shutdown);
         let replaced = ClaimOutcome::Replaced { by: incarnation(2) };
@@ -500,42 +507,42 @@ mod restarts {
     }
 
     #[test]
-    fn everything_is_renewed_once_more_and_left() {
-        let mut me = Loop::holding(BalancerConfig::default(), 2);
-        assert_eq!(me.command(Command::Keep), "withdraw, keep 0, keep 1");
+    fn all_leases_are_renewed_once_more_and_kept() {
+        let mut me = Loop::owning(BalancerConfig::default(), 2);
+        assert_eq!(me.command(Command::Keep), "remove heartbeat, keep 0, keep 1");
         me.done(Done::HeartbeatRemoved(Ok(())));
         assert_eq!(kept(&mut me, 0), "Kept 0");
         assert_eq!(kept(&mut me, 1), "Kept 1, ended, kept 2, unreleased 0");
     }
 
     #[test]
-    fn a_renewal_that_is_under_way_comes_first() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
+    fn keeping_waits_for_the_current_renewal() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
         assert!(me.after(30).contains("renew 0"));
-        assert_eq!(me.command(Command::Keep), "withdraw");
+        assert_eq!(me.command(Command::Keep), "remove heartbeat");
         assert_eq!(me.renewed(0, 1), "keep 0");
     }
 
     #[test]
-    fn what_is_draining_is_released() {
-        let mut me = Loop::holding(BalancerConfig::default(), 2);
+    fn a_draining_partition_is_released() {
+        let mut me = Loop::owning(BalancerConfig::default(), 2);
         me.step(Happened::Hub([0.into()].into()));
         me.after(12);
         assert_eq!(me.listed("mm"), "Releasing 1 partition_removed");
-        assert_eq!(me.command(Command::Keep), "withdraw, keep 0, release 1");
+        assert_eq!(me.command(Command::Keep), "remove heartbeat, keep 0, release 1");
     }
 
     #[test]
-    fn a_claim_that_is_won_by_then_is_released() {
-        let mut me = Loop::begun(BalancerConfig::default(), 1);
+    fn a_late_win_is_released() {
+        let mut me = Loop::started(BalancerConfig::default(), 1);
         me.after(0);
         me.listed(".");
-        me.nobody_else();
-        assert_eq!(me.command(Command::Keep), "withdraw");
+        me.no_other_heartbeats();
+        assert_eq!(me.command(Command::Keep), "remove heartbeat");
         assert_eq!(me.wins(0, 1), "Claimed 0, Releasing 0 shutdown, release 0");
     }
 
-    /// The listing of a group in which `x` holds two of three partitions and is away, and `me` one.
+    /// Lists a group in which `x` owns two of three partitions and is away, and `me` owns one.
     fn with_one_away(me: &mut Loop) -> String {
         let away = OwnershipRecord { away: true, ..record("x") };
         let seen = |partition: u32, record: OwnershipRecord, now| {
@@ -552,12 +559,12 @@ mod restarts {
     }
 
     #[test]
-    fn an_owner_that_is_away_is_reported_and_left_alone() {
+    fn an_away_owner_is_reported_and_not_stolen_from() {
         let mut me =
-            Loop::begun(BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy), 3);
+            Loop::started(BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy), 3);
         me.after(0);
-        assert_eq!(with_one_away(&mut me), "list presences");
-        assert_eq!(me.nobody_else(), "x away with 2, claim 0");
+        assert_eq!(with_one_away(&mut me), "list heartbeats");
+        assert_eq!(me.no_other_heartbeats(), "x away with 2, claim 0");
         assert_eq!(me.wins(0, 1), "Claimed 0");
         me.after(12);
         assert_eq!(with_one_away(&mut me), "");
@@ -567,13 +574,12 @@ mod restarts {
     }
 }
 
-mod asking {
-
+mod requesting_handoffs {
     use super::*;
     use crate::model::OwnershipRecord;
     use crate::store::{Claim, Handoff, HandoffRequestOutcome, HandoffStatus};
 
-    /// A mark that stands in the record of `x` for partition 1.
+    /// Returns a handoff of partition 1, which was requested from `x`.
     fn handoff() -> Handoff {
         let record = OwnershipRecord::owned_by(owner("x"), None);
         Handoff::requested(1.into(), &record, Duration::ZERO).unwrap()
@@ -583,122 +589,125 @@ mod asking {
         Claim::unowned(1.into())
     }
 
-    /// A loop that has asked `x` for partition 1.
-    fn having_asked() -> (Loop, Handoff) {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
+    /// Creates a loop that has requested partition 1 from `x`.
+    fn with_requested_handoff() -> (Loop, Handoff) {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
         me.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
         assert_eq!(me.after(12), "list");
         assert_eq!(me.listed("mxx"), "");
         let handoff = handoff();
         let standing = HandoffRequestOutcome::Requested(handoff.clone());
-        assert_eq!(me.done(Done::HandoffRequested { partition: 1.into(), outcome: Ok(standing) }), "Asked 1");
+        assert_eq!(
+            me.done(Done::HandoffRequested { partition: 1.into(), outcome: Ok(standing) }),
+            "HandoffRequested 1"
+        );
         (me, handoff)
     }
 
-    fn pursued(me: &mut Loop, handoff: &Handoff, outcome: HandoffStatus<Claim>) -> String {
+    fn polled(me: &mut Loop, handoff: &Handoff, outcome: HandoffStatus<Claim>) -> String {
         me.done(Done::HandoffPolled { handoff: handoff.clone(), outcome: Ok(outcome) })
     }
 
     #[test]
-    fn an_owner_above_its_share_is_asked() {
-        let mut me = Loop::begun(BalancerConfig::default(), 2);
+    fn an_owner_above_its_share_gets_a_request() {
+        let mut me = Loop::started(BalancerConfig::default(), 2);
         me.after(0);
         assert_eq!(me.listed("xx"), "", "not in the first cycle");
         assert_eq!(me.after(12), "list");
         me.listed("xx");
-        let mark = me.nobody_else();
-        assert!(["mark 0", "mark 1"].contains(&mark.as_str()), "{mark}");
+        let request = me.no_other_heartbeats();
+        assert!(["request handoff 0", "request handoff 1"].contains(&request.as_str()), "{request}");
     }
 
     #[test]
-    fn the_record_is_looked_at_every_half_interval() {
-        let (mut me, handoff) = having_asked();
+    fn a_handoff_is_polled_every_half_interval() {
+        let (mut me, handoff) = with_requested_handoff();
         assert_eq!(me.snapshot.requested_handoffs, [(1.into(), owner("x"))].into());
         assert_eq!(me.after(4), "");
-        assert_eq!(me.after(1), "pursue 1");
-        assert_eq!(me.after(1), "", "it is being looked at");
-        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::Pending), "");
-        assert!(me.after(5).contains("pursue 1"));
+        assert_eq!(me.after(1), "poll handoff 1");
+        assert_eq!(me.after(1), "", "a poll is under way");
+        assert_eq!(polled(&mut me, &handoff, HandoffStatus::Pending), "");
+        assert!(me.after(5).contains("poll handoff 1"));
     }
 
     #[test]
-    fn what_was_released_is_claimed() {
-        let (mut me, handoff) = having_asked();
+    fn a_released_partition_is_claimed() {
+        let (mut me, handoff) = with_requested_handoff();
         me.after(5);
-        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::Ready(claim())), "claim 1");
+        assert_eq!(polled(&mut me, &handoff, HandoffStatus::Ready(claim())), "claim 1");
         assert_eq!(me.wins(1, 2), "Claimed 1");
         assert_eq!(me.snapshot.requested_handoffs, [].into());
     }
 
-    /// The loop was woken for ever while such a claim took longer than half an interval.
+    /// A loop that polled while such a claim took longer than half an interval was woken forever.
     #[test]
-    fn what_is_being_claimed_is_not_looked_at() {
-        let (mut me, handoff) = having_asked();
+    fn a_partition_being_claimed_is_not_polled() {
+        let (mut me, handoff) = with_requested_handoff();
         me.after(5);
-        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::Ready(claim())), "claim 1");
-        assert!(!me.after(6).contains("pursue"));
+        assert_eq!(polled(&mut me, &handoff, HandoffStatus::Ready(claim())), "claim 1");
+        assert!(!me.after(6).contains("poll handoff"));
         let lost = Done::Claimed { partition: 1.into(), outcome: ClaimOutcome::Lost { by: Some(owner("x")) } };
         assert_eq!(me.done(lost), "ClaimLost");
-        assert!(me.after(1).contains("pursue 1"), "its owner renewed it meanwhile");
+        assert!(me.after(1).contains("poll handoff 1"), "its owner renewed it in the meantime");
     }
 
     #[test]
-    fn an_owner_that_does_not_respond_is_stolen_from() {
-        let (mut me, handoff) = having_asked();
+    fn a_partition_is_stolen_after_the_timeout() {
+        let (mut me, handoff) = with_requested_handoff();
         me.after(5);
-        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::TimedOut(claim())), "claim 1");
-        assert_eq!(me.wins(1, 2), "Duplicates 1 not_acknowledged, Claimed 1");
+        assert_eq!(polled(&mut me, &handoff, HandoffStatus::TimedOut(claim())), "claim 1");
+        assert_eq!(me.wins(1, 2), "DuplicatesPossible 1 not_acknowledged, Claimed 1");
     }
 
     #[test]
-    fn after_an_outage_nothing_is_stolen() {
-        let (mut me, handoff) = having_asked();
+    fn nothing_is_stolen_after_an_outage() {
+        let (mut me, handoff) = with_requested_handoff();
         let (at, silence) = (me.now, 60 * SECOND);
         assert_eq!(me.step(Happened::OutageEnded { at, silence }), "OutageOver");
         me.after(5);
-        assert_eq!(pursued(&mut me, &handoff, HandoffStatus::TimedOut(claim())), "");
+        assert_eq!(polled(&mut me, &handoff, HandoffStatus::TimedOut(claim())), "");
         assert_eq!(me.snapshot.requested_handoffs, [].into());
     }
 
     #[test]
-    fn an_instance_that_claims_nothing_asks_no_further() {
-        let (mut me, _) = having_asked();
+    fn stop_claiming_cancels_handoffs() {
+        let (mut me, _) = with_requested_handoff();
         me.command(Command::StopClaiming);
-        assert_eq!(me.after(5), "withdraw");
+        assert_eq!(me.after(5), "remove heartbeat");
         assert_eq!(me.snapshot.requested_handoffs, [].into());
     }
 }
 
-mod being_asked {
+mod receiving_handoff_requests {
     use super::*;
 
-    /// Partition 0 as listed, with a mark of `x`.
-    fn marked(me: &Loop) -> Ownership {
+    /// Returns partition 0 as listed, with a handoff request of `x`.
+    fn requested(me: &Loop) -> Ownership {
         let record = OwnershipRecord { handoff_to: Some(owner("x")), ..record("me") };
         Ownership::new(
             0.into(),
             record,
-            ETag::new("marked"),
+            ETag::new("requested"),
             Duration::ZERO,
             (datetime!(2026-01-01 00:00:00 UTC), me.now),
         )
     }
 
-    /// A listing shows the mark, and whether its author is there.
-    fn sees_a_mark(me: &mut Loop, is_there: bool) -> String {
+    /// Lists the request, and whether the requesting instance has a heartbeat.
+    fn receives_request(me: &mut Loop, is_there: bool) -> String {
         me.after(12);
-        let listing = vec![marked(me)];
-        assert_eq!(me.done(Done::Listed(Ok(listing))), "list presences");
-        let presence = HeartbeatRecord::new(owner("x"), incarnation(1));
-        let presence = Heartbeat::new(presence, ETag::new("there"), Duration::ZERO, me.now);
-        let presences = Some(if is_there { vec![presence] } else { Vec::new() });
-        me.done(Done::OthersListed(Ok(Others { heartbeats: presences, other_name_case: Vec::new() })))
+        let listing = vec![requested(me)];
+        assert_eq!(me.done(Done::Listed(Ok(listing))), "list heartbeats");
+        let heartbeat = HeartbeatRecord::new(owner("x"), incarnation(1));
+        let heartbeat = Heartbeat::new(heartbeat, ETag::new("heartbeat"), Duration::ZERO, me.now);
+        let heartbeats = Some(if is_there { vec![heartbeat] } else { Vec::new() });
+        me.done(Done::OthersListed(Ok(Others { heartbeats, other_name_case: Vec::new() })))
     }
 
     #[test]
-    fn it_drains_and_says_so() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
-        assert_eq!(sees_a_mark(&mut me, true), "AskedFor 0, Releasing 0 handed_over");
+    fn the_owner_acknowledges_and_drains() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
+        assert_eq!(receives_request(&mut me, true), "HandoffReceived 0, Releasing 0 handed_over");
         assert_eq!(me.snapshot.owned, [].into());
         assert_eq!(me.after(0), "renew 0 draining");
         let stopped = Command::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
@@ -707,44 +716,44 @@ mod being_asked {
     }
 
     #[test]
-    fn a_handler_that_fails_at_the_end_is_reported() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
-        sees_a_mark(&mut me, true);
+    fn a_failed_last_batch_is_reported() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
+        receives_request(&mut me, true);
         let stopped = Command::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: false };
-        assert_eq!(me.command(stopped), "Duplicates 0 checkpoint_not_written, release 0");
+        assert_eq!(me.command(stopped), "DuplicatesPossible 0 checkpoint_not_written, release 0");
     }
 
     #[test]
-    fn the_mark_of_a_dead_owner_is_taken_away() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
-        assert_eq!(sees_a_mark(&mut me, false), "");
+    fn a_request_of_a_dead_owner_is_removed() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
+        assert_eq!(receives_request(&mut me, false), "");
         assert_eq!(me.after(0), "renew 0");
         assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
     }
 
     #[test]
-    fn a_renewal_that_meets_the_mark_is_enough() {
-        let mut me = Loop::holding(BalancerConfig::default(), 1);
+    fn a_renewal_also_detects_the_request() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
         me.after(30);
-        let lease = Lease::of(0.into(), marked(&me).record, ETag::new("met"), me.now, 1);
+        let lease = Lease::of(0.into(), requested(&me).record, ETag::new("renewed"), me.now, 1);
         let met = Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Won(lease) };
-        assert_eq!(me.done(met), "AskedFor 0, Releasing 0 handed_over");
+        assert_eq!(me.done(met), "HandoffReceived 0, Releasing 0 handed_over");
     }
 
     #[test]
-    fn where_handlers_have_no_time_to_stop_it_is_ignored() {
+    fn requests_are_ignored_without_a_drain_timeout() {
         let mut me = Loop::with_drain(BalancerConfig::default(), 0);
         me.step(Happened::Began([0.into()].into()));
         me.after(0);
         assert_eq!(me.listed("."), "claim 0");
         me.wins(0, 1);
         me.after(12);
-        let listing = vec![marked(&me)];
+        let listing = vec![requested(&me)];
         assert_eq!(me.done(Done::Listed(Ok(listing))), "");
     }
 }
 
-mod by_presence {
+mod instance_scope {
     use super::*;
 
     fn config() -> BalancerConfig {
@@ -756,30 +765,30 @@ mod by_presence {
         Lease::of(partition.into(), record, ETag::new("won"), me.now, 1)
     }
 
-    fn holding() -> Loop {
-        let mut me = Loop::begun(config(), 1);
+    fn owning() -> Loop {
+        let mut me = Loop::started(config(), 1);
         me.after(0);
         me.listed(".");
-        me.nobody_else();
+        me.no_other_heartbeats();
         let outcome = ClaimOutcome::Won(lease(&me, 0));
         assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome }), "Claimed 0");
         me
     }
 
     #[test]
-    fn only_the_presence_is_renewed() {
-        let mut me = holding();
+    fn only_the_heartbeat_is_renewed() {
+        let mut me = owning();
         assert_eq!(me.after(30), "heartbeat, CycleLate, list");
         assert_eq!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written))), "");
         assert!(!me.after(30).contains("renew"));
     }
 
     #[test]
-    fn after_being_declared_dead_everything_is_rewritten() {
-        let mut me = holding();
+    fn all_leases_are_rewritten_after_declared_dead() {
+        let mut me = owning();
         me.after(30);
         assert_eq!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::DeclaredDead { by: None }))), "DeclaredDead");
-        assert_eq!(me.after(0), "heartbeat", "before it is present again, a record could be taken over once more");
+        assert_eq!(me.after(0), "heartbeat", "before the heartbeat, a record could be taken over again");
         me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
         assert_eq!(me.after(0), "renew 0");
         let outcome = ClaimOutcome::Won(lease(&me, 0));
@@ -788,11 +797,11 @@ mod by_presence {
     }
 
     #[test]
-    fn a_foreign_owner_ends_it() {
-        let mut me = holding();
+    fn a_foreign_owner_ends_the_instance_scope() {
+        let mut me = owning();
         me.after(12);
         let foreign = OwnershipRecord::owned_by(owner("python"), None);
-        let mine = OwnershipRecord { scope: LeaseScope::Instance, ..record("me") };
+        let own = OwnershipRecord { scope: LeaseScope::Instance, ..record("me") };
         let seen = |partition: u32, record, now| {
             Ownership::new(
                 partition.into(),
@@ -803,11 +812,11 @@ mod by_presence {
             )
         };
         me.step(Happened::Hub([0.into(), 1.into()].into()));
-        let listing = vec![seen(0, mine, me.now), seen(1, foreign, me.now)];
+        let listing = vec![seen(0, own, me.now), seen(1, foreign, me.now)];
         let decided = me.done(Done::Listed(Ok(listing)));
         assert_eq!(decided, "fall back, ScopeGivenUp");
         assert_eq!(me.snapshot.lease_scope, LeaseScope::Partition);
-        assert!(me.after(0).contains("renew 0"), "with the other scope");
+        assert!(me.after(0).contains("renew 0"), "with the other lease scope");
     }
 }
 
@@ -819,40 +828,40 @@ mod stalls {
     }
 
     #[test]
-    fn they_are_reported_and_nothing_else() {
-        let mut me = Loop::holding(BalancerConfig::default(), 2);
+    fn stalls_are_only_reported_by_default() {
+        let mut me = Loop::owning(BalancerConfig::default(), 2);
         assert_eq!(me.step(Happened::Liveness(stalled(1))), "Stalled");
         assert_eq!(me.snapshot.stalled, stalled(1));
-        assert_eq!(me.step(Happened::Liveness(Stalled::default())), "Well");
+        assert_eq!(me.step(Happened::Liveness(Stalled::default())), "Recovered");
     }
 
     #[test]
-    fn they_cost_the_partition_where_that_is_wanted() {
-        let mut me = Loop::holding(BalancerConfig::default().with_on_stall(OnStall::Release), 2);
+    fn on_stall_release_releases_the_partition() {
+        let mut me = Loop::owning(BalancerConfig::default().with_on_stall(OnStall::Release), 2);
         assert_eq!(me.step(Happened::Liveness(stalled(1))), "Stalled, Releasing 1 stalled");
     }
 
     #[test]
     fn a_stalled_runtime_claims_nothing() {
-        let mut me = Loop::begun(BalancerConfig::default(), 1);
+        let mut me = Loop::started(BalancerConfig::default(), 1);
         me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
-        assert_eq!(me.after(0), "withdraw, list");
+        assert_eq!(me.after(0), "remove heartbeat, list");
         assert_eq!(me.listed("."), "");
     }
 }
 
-mod strict_leases {
+mod stop_on_lease_expiry {
     use super::*;
 
     #[test]
-    fn they_end_before_the_expiry() {
-        let mut me = Loop::holding(BalancerConfig::default().with_on_lease_expiry(OnLeaseExpiry::Stop), 1);
+    fn leases_end_before_the_lease_duration() {
+        let mut me = Loop::owning(BalancerConfig::default().with_on_lease_expiry(OnLeaseExpiry::Stop), 1);
         assert!(me.after(30).contains("renew 0"));
         let failed =
             Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Indeterminate(unavailable()) };
         assert_eq!(me.done(failed), "Indeterminate");
-        assert!(!me.after(17).contains("Outlived"));
-        assert!(me.after(1).contains("Outlived 0"), "60 s less 2 s of grace and 10 s to stop");
+        assert!(!me.after(17).contains("LeaseExpired"));
+        assert!(me.after(1).contains("LeaseExpired 0"), "60 s less 2 s of grace and 10 s to stop");
         assert_eq!(me.snapshot.owner(&0.into()), Some(&PartitionOwner::Reclaimable));
     }
 }

@@ -1,4 +1,4 @@
-//! The loop on a thread and a runtime of its own.
+//! The loop on a dedicated thread.
 
 use std::thread;
 
@@ -11,20 +11,20 @@ use crate::error::{Error, ErrorKind, Result};
 const THREAD_NAME: &str = "partition-balancer";
 
 impl Balancer {
-    /// The same as [`run`](Self::run), on a thread and a runtime of its own, and through connections of its own: so
-    /// that handlers that block their runtime cannot keep the loop from renewing what is held. When the future is
-    /// dropped, or the runtime under it, the loop ends without releasing anything.
+    /// Like [`run`](Self::run), on a dedicated thread with its own runtime and its own connections, so that handlers
+    /// that block their runtime cannot prevent the loop from renewing leases. If this future or its runtime is dropped,
+    /// the loop ends without releasing anything.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run); [`ErrorKind::Config`] if the system gives no thread or the backend no connections
-    /// of their own.
+    /// Those of [`run`](Self::run). [`ErrorKind::Config`] if the system cannot spawn a thread, or the backend cannot
+    /// open new connections: use [`run`](Self::run).
     pub async fn run_on_dedicated_thread(mut self) -> Result<()> {
         self.ports.store = self.ports.store.with_new_connections()?;
-        // Ends with this future: the loop ends soon after.
+        // Ends with this future; the loop ends soon after.
         let _permit = self.permit();
         let (report, ended) = oneshot::channel();
-        // Dropped together with this future, which is what the thread waits for.
+        // Dropped with this future. The thread waits for that.
         let (_alive, abandoned) = oneshot::channel::<()>();
         let work = move || {
             let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
@@ -37,7 +37,7 @@ impl Balancer {
                     _ = abandoned => None,
                 }
             });
-            // Nobody listens if the future was dropped.
+            // The receiver is gone if the future was dropped.
             let _ = ended.map(|ended| report.send(ended));
             runtime.shutdown_background();
         };
@@ -49,5 +49,5 @@ impl Balancer {
 }
 
 fn no_thread(error: std::io::Error) -> Error {
-    Error::config("cannot spawn the thread of the load-balancing loop; see `with_own_thread`").with_source(error)
+    Error::config("cannot spawn the thread of the load-balancing loop; see `with_dedicated_thread`").with_source(error)
 }

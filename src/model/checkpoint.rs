@@ -7,48 +7,49 @@ use time::OffsetDateTime;
 
 use super::owner::OwnerId;
 
-/// A place in a partition: an event that was read.
+/// A position in a partition: that of an event that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct Position {
-    /// Grows with every event of the partition.
+    /// The sequence number, which grows with every event of the partition.
     pub sequence_number: i64,
-    /// Text whose meaning only the service knows.
+    /// The offset. Only the service knows its meaning.
     pub offset: String,
 }
 
 impl Position {
-    /// The place of the event with this sequence number and offset.
+    /// Creates the position of the event with this sequence number and offset.
     #[must_use]
     pub fn new(sequence_number: i64, offset: impl Into<String>) -> Self {
         Self { sequence_number, offset: offset.into() }
     }
 }
 
-/// What a checkpoint blob says. Either part of the position may be missing: other SDKs leave them out.
+/// The content of a checkpoint blob. Either part of the position may be missing, because other SDKs omit them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckpointRecord {
-    /// The sequence number of the last event processed.
+    /// The sequence number of the last event that was processed.
     pub sequence_number: Option<i64>,
     /// The offset of that event.
     pub offset: Option<String>,
-    /// Who wrote it. Information only: what fences is the ETag.
+    /// The owner that wrote the checkpoint. For information only: the ETag fences, not the owner id.
     pub owner: Option<OwnerId>,
-    /// When it was written, by the server's clock.
+    /// When the checkpoint was written, by the server's clock.
     pub updated_at: Option<OffsetDateTime>,
-    /// The ETag of the same partition's checkpoint in the other tree of names, when it was last looked at; `none` in a
-    /// [start](Self::initial) that was written down while there was none.
+    /// The ETag of the same partition's checkpoint in the other name case, when it was last read; `none` in an [initial
+    /// checkpoint](Self::initial) that was written while there was none.
     pub source_etag: Option<String>,
-    /// The position is a start that was written down before any event up to it was processed. It is a usable position
-    /// for every reader, but says nothing about progress: any checkpoint of an owner replaces it, a smaller one too.
+    /// Whether the position is an initial checkpoint: a start position that was recorded before any event up to it was
+    /// processed. Every reader can start from it, but it does not show progress: any checkpoint of an owner replaces
+    /// it, also one at a smaller position.
     pub initial: bool,
-    /// Keys that this version does not read. They are kept when the record is written again.
+    /// Keys that this version does not know. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
 }
 
 impl CheckpointRecord {
-    /// Whether it names any position at all.
+    /// Returns whether the record contains a position.
     #[must_use]
     pub fn has_position(&self) -> bool {
         self.sequence_number.is_some() || self.offset.is_some()

@@ -1,7 +1,7 @@
-//! What the connection string of an event hub names.
+//! The names in the connection string of an event hub.
 
-/// The names in a connection string, as the official clients read them: keys in any case, each value up to the next
-/// `;`. The rest of it is a secret.
+/// The names in a connection string, read as the official clients do: keys in any case, each value up to the next `;`.
+/// The rest of the string is secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HubNames {
     /// The host of `Endpoint`.

@@ -1,4 +1,4 @@
-//! What is named: a consumer group, a partition, and the rule a name may break.
+//! Names of consumer groups and partitions, and the rules for names.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::connection_string::HubNames;
 use super::conversions::text_conversions;
 
-/// A name that cannot be used, with the rule it breaks.
+/// A name that cannot be used, with the rule that it breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value:?} cannot be used: {rule}")]
 pub struct InvalidName {
@@ -24,7 +24,7 @@ impl InvalidName {
     }
 }
 
-/// One consumer group of one event hub: what the instances of an application share.
+/// One consumer group of one event hub, which the instances of an application share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct ConsumerGroup {
     namespace: String,
@@ -33,17 +33,17 @@ pub struct ConsumerGroup {
 }
 
 impl ConsumerGroup {
-    /// The consumer group every event hub has.
+    /// The name of the consumer group that every event hub has.
     pub const DEFAULT_NAME: &'static str = "$Default";
 
-    /// Names a consumer group by the fully qualified namespace (`example.servicebus.windows.net`), the event hub and
-    /// its own name (mostly [`DEFAULT_NAME`](Self::DEFAULT_NAME)).
+    /// Creates a consumer group from the fully qualified namespace (`example.servicebus.windows.net`), the event hub
+    /// and the name of the group (mostly [`DEFAULT_NAME`](Self::DEFAULT_NAME)).
     ///
     /// # Errors
     ///
-    /// If a part is empty, holds a `/` or a control character, ends with a dot, or is longer than 256 characters: the
-    /// three are segments of blob names, at whose ends Azure drops dots. A namespace is named without the dot of the
-    /// DNS root.
+    /// If a part is empty, contains a `/` or a control character, ends with a dot, or is longer than 256 characters.
+    /// The three parts are segments of blob names, and Azure drops dots at the end of segments. Write the namespace
+    /// without the final dot of the DNS root.
     ///
     /// ```
     /// use eventhubs_checkpoint::ConsumerGroup;
@@ -63,14 +63,14 @@ impl ConsumerGroup {
         Ok(group)
     }
 
-    /// Names a consumer group of the event hub of a connection string: one that the portal shows for an event hub, with
-    /// its `EntityPath`.
+    /// Creates a consumer group of the event hub in a connection string. The portal shows the connection string of an
+    /// event hub, which contains its `EntityPath`.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new), and if the connection string names no namespace or no event hub. Nothing of it is in the
-    /// error, for it holds a key. One of a whole namespace has no `EntityPath`: add `;EntityPath=NAME`, or use
-    /// [`new`](Self::new).
+    /// As [`new`](Self::new), and if the connection string contains no namespace or no event hub. The error contains
+    /// nothing of the connection string, because that contains a key. The connection string of a whole namespace has no
+    /// `EntityPath`: add `;EntityPath=NAME`, or use [`new`](Self::new).
     ///
     /// ```
     /// use eventhubs_checkpoint::ConsumerGroup;
@@ -91,19 +91,19 @@ impl ConsumerGroup {
         Self::new(namespace, event_hub, name)
     }
 
-    /// The fully qualified namespace.
+    /// Returns the fully qualified namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The name of the event hub.
+    /// Returns the name of the event hub.
     #[must_use]
     pub fn event_hub(&self) -> &str {
         &self.event_hub
     }
 
-    /// The name of the consumer group.
+    /// Returns the name of the consumer group.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -121,7 +121,7 @@ fn check_segment(what: &'static str, value: &str) -> Result<(), InvalidName> {
         return Err(InvalidName::new(what, value, "it must not be empty"));
     }
     if value.contains('/') || value.chars().any(char::is_control) {
-        return Err(InvalidName::new(what, value, "it must hold neither '/' nor control characters"));
+        return Err(InvalidName::new(what, value, "it must not contain '/' or control characters"));
     }
     if value.ends_with('.') {
         return Err(InvalidName::new(what, value, "it must not end with a dot, which the storage drops"));
@@ -132,7 +132,7 @@ fn check_segment(what: &'static str, value: &str) -> Result<(), InvalidName> {
     Ok(())
 }
 
-/// The id of one partition of an event hub. Ids that are numbers, as those of Event Hubs are, are ordered by number.
+/// The id of one partition of an event hub. Numeric ids, as Event Hubs uses them, are ordered by number.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PartitionId {
     /// The order of the id, parsed once because ids are compared often. Ids that are not numbers come last.
@@ -141,13 +141,13 @@ pub struct PartitionId {
 }
 
 impl PartitionId {
-    /// Creates an id from the text that the event hub uses; [`FromStr`](std::str::FromStr), [`TryFrom`] and `Deserialize`
-    /// do, too.
+    /// Creates an id from the text that the event hub uses. [`FromStr`](std::str::FromStr), [`TryFrom`] and
+    /// `Deserialize` do the same.
     ///
     /// # Errors
     ///
-    /// [`InvalidName`] if the text is empty, contains a `/` or a control character, ends with a dot, or is longer than 256
-    /// characters, because it is the last segment of a blob name.
+    /// [`InvalidName`] if the text is empty, contains a `/` or a control character, ends with a dot, or is longer than
+    /// 256 characters, because it is the last segment of a blob name.
     pub fn new(id: impl AsRef<str>) -> Result<Self, InvalidName> {
         let id = id.as_ref();
         check_segment("partition id", id)?;
@@ -193,18 +193,18 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_break_a_blob_name_are_refused_with_the_value_and_the_rule() {
+    fn invalid_names_are_rejected_with_value_and_rule() {
         let error = ConsumerGroup::new("ns", "a/b", "$Default").unwrap_err().to_string();
-        assert_eq!(error, r#"event hub "a/b" cannot be used: it must hold neither '/' nor control characters"#);
+        assert_eq!(error, r#"event hub "a/b" cannot be used: it must not contain '/' or control characters"#);
         assert!(ConsumerGroup::new("", "hub", "$Default").is_err());
         assert!(ConsumerGroup::new("ns", "hub", "g".repeat(257)).is_err());
         assert!(PartitionId::new("").is_err());
     }
 
-    /// Azure drops the dot from the names of blobs, but not from the prefix of a listing: nothing that is written is
-    /// listed.
+    /// Azure drops the dot from the names of blobs, but not from the prefix of a listing, so that no listing would
+    /// contain what is written.
     #[test]
-    fn names_that_end_with_a_dot_are_refused() {
+    fn names_with_a_final_dot_are_rejected() {
         let error = ConsumerGroup::new("ns.servicebus.windows.net.", "hub", "g").unwrap_err().to_string();
         assert!(error.contains("\"ns.servicebus.windows.net.\"") && error.contains("end with a dot"), "{error}");
         assert!(ConsumerGroup::new("ns", "hub.", "g").is_err());

@@ -1,4 +1,4 @@
-//! The owner of a partition: an instance, and its incarnation.
+//! The owner of a partition: an instance and its incarnation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ impl OwnerId {
     /// segment of a blob name.
     pub const MAX_LENGTH: usize = 128;
 
-    /// Creates an id from text, which [`FromStr`](std::str::FromStr), [`TryFrom`] and `Deserialize` do, too.
+    /// Creates an id from text. [`FromStr`](std::str::FromStr), [`TryFrom`] and `Deserialize` do the same.
     ///
     /// # Errors
     ///
-    /// [`InvalidName`] if the text is empty, longer than [`MAX_LENGTH`](Self::MAX_LENGTH), or not printable ASCII without
-    /// a space at either end, because it is sent as an HTTP header: choose another id.
+    /// [`InvalidName`] if the text is empty, longer than [`MAX_LENGTH`](Self::MAX_LENGTH), or not printable ASCII
+    /// without a space at either end, because it is sent in an HTTP header: choose another id.
     ///
     /// ```
     /// use eventhubs_checkpoint::OwnerId;
@@ -50,7 +50,7 @@ impl OwnerId {
         Ok(Self(id.into()))
     }
 
-    /// An owner id that another SDK recorded, which may not follow the rules of [`new`](Self::new).
+    /// Creates an owner id that another SDK recorded, which may break the rules of [`new`](Self::new).
     pub(crate) fn recorded(id: &str) -> Self {
         Self(id.into())
     }
@@ -64,14 +64,15 @@ impl OwnerId {
 
 text_conversions!(OwnerId);
 
-/// One life of an owner: the server's time of its first answer, then a random part. Of two, the greater is the newer.
-/// It is greater than all that were recorded for this owner when it started, even if the server's time has not passed
-/// theirs.
+/// One run of an owner: the server time of its first response, and a random part. Of two incarnations of an owner, the
+/// greater one is newer. A new incarnation is greater than all that were recorded for its owner when it started, even
+/// if the server time is not later than theirs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(Arc<str>);
 
 impl Incarnation {
-    /// The life that began at this server time. `random` tells apart two that began in the same second.
+    /// Creates the incarnation that began at this server time. `random` distinguishes two that began in the same
+    /// second.
     #[must_use]
     pub fn new(began: OffsetDateTime, random: u32) -> Self {
         let began = began.to_offset(time::UtcOffset::UTC);
@@ -88,16 +89,16 @@ impl Incarnation {
         Self(text.into())
     }
 
-    /// Begins now, by the server's time, or a second after an earlier one if that is later.
+    /// Creates the incarnation that begins now, by the server time, or a second after an earlier one if that is later.
     ///
-    /// The earlier one is followed however far in the future it is, as a wrong clock may have recorded it: the new one
-    /// has seen it, so it is the later one. Only the last second of the year 9999 cannot be followed.
+    /// The new incarnation follows an earlier one however far in the future that is, for example because of a wrong
+    /// clock: it has seen the earlier one, so it is newer. Only the last second of the year 9999 cannot be followed.
     pub(crate) fn after(earlier: Option<&Self>, now: OffsetDateTime, random: u32) -> Self {
         let follows = earlier.and_then(Self::began).and_then(|began| began.checked_add(Duration::SECOND));
         Self::new(follows.map_or(now, |follows| follows.max(now)), random)
     }
 
-    /// When it began; nothing if it is not written as this crate does.
+    /// Returns when it began; `None` if it is not written as this crate does.
     pub(crate) fn began(&self) -> Option<OffsetDateTime> {
         const WRITTEN: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
         let (began, _) = self.0.split_once('-')?;
@@ -108,7 +109,7 @@ impl Incarnation {
         Self(text.into())
     }
 
-    /// The value as it is recorded.
+    /// Returns the value as it is recorded.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -127,18 +128,18 @@ impl fmt::Debug for Incarnation {
     }
 }
 
-/// Who I am: an owner in one of its lives.
+/// The identity of an instance: an owner in one of its incarnations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Identity {
-    /// The name.
+    /// The owner id.
     pub owner: OwnerId,
-    /// The life.
+    /// The incarnation.
     pub incarnation: Incarnation,
 }
 
 impl Identity {
-    /// An owner in this incarnation.
+    /// Creates the identity of an owner in this incarnation.
     #[must_use]
     pub fn new(owner: OwnerId, incarnation: Incarnation) -> Self {
         Self { owner, incarnation }
@@ -160,8 +161,9 @@ mod tests {
         }
     }
 
+    /// Two that begin in the same second are distinguished.
     #[test]
-    fn a_later_incarnation_is_greater_and_an_equal_second_is_told_apart() {
+    fn later_incarnations_are_greater_and_unique() {
         let first = Incarnation::new(datetime!(2026-09-30 23:59:59 UTC), u32::MAX);
         let second = Incarnation::new(datetime!(2026-10-01 00:00:00 UTC), 0);
         assert_eq!(first.as_str(), "20260930T235959Z-ffffffff");
@@ -173,7 +175,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn a06_an_incarnation_begins_after_the_latest_recorded() {
+        fn a06_an_incarnation_begins_after_the_recorded_one() {
             let now = datetime!(2026-10-01 00:00:00.7 UTC);
             let earlier = |text: &str| Some(Incarnation::recorded(text));
             for (recorded, begins) in [

@@ -1,4 +1,4 @@
-//! What an ownership record says, how it relates to an owner, and how long it lives.
+//! The content of an ownership record, its relation to an owner, and how long it is valid.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -9,63 +9,64 @@ use time::OffsetDateTime;
 
 use super::owner::{Identity, Incarnation, OwnerId};
 
-/// How a recorded ownership or presence relates to an [`Identity`]. Exhaustive: no other relation is possible.
+/// The relation between a record and an [`Identity`]. Exhaustive: no other relation is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// Recorded by this very life of mine.
+    /// This incarnation of this owner wrote it.
     This,
-    /// My name, an earlier life of mine (or one that left no incarnation).
+    /// An earlier incarnation of this owner wrote it, or one without an incarnation.
     EarlierIncarnation,
-    /// My name, a later life: I have been replaced.
+    /// A later incarnation of this owner wrote it: this one was replaced.
     LaterIncarnation,
-    /// Another owner.
+    /// Another owner wrote it.
     Other,
-    /// Nobody: it was released.
+    /// It names no owner: the partition was released.
     Unowned,
 }
 
-/// What an ownership blob says.
+/// The content of an ownership blob.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnershipRecord {
-    /// The owner, or nobody: released.
+    /// The owner; `None` if the partition was released.
     pub owner: Option<OwnerId>,
-    /// The life of that owner. Absent in records of other SDKs.
+    /// The incarnation of that owner. Missing in records of other SDKs.
     pub incarnation: Option<Incarnation>,
-    /// The server's time of the claim. Renewals keep it.
+    /// The server time of the claim. Renewals keep it.
     pub claimed_at: Option<OffsetDateTime>,
-    /// The number of the tenure that the claim began, or of the last one: greater than that of every tenure before it.
-    /// Renewals, marks and releases keep it. Absent in records of other SDKs.
+    /// The epoch that the last claim began. It is greater than all earlier epochs of the partition. Renewals, handoff
+    /// requests and releases keep it. Missing in records of other SDKs.
     pub epoch: Option<i64>,
-    /// How much work the partition is, as its owner measures it.
+    /// How much work the partition is, as measured by its owner.
     pub load: Option<u64>,
-    /// Its owner hands partitions over on request: it answers a mark, and need not be stolen from.
+    /// Whether its owner hands the partition over on request, so that it need not be stolen.
     pub cooperative: bool,
-    /// The owner that asked for the partition. Once it is released, it is reserved for that one for a while.
+    /// The owner that requested the partition. After the release the partition is reserved for this owner for a while.
     pub handoff_to: Option<OwnerId>,
-    /// The operator that wrote the record, or that asked for the partition: an owner with an id of its own for one
-    /// administrative operation, which is no member of the group.
+    /// The operator that wrote the record, or that requested the partition: an owner with an id of its own for one
+    /// administrative operation, which is not a member of the group.
     pub operator: Option<OwnerId>,
-    /// Its owner has seen that it is asked for: it takes no more events, and releases when the last one is settled.
+    /// Whether its owner has acknowledged a handoff request: the owner takes no more events, and releases the partition
+    /// when the events in flight are finished.
     pub draining: bool,
-    /// Its owner has shut down, and will process the partition again after its restart.
+    /// Whether its owner has shut down, and will process the partition again after its restart.
     pub away: bool,
     /// What keeps the ownership alive.
     pub scope: LeaseScope,
-    /// Keys that this version does not read. They are kept when the record is written again.
+    /// Keys that this version does not know. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
 }
 
 impl OwnershipRecord {
-    /// A record that names an owner and says nothing else. Owners of other SDKs have no incarnation.
+    /// Creates a record with an owner and nothing else. Owners of other SDKs have no incarnation.
     #[must_use]
     pub fn owned_by(owner: OwnerId, incarnation: Option<Incarnation>) -> Self {
         Self { owner: Some(owner), incarnation, ..Self::default() }
     }
 
-    /// The record of a release: nobody's, with what is known of the partition itself, and what others have added. Who
-    /// asked for it is kept: it is reserved for that one. The epoch is kept, too: that of the next tenure must be
-    /// greater.
+    /// Returns the record of a release. It has no owner, and keeps what concerns the partition itself and what other
+    /// programs have added. It also keeps the handoff request, which reserves the partition, and the epoch, because the
+    /// next epoch must be greater.
     #[must_use]
     pub fn released(&self) -> Self {
         Self {
@@ -78,25 +79,25 @@ impl OwnershipRecord {
         }
     }
 
-    /// How this record relates to me.
+    /// Returns the relation of this record to an instance.
     #[must_use]
-    pub(crate) fn relation_to(&self, me: &Identity) -> Relation {
-        self.owner.as_ref().map_or(Relation::Unowned, |owner| relation(owner, self.incarnation.as_ref(), me))
+    pub(crate) fn relation_to(&self, this: &Identity) -> Relation {
+        self.owner.as_ref().map_or(Relation::Unowned, |owner| relation(owner, self.incarnation.as_ref(), this))
     }
 
-    /// Whether it is mine, in the tenure with this epoch. A record that is mine with another epoch is an orphan: a late
-    /// write of an operation that was given up.
+    /// Returns whether this incarnation owns the partition in this epoch. A record of this incarnation with another
+    /// epoch is reclaimable: it comes from a late write of an operation that was given up.
     #[must_use]
-    pub(crate) fn is_mine_in(&self, me: &Identity, epoch: i64) -> bool {
-        self.relation_to(me) == Relation::This && self.epoch == Some(epoch)
+    pub(crate) fn is_mine_in(&self, this: &Identity, epoch: i64) -> bool {
+        self.relation_to(this) == Relation::This && self.epoch == Some(epoch)
     }
 }
 
-pub(super) fn relation(owner: &OwnerId, incarnation: Option<&Incarnation>, me: &Identity) -> Relation {
-    if *owner != me.owner {
+pub(super) fn relation(owner: &OwnerId, incarnation: Option<&Incarnation>, this: &Identity) -> Relation {
+    if *owner != this.owner {
         return Relation::Other;
     }
-    match incarnation.map(|theirs| theirs.cmp(&me.incarnation)) {
+    match incarnation.map(|recorded| recorded.cmp(&this.incarnation)) {
         Some(Ordering::Equal) => Relation::This,
         Some(Ordering::Greater) => Relation::LaterIncarnation,
         Some(Ordering::Less) | None => Relation::EarlierIncarnation,
@@ -108,45 +109,46 @@ pub(super) fn relation(owner: &OwnerId, incarnation: Option<&Incarnation>, me: &
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LeaseScope {
-    /// Each is renewed by itself. The default, and what all other SDKs do.
+    /// Each ownership is renewed individually. The default, and what all other SDKs do.
     #[default]
     Partition,
-    /// All of an owner live as long as its presence does, beside their own age.
+    /// The heartbeat of an owner keeps all its ownerships alive. Each one also counts as renewed when it is written.
     Instance,
 }
 
-/// How long an ownership lives without renewal.
+/// How long an ownership is valid without renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(alias = "partition_expiration_duration")]
 pub struct LeaseDurations {
     /// For owners of this crate.
     pub own: Duration,
-    /// For owners of other SDKs, which know nothing of `expiry`.
+    /// For owners of other SDKs, which do not know the lease duration of this crate.
     pub foreign: Duration,
 }
 
 impl LeaseDurations {
-    /// Terms with these two times.
+    /// Creates lease durations for owners of this crate and for owners of other SDKs.
     #[must_use]
-    pub const fn new(expiry: Duration, peer_expiry: Duration) -> Self {
-        Self { own: expiry, foreign: peer_expiry }
+    pub const fn new(own: Duration, foreign: Duration) -> Self {
+        Self { own, foreign }
     }
 
-    /// Added to the age at which another's ownership counts as abandoned: `Date` and `Last-Modified` come in whole
-    /// seconds and may come from two machines.
+    /// Added to the age at which the ownership of another owner counts as expired, because `Date` and `Last-Modified`
+    /// have a resolution of one second and may come from two machines.
     pub const GRACE: Duration = Duration::from_secs(2);
 
-    /// Whether a record of this age still counts. Releases never do.
+    /// Returns whether a record of this age is still valid. A released record never is.
     #[must_use]
     pub fn counts_as_live(self, record: &OwnershipRecord, age: Duration) -> bool {
         record.owner.is_some() && age < self.lifetime(record)
     }
 
-    /// The age at which an owner with such a record counts as dead, whoever looks.
+    /// Returns the age at which a record expires for all observers.
     #[must_use]
     pub fn lifetime(self, record: &OwnershipRecord) -> Duration {
-        let expiry = if record.incarnation.is_some() { self.own } else { self.foreign };
-        expiry + Self::GRACE
+        let lease_duration = if record.incarnation.is_some() { self.own } else { self.foreign };
+        lease_duration + Self::GRACE
     }
 }
 
@@ -156,24 +158,25 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
-    fn a_record_is_mine_only_with_owner_and_incarnation() {
-        let life = |second| Incarnation::new(datetime!(2026-01-01 00:00:00 UTC) + time::Duration::seconds(second), 0);
-        let me = Identity { owner: OwnerId::new("a").unwrap(), incarnation: life(5) };
+    fn own_records_match_owner_and_incarnation() {
+        let incarnation =
+            |second| Incarnation::new(datetime!(2026-01-01 00:00:00 UTC) + time::Duration::seconds(second), 0);
+        let me = Identity { owner: OwnerId::new("a").unwrap(), incarnation: incarnation(5) };
         let record = |owner: &str, incarnation| OwnershipRecord {
             owner: (!owner.is_empty()).then(|| OwnerId::recorded(owner)),
             incarnation,
             ..Default::default()
         };
-        assert_eq!(record("a", Some(life(5))).relation_to(&me), Relation::This);
-        assert_eq!(record("a", Some(life(4))).relation_to(&me), Relation::EarlierIncarnation);
+        assert_eq!(record("a", Some(incarnation(5))).relation_to(&me), Relation::This);
+        assert_eq!(record("a", Some(incarnation(4))).relation_to(&me), Relation::EarlierIncarnation);
         assert_eq!(record("a", None).relation_to(&me), Relation::EarlierIncarnation);
-        assert_eq!(record("a", Some(life(6))).relation_to(&me), Relation::LaterIncarnation);
-        assert_eq!(record("b", Some(life(5))).relation_to(&me), Relation::Other);
-        assert_eq!(record("", Some(life(5))).relation_to(&me), Relation::Unowned);
+        assert_eq!(record("a", Some(incarnation(6))).relation_to(&me), Relation::LaterIncarnation);
+        assert_eq!(record("b", Some(incarnation(5))).relation_to(&me), Relation::Other);
+        assert_eq!(record("", Some(incarnation(5))).relation_to(&me), Relation::Unowned);
     }
 
     #[test]
-    fn a_record_is_of_a_tenure_only_with_its_epoch() {
+    fn own_records_of_an_epoch_match_the_epoch() {
         let incarnation = Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 0);
         let me = Identity { owner: OwnerId::new("a").unwrap(), incarnation: incarnation.clone() };
         let record =
@@ -185,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn a_release_stays_reserved_and_keeps_the_epoch_the_operator_and_unknown_keys() {
+    fn a_release_keeps_epoch_request_and_unknown_keys() {
         let other = BTreeMap::from([("foreign".to_owned(), "1".to_owned())]);
-        let held = OwnershipRecord {
+        let owned = OwnershipRecord {
             owner: Some(OwnerId::recorded("a")),
             incarnation: Some(Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 1)),
             claimed_at: Some(datetime!(2026-01-01 00:00:00 UTC)),
@@ -200,8 +203,8 @@ mod tests {
             other: other.clone(),
             ..Default::default()
         };
-        let (handoff_to, operator) = (held.handoff_to.clone(), held.operator.clone());
+        let (handoff_to, operator) = (owned.handoff_to.clone(), owned.operator.clone());
         let reserved = OwnershipRecord { epoch: Some(7), handoff_to, operator, other, ..Default::default() };
-        assert_eq!(held.released(), reserved);
+        assert_eq!(owned.released(), reserved);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// The version of a blob. Headers quote it and listings do not; here it never has quotes.
+/// The version of a blob. Headers quote it and listings do not; this type stores it without quotes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ETag(String);
 
 impl ETag {
-    /// Takes an ETag as it came from the server, quoted or not.
+    /// Creates an ETag from the text of a response, with or without quotes.
     ///
     /// ```
     /// use eventhubs_checkpoint::blob::ETag;
@@ -19,13 +19,13 @@ impl ETag {
         Self(unquoted.unwrap_or(raw).to_owned())
     }
 
-    /// The value without quotes.
+    /// Returns the value without quotes.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The value with quotes, as `If-Match` takes it.
+    /// Returns the value with quotes, as `If-Match` requires.
     #[must_use]
     pub fn quoted(&self) -> String {
         format!("\"{}\"", self.0)

@@ -1,4 +1,4 @@
-//! The partitions that may be taken.
+//! The partitions that may be claimed.
 
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -6,18 +6,19 @@ use rand::seq::SliceRandom;
 use super::policy::Policy;
 use super::view::{PartitionOwner, PartitionView, View};
 
-/// What a strategy would take, were it not for the cap: partitions by their place in the view, the first ones first.
+/// What a strategy would claim without the limit: partitions by their place in the view, in the order in which they are
+/// claimed.
 pub(super) struct Wanted {
-    /// Of what nobody owns, everything that is for me to take, now or in the next intervals.
+    /// The unowned partitions that this instance should claim, now or in the next intervals.
     pub(super) unowned: Vec<usize>,
-    /// From live owners, after that: stolen or asked for.
+    /// Partitions of live owners, to steal or to request after that.
     pub(super) stolen: Vec<usize>,
-    /// How many of them all at once.
+    /// How many of all these to claim at once.
     pub(super) at_once: usize,
 }
 
-/// Free and released partitions, then expired ones. The order of one kind is random, so that two instances seldom
-/// collide.
+/// Returns the free and released partitions, then the expired ones. The order within each kind is random, so that two
+/// instances seldom collide.
 pub(super) fn unowned(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
     let mut free = claimable(view, policy, is_free);
     let mut expired = claimable(view, policy, is_expired);
@@ -27,24 +28,24 @@ pub(super) fn unowned(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> V
     free
 }
 
-/// The partitions that can be had from other live owners, in random order.
-pub(super) fn in_other_hands(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
+/// Returns the partitions that other live owners can give up, in random order.
+pub(super) fn owned_by_others(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
     let mut found = claimable(view, policy, |entry| {
-        let theirs = matches!(&entry.owner, PartitionOwner::Other(owner) if *owner != view.me);
-        let unmarkable = policy.handoff && view.not_requestable.contains(&entry.partition);
-        theirs && !entry.away && entry.handoff_to.is_none() && !entry.is_held_by_operator() && !unmarkable
+        let is_other = matches!(&entry.owner, PartitionOwner::Other(owner) if *owner != view.me);
+        let not_requestable = policy.handoff && view.not_requestable.contains(&entry.partition);
+        is_other && !entry.away && entry.handoff_to.is_none() && !entry.is_owned_by_operator() && !not_requestable
     });
     found.shuffle(rng);
     found
 }
 
-/// Whether it is for anybody to claim.
+/// Returns whether any instance may claim it.
 pub(super) fn is_unowned(entry: &PartitionView) -> bool {
     is_free(entry) || is_expired(entry)
 }
 
 impl View<'_> {
-    /// Whether any partition is for anybody to claim.
+    /// Returns whether any partition is unowned.
     #[must_use]
     pub fn has_unowned(&self) -> bool {
         self.partitions.iter().any(is_unowned)
@@ -59,7 +60,7 @@ fn is_expired(entry: &PartitionView) -> bool {
     matches!(entry.owner, PartitionOwner::Expired(_))
 }
 
-/// The partitions like this that may be mine and are not to be avoided, by their places.
+/// Returns the matching partitions that the strategy allows and that are not to be avoided, by their places.
 pub(super) fn claimable(view: &View<'_>, policy: &Policy, like_this: impl Fn(&PartitionView) -> bool) -> Vec<usize> {
     let entries = view.partitions.iter().enumerate();
     let found = entries.filter(|(ordinal, entry)| {

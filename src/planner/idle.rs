@@ -9,24 +9,24 @@ use super::view::View;
 use super::{shares, weighted};
 use crate::model::{Moment, OwnerId};
 
-/// Since when each owner below its share has taken nothing, although there was something unowned.
+/// Since when each owner below its share has claimed nothing, although partitions were unowned.
 ///
-/// An owner may be unable to claim and still renew what it has: its runtime is stalled, it has reached its own limit,
-/// its listings fail, or it is of another version or SDK with a fault of its own. The others cannot know why. If they
-/// left its share to it all the same, no instance would read that share.
+/// An owner may be unable to claim and still renew its leases: its runtime is stalled, it has reached its own limit,
+/// its listings fail, or it is of another version or SDK with a defect of its own. Other instances cannot know the
+/// reason. If they left its share to it all the same, no instance would read that share.
 #[derive(Clone, Debug, Default)]
 pub struct Idleness(BTreeMap<OwnerId, Waiting>);
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    held: usize,
+    owned: usize,
     since: Moment,
 }
 
 impl Idleness {
-    /// Notes a view at `now`, and returns the other owners that were entitled for longer than `limit` without a gain:
-    /// the ones for [`Policy::idle`]. `outage_ended` is when an outage of the observer ended: before that moment it
-    /// could not see what the others did, and the others may have been unable to do anything.
+    /// Records a view at `now`, and returns the other owners that were entitled for longer than `limit` without a gain,
+    /// for [`Policy::idle`]. `outage_ended` is when an outage of the observer ended: before that the observer could not
+    /// see what the others did, and the others may have been unable to do anything.
     pub fn note(
         &mut self,
         view: &View<'_>,
@@ -42,11 +42,11 @@ impl Idleness {
         let counts = view.counts();
         let known = std::mem::take(&mut self.0);
         let waiting = |owner: &OwnerId| {
-            let held = counts.get(owner).copied().unwrap_or_default();
-            let since = known.get(owner).filter(|before| held <= before.held).map_or(now, |before| before.since);
-            Waiting { held, since: since.max(outage_ended.unwrap_or_default()) }
+            let owned = counts.get(owner).copied().unwrap_or_default();
+            let since = known.get(owner).filter(|before| owned <= before.owned).map_or(now, |before| before.since);
+            Waiting { owned, since: since.max(outage_ended.unwrap_or_default()) }
         };
-        // Without the idle owners the share of the others is greater, so that more of them may be below it.
+        // Without the idle owners, the shares of the others are greater, so that more of them may be below their share.
         let mut policy = Policy { idle: BTreeSet::new(), ..policy.clone() };
         loop {
             self.0.extend(entitled(view, &policy).map(|owner| (owner.clone(), waiting(owner))));
@@ -60,12 +60,12 @@ impl Idleness {
     }
 }
 
-/// The other owners that are below their share.
+/// Returns the other owners that are below their share.
 fn entitled<'a>(view: &'a View<'_>, policy: &Policy) -> impl Iterator<Item = &'a OwnerId> {
     let below_share = match policy.strategy {
         LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy => shares::below_target(view, policy),
         LoadBalancingStrategy::Weighted { .. } => weighted::below_fair_load(view, policy),
-        // No other owner takes what is assigned to one.
+        // No other owner claims a partition that is assigned to one.
         LoadBalancingStrategy::Static(_) => Vec::new(),
     };
     below_share.into_iter().filter(|owner| **owner != view.me)
@@ -80,16 +80,17 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// One letter per partition: `.` is unowned, `m` is the observer's, any other letter is a live owner's.
+    /// Creates a view with one letter per partition: `.` is unowned, `m` is the observer's, any other letter is a live
+    /// owner's.
     fn view_of(layout: &str) -> View<'static> {
-        let holder = |letter: char| match letter {
+        let owner = |letter: char| match letter {
             '.' => PartitionOwner::Unowned,
             'm' => PartitionOwner::This,
             owner => PartitionOwner::Other(OwnerId::recorded(&owner.to_string())),
         };
         let entries = (0u32..).zip(layout.chars());
         View {
-            partitions: entries.map(|(id, letter)| PartitionView::new(id.into(), holder(letter))).collect(),
+            partitions: entries.map(|(id, letter)| PartitionView::new(id.into(), owner(letter))).collect(),
             records: HashMap::new(),
             removed: Vec::new(),
             present: BTreeSet::new(),
@@ -100,7 +101,7 @@ mod tests {
         }
     }
 
-    /// The idle owners after these views, which come at these seconds.
+    /// Returns the idle owners after these views, which are recorded at these seconds.
     fn idle_after(policy: &Policy, outage_ended: Option<u64>, views: &[(u64, &str)]) -> String {
         let (mut idleness, mut idle) = (Idleness::default(), BTreeSet::new());
         for (at, layout) in views {
@@ -111,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_below_its_share_that_gains_nothing_is_idle() {
+    fn an_owner_below_its_share_without_gains_is_idle() {
         let by_load = Policy { strategy: LoadBalancingStrategy::weighted(), ..Policy::default() };
         for policy in [Policy::default(), by_load] {
             let after = |views: &[_]| idle_after(&policy, None, views);
-            assert_eq!(after(&[(0, "amm.."), (60, "amm..")]), "", "it has had its time only now");
+            assert_eq!(after(&[(0, "amm.."), (60, "amm..")]), "", "the limit is not exceeded yet");
             assert_eq!(after(&[(0, "amm.."), (61, "amm..")]), "a");
             assert_eq!(after(&[(0, "amm.."), (30, "aamm.."), (61, "aamm..")]), "", "it gained one");
-            assert_eq!(after(&[(0, "amm.."), (30, "ammmm"), (61, "amm..")]), "", "there was nothing to take");
+            assert_eq!(after(&[(0, "amm.."), (30, "ammmm"), (61, "amm..")]), "", "nothing was unowned");
             assert_eq!(after(&[(0, "aammm.."), (30, "ammm..."), (61, "ammm...")]), "a", "a loss is no gain");
         }
     }
@@ -129,9 +130,9 @@ mod tests {
         assert_eq!(idle_after(&Policy::default(), None, &[(0, "aaaamm."), (100, "aaaamm.")]), "");
     }
 
-    /// Of 15 each of the four may hold four. When a has had its time, two of the others may hold five.
+    /// Each of the four owners may own four of the 15 partitions. Once `a` is idle, two of the others may own five.
     #[test]
-    fn an_owner_with_less_than_its_share_beside_idle_owners_has_its_own_time() {
+    fn each_owner_has_its_own_time_to_become_idle() {
         let view = "abbbbccccmmmm..";
         let after = |seconds: &[u64]| {
             idle_after(&Policy::default(), None, &seconds.iter().map(|at| (*at, view)).collect::<Vec<_>>())

@@ -1,28 +1,30 @@
-//! Who should own what: pure decisions over plain values. No clock, no I/O.
+//! Which instance should own which partition: pure decisions over plain values, without a clock and without I/O.
 //!
-//! [`observe`] turns a listing into a [`View`] of the group at one moment; [`plan`] says what one instance should do
-//! about it. Every instance decides for itself; the ETags of the store settle who wins where two want the same.
+//! [`observe`] turns a listing into a [`View`] of the group at one moment. [`plan()`] decides what one instance should
+//! do about it. Every instance decides for itself. If several want the same partition, the ETags of the store decide
+//! which one wins.
 //!
-//! With P partitions and N live owners, everybody's share is `floor(P/N)`, and `P mod N` owners hold one more. An owner
-//! below its target claims: free partitions first, then expired ones, then from the owner that holds the most. Nobody
-//! is ever brought below its share, so a balanced group never moves a partition again. Other ways to share, and how
-//! many rounds each takes: [`LoadBalancingStrategy`].
+//! With P partitions and N live owners, the share of each owner is `floor(P/N)`, and `P mod N` owners own one more. An
+//! owner below its target claims unowned partitions first, then expired ones, and then steals from the owner with the
+//! most. No owner is ever left with less than its share, so a balanced group never moves a partition. For other ways to
+//! share, and for how many rounds each one takes, see [`LoadBalancingStrategy`].
 //!
-//! An owner that holds nothing is in no ownership record. If it writes its presence, others count it all the same
-//! ([`Observer::heartbeats`]); if not, the first round, in which it takes its first partition, may share by a number that is too
-//! small.
+//! An owner without partitions appears in no ownership record. If it sends a heartbeat, other instances count it all
+//! the same ([`Observer::heartbeats`]). Otherwise the first round, in which it claims its first partition, may use a
+//! number of owners that is too small.
 //!
-//! An owner that is below its share and takes nothing, for any reason, does not count where something is unowned
-//! ([`Policy::idle`]): the others take all of that.
+//! An owner that is below its share and claims nothing, for any reason, does not count while partitions are unowned
+//! ([`Policy::idle`]): the others claim all of them.
 //!
-//! What a live owner has too much is stolen from it, or, with [`Policy::handoff`], asked for: it counts for the one who
-//! asks from then on ([`PartitionView::handoff_to`]), and comes when its owner has finished what it had begun.
+//! If a live owner has too many partitions, they are stolen from it, or, with [`Policy::handoff`], requested. A
+//! requested partition counts for the requesting instance from then on ([`PartitionView::handoff_to`]), and arrives
+//! when its owner has finished the events in flight.
 
-mod attendance;
 mod candidates;
-mod census;
+mod heartbeats;
 mod idle;
 mod observer;
+mod ownership_counts;
 mod plan;
 mod policy;
 mod shares;

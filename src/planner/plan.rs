@@ -1,4 +1,4 @@
-//! What one instance should do about what it sees.
+//! What one instance should do about what it observes.
 
 use rand::Rng;
 use serde::Serialize;
@@ -14,22 +14,22 @@ use crate::model::{OwnerId, Ownership, PartitionId};
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimReason {
-    /// It is recorded as mine, but I do not run it.
+    /// Its record names this instance, but the instance does not run it.
     Reclaimed,
-    /// Nobody has ever owned it.
+    /// No instance has ever owned it.
     Unowned,
-    /// Its last owner gave it back.
+    /// Its last owner released it.
     Released,
-    /// Its last owner gave it back for me: I had asked for it.
+    /// Its last owner released it for this instance, which had requested it.
     HandedOver,
-    /// Its owner has not renewed in time.
+    /// Its owner did not renew in time.
     Expired(OwnerId),
-    /// Its owner holds more than its share.
+    /// Its owner owns more than its share.
     Stolen(OwnerId),
 }
 
 impl ClaimReason {
-    /// The reason in metrics, as when serialized.
+    /// Returns the reason in metrics, as when serialized.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Reclaimed => "reclaimed",
@@ -50,18 +50,18 @@ impl ClaimReason {
     }
 }
 
-/// A partition to be claimed.
+/// A partition to claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedClaim {
     /// The partition.
     pub partition: PartitionId,
-    /// Why.
+    /// The reason.
     pub reason: ClaimReason,
-    /// The record that it is over, in the version that was seen; `None` if the partition has no record.
+    /// The record to claim over, in the version that was seen; `None` if the partition has no record.
     pub over: Option<Ownership>,
 }
 
-/// A partition that is to be asked for: its owner is alive and cooperative, and holds more than its share.
+/// A partition to request. Its owner is alive and cooperative, and owns more than its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedHandoff {
     /// The partition.
@@ -94,7 +94,7 @@ pub enum ReleaseReason {
 }
 
 impl ReleaseReason {
-    /// The name in metrics and when serialized.
+    /// Returns the name in metrics and when serialized.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -115,12 +115,12 @@ impl From<ReleaseReason> for &'static str {
     }
 }
 
-/// A partition that I run and should give back.
+/// A partition that this instance runs and should release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedRelease {
     /// The partition.
     pub partition: PartitionId,
-    /// Why.
+    /// The reason.
     pub reason: ReleaseReason,
 }
 
@@ -128,21 +128,20 @@ pub struct PlannedRelease {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// The partitions to be claimed.
+    /// The partitions to claim.
     pub claim: Vec<PlannedClaim>,
-    /// The partitions to be asked for: each record is to be marked. Only with [`Policy::handoff`]. What is under way
-    /// already is not among them.
+    /// The partitions to request. Only with [`Policy::handoff`]. Does not contain requests that are under way already.
     pub handoff: Vec<PlannedHandoff>,
-    /// The partitions to be given back. None of them is claimed by the same plan, nor does any make room in it.
+    /// The partitions to release. The plan does not claim any of them, and does not count the room that they leave.
     pub release: Vec<PlannedRelease>,
-    /// How many partitions that nobody owns would be for me to take, now or in the next intervals, if
-    /// [`Policy::max_partitions`] did not forbid it. Above zero they stay unowned, and are not read, unless owners
-    /// below their own caps take them once this owner counts as [idle](Policy::idle): raise the cap or add instances.
+    /// How many unowned partitions this instance would claim, now or in the next intervals, if
+    /// [`Policy::max_partitions`] allowed it. They stay unowned and are not read, unless owners below their own limits
+    /// claim them once this owner counts as [idle](Policy::idle). Increase the limit or add instances.
     pub unclaimed_due_to_limit: usize,
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.claim.is_empty() && self.handoff.is_empty() && self.release.is_empty()
@@ -153,26 +152,27 @@ impl Plan {
 ///
 /// Post-conditions, for any view and policy:
 ///
-/// - What I hold, what I claim and what I ask for together never exceed the cap, nor, by what is new, what the strategy
-///   grants me. What is recorded as mine already, and what is reserved for me, comes in any case: it was counted
-///   before.
-/// - Neither a claim nor a handoff leaves its victim with less than its share, and nothing is stolen or asked for while
-///   there is something unowned to take.
-/// - What is being handed over counts for the one who gets it, and for its victim no more. Nobody else takes it.
-/// - What is to be avoided is neither claimed nor asked for.
-/// - A group in which everybody holds its share plans nothing.
+/// - What this instance owns, claims and requests never exceeds the limit, and what it newly claims or requests never
+///   exceeds what the strategy grants. Partitions that are recorded as its own already or reserved for it are claimed
+///   in any case, within the limit: they were counted before.
+/// - Neither a claim nor a request leaves another owner with less than its share. Nothing is stolen or requested while
+///   there is an unowned partition to claim.
+/// - A partition that is being handed over counts for the requesting instance, and not for its owner anymore. No other
+///   instance takes it.
+/// - Partitions to avoid are neither claimed nor requested.
+/// - If every owner has its share, there is nothing to do.
 pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
-    // Phase 1: what I must not keep.
-    let release = given_back(view, policy);
+    // Phase 1: what this instance must not keep.
+    let release = planned_releases(view, policy);
 
-    // Phase 2: what is recorded as mine or reserved for me comes at once, as far as I may hold it. It is counted as
-    // mine already, so nothing moves by it.
+    // Phase 2: partitions that are recorded as its own or reserved for it are claimed at once, within the limit. They
+    // count as its own already, so nothing moves.
     let mut room = room(view, policy);
-    let mut claim = claimable(view, policy, |entry| is_mine_to_claim(entry, &view.me));
+    let mut claim = claimable(view, policy, |entry| is_own_to_claim(entry, &view.me));
     claim.truncate(room);
     room -= claim.len();
 
-    // Phase 3: what the strategy would take, from nobody first, then from those who hold too much.
+    // Phase 3: what the strategy would claim, unowned partitions first, and then those of owners with too many.
     let wanted = match &policy.strategy {
         LoadBalancingStrategy::Balanced => shares::wanted(view, policy, 1, rng),
         LoadBalancingStrategy::Greedy => shares::wanted(view, policy, usize::MAX, rng),
@@ -182,25 +182,26 @@ pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
         }
     };
 
-    // Phase 4: as much of it as I may; from those who hand over on request, by asking.
-    let unclaimed_for_cap = wanted.unowned.len().saturating_sub(room);
+    // Phase 4: as much of that as the limit allows. Partitions of cooperative owners are requested.
+    let unclaimed = wanted.unowned.len().saturating_sub(room);
     let new = wanted.unowned.into_iter().chain(wanted.stolen).take(room.min(wanted.at_once));
     let new = new.map(|place| &view.partitions[place]);
-    let (asked, claimed): (Vec<_>, Vec<_>) = new.partition(|entry| policy.handoff && entry.cooperative);
+    let (requested, claimed): (Vec<_>, Vec<_>) = new.partition(|entry| policy.handoff && entry.cooperative);
     let claimed = claim.into_iter().map(|place| &view.partitions[place]).chain(claimed);
     Plan {
         claim: claimed.filter_map(|entry| planned_claim(view, entry)).collect(),
-        handoff: asked.into_iter().filter_map(|entry| planned_handoff(view, entry)).collect(),
+        handoff: requested.into_iter().filter_map(|entry| planned_handoff(view, entry)).collect(),
         release,
-        unclaimed_due_to_limit: unclaimed_for_cap,
+        unclaimed_due_to_limit: unclaimed,
     }
 }
 
-/// What the hub no longer has, what is not assigned to me, and the last ones of what is above the cap. What is being
-/// handed over goes by itself.
-fn given_back(view: &View<'_>, policy: &Policy) -> Vec<PlannedRelease> {
+/// Returns the partitions that the event hub no longer has, those that are not assigned to this instance, and the last
+/// ones of those above the limit. Partitions that are being handed over are released anyway.
+fn planned_releases(view: &View<'_>, policy: &Policy) -> Vec<PlannedRelease> {
     let planned = |partition: &PartitionId, reason| PlannedRelease { partition: partition.clone(), reason };
-    let mut release: Vec<_> = view.removed.iter().map(|gone| planned(gone, ReleaseReason::PartitionRemoved)).collect();
+    let mut release: Vec<_> =
+        view.removed.iter().map(|removed| planned(removed, ReleaseReason::PartitionRemoved)).collect();
     let mut kept = Vec::new();
     for (ordinal, entry) in view.partitions.iter().enumerate().filter(|(_, entry)| entry.owner == PartitionOwner::This)
     {
@@ -215,27 +216,29 @@ fn given_back(view: &View<'_>, policy: &Policy) -> Vec<PlannedRelease> {
     release
 }
 
-/// How many more I may hold. What I have not given back yet counts, and so does what I have asked for, and what is
-/// recorded as mine or reserved for me but not to be claimed now: a claim of mine may be under way.
+/// Returns how many more partitions this instance may own. Partitions that it has not released yet count, and so do
+/// those that it has requested, and those that are recorded as its own or reserved for it but not to be claimed now,
+/// because a claim may be under way.
 fn room(view: &View<'_>, policy: &Policy) -> usize {
     let Some(max) = policy.max_partitions else { return usize::MAX };
     let counts = |entry: &&PartitionView| match entry.owner {
         PartitionOwner::This => true,
-        _ if is_mine_to_claim(entry, &view.me) => policy.avoid.contains(&entry.partition),
+        _ if is_own_to_claim(entry, &view.me) => policy.avoid.contains(&entry.partition),
         _ => entry.counts_for(&view.me) == Some(&view.me),
     };
     max.saturating_sub(view.removed.len() + view.partitions.iter().filter(counts).count())
 }
 
-/// Everything that is assigned to me and that nobody owns.
+/// Returns all unowned partitions that are assigned to this instance.
 fn assigned(view: &View<'_>, policy: &Policy) -> Wanted {
     let unowned = claimable(view, policy, is_unowned);
     Wanted { unowned, stolen: Vec::new(), at_once: usize::MAX }
 }
 
-/// Whether it is recorded as mine and not run, or reserved for me.
-fn is_mine_to_claim(entry: &PartitionView, me: &OwnerId) -> bool {
-    matches!(entry.owner, PartitionOwner::Reclaimable | PartitionOwner::Released) && entry.counts_for(me) == Some(me)
+/// Returns whether it is recorded as this instance's own but not run, or reserved for this instance.
+fn is_own_to_claim(entry: &PartitionView, this: &OwnerId) -> bool {
+    matches!(entry.owner, PartitionOwner::Reclaimable | PartitionOwner::Released)
+        && entry.counts_for(this) == Some(this)
 }
 
 fn planned_claim(view: &View<'_>, entry: &PartitionView) -> Option<PlannedClaim> {

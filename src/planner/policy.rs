@@ -1,4 +1,4 @@
-//! By what rules to decide.
+//! The rules by which an instance decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,50 +7,53 @@ use serde::Deserialize;
 use crate::error::{Error, Result};
 use crate::model::{OwnerId, PartitionId};
 
-/// How partitions are shared, and how fast an instance takes what it lacks. All instances of a group use the same.
+/// How partitions are shared, and how fast an instance claims what it lacks. All instances of a group must use the same
+/// strategy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LoadBalancingStrategy {
-    /// Equal numbers, at most one new partition per interval. The default: when many instances start at once, each sees
-    /// the others before it has taken more than its share, so that nothing moves twice.
+    /// Equal numbers, at most one new partition per interval. The default: if many instances start at once, each one
+    /// sees the others before it has claimed more than its share, so that no partition moves twice.
     ///
-    /// Settles within `floor(P/N) + 1` rounds, a round being one cycle of every instance, one after another.
+    /// Settles within `floor(P/N) + 1` rounds. In a round every instance runs one cycle.
     #[default]
     Balanced,
-    /// Equal numbers, everything that is lacking at once: quick to start, at the price of moves when others join just
-    /// then. From an owner that has too much, all of that is asked for at once, so that when a second instance joins a
-    /// first one, half of the handlers stop together. Each is away no longer than if it were asked for alone, but to
-    /// move one after another, use [`Balanced`](Self::Balanced). Settles within two rounds.
+    /// Equal numbers, everything that is lacking at once: quick at the start, but partitions move again if other
+    /// instances join at that time. An instance requests all the partitions that an owner has too many at once: if a
+    /// second instance joins a first one, half of the handlers stop together. Each of them stops for no longer than if
+    /// it were requested alone. To move one after another, use [`Balanced`](Self::Balanced). Settles within two rounds.
     Greedy,
-    /// What is assigned, all of it at once, and nothing else. No live owner is ever robbed: what another holds is
-    /// awaited. What is not assigned (any more) is given back. Records are written as ever, so that others see who owns
-    /// what.
+    /// Exactly the assigned partitions, all of them at once. Never steals; waits until the current owner releases the
+    /// partition. Releases partitions that are not assigned anymore. Ownership records are written as with the other
+    /// strategies, so that other programs see which instance owns what.
     ///
-    /// Settles within two rounds of the change of the last assignment, if assignments neither overlap nor leave out a
-    /// partition. What is assigned to nobody stays unowned, also when the one it is assigned to is gone.
+    /// Settles within two rounds after the last change of an assignment, if the assignments neither overlap nor leave
+    /// out a partition. A partition that is assigned to no running instance stays unowned.
     Static(Assignment),
-    /// Equal loads, at most one new partition per interval, with hysteresis: a partition is taken from a live owner
-    /// only if I would still hold less than that owner held before, by more than the threshold.
+    /// Equal loads, at most one new partition per interval, with hysteresis: an instance takes a partition from a live
+    /// owner only if its load with the partition is still less than the previous load of that owner, by more than the
+    /// threshold.
     ///
-    /// Not under [`LeaseScope::Instance`](crate::LeaseScope::Instance), whose owners write no loads.
+    /// Not with [`LeaseScope::Instance`](crate::LeaseScope::Instance), whose owners write no loads.
     ///
-    /// The loads are those that the owners write into their records; the fair load F is their sum divided by the number
-    /// of live owners. Below, T is the threshold, and everybody is given the same loads, which do not change.
+    /// The loads are those that the owners write into their records. The fair load F is their sum divided by the number
+    /// of live owners. In the following, T is the threshold, and all instances see the same loads, which do not change.
     ///
-    /// - Only owners below F take anything. What nobody owns is taken first: a random one of those that fit below F, or
-    ///   else just one more. So by claims alone nobody exceeds F by more than one partition.
-    /// - A partition of weight w is stolen only if `mine + w + T < the victim's load`, and then from the fullest such
-    ///   owner, the one that comes closest to evening out the two. If it lifts me above F, only if nobody holds less.
-    ///   So the greatest load never grows by a steal, and the least never falls.
-    /// - In the end nobody's load, less its lightest partition, exceeds the least load of the group by more than T.
-    ///   Then nothing moves. While the loads drift by no more than the difference left, nothing moves either.
-    /// - It ends: what nobody owns is claimed in as many rounds as there are such partitions, mostly far fewer, and
-    ///   each steal lowers the sum of the squared loads by more than `2 w T`.
+    /// - Only owners below F claim anything. They claim unowned partitions first: a random one of those that fit below
+    ///   F, or one more if none fits. By claims alone, no owner exceeds F by more than one partition.
+    /// - A partition of weight w is stolen only if `own load + w + T < load of its owner`, and then from the owner with
+    ///   the greatest load: the partition that brings the two loads closest together. If it lifts the instance above F,
+    ///   it is stolen only if no owner has a smaller load. So a steal never increases the greatest load and never
+    ///   decreases the least load.
+    /// - In the end no owner's load, without its lightest partition, exceeds the least load of the group by more than
+    ///   T. Nothing moves then, nor while the loads drift by no more than the remaining difference.
+    /// - The moves end: unowned partitions are claimed in at most as many rounds as there are, mostly far fewer, and
+    ///   each steal reduces the sum of the squared loads by more than `2 w T`.
     ///
-    /// With equal loads and T below one partition that is the sharing by numbers, and if nothing is unowned at the
-    /// start, with the fewest moves. With a greater T moves are saved at the price of evenness. With unequal loads the
-    /// moves are not the fewest, for that is a problem with no quick solution.
+    /// With equal loads and T below one partition, the result is that of equal numbers; if no partition is unowned at
+    /// the start, with the fewest moves. A greater T saves moves and makes the loads less even. With unequal loads the
+    /// moves are not the fewest, because that problem has no fast solution.
     Weighted {
         /// T, in percent of the fair load.
         threshold_percent: u32,
@@ -58,14 +61,14 @@ pub enum LoadBalancingStrategy {
 }
 
 impl LoadBalancingStrategy {
-    /// [`Weighted`](Self::Weighted) with a threshold of ten percent: a move costs the events since the last checkpoint
-    /// again, which a smaller gain does not pay for, and loads that are measured waver by as much.
+    /// Returns [`Weighted`](Self::Weighted) with a threshold of ten percent: a move redelivers the events since the
+    /// last checkpoint, which a smaller gain does not justify, and measured loads vary by as much.
     #[must_use]
     pub const fn weighted() -> Self {
         Self::Weighted { threshold_percent: 10 }
     }
 
-    /// Whether a partition, the `ordinal`th of the hub, may be mine at all.
+    /// Returns whether this instance may own a partition, the `ordinal`th of the event hub, at all.
     pub(super) fn admits(&self, ordinal: usize, partition: &PartitionId) -> bool {
         match self {
             Self::Static(assignment) => assignment.covers(ordinal, partition),
@@ -74,7 +77,7 @@ impl LoadBalancingStrategy {
     }
 }
 
-/// The partitions that [`LoadBalancingStrategy::Static`] gives to an instance.
+/// The partitions that [`LoadBalancingStrategy::Static`] assigns to an instance.
 ///
 /// In a configuration file: `{ "partitions": ["0", "1"] }` or `{ "index": 0, "of": 3 }`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -87,7 +90,7 @@ enum Rule {
     Index { index: usize, of: usize },
 }
 
-/// A rule as a configuration file has it, not checked.
+/// A rule as it is in a configuration file, not checked.
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum RecordedRule {
@@ -107,19 +110,19 @@ impl TryFrom<RecordedRule> for Assignment {
 }
 
 impl Assignment {
-    /// Exactly these. Ids that the hub does not have are of no consequence until it has them.
+    /// Assigns exactly these partitions. Ids that the event hub does not have are ignored until it has them.
     #[must_use]
     pub fn partitions(ids: impl IntoIterator<Item = PartitionId>) -> Self {
         Self(Rule::Set(ids.into_iter().collect()))
     }
 
-    /// Every partition whose place in the hub's ordered list, counted from 0, leaves the remainder `index` when divided
-    /// by `of`. So the same key goes to the same instance while the number of instances stays, and no instance needs to
-    /// know a name of another.
+    /// Assigns every partition whose place in the ordered list of the event hub, counted from 0, has the remainder
+    /// `index` when divided by `of`. So the same partition key goes to the same instance while the number of instances
+    /// stays the same, and no instance needs the name of another.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `index` is not below `of`: correct the numbers.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `index` is not less than `of`: correct the numbers.
     ///
     /// ```
     /// use eventhubs_checkpoint::balancer::Assignment;
@@ -129,14 +132,14 @@ impl Assignment {
     pub fn index(index: usize, of: usize) -> Result<Self> {
         if index >= of {
             return Err(Error::config(format!(
-                "index {index} of {of} instances: there must be at least one instance, and indexes go from 0 to one below \
+                "index {index} of {of} instances: there must be at least one instance, and indexes go from 0 to one less than \
                  their number"
             )));
         }
         Ok(Self(Rule::Index { index, of }))
     }
 
-    /// Whether it covers a partition, the `ordinal`th of the hub.
+    /// Returns whether it assigns a partition, the `ordinal`th of the event hub.
     #[must_use]
     pub fn covers(&self, ordinal: usize, partition: &PartitionId) -> bool {
         match &self.0 {
@@ -146,37 +149,38 @@ impl Assignment {
     }
 }
 
-/// By what rules to decide. An instance that is to claim nothing at all, because it is stalled or about to end, does
-/// not ask for a plan.
+/// The rules by which an instance decides. An instance that must claim nothing at all, because it is stalled or shuts
+/// down, does not make a plan.
 ///
 /// ```
 /// use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 /// use eventhubs_checkpoint::internal::planner::Policy;
-/// let policy = Policy { strategy: Strategy::Greedy, max_partitions: Some(8), ..Policy::default() };
+/// let policy = Policy { strategy: LoadBalancingStrategy::Greedy, max_partitions: Some(8), ..Policy::default() };
 /// # assert!(policy.avoid.is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// How partitions are shared.
     pub strategy: LoadBalancingStrategy,
-    /// The most that I may hold. What is above it is released. The others do not know of it: they find this
-    /// owner [idle](Self::idle) after a while. Until then, and if they are all at their limits,
-    /// [`Plan::unclaimed_due_to_limit`](super::Plan::unclaimed_due_to_limit) says what stays unowned.
+    /// The most partitions that this instance may own. It releases those above the limit. Other instances do not know
+    /// the limit: they consider this owner [idle](Self::idle) after a while. Until then, and if all of them are at
+    /// their limits, [`Plan::unclaimed_due_to_limit`](super::Plan::unclaimed_due_to_limit) counts what stays unowned.
     pub max_partitions: Option<usize>,
-    /// Other owners that are below their share, but claim no unowned partitions, as [`Idleness`](super::Idleness) finds
-    /// them. They do not count where something is unowned. They keep what they hold, and are never brought below their
-    /// share.
+    /// Other owners that are below their share but claim no unowned partitions, as [`Idleness`](super::Idleness) finds
+    /// them. They do not count while partitions are unowned. They keep what they own, and are never left with less than
+    /// their share.
     pub idle: BTreeSet<OwnerId>,
-    /// Partitions to be neither claimed nor asked for now: an attempt has just failed, an operation is under way, or I
-    /// gave them back with a cooldown. That binds only the life that did so, which remembers it; others may claim them
-    /// at once.
+    /// Partitions that must be neither claimed nor requested now: an attempt has just failed, an operation is under
+    /// way, or this instance released them with a cooldown. The cooldown binds only the incarnation that released them,
+    /// which remembers it; other instances may claim them at once.
     pub avoid: BTreeSet<PartitionId>,
-    /// Whether a partition is asked for rather than stolen, if its owner is
-    /// [cooperative](super::PartitionView::cooperative): that owner finishes what it has begun and hands the partition
-    /// over. Off by default: whoever asks must be able to wait for the answer, and to steal if none comes.
+    /// Whether a partition is requested instead of stolen, if its owner is
+    /// [cooperative](super::PartitionView::cooperative): that owner finishes the events in flight and hands the
+    /// partition over. Off by default: the requesting instance must be able to wait for the response, and to steal if
+    /// there is none.
     pub handoff: bool,
-    /// For [`LoadBalancingStrategy::Weighted`]: the load of each partition, in any unit, for instance bytes per second. A partition
-    /// that is missing counts as the mean of those that are there, one with next to no load as a tenth of that mean,
-    /// because a link and a lease cost something too.
+    /// For [`LoadBalancingStrategy::Weighted`]: the load of each partition, in any unit, for instance bytes per second.
+    /// A partition that is missing counts as the mean of the others. A partition with next to no load counts as a tenth
+    /// of that mean, because a link and a lease also have a cost.
     pub loads: BTreeMap<PartitionId, u64>,
 }

@@ -1,22 +1,22 @@
-//! Sharing by numbers: everybody holds `floor(P/N)` partitions, and `P mod N` owners one more.
+//! Sharing by numbers: every owner owns `floor(P/N)` partitions, and `P mod N` owners one more.
 
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use super::candidates::{Wanted, in_other_hands, unowned};
-use super::census::{OwnershipCounts, THIS};
+use super::candidates::{Wanted, owned_by_others, unowned};
+use super::ownership_counts::{OwnershipCounts, THIS};
 use super::policy::Policy;
 use super::view::View;
 use crate::model::OwnerId;
 
-/// What brings me to my target.
+/// Returns what brings this instance to its target.
 pub(super) fn wanted(view: &View<'_>, policy: &Policy, at_once: usize, rng: &mut impl Rng) -> Wanted {
-    let census = OwnershipCounts::of(view);
-    let held = census.counts();
-    let shares = Shares::of(view.partitions.len(), held.len());
-    let lacking = shares.target(&held).saturating_sub(held[THIS]);
-    let (of_unowned, active) = without_idle(&census, &held, policy);
-    let claimable = lacking.max(of_unowned.target(&active).saturating_sub(held[THIS]));
+    let counts = OwnershipCounts::of(view);
+    let owned = counts.by_owner();
+    let shares = Shares::of(view.partitions.len(), owned.len());
+    let lacking = shares.target(&owned).saturating_sub(owned[THIS]);
+    let (of_unowned, active) = without_idle(&counts, &owned, policy);
+    let claimable = lacking.max(of_unowned.target(&active).saturating_sub(owned[THIS]));
     if claimable == 0 {
         return Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once };
     }
@@ -26,29 +26,30 @@ pub(super) fn wanted(view: &View<'_>, policy: &Policy, at_once: usize, rng: &mut
     let stolen = if missing == 0 {
         Vec::new()
     } else {
-        stolen(in_other_hands(view, policy, rng), &census, held, shares, missing, rng)
+        stolen(owned_by_others(view, policy, rng), &counts, owned, shares, missing, rng)
     };
     Wanted { unowned, stolen, at_once }
 }
 
-/// The owners that may hold one more than they do, if the idle ones take nothing.
+/// Returns the owners that may own one more than they do, if the idle ones claim nothing.
 pub(super) fn below_target<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'a OwnerId> {
-    let census = OwnershipCounts::of(view);
-    let held = census.counts();
-    let (Shares { floor, remainder }, active) = without_idle(&census, &held, policy);
-    let above = active.iter().filter(|held| **held > floor).count();
-    // One above the floor is too many for an owner if as many others have that much as may.
-    let is_below = |held: usize| held < floor || (held == floor && above < remainder);
-    census.owners.into_iter().zip(held).filter(|(_, held)| is_below(*held)).map(|(owner, _)| owner).collect()
+    let counts = OwnershipCounts::of(view);
+    let owned = counts.by_owner();
+    let (Shares { floor, remainder }, active) = without_idle(&counts, &owned, policy);
+    let above = active.iter().filter(|owned| **owned > floor).count();
+    // An owner at the floor may not exceed it if as many owners as allowed do so already.
+    let is_below = |owned: usize| owned < floor || (owned == floor && above < remainder);
+    counts.owners.into_iter().zip(owned).filter(|(_, owned)| is_below(*owned)).map(|(owner, _)| owner).collect()
 }
 
-/// The shares of the owners that are not idle, if the idle ones keep what they hold; and what each of the former holds.
-fn without_idle(census: &OwnershipCounts<'_>, held: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
-    let owners = census.owners.iter().zip(held);
+/// Returns the shares of the owners that are not idle, if the idle ones keep what they own, and how many partitions
+/// each of the former owns.
+fn without_idle(counts: &OwnershipCounts<'_>, owned: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
+    let owners = counts.owners.iter().zip(owned);
     let (idle, active): (Vec<_>, Vec<_>) = owners.partition(|(owner, _)| policy.idle.contains(*owner));
-    let kept: usize = idle.into_iter().map(|(_, held)| held).sum();
-    let active: Vec<_> = active.into_iter().map(|(_, held)| *held).collect();
-    (Shares::of(census.holders.len() - kept, active.len()), active)
+    let kept: usize = idle.into_iter().map(|(_, owned)| owned).sum();
+    let active: Vec<_> = active.into_iter().map(|(_, owned)| *owned).collect();
+    (Shares::of(counts.counts_for.len() - kept, active.len()), active)
 }
 
 /// How P partitions divide among N owners.
@@ -59,55 +60,57 @@ struct Shares {
 }
 
 impl Shares {
-    /// `owners` is never zero: the one who asks is among them.
+    /// `owners` is never zero, because this instance is one of them.
     fn of(partitions: usize, owners: usize) -> Self {
         Self { floor: partitions / owners, remainder: partitions % owners }
     }
 
-    /// What I should hold: one above the floor if fewer than `remainder` others hold that many already.
-    fn target(self, held: &[usize]) -> usize {
-        self.floor + usize::from(self.others_above_floor(held) < self.remainder)
+    /// Returns how many partitions this instance should own: one more than the floor if fewer than `remainder` others
+    /// own that many already.
+    fn target(self, owned: &[usize]) -> usize {
+        self.floor + usize::from(self.others_above_floor(owned) < self.remainder)
     }
 
-    /// What the fullest owner may keep when I, below my target, take from it. With `floor + 1` it has more than its
-    /// share only if more than `remainder` others hold as much; my target is the floor then.
-    fn kept_by_victim(self, held: &[usize]) -> usize {
-        self.floor + usize::from(self.others_above_floor(held) <= self.remainder)
+    /// Returns how many partitions the owner with the most may keep if this instance, which is below its target, takes
+    /// from it. With `floor + 1` that owner has more than its share only if more than `remainder` others own as many;
+    /// the target of this instance is the floor then.
+    fn kept_by_fullest(self, owned: &[usize]) -> usize {
+        self.floor + usize::from(self.others_above_floor(owned) <= self.remainder)
     }
 
-    fn others_above_floor(self, held: &[usize]) -> usize {
-        held.iter().skip(THIS + 1).filter(|held| **held > self.floor).count()
+    fn others_above_floor(self, owned: &[usize]) -> usize {
+        owned.iter().skip(THIS + 1).filter(|owned| **owned > self.floor).count()
     }
 }
 
-/// One by one from the owner that then holds the most; of several, from a random one, so that instances that join
-/// together seldom rob the same.
+/// Takes one partition after another from the owner that owns the most at that point. Of several, it takes from a
+/// random one, so that instances that join together seldom take from the same.
 fn stolen(
     candidates: Vec<usize>,
-    census: &OwnershipCounts<'_>,
-    mut held: Vec<usize>,
+    counts: &OwnershipCounts<'_>,
+    mut owned: Vec<usize>,
     shares: Shares,
     wanted: usize,
     rng: &mut impl Rng,
 ) -> Vec<usize> {
-    let mut partitions_of = vec![Vec::new(); held.len()];
+    let mut partitions_of = vec![Vec::new(); owned.len()];
     for place in candidates {
-        if let Some(owner) = census.holders[place] {
+        if let Some(owner) = counts.counts_for[place] {
             partitions_of[owner].push(place);
         }
     }
-    // Whose partitions are all to be avoided is left alone.
-    let mut victims: Vec<_> = (0..held.len()).filter(|owner| !partitions_of[*owner].is_empty()).collect();
-    victims.shuffle(rng);
+    // Owners whose partitions are all to be avoided keep them.
+    let mut owners: Vec<_> = (0..owned.len()).filter(|owner| !partitions_of[*owner].is_empty()).collect();
+    owners.shuffle(rng);
     let mut stolen = Vec::new();
     while stolen.len() < wanted {
-        let robbable = victims.iter().copied().filter(|owner| !partitions_of[*owner].is_empty());
-        let Some(victim) = robbable.max_by_key(|owner| held[*owner]) else { break };
-        if held[victim] <= shares.kept_by_victim(&held) {
+        let available = owners.iter().copied().filter(|owner| !partitions_of[*owner].is_empty());
+        let Some(fullest) = available.max_by_key(|owner| owned[*owner]) else { break };
+        if owned[fullest] <= shares.kept_by_fullest(&owned) {
             break;
         }
-        stolen.extend(partitions_of[victim].pop());
-        held[victim] -= 1;
+        stolen.extend(partitions_of[fullest].pop());
+        owned[fullest] -= 1;
     }
     stolen
 }

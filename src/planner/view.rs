@@ -1,87 +1,90 @@
-//! What a listing says about the group at one moment.
+//! What a listing shows about the group at one moment.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::attendance::Heartbeats;
+use super::heartbeats::Heartbeats;
 use super::observer::Observer;
 use crate::model::{
     HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, Moment, OwnerId, Ownership, OwnershipRecord,
     PartitionId, Relation,
 };
 
-/// Who holds a partition.
+/// The owner of a partition, as one instance sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "holder", content = "owner", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum PartitionOwner {
-    /// Nobody has ever claimed it.
+    /// No instance has ever claimed it.
     Unowned,
-    /// Its last owner gave it back.
+    /// Its last owner released it.
     Released,
-    /// I do, and I run it. That holds past the expiry, too, as long as nobody else has taken it.
+    /// This instance owns it and runs it. That remains so after the lease duration, as long as no other instance has
+    /// taken it.
     This,
-    /// The fresh record is mine, of this life or an earlier one, but I do not run it. I may claim it at once.
+    /// The live record names this instance, in this incarnation or an earlier one, but the instance does not run the
+    /// partition. It may claim the partition at once.
     Reclaimable,
     /// Another live owner.
     Other(OwnerId),
-    /// An owner that is live in the other tree of names, where no claim of ours can be won or lost: its partition is
+    /// A live owner in the other name case, where claims of this crate can be neither won nor lost. The partition is
     /// neither claimed nor stolen.
     OtherNameCase(OwnerId),
-    /// An owner that has not renewed in time.
+    /// An owner that did not renew in time.
     Expired(OwnerId),
 }
 
-/// One partition, its holder, and to whom it goes from there.
+/// One partition, its owner, and the instance that it is being handed over to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PartitionView {
     /// The partition.
     pub partition: PartitionId,
-    /// Its holder.
+    /// Its owner.
     #[serde(flatten)]
     pub owner: PartitionOwner,
-    /// Its holder is another that hands partitions over on request, and need not be stolen from.
+    /// Whether its owner is another instance that hands partitions over on request, so that it need not be stolen.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cooperative: bool,
-    /// Its holder is another owner that has shut down and left it for its own restart. It is neither stolen nor asked
-    /// for before it expires.
+    /// Whether its owner is another instance that has shut down and kept it for its restart. It is neither stolen nor
+    /// requested before its lease expires.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub away: bool,
-    /// To whom it is being handed over. While it is held, its holder was asked for it by this one, which is alive; once
-    /// [released](Holder::Released), it is reserved for this one. It counts for this one already. Nothing if the one
-    /// that asked has died, or the reservation has lapsed.
+    /// The instance that it is being handed over to. While the partition is owned, that instance, which is alive, has
+    /// requested it from the owner. Once it is [released](PartitionOwner::Released), it is reserved for that instance.
+    /// It already counts for that instance. `None` if the requesting instance has expired, or the reservation has
+    /// ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handoff_to: Option<OwnerId>,
-    /// An operator that works on it, see [`Operator::reset`](crate::admin::Operator::reset): it holds it, asked for it, or
-    /// released it. An operator is no member of the group, so the partition counts for `handoff_to`, or for the owner
-    /// that was asked.
+    /// The operator that works on it, see [`Operator::reset`](crate::admin::Operator::reset): it owns the partition,
+    /// has requested it, or has released it. An operator is not a member of the group, so the partition counts for
+    /// `handoff_to`, or for the owner that it was requested from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<OwnerId>,
 }
 
 impl PartitionView {
-    /// A partition that is not being handed over.
+    /// Creates the view of a partition that is not being handed over.
     #[must_use]
-    pub fn new(partition: PartitionId, holder: PartitionOwner) -> Self {
-        Self { partition, owner: holder, cooperative: false, away: false, handoff_to: None, operator: None }
+    pub fn new(partition: PartitionId, owner: PartitionOwner) -> Self {
+        Self { partition, owner, cooperative: false, away: false, handoff_to: None, operator: None }
     }
 
-    /// Whose share it is part of.
-    pub(crate) fn counts_for<'a>(&'a self, me: &'a OwnerId) -> Option<&'a OwnerId> {
-        let holder = match &self.owner {
-            PartitionOwner::This | PartitionOwner::Reclaimable => Some(me),
+    /// Returns the owner whose share it is part of.
+    pub(crate) fn counts_for<'a>(&'a self, this: &'a OwnerId) -> Option<&'a OwnerId> {
+        let owner = match &self.owner {
+            PartitionOwner::This | PartitionOwner::Reclaimable => Some(this),
             PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => Some(owner),
             PartitionOwner::Unowned | PartitionOwner::Released | PartitionOwner::Expired(_) => None,
         };
         let is_member = |owner: &&OwnerId| self.operator.as_ref() != Some(*owner);
-        self.handoff_to.as_ref().filter(is_member).or(holder.filter(is_member))
+        self.handoff_to.as_ref().filter(is_member).or(owner.filter(is_member))
     }
 
-    /// Whether an operator holds it.
-    pub(crate) fn is_held_by_operator(&self) -> bool {
+    /// Returns whether an operator owns it.
+    pub(crate) fn is_owned_by_operator(&self) -> bool {
         matches!(&self.owner, PartitionOwner::Other(owner) if self.operator.as_ref() == Some(owner))
     }
 }
@@ -89,28 +92,30 @@ impl PartitionView {
 /// The group, as one instance sees it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View<'a> {
-    /// Every partition of the hub, in order.
+    /// Every partition of the event hub, in order.
     pub partitions: Vec<PartitionView>,
-    /// The records that it was read from, those of this tree of names.
+    /// The records that it was read from: those of this name case.
     pub records: HashMap<&'a PartitionId, &'a Ownership>,
-    /// Partitions that I run, but that the hub no longer has.
+    /// Partitions that this instance runs, but that the event hub no longer has.
     pub removed: Vec<PartitionId>,
-    /// The other owners that are there by their presence, whether they hold anything or not.
+    /// The other owners with a live heartbeat, whether they own anything or not.
     pub present: BTreeSet<OwnerId>,
-    /// [Cooperative](PartitionView::cooperative) holders' partitions whose records are too old to be marked now: a mark
-    /// must not keep alive who has died. Each is renewed soon, or else expires.
+    /// Partitions of [cooperative](PartitionView::cooperative) owners whose records are too old for a handoff request:
+    /// a request renews the record, and must not keep the lease of a dead owner alive. Each of them is renewed soon, or
+    /// else expires.
     pub not_requestable: BTreeSet<PartitionId>,
-    /// Who is looking.
+    /// The observing instance.
     pub me: OwnerId,
-    /// A later life of mine that is at work: I must stop.
+    /// A later incarnation of this instance that is running: this one must stop.
     pub replaced_by: Option<Incarnation>,
-    /// Whether an owner of another SDK is alive in the group. Those compare ages with their own wall clocks, so our
-    /// renewals must come more often.
+    /// Whether an owner of another SDK is alive in the group. Other SDKs compare ages with their own wall clocks, so
+    /// leases must be renewed more often.
     pub foreign_owner: bool,
 }
 
 impl<'a> View<'a> {
-    /// The same view, which outlives the listing that it was read from: nothing is planned over a record of it.
+    /// Returns the same view without the records, so that it can outlive the listing. Nothing can be planned over its
+    /// records.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn without_records(self) -> View<'static> {
@@ -126,13 +131,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The record of a partition in this tree of names, if it has one.
+    /// Returns the record of a partition in this name case, if it has one.
     #[must_use]
     pub fn record(&self, partition: &PartitionId) -> Option<&'a Ownership> {
         self.records.get(partition).copied()
     }
 
-    /// The holder of a partition, or nothing if the hub has no such partition.
+    /// Returns the owner of a partition, or nothing if the event hub has no such partition.
     #[must_use]
     pub fn owner(&self, partition: &PartitionId) -> Option<&PartitionOwner> {
         self.partitions.iter().find(|view| view.partition == *partition).map(|view| &view.owner)
@@ -141,9 +146,9 @@ impl<'a> View<'a> {
 
 /// Reads a listing at `now`.
 ///
-/// `partitions` are all that the hub has now: records of others are left out, and those of them that I run are
-/// [`gone`](View::removed). A fresh record of mine for a partition that I do not run is an [`Orphan`](Holder::Reclaimable), for
-/// instance one whose write landed late.
+/// `partitions` are all those of the event hub. Records of other partitions are left out; those that this instance runs
+/// are in [`removed`](View::removed). A live record of this instance for a partition that it does not run is
+/// [`Reclaimable`](PartitionOwner::Reclaimable): for instance one whose write arrived late.
 #[must_use]
 pub fn observe<'a>(
     listed: &'a [Ownership],
@@ -155,9 +160,9 @@ pub fn observe<'a>(
     let mut partitions: Vec<_> = partitions.to_vec();
     partitions.sort();
     partitions.dedup();
-    let gone = observer.running.iter().filter(|running| partitions.binary_search(running).is_err());
+    let removed = observer.running.iter().filter(|running| partitions.binary_search(running).is_err());
     let mut view = View {
-        removed: gone.cloned().collect(),
+        removed: removed.cloned().collect(),
         partitions: Vec::with_capacity(partitions.len()),
         records: listed.iter().map(|seen| (&seen.partition, seen)).collect(),
         present: BTreeSet::new(),
@@ -166,73 +171,75 @@ pub fn observe<'a>(
         replaced_by: None,
         foreign_owner: false,
     };
-    listing.present.iter().for_each(|present| notice_presence(&mut view, present, observer.this));
+    listing.live_heartbeats.iter().for_each(|live| note_heartbeat(&mut view, live, observer.this));
     let running: HashSet<_> = observer.running.iter().collect();
     for partition in partitions {
         let seen = listing.here.get(&partition);
         if let Some(seen) = seen.filter(|seen| seen.live) {
-            notice_strangers(&mut view, seen.record, observer.this);
+            note_other_owner(&mut view, seen.record, observer.this);
         }
-        let holder = holder(seen, observer.this, running.contains(&partition));
-        let holder = match listing.elsewhere.get(&partition) {
-            Some(owner) if holder != PartitionOwner::This => PartitionOwner::OtherNameCase((*owner).clone()),
-            _ => holder,
+        let owner = owner_of(seen, observer.this, running.contains(&partition));
+        let owner = match listing.in_other_name_case.get(&partition) {
+            Some(other) if owner != PartitionOwner::This => PartitionOwner::OtherNameCase((*other).clone()),
+            _ => owner,
         };
-        let entry = PartitionView::new(partition, holder);
+        let entry = PartitionView::new(partition, owner);
         view.partitions.push(match seen {
             Some(seen) => listing.with_handoff(entry, seen, observer),
             None => entry,
         });
     }
-    view.not_requestable = listing.unmarkable(&view, observer);
+    view.not_requestable = listing.not_requestable(&view, observer);
     view
 }
 
-/// A record at the moment of looking.
+/// A record at the moment of observation.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
     record: &'a OwnershipRecord,
-    /// Time since the last sign of life of its owner.
+    /// Time since its owner last renewed it.
     age: Duration,
     live: bool,
 }
 
 impl<'a> Seen<'a> {
-    /// The last sign of life of its owner is the record itself, or, if the record says so, a younger presence.
-    fn at(now: Moment, seen: &'a Ownership, observer: &Observer<'_>, attendances: &Heartbeats<'_>) -> Self {
+    /// The owner last renewed it by writing the record, or, if the record says so, by a heartbeat that is younger.
+    fn at(now: Moment, seen: &'a Ownership, observer: &Observer<'_>, heartbeats: &Heartbeats<'_>) -> Self {
         let record = &seen.record;
         let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
-        let presence = owner.and_then(|owner| attendances.age_of(owner, record.incarnation.as_ref(), now));
-        let age = presence.map_or(seen.age_at(now), |presence| presence.min(seen.age_at(now)));
-        Self { record, age, live: observer.lease_durations.counts_as_live(record, observer.forgiven(age, now)) }
+        let heartbeat = owner.and_then(|owner| heartbeats.age_of(owner, record.incarnation.as_ref(), now));
+        let age = heartbeat.map_or(seen.age_at(now), |heartbeat| heartbeat.min(seen.age_at(now)));
+        Self { record, age, live: observer.lease_durations.counts_as_live(record, observer.age_since_outage(age, now)) }
     }
 }
 
-/// A listing at the moment of looking, and what is known beside it.
+/// A listing at the moment of observation, and what is known in addition.
 struct Listing<'a: 'o, 'o> {
     here: HashMap<&'a PartitionId, Seen<'a>>,
-    /// Who is live in the other tree. An earlier life of mine is not: I may take its partitions at any time.
-    elsewhere: HashMap<&'o PartitionId, &'o OwnerId>,
-    present: Vec<&'o HeartbeatRecord>,
-    /// Who shows any sign of life. Not worked out where nobody has asked for a partition.
+    /// The live owners in the other name case. An earlier incarnation of this instance does not count: this instance
+    /// may take its partitions at any time.
+    in_other_name_case: HashMap<&'o PartitionId, &'o OwnerId>,
+    live_heartbeats: Vec<&'o HeartbeatRecord>,
+    /// The owners that are alive by any record. Empty if no record contains a handoff request.
     alive: HashSet<&'o OwnerId>,
 }
 
 impl<'a: 'o, 'o> Listing<'a, 'o> {
     fn of(listed: &'a [Ownership], observer: &Observer<'o>, now: Moment) -> Self {
-        let attendances = Heartbeats::of(observer.heartbeats);
-        let here = listed.iter().map(|seen| (&seen.partition, Seen::at(now, seen, observer, &attendances)));
+        let heartbeats = Heartbeats::of(observer.heartbeats);
+        let here = listed.iter().map(|seen| (&seen.partition, Seen::at(now, seen, observer, &heartbeats)));
         let here = here.collect();
-        let theirs = |record: &OwnershipRecord| {
+        let is_other_owner = |record: &OwnershipRecord| {
             matches!(record.relation_to(observer.this), Relation::Other | Relation::LaterIncarnation)
         };
-        let other_tree = observer.other_name_case.iter().filter_map(|seen| {
-            let is_live = Seen::at(now, seen, observer, &attendances).live;
-            let owner = seen.record.owner.as_ref().filter(|_| is_live && theirs(&seen.record))?;
+        let other_name_case = observer.other_name_case.iter().filter_map(|seen| {
+            let is_live = Seen::at(now, seen, observer, &heartbeats).live;
+            let owner = seen.record.owner.as_ref().filter(|_| is_live && is_other_owner(&seen.record))?;
             Some((&seen.partition, owner))
         });
-        let elsewhere = other_tree.collect();
-        let mut listing = Self { here, elsewhere, present: attendances.live(observer, now), alive: HashSet::new() };
+        let in_other_name_case = other_name_case.collect();
+        let mut listing =
+            Self { here, in_other_name_case, live_heartbeats: heartbeats.live(observer, now), alive: HashSet::new() };
         if listing.here.values().any(|seen| seen.record.handoff_to.is_some()) {
             listing.alive = listing.live_owners().chain([&observer.this.owner]).collect();
         }
@@ -241,16 +248,16 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
 
     fn live_owners(&self) -> impl Iterator<Item = &'o OwnerId> {
         let here = self.here.values().filter(|seen| seen.live).filter_map(|seen| seen.record.owner.as_ref());
-        let present = self.present.iter().map(|present| &present.owner);
-        here.chain(self.elsewhere.values().copied()).chain(present)
+        let live = self.live_heartbeats.iter().map(|live| &live.owner);
+        here.chain(self.in_other_name_case.values().copied()).chain(live)
     }
 
-    /// With what the record says of a handoff, as far as that counts.
+    /// Adds the handoff in the record, if it counts.
     fn with_handoff(&self, entry: PartitionView, seen: &Seen<'_>, observer: &Observer<'_>) -> PartitionView {
         let Seen { record, age, .. } = seen;
         let counts = |to: &&OwnerId| match &entry.owner {
-            // A record that its owner asked for itself is left over from an earlier life.
-            // An operator shows no other sign of life, nor need the owner do so to which it will return the partition.
+            // A request of its own owner is left over from an earlier incarnation. An operator need not appear alive,
+            // nor does the owner that it will return the partition to.
             PartitionOwner::This | PartitionOwner::Other(_) => {
                 record.owner.as_ref() != Some(*to) && (record.operator.is_some() || self.alive.contains(*to))
             }
@@ -258,51 +265,52 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
             _ => false,
         };
         let handoff_to = record.handoff_to.as_ref().filter(counts).cloned();
-        let is_anothers = matches!(entry.owner, PartitionOwner::Other(_));
-        let (cooperative, away) = (record.cooperative && is_anothers, record.away && is_anothers);
+        let is_other = matches!(entry.owner, PartitionOwner::Other(_));
+        let (cooperative, away) = (record.cooperative && is_other, record.away && is_other);
         let operator = record.operator.as_ref().filter(|_| !matches!(entry.owner, PartitionOwner::Expired(_))).cloned();
         PartitionView { cooperative, away, handoff_to, operator, ..entry }
     }
 
-    /// Past half the expiry a cooperative owner may be dead.
-    fn unmarkable(&self, view: &View<'_>, observer: &Observer<'_>) -> BTreeSet<PartitionId> {
+    /// After half the lease duration a cooperative owner may be dead.
+    fn not_requestable(&self, view: &View<'_>, observer: &Observer<'_>) -> BTreeSet<PartitionId> {
         let old = |partition| self.here.get(partition).is_some_and(|seen| seen.age >= observer.lease_durations.own / 2);
         let cooperative = view.partitions.iter().filter(|entry| entry.cooperative).map(|entry| &entry.partition);
         cooperative.filter(|partition| old(*partition)).cloned().collect()
     }
 }
 
-/// How long a released partition is reserved. The owner to which an operator returns it was not told to look more often:
-/// it claims the partition at its next listing, which comes after half an expiry at the latest.
+/// Returns how long a released partition is reserved. An owner to which an operator returns the partition does not know
+/// that it should list more often: it claims the partition after its next listing, which comes within half a lease
+/// duration.
 fn reservation(record: &OwnershipRecord, observer: &Observer<'_>) -> Duration {
     let returned = record.operator.is_some() && record.operator != record.handoff_to;
     let listing = if returned { observer.lease_durations.own / 2 } else { observer.interval };
     listing + LeaseDurations::GRACE
 }
 
-/// What a live presence says.
-fn notice_presence(view: &mut View<'_>, presence: &HeartbeatRecord, me: &Identity) {
-    if presence.owner != me.owner {
-        view.present.insert(presence.owner.clone());
-    } else if presence.incarnation.as_ref() > Some(&me.incarnation) {
-        view.replaced_by.clone_from(&presence.incarnation);
+/// Records a live heartbeat.
+fn note_heartbeat(view: &mut View<'_>, heartbeat: &HeartbeatRecord, this: &Identity) {
+    if heartbeat.owner != this.owner {
+        view.present.insert(heartbeat.owner.clone());
+    } else if heartbeat.incarnation.as_ref() > Some(&this.incarnation) {
+        view.replaced_by.clone_from(&heartbeat.incarnation);
     }
 }
 
-/// What a live record of this tree says beyond its partition.
-fn notice_strangers(view: &mut View<'_>, record: &OwnershipRecord, me: &Identity) {
-    match record.relation_to(me) {
+/// Records what a live record of this name case shows in addition to its owner.
+fn note_other_owner(view: &mut View<'_>, record: &OwnershipRecord, this: &Identity) {
+    match record.relation_to(this) {
         Relation::LaterIncarnation if view.replaced_by < record.incarnation => {
-            view.replaced_by.clone_from(&record.incarnation)
+            view.replaced_by.clone_from(&record.incarnation);
         }
         Relation::Other => view.foreign_owner |= record.incarnation.is_none(),
         _ => {}
     }
 }
 
-fn holder(seen: Option<&Seen<'_>>, me: &Identity, running: bool) -> PartitionOwner {
+fn owner_of(seen: Option<&Seen<'_>>, this: &Identity, running: bool) -> PartitionOwner {
     let Some(Seen { record, live, .. }) = seen else { return PartitionOwner::Unowned };
-    match record.relation_to(me) {
+    match record.relation_to(this) {
         Relation::Unowned => PartitionOwner::Released,
         Relation::This if running => PartitionOwner::This,
         Relation::This | Relation::EarlierIncarnation if *live => PartitionOwner::Reclaimable,
@@ -328,20 +336,21 @@ mod tests {
     use super::*;
     use crate::model::{ETag, Heartbeat};
 
-    const TERMS: LeaseDurations = LeaseDurations { own: Duration::from_secs(60), foreign: Duration::from_secs(180) };
+    const LEASE_DURATIONS: LeaseDurations =
+        LeaseDurations { own: Duration::from_secs(60), foreign: Duration::from_secs(180) };
 
-    fn life(random: u32) -> Incarnation {
+    fn incarnation(random: u32) -> Incarnation {
         Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), random)
     }
 
     fn me() -> Identity {
-        Identity { owner: OwnerId::new("me").unwrap(), incarnation: life(5) }
+        Identity { owner: OwnerId::new("me").unwrap(), incarnation: incarnation(5) }
     }
 
     fn observer<'a>(me: &'a Identity, running: &'a BTreeSet<PartitionId>) -> Observer<'a> {
         Observer {
             this: me,
-            lease_durations: TERMS,
+            lease_durations: LEASE_DURATIONS,
             running,
             other_name_case: &[],
             heartbeats: &[],
@@ -362,12 +371,12 @@ mod tests {
         }
     }
 
-    fn holder_at(observation: Ownership, running: bool, now: u64) -> PartitionOwner {
+    fn owner_at(observation: Ownership, running: bool, now: u64) -> PartitionOwner {
         let view = look(&[observation], running, None, now);
         view.partitions[0].owner.clone()
     }
 
-    /// At partition 0 alone.
+    /// Observes partition 0 alone.
     fn look(listing: &[Ownership], running: bool, outage_ended: Option<u64>, now: u64) -> View<'static> {
         look_at(listing, &observer(&me(), &BTreeSet::new()), running, outage_ended, now)
     }
@@ -382,42 +391,43 @@ mod tests {
         let running = if running { [0.into()].into() } else { BTreeSet::new() };
         let outage_ended = outage_ended.map(Duration::from_secs);
         let observer = Observer { outage_ended, running: &running, ..*by };
-        // For as long as the test runs.
+        // The records live as long as the test.
         observe(listing.to_vec().leak(), &[0.into()], &observer, Duration::from_secs(now))
     }
 
+    /// The age counts from the response of the listing.
     #[test]
-    fn an_owner_lives_until_its_expiry_and_the_grace_counted_from_the_answer() {
+    fn an_owner_expires_after_lease_duration_and_grace() {
         let other = OwnerId::new("other").unwrap();
-        assert_eq!(holder_at(seen("other", Some(life(0)), 30), false, 131), PartitionOwner::Other(other.clone()));
-        assert_eq!(holder_at(seen("other", Some(life(0)), 30), false, 132), PartitionOwner::Expired(other));
+        assert_eq!(owner_at(seen("other", Some(incarnation(0)), 30), false, 131), PartitionOwner::Other(other.clone()));
+        assert_eq!(owner_at(seen("other", Some(incarnation(0)), 30), false, 132), PartitionOwner::Expired(other));
     }
 
     #[test]
-    fn an_owner_of_another_sdk_lives_until_the_peer_expiry() {
+    fn a_foreign_owner_has_the_foreign_lease_duration() {
         let other = OwnerId::new("other").unwrap();
-        assert_eq!(holder_at(seen("other", None, 181), false, 100), PartitionOwner::Other(other.clone()));
-        assert_eq!(holder_at(seen("other", None, 182), false, 100), PartitionOwner::Expired(other));
+        assert_eq!(owner_at(seen("other", None, 181), false, 100), PartitionOwner::Other(other.clone()));
+        assert_eq!(owner_at(seen("other", None, 182), false, 100), PartitionOwner::Expired(other));
     }
 
     #[test]
-    fn an_empty_owner_is_nobody_and_counts_for_nothing() {
-        assert_eq!(holder_at(seen("", None, 0), false, 100), PartitionOwner::Released);
+    fn an_empty_owner_id_means_released() {
+        assert_eq!(owner_at(seen("", None, 0), false, 100), PartitionOwner::Released);
     }
 
     #[test]
-    fn my_record_is_mine_only_if_i_run_it() {
-        assert_eq!(holder_at(seen("me", Some(life(5)), 0), true, 100), PartitionOwner::This);
-        assert_eq!(holder_at(seen("me", Some(life(5)), 0), false, 100), PartitionOwner::Reclaimable);
-        assert_eq!(holder_at(seen("me", Some(life(5)), 70), true, 100), PartitionOwner::This);
-        assert_eq!(holder_at(seen("me", Some(life(4)), 0), false, 100), PartitionOwner::Reclaimable);
-        assert_eq!(holder_at(seen("me", Some(life(4)), 70), false, 100), PartitionOwner::Expired(me().owner));
+    fn own_records_count_as_own_only_if_run() {
+        assert_eq!(owner_at(seen("me", Some(incarnation(5)), 0), true, 100), PartitionOwner::This);
+        assert_eq!(owner_at(seen("me", Some(incarnation(5)), 0), false, 100), PartitionOwner::Reclaimable);
+        assert_eq!(owner_at(seen("me", Some(incarnation(5)), 70), true, 100), PartitionOwner::This);
+        assert_eq!(owner_at(seen("me", Some(incarnation(4)), 0), false, 100), PartitionOwner::Reclaimable);
+        assert_eq!(owner_at(seen("me", Some(incarnation(4)), 70), false, 100), PartitionOwner::Expired(me().owner));
     }
 
     #[test]
-    fn a_live_later_life_replaces_me_and_an_expired_one_does_not() {
-        let view = |age| look(&[seen("me", Some(life(6)), age)], false, None, 100);
-        assert_eq!(view(0).replaced_by, Some(life(6)));
+    fn only_a_live_later_incarnation_replaces() {
+        let view = |age| look(&[seen("me", Some(incarnation(6)), age)], false, None, 100);
+        assert_eq!(view(0).replaced_by, Some(incarnation(6)));
         assert_eq!(view(62).replaced_by, None);
     }
 
@@ -426,268 +436,309 @@ mod tests {
         let view = |incarnation, age| look(&[seen("x", incarnation, age)], false, None, 100);
         assert!(view(None, 0).foreign_owner);
         assert!(!view(None, 999).foreign_owner);
-        assert!(!view(Some(life(0)), 0).foreign_owner);
+        assert!(!view(Some(incarnation(0)), 0).foreign_owner);
     }
 
-    fn with_twin(here: &[Ownership], twin: Ownership, running: bool) -> View<'static> {
-        let (me, none, other_tree) = (me(), BTreeSet::new(), [twin]);
-        let observer = Observer { other_name_case: &other_tree, ..observer(&me, &none) };
+    fn view_with_other_name_case(here: &[Ownership], other: Ownership, running: bool) -> View<'static> {
+        let (me, none, other_name_case) = (me(), BTreeSet::new(), [other]);
+        let observer = Observer { other_name_case: &other_name_case, ..observer(&me, &none) };
         look_at(here, &observer, running, None, 100)
     }
 
-    #[test]
-    fn a_fresh_ownership_in_the_other_tree_counts_whatever_this_one_says() {
-        let twin = OwnerId::new("twin").unwrap();
-        let elsewhere = PartitionOwner::OtherNameCase(twin.clone());
-        for here in
-            [vec![], vec![seen("", None, 0)], vec![seen("x", Some(life(0)), 0)], vec![seen("x", Some(life(0)), 70)]]
-        {
-            let view = with_twin(&here, seen("twin", None, 0), false);
-            assert_eq!(view.partitions[0].owner, elsewhere);
-            assert_eq!(view.counts()[&twin], 1);
-            assert!(!view.foreign_owner, "it does not look at our records");
+    mod other_name_case {
+        use super::*;
+
+        #[test]
+        fn a_live_owner_there_takes_precedence() {
+            let other = OwnerId::new("other").unwrap();
+            let in_other_name_case = PartitionOwner::OtherNameCase(other.clone());
+            for here in [
+                vec![],
+                vec![seen("", None, 0)],
+                vec![seen("x", Some(incarnation(0)), 0)],
+                vec![seen("x", Some(incarnation(0)), 70)],
+            ] {
+                let view = view_with_other_name_case(&here, seen("other", None, 0), false);
+                assert_eq!(view.partitions[0].owner, in_other_name_case);
+                assert_eq!(view.counts()[&other], 1);
+                assert!(!view.foreign_owner, "it does not read the records of this name case");
+            }
+        }
+
+        /// A record there does not count once it is released or expired, if this instance runs the partition, or if an
+        /// earlier incarnation of this instance wrote it.
+        #[test]
+        fn released_expired_or_own_records_do_not_count() {
+            for (other, running) in [
+                (seen("", None, 0), false),
+                (seen("other", None, 182), false),
+                (seen("other", Some(incarnation(0)), 62), false),
+                (seen("me", Some(incarnation(4)), 0), false),
+            ] {
+                assert_eq!(view_with_other_name_case(&[], other, running).partitions[0].owner, PartitionOwner::Unowned);
+            }
+            let view = view_with_other_name_case(&[seen("me", Some(incarnation(5)), 0)], seen("other", None, 0), true);
+            assert_eq!(view.partitions[0].owner, PartitionOwner::This);
         }
     }
 
+    /// Their records are left out, and those that this instance runs are reported as removed.
     #[test]
-    fn the_other_tree_changes_nothing_once_released_or_expired_or_where_i_run_the_partition_or_did_before() {
-        for (twin, running) in [
-            (seen("", None, 0), false),
-            (seen("twin", None, 182), false),
-            (seen("twin", Some(life(0)), 62), false),
-            (seen("me", Some(life(4)), 0), false),
-        ] {
-            assert_eq!(with_twin(&[], twin, running).partitions[0].owner, PartitionOwner::Unowned);
-        }
-        let view = with_twin(&[seen("me", Some(life(5)), 0)], seen("twin", None, 0), true);
-        assert_eq!(view.partitions[0].owner, PartitionOwner::This);
-    }
-
-    #[test]
-    fn records_of_partitions_that_the_hub_does_not_have_are_left_out_and_what_i_run_of_them_is_gone() {
+    fn partitions_missing_in_the_event_hub_are_removed() {
         let running = [0.into(), 1.into()].into();
-        let listing = [seen("me", Some(life(5)), 0)];
+        let listing = [seen("me", Some(incarnation(5)), 0)];
         let view = observe(&listing, &[1.into()], &observer(&me(), &running), Duration::ZERO);
         assert_eq!(view.partitions, [PartitionView::new(1.into(), PartitionOwner::Unowned)]);
         assert_eq!(view.removed, [0.into()]);
     }
 
     #[test]
-    fn partitions_come_in_order_and_each_once_however_the_hub_names_them() {
+    fn partitions_are_sorted_and_unique() {
         let hub = [10.into(), 2.into(), 1.into(), 2.into()];
         let view = observe(&[], &hub, &observer(&me(), &BTreeSet::new()), Duration::ZERO);
         let order: Vec<_> = view.partitions.iter().map(|entry| entry.partition.as_str()).collect();
         assert_eq!(order, ["1", "2", "10"]);
     }
 
-    #[test]
-    fn what_was_written_before_the_end_of_my_outage_lives_for_one_expiry_from_there_on() {
-        // Written at 30, seen at 100. The outage ended at 90: live until 90 + 60 + the grace.
-        let holder = |age, outage_ended, now| {
-            let view = look(&[seen("other", Some(life(0)), age)], false, outage_ended, now);
-            view.partitions[0].owner.clone()
-        };
-        let other = OwnerId::new("other").unwrap();
-        assert_eq!(holder(70, None, 100), PartitionOwner::Expired(other.clone()));
-        assert_eq!(holder(70, Some(90), 151), PartitionOwner::Other(other.clone()));
-        assert_eq!(holder(70, Some(90), 152), PartitionOwner::Expired(other.clone()));
-        // Written at 95, after the end: by its own age.
-        assert_eq!(holder(5, Some(90), 156), PartitionOwner::Other(other.clone()));
-        assert_eq!(holder(5, Some(90), 157), PartitionOwner::Expired(other));
+    mod outages {
+        use super::*;
+
+        /// Only records that were written before the end of the outage.
+        #[test]
+        fn records_get_a_lease_duration_after_an_outage() {
+            // Written at 30, seen at 100. The outage ended at 90: live until 90 + 60 + the grace.
+            let owner = |age, outage_ended, now| {
+                let view = look(&[seen("other", Some(incarnation(0)), age)], false, outage_ended, now);
+                view.partitions[0].owner.clone()
+            };
+            let other = OwnerId::new("other").unwrap();
+            assert_eq!(owner(70, None, 100), PartitionOwner::Expired(other.clone()));
+            assert_eq!(owner(70, Some(90), 151), PartitionOwner::Other(other.clone()));
+            assert_eq!(owner(70, Some(90), 152), PartitionOwner::Expired(other.clone()));
+            // Written at 95, after the end: counts by its own age.
+            assert_eq!(owner(5, Some(90), 156), PartitionOwner::Other(other.clone()));
+            assert_eq!(owner(5, Some(90), 157), PartitionOwner::Expired(other));
+        }
+
+        #[test]
+        fn an_outage_extends_foreign_leases_not_releases() {
+            let owner = |record, now| look(&[record], false, Some(90), now).partitions[0].owner.clone();
+            assert_eq!(owner(seen("", None, 70), 100), PartitionOwner::Released);
+            let foreign = OwnerId::new("foreign").unwrap();
+            assert_eq!(owner(seen("foreign", None, 500), 271), PartitionOwner::Other(foreign.clone()));
+            assert_eq!(owner(seen("foreign", None, 500), 272), PartitionOwner::Expired(foreign));
+        }
     }
 
-    #[test]
-    fn an_outage_makes_nobody_live_who_gave_the_partition_back_and_lengthens_the_expiry_of_peers_too() {
-        let holder = |record, now| look(&[record], false, Some(90), now).partitions[0].owner.clone();
-        assert_eq!(holder(seen("", None, 70), 100), PartitionOwner::Released);
-        let peer = OwnerId::new("peer").unwrap();
-        assert_eq!(holder(seen("peer", None, 500), 271), PartitionOwner::Other(peer.clone()));
-        assert_eq!(holder(seen("peer", None, 500), 272), PartitionOwner::Expired(peer));
-    }
-
-    fn asked_for(seen: Ownership, to: &str) -> Ownership {
+    fn with_handoff_request(seen: Ownership, to: &str) -> Ownership {
         let handoff_to = OwnerId::new(to).ok();
         Ownership { record: OwnershipRecord { handoff_to, cooperative: true, ..seen.record }, ..seen }
     }
 
-    /// At partitions 0 and 1, of which I run 0; at 1 the second record is found.
-    fn handed(first: Ownership, second: Option<Ownership>, presences: &[Heartbeat]) -> PartitionView {
+    /// Observes partitions 0 and 1, and runs 0. The second record is that of partition 1.
+    fn view_of_handoff(first: Ownership, second: Option<Ownership>, heartbeats: &[Heartbeat]) -> PartitionView {
         let second = second.map(|seen| Ownership { partition: 1.into(), ..seen });
         let listing: Vec<_> = [first].into_iter().chain(second).collect();
-        first_of(&listing, &Observer { heartbeats: presences, ..observer(&me(), &[0.into()].into()) })
+        first_of(&listing, &Observer { heartbeats, ..observer(&me(), &[0.into()].into()) })
     }
 
     fn first_of(listing: &[Ownership], observer: &Observer<'_>) -> PartitionView {
         observe(listing, &[0.into(), 1.into()], observer, Duration::from_secs(100)).partitions.remove(0)
     }
 
-    #[test]
-    fn a_partition_goes_to_the_live_owner_that_asked_for_it() {
-        let [b, c] = ["b", "c"].map(|name| OwnerId::new(name).unwrap());
-        for holder in ["me", "b"] {
-            let held = || asked_for(seen(holder, Some(life(5)), 0), "c");
-            let by_presence = [present("c", Some(life(0)), 0)];
-            for entry in [handed(held(), Some(seen("c", Some(life(0)), 0)), &[]), handed(held(), None, &by_presence)] {
-                assert_eq!(entry.handoff_to, Some(c.clone()));
-                assert_eq!(entry.counts_for(&me().owner), Some(&c));
-                assert_eq!(
-                    entry.owner,
-                    if holder == "b" { PartitionOwner::Other(b.clone()) } else { PartitionOwner::This }
-                );
+    mod handoffs {
+        use super::*;
+
+        #[test]
+        fn a_partition_counts_for_the_live_requester() {
+            let [b, c] = ["b", "c"].map(|name| OwnerId::new(name).unwrap());
+            for owner in ["me", "b"] {
+                let owned = || with_handoff_request(seen(owner, Some(incarnation(5)), 0), "c");
+                let by_heartbeat = [heartbeat("c", Some(incarnation(0)), 0)];
+                for entry in [
+                    view_of_handoff(owned(), Some(seen("c", Some(incarnation(0)), 0)), &[]),
+                    view_of_handoff(owned(), None, &by_heartbeat),
+                ] {
+                    assert_eq!(entry.handoff_to, Some(c.clone()));
+                    assert_eq!(entry.counts_for(&me().owner), Some(&c));
+                    assert_eq!(
+                        entry.owner,
+                        if owner == "b" { PartitionOwner::Other(b.clone()) } else { PartitionOwner::This }
+                    );
+                }
             }
+            let in_other_name_case = Ownership { partition: 1.into(), ..seen("c", Some(incarnation(0)), 0) };
+            let (listing, other_name_case) =
+                ([with_handoff_request(seen("b", Some(incarnation(5)), 0), "c")], [in_other_name_case]);
+            let entry = first_of(
+                &listing,
+                &Observer { other_name_case: &other_name_case, ..observer(&me(), &[0.into()].into()) },
+            );
+            assert_eq!(entry.handoff_to, Some(c));
+            let to_me = view_of_handoff(with_handoff_request(seen("b", Some(incarnation(5)), 0), "me"), None, &[]);
+            assert_eq!((to_me.handoff_to, to_me.cooperative), (Some(me().owner), true));
         }
-        let elsewhere = Ownership { partition: 1.into(), ..seen("c", Some(life(0)), 0) };
-        let (listing, other_tree) = ([asked_for(seen("b", Some(life(5)), 0), "c")], [elsewhere]);
-        let entry =
-            first_of(&listing, &Observer { other_name_case: &other_tree, ..observer(&me(), &[0.into()].into()) });
-        assert_eq!(entry.handoff_to, Some(c));
-        let to_me = handed(asked_for(seen("b", Some(life(5)), 0), "me"), None, &[]);
-        assert_eq!((to_me.handoff_to, to_me.cooperative), (Some(me().owner), true));
-    }
 
-    #[test]
-    fn what_one_asked_for_that_is_dead_or_holds_it_already_is_not_being_handed_over() {
-        let held = || asked_for(seen("b", Some(life(0)), 0), "c");
-        let dead = [present("c", Some(life(0)), 62)];
-        assert_eq!(handed(held(), Some(seen("c", Some(life(0)), 62)), &dead).handoff_to, None);
-        let own = asked_for(seen("me", Some(life(5)), 0), "me");
-        assert_eq!(handed(own, None, &[]).handoff_to, None);
-        let expired = asked_for(seen("b", Some(life(0)), 62), "c");
-        assert_eq!(handed(expired, None, &[present("c", Some(life(0)), 0)]).handoff_to, None);
-    }
-
-    #[test]
-    fn what_i_do_not_run_of_mine_is_mine_whoever_asked_for_it() {
-        let orphan = asked_for(seen("me", Some(life(4)), 0), "c");
-        let entry = handed(orphan, None, &[present("c", Some(life(0)), 0)]);
-        assert_eq!(entry, PartitionView::new(0.into(), PartitionOwner::Reclaimable));
-    }
-
-    #[test]
-    fn a_released_partition_is_reserved_for_an_interval_and_the_grace_also_if_nothing_else_is_known_of_that_one() {
-        let released = |age| handed(asked_for(seen("", None, age), "c"), None, &[]);
-        assert_eq!(released(11).handoff_to, OwnerId::new("c").ok());
-        assert_eq!(released(12), PartitionView::new(0.into(), PartitionOwner::Released));
-    }
-
-    #[test]
-    fn only_other_live_owners_are_cooperative_and_an_old_record_of_theirs_is_not_to_be_marked() {
-        let look = |seen: Ownership| look(&[asked_for(seen, "c")], true, None, 100);
-        let young = look(seen("b", Some(life(0)), 29));
-        assert!(young.partitions[0].cooperative && young.not_requestable.is_empty());
-        let old = look(seen("b", Some(life(0)), 30));
-        assert!(old.partitions[0].cooperative);
-        assert_eq!(old.not_requestable, [0.into()].into());
-        for (owner, age) in [("b", 62), ("me", 40), ("", 0)] {
-            let view = look(seen(owner, Some(life(5)), age));
-            assert!(!view.partitions[0].cooperative && view.not_requestable.is_empty(), "{owner}");
+        #[test]
+        fn requests_of_dead_or_current_owners_do_not_count() {
+            let owned = || with_handoff_request(seen("b", Some(incarnation(0)), 0), "c");
+            let dead = [heartbeat("c", Some(incarnation(0)), 62)];
+            assert_eq!(view_of_handoff(owned(), Some(seen("c", Some(incarnation(0)), 62)), &dead).handoff_to, None);
+            let own = with_handoff_request(seen("me", Some(incarnation(5)), 0), "me");
+            assert_eq!(view_of_handoff(own, None, &[]).handoff_to, None);
+            let expired = with_handoff_request(seen("b", Some(incarnation(0)), 62), "c");
+            assert_eq!(view_of_handoff(expired, None, &[heartbeat("c", Some(incarnation(0)), 0)]).handoff_to, None);
         }
-        assert!(!super::tests::look(&[seen("b", Some(life(0)), 0)], true, None, 100).partitions[0].cooperative);
+
+        #[test]
+        fn requests_for_reclaimable_partitions_are_ignored() {
+            let reclaimable = with_handoff_request(seen("me", Some(incarnation(4)), 0), "c");
+            let entry = view_of_handoff(reclaimable, None, &[heartbeat("c", Some(incarnation(0)), 0)]);
+            assert_eq!(entry, PartitionView::new(0.into(), PartitionOwner::Reclaimable));
+        }
+
+        /// Also if there is no other record of the requesting instance.
+        #[test]
+        fn a_release_is_reserved_for_interval_and_grace() {
+            let released = |age| view_of_handoff(with_handoff_request(seen("", None, age), "c"), None, &[]);
+            assert_eq!(released(11).handoff_to, OwnerId::new("c").ok());
+            assert_eq!(released(12), PartitionView::new(0.into(), PartitionOwner::Released));
+        }
+
+        /// Only other live owners count as cooperative.
+        #[test]
+        fn only_young_cooperative_records_are_requestable() {
+            let look = |seen: Ownership| look(&[with_handoff_request(seen, "c")], true, None, 100);
+            let young = look(seen("b", Some(incarnation(0)), 29));
+            assert!(young.partitions[0].cooperative && young.not_requestable.is_empty());
+            let old = look(seen("b", Some(incarnation(0)), 30));
+            assert!(old.partitions[0].cooperative);
+            assert_eq!(old.not_requestable, [0.into()].into());
+            for (owner, age) in [("b", 62), ("me", 40), ("", 0)] {
+                let view = look(seen(owner, Some(incarnation(5)), age));
+                assert!(!view.partitions[0].cooperative && view.not_requestable.is_empty(), "{owner}");
+            }
+            assert!(!super::look(&[seen("b", Some(incarnation(0)), 0)], true, None, 100).partitions[0].cooperative);
+        }
+
+        #[test]
+        fn an_outage_makes_no_record_requestable() {
+            let view = look(&[with_handoff_request(seen("b", Some(incarnation(0)), 40), "c")], true, Some(95), 100);
+            assert_eq!(view.not_requestable, [0.into()].into());
+        }
     }
 
-    #[test]
-    fn an_outage_of_mine_makes_no_record_younger_for_a_mark() {
-        let view = look(&[asked_for(seen("b", Some(life(0)), 40), "c")], true, Some(95), 100);
-        assert_eq!(view.not_requestable, [0.into()].into());
-    }
-
-    fn present(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Heartbeat {
+    fn heartbeat(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Heartbeat {
         let (owner, other) = (OwnerId::new(owner).unwrap(), BTreeMap::new());
         Heartbeat {
             record: HeartbeatRecord { owner, incarnation, declared_dead_by: None, other },
-            etag: ETag::new("present"),
+            etag: ETag::new("heartbeat"),
             age: Duration::from_secs(age),
             received: Duration::from_secs(100),
         }
     }
 
-    /// At partition 0, with these presences.
-    fn attended(listing: &[Ownership], presences: &[Heartbeat], outage_ended: Option<u64>, now: u64) -> View<'static> {
+    /// Observes partition 0 with these heartbeats.
+    fn view_with_heartbeats(
+        listing: &[Ownership],
+        heartbeats: &[Heartbeat],
+        outage_ended: Option<u64>,
+        now: u64,
+    ) -> View<'static> {
         let (me, none) = (me(), BTreeSet::new());
-        let observer = Observer { heartbeats: presences, ..observer(&me, &none) };
+        let observer = Observer { heartbeats, ..observer(&me, &none) };
         look_at(listing, &observer, false, outage_ended, now)
     }
 
-    #[test]
-    fn who_is_present_counts_though_it_holds_nothing_and_everybody_counts_once() {
-        let presences = ["me", "b", "c"].map(|owner| present(owner, Some(life(5)), 0));
-        let view = attended(&[seen("b", Some(life(0)), 0)], &presences, None, 100);
-        let counts: Vec<_> = view.counts().into_iter().map(|(owner, held)| (owner.to_string(), held)).collect();
-        assert_eq!(counts, [("b".to_owned(), 1), ("c".to_owned(), 0), ("me".to_owned(), 0)]);
-    }
+    mod heartbeats {
+        use super::*;
 
-    #[test]
-    fn a_presence_lives_as_long_as_an_ownership_and_an_outage_of_mine_lengthens_it_likewise() {
-        let is_present = |age, outage_ended, now| {
-            let view = attended(&[], &[present("b", Some(life(0)), age)], outage_ended, now);
-            view.present.contains(&OwnerId::new("b").unwrap())
-        };
-        assert!(is_present(30, None, 131) && !is_present(30, None, 132));
-        assert!(is_present(70, Some(90), 151) && !is_present(70, Some(90), 152));
-    }
-
-    #[test]
-    fn of_several_presences_of_one_owner_the_latest_life_counts() {
-        let is_present = |lives: [(u32, u64); 2]| {
-            let presences = lives.map(|(random, age)| present("b", Some(life(random)), age));
-            attended(&[], &presences, None, 100).present.len()
-        };
-        assert_eq!(is_present([(1, 0), (2, 0)]), 1);
-        for lives in [[(1, 0), (2, 70)], [(2, 70), (1, 0)]] {
-            assert_eq!(is_present(lives), 0, "the later one is dead, and the earlier one is replaced");
+        /// Also if it owns nothing.
+        #[test]
+        fn an_owner_with_a_heartbeat_counts_once() {
+            let heartbeats = ["me", "b", "c"].map(|owner| heartbeat(owner, Some(incarnation(5)), 0));
+            let view = view_with_heartbeats(&[seen("b", Some(incarnation(0)), 0)], &heartbeats, None, 100);
+            let counts: Vec<_> = view.counts().into_iter().map(|(owner, owned)| (owner.to_string(), owned)).collect();
+            assert_eq!(counts, [("b".to_owned(), 1), ("c".to_owned(), 0), ("me".to_owned(), 0)]);
         }
-    }
 
-    #[test]
-    fn who_was_declared_dead_is_not_present() {
-        let mut broken = present("b", Some(life(0)), 0);
-        broken.record.declared_dead_by = Some(me().owner);
-        let seen = seen("b", Some(life(0)), 500);
-        let record = OwnershipRecord { scope: LeaseScope::Instance, ..seen.record.clone() };
-        let view = attended(&[Ownership { record, ..seen }], &[broken], None, 100);
-        assert_eq!(view.present, BTreeSet::new());
-        assert_eq!(view.partitions[0].owner, PartitionOwner::Expired(OwnerId::new("b").unwrap()));
-    }
+        /// An outage extends both alike.
+        #[test]
+        fn heartbeats_expire_like_leases() {
+            let is_present = |age, outage_ended, now| {
+                let view = view_with_heartbeats(&[], &[heartbeat("b", Some(incarnation(0)), age)], outage_ended, now);
+                view.present.contains(&OwnerId::new("b").unwrap())
+            };
+            assert!(is_present(30, None, 131) && !is_present(30, None, 132));
+            assert!(is_present(70, Some(90), 151) && !is_present(70, Some(90), 152));
+        }
 
-    #[test]
-    fn a_later_life_of_mine_that_is_present_replaces_me() {
-        let replaced_by = |random, age| {
-            let view = attended(&[], &[present("me", Some(life(random)), age)], None, 100);
+        #[test]
+        fn the_latest_incarnation_counts() {
+            let is_present = |incarnations: [(u32, u64); 2]| {
+                let heartbeats = incarnations.map(|(random, age)| heartbeat("b", Some(incarnation(random)), age));
+                view_with_heartbeats(&[], &heartbeats, None, 100).present.len()
+            };
+            assert_eq!(is_present([(1, 0), (2, 0)]), 1);
+            for incarnations in [[(1, 0), (2, 70)], [(2, 70), (1, 0)]] {
+                assert_eq!(is_present(incarnations), 0, "the later one has expired, and the earlier one is replaced");
+            }
+        }
+
+        #[test]
+        fn an_owner_declared_dead_does_not_count() {
+            let mut declared_dead = heartbeat("b", Some(incarnation(0)), 0);
+            declared_dead.record.declared_dead_by = Some(me().owner);
+            let seen = seen("b", Some(incarnation(0)), 500);
+            let record = OwnershipRecord { scope: LeaseScope::Instance, ..seen.record.clone() };
+            let view = view_with_heartbeats(&[Ownership { record, ..seen }], &[declared_dead], None, 100);
             assert_eq!(view.present, BTreeSet::new());
-            view.replaced_by
-        };
-        assert_eq!(replaced_by(6, 0), Some(life(6)));
-        assert_eq!(replaced_by(6, 62), None);
-        assert_eq!(replaced_by(5, 0), None);
-        assert_eq!(replaced_by(4, 0), None);
-    }
+            assert_eq!(view.partitions[0].owner, PartitionOwner::Expired(OwnerId::new("b").unwrap()));
+        }
 
-    #[test]
-    fn an_ownership_lives_by_the_presence_of_its_owner_only_if_it_says_so() {
-        let is_live = |scope, old: u64, presence: Option<(u32, u64)>| {
-            let seen = seen("b", Some(life(0)), old);
-            let record = OwnershipRecord { scope, ..seen.record };
-            let presences: Vec<_> =
-                presence.map(|(random, age)| present("b", Some(life(random)), age)).into_iter().collect();
-            let view = attended(&[Ownership { record, ..seen }], &presences, None, 100);
-            matches!(view.partitions[0].owner, PartitionOwner::Other(_))
-        };
-        let (by_instance, by_partition) = (LeaseScope::Instance, LeaseScope::Partition);
-        assert!(is_live(by_instance, 500, Some((0, 61))));
-        assert!(!is_live(by_instance, 500, Some((0, 62))));
-        assert!(!is_live(by_instance, 500, Some((1, 0))), "another life");
-        assert!(!is_live(by_instance, 500, None));
-        assert!(is_live(by_instance, 61, None) && is_live(by_instance, 61, Some((0, 500))), "the younger of the two");
-        assert!(!is_live(by_partition, 62, Some((0, 0))));
-        assert!(is_live(by_partition, 61, None), "nobody loses anything by not being present");
+        #[test]
+        fn a_live_later_incarnation_replaces() {
+            let replaced_by = |random, age| {
+                let view = view_with_heartbeats(&[], &[heartbeat("me", Some(incarnation(random)), age)], None, 100);
+                assert_eq!(view.present, BTreeSet::new());
+                view.replaced_by
+            };
+            assert_eq!(replaced_by(6, 0), Some(incarnation(6)));
+            assert_eq!(replaced_by(6, 62), None);
+            assert_eq!(replaced_by(5, 0), None);
+            assert_eq!(replaced_by(4, 0), None);
+        }
+
+        #[test]
+        fn only_leases_of_instance_scope_are_kept_alive() {
+            let is_live = |scope, old: u64, sent: Option<(u32, u64)>| {
+                let seen = seen("b", Some(incarnation(0)), old);
+                let record = OwnershipRecord { scope, ..seen.record };
+                let heartbeats: Vec<_> =
+                    sent.map(|(random, age)| heartbeat("b", Some(incarnation(random)), age)).into_iter().collect();
+                let view = view_with_heartbeats(&[Ownership { record, ..seen }], &heartbeats, None, 100);
+                matches!(view.partitions[0].owner, PartitionOwner::Other(_))
+            };
+            let (by_instance, by_partition) = (LeaseScope::Instance, LeaseScope::Partition);
+            assert!(is_live(by_instance, 500, Some((0, 61))));
+            assert!(!is_live(by_instance, 500, Some((0, 62))));
+            assert!(!is_live(by_instance, 500, Some((1, 0))), "another incarnation");
+            assert!(!is_live(by_instance, 500, None));
+            assert!(
+                is_live(by_instance, 61, None) && is_live(by_instance, 61, Some((0, 500))),
+                "the younger of the two"
+            );
+            assert!(!is_live(by_partition, 62, Some((0, 0))));
+            assert!(is_live(by_partition, 61, None), "a heartbeat is not required");
+        }
     }
 
     mod operators {
         use super::*;
 
         fn operated(owner: &str, to: &str, age: u64) -> PartitionView {
-            let (operator, seen) = (Some(OwnerId::new("operator").unwrap()), seen(owner, Some(life(0)), age));
-            let record = OwnershipRecord { operator, ..asked_for(seen.clone(), to).record };
+            let (operator, seen) = (Some(OwnerId::new("operator").unwrap()), seen(owner, Some(incarnation(0)), age));
+            let record = OwnershipRecord { operator, ..with_handoff_request(seen.clone(), to).record };
             look(&[Ownership { record, ..seen }], false, None, 100).partitions.remove(0)
         }
 
@@ -696,24 +747,24 @@ mod tests {
         }
 
         #[test]
-        fn what_one_holds_counts_for_the_owner_before() {
-            let entry = operated("operator", "gone", 0);
-            assert!(entry.is_held_by_operator());
-            assert_eq!(counts_for(&entry).as_deref(), Some("gone"), "which shows no sign of life");
-            assert!(!operated("operator", "gone", 62).is_held_by_operator(), "it has expired");
+        fn a_partition_it_owns_counts_for_the_previous_owner() {
+            let entry = operated("operator", "previous", 0);
+            assert!(entry.is_owned_by_operator());
+            assert_eq!(counts_for(&entry).as_deref(), Some("previous"), "although it does not appear alive");
+            assert!(!operated("operator", "previous", 62).is_owned_by_operator(), "it has expired");
         }
 
         #[test]
-        fn what_one_asked_for_counts_for_its_owner() {
+        fn a_partition_it_requested_counts_for_its_owner() {
             let entry = operated("b", "operator", 0);
-            assert_eq!(entry.handoff_to, Some(OwnerId::new("operator").unwrap()), "though it shows no sign of life");
+            assert_eq!(entry.handoff_to, Some(OwnerId::new("operator").unwrap()), "although it does not appear alive");
             assert_eq!(counts_for(&entry).as_deref(), Some("b"));
         }
 
         #[test]
-        fn what_one_returned_is_reserved_for_longer() {
-            assert_eq!(counts_for(&operated("", "gone", 31)).as_deref(), Some("gone"));
-            assert_eq!(operated("", "gone", 32).handoff_to, None);
+        fn a_returned_partition_is_reserved_for_longer() {
+            assert_eq!(counts_for(&operated("", "previous", 31)).as_deref(), Some("previous"));
+            assert_eq!(operated("", "previous", 32).handoff_to, None);
             let for_itself = operated("", "operator", 11);
             assert!(for_itself.handoff_to.is_some() && counts_for(&for_itself).is_none());
             assert_eq!(operated("", "operator", 12).handoff_to, None);

@@ -1,4 +1,4 @@
-//! Adopt: taking over the checkpoint of a partition that was just won.
+//! Adoption: taking over the checkpoint of a partition that was just won.
 
 use super::GroupStore;
 use super::rules::{Next, Place, PositionFrom, Unwritten, WriteCondition, adopting, position_from};
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
 use crate::telemetry::{StorageOperation, Telemetry};
 
-/// The right to write one partition's checkpoints, and what was last written.
+/// The right to write the checkpoints of one partition, and the last one that was written.
 #[derive(Debug)]
 pub struct Adoption {
     pub(super) partition: PartitionId,
@@ -19,85 +19,87 @@ pub struct Adoption {
 }
 
 impl Adoption {
-    /// The partition.
+    /// Returns the partition.
     #[must_use]
     pub fn partition(&self) -> &PartitionId {
         &self.partition
     }
 
-    /// The [epoch](super::Lease::epoch) of the tenure that adopted it.
+    /// Returns the [epoch](super::Lease::epoch) of the adoption.
     #[must_use]
     pub fn epoch(&self) -> i64 {
         self.epoch
     }
 
-    /// The last checkpoint. It names no position if there has been none.
+    /// Returns the last checkpoint. It contains no position if there was none.
     #[must_use]
     pub fn record(&self) -> &CheckpointRecord {
         &self.record
     }
 }
 
-/// What became of an adoption.
+/// The outcome of an adoption.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AdoptOutcome {
-    /// From now on no previous owner's checkpoint is accepted.
+    /// From now on no checkpoint of a previous owner is accepted.
     Adopted(Adoption),
     /// The partition was lost before it could be adopted.
     Lost {
-        /// The owner now; nobody if it was released.
+        /// The current owner; `None` if the partition was released.
         by: Option<OwnerId>,
     },
 }
 
-/// The checkpoints that an adoption goes by, as they were read.
+/// The checkpoints that an adoption depends on, as they were read.
 #[derive(Default)]
 struct Read {
     found: Option<(CheckpointRecord, Blob)>,
-    /// What the other tree says, and in which version; if that counts.
+    /// The checkpoint in the other name case and its version, if it counts.
     other: Option<(CheckpointRecord, ETag)>,
 }
 
 impl GroupStore {
-    /// Takes over the checkpoint of a partition that was just won, in the tenure with this
-    /// [epoch](super::Lease::epoch).
+    /// Takes over the checkpoint of a partition that was just won, in this [epoch](super::Lease::epoch).
     ///
-    /// `start` is where processing starts if there is no checkpoint yet. It is written at once, as a position that is
-    /// [marked](CheckpointRecord::initial) as a start. A group that dies before its first checkpoint then starts at the
-    /// same place again, and a checkpoint of a displaced owner is refused. Without `start` nothing is written, and
-    /// until the first checkpoint a displaced owner's own first checkpoint may still be accepted. So resolve every kind
-    /// of start to a position before processing begins, as [`Processor`](crate::processor::Processor) does: adopt
-    /// without `start`; if the record names no position, look for that of the start; then adopt again with it.
+    /// `start` is the position where processing starts if there is no checkpoint yet. It is written at once, as an
+    /// [initial checkpoint](CheckpointRecord::initial). If the group crashes before its first checkpoint, it then
+    /// starts at the same position again, and a checkpoint of a displaced owner is rejected. Without `start` nothing is
+    /// written, and until the first checkpoint, the first checkpoint of a displaced owner may still be accepted. So
+    /// resolve every kind of start to a position before processing begins, as
+    /// [`Processor`](crate::processor::Processor) does: adopt without `start`; if the record contains no position, look
+    /// up the start position; then adopt again with it.
     ///
-    /// A checkpoint in the other tree of names counts as [`OnCaseMismatch`](crate::store::OnCaseMismatch) says.
+    /// Whether a checkpoint in the other name case counts depends on [`OnCaseMismatch`](crate::store::OnCaseMismatch).
     ///
-    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::with_max_concurrent_requests). Then it takes at most
-    /// two [request deadlines](Self::request_timeout).
+    /// First waits for earlier operations on this checkpoint and for a free request, see
+    /// [`with_max_concurrent_requests`](super::GroupStoreBuilder::with_max_concurrent_requests). Then takes at most two
+    /// [request timeouts](Self::request_timeout).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept getting in between: release the
-    /// partition and let some time pass. [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if it was not settled in
-    /// time. Else what the storage answered: adopt again while the lease lasts.
+    /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept changing the checkpoint: release the
+    /// partition and wait before you claim it again. [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if
+    /// the outcome was still unknown when the time was over, otherwise the error of the storage: adopt again while the
+    /// lease is valid.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
-        let _turn = self.acquire(RecordKind::Checkpoint, partition).await;
+        let _guard = self.acquire(RecordKind::Checkpoint, partition).await;
         let mut adoption = AdoptionWrite { store: self, partition, epoch, start, read: Read::default(), from: None };
         self.settle(&mut adoption).await
     }
 
-    /// The other tree is asked only where it can count: as long as there is no checkpoint here, or the one here was
-    /// taken from there and nobody of another SDK has written it since.
+    /// Reads the checkpoint, and that of the other name case if it can count: as long as there is no checkpoint here,
+    /// or if the one here was taken from there and no other SDK has written it since.
     async fn read_for_adoption(&self, partition: &PartitionId) -> Result<Read> {
         let found = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
         let found = found.map(|blob| decoded(self.telemetry(), blob));
-        let imported = found.as_ref().map(|(record, _)| record.source_etag.clone());
-        let Some(twin) = self.inner.other_name_case.as_ref().filter(|_| imported != Some(None)) else {
+        let source_etag = found.as_ref().map(|(record, _)| record.source_etag.clone());
+        let Some(names) = self.inner.other_name_case.as_ref().filter(|_| source_etag != Some(None)) else {
             return Ok(Read { found, other: None });
         };
         let other =
-            self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
-        let changed = other.filter(|(_, blob)| imported.flatten().as_deref() != Some(blob.etag.as_str()));
+            self.read(&names.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
+        let changed = other.filter(|(_, blob)| source_etag.flatten().as_deref() != Some(blob.etag.as_str()));
         Ok(Read { found, other: changed.map(|(record, blob)| (record, blob.etag)) })
     }
 }
@@ -112,7 +114,7 @@ struct AdoptionWrite<'a> {
 }
 
 impl AdoptionWrite<'_> {
-    /// What to write in order to adopt: the blob as it was read, plus my name; or another position.
+    /// Returns what to write: the blob as it was read, with this owner's id, or another position.
     fn content(&self) -> (CheckpointRecord, Metadata) {
         let Read { found, other } = &self.read;
         let mut record = found.as_ref().map(|(record, _)| record.clone()).unwrap_or_default();
@@ -181,7 +183,7 @@ impl Read {
     }
 }
 
-/// What cannot be used of it is reported.
+/// Decodes a checkpoint, and reports what is unusable in it.
 pub(super) fn decoded(telemetry: &Telemetry, blob: Blob) -> (CheckpointRecord, Blob) {
     let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
     if let Some(problem) = &problem {

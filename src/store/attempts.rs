@@ -1,4 +1,4 @@
-//! The waits between the attempts at an operation that may succeed later.
+//! The waits between attempts at an operation that may succeed later.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ impl BackOff {
         Self { first, longest, failures: 0 }
     }
 
-    /// The wait before the next attempt: at least what the server asks for, and up to half longer by `chance`, a number
-    /// from 0 to 1, so that operations that failed together are not repeated together.
+    /// Returns the wait before the next attempt: at least what the server asks for, and up to half longer by `chance`,
+    /// a number from 0 to 1, so that operations that failed together are not repeated together.
     pub(crate) fn failed(&mut self, retry_after: Duration, chance: f64) -> Duration {
         let wait = self.first.saturating_mul(2u32.saturating_pow(self.failures)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
@@ -35,7 +35,7 @@ impl BackOff {
     }
 }
 
-/// Attempts that may begin until some moment, if there is one.
+/// Attempts that may begin until a moment, if there is one.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     store: GroupStore,
@@ -44,8 +44,8 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// When the next attempt begins; the last one does when the time is over. Nothing if there is none: the time is
-    /// over, or the error cannot pass.
+    /// Returns when the next attempt begins. The last one begins when the time is over. `None` if there is none: the
+    /// time is over, or the error cannot pass.
     pub(crate) fn next_after(&mut self, error: &Error) -> Option<Instant> {
         let now = Instant::now();
         if !error.may_pass() || self.until.is_some_and(|until| until <= now) {
@@ -55,7 +55,7 @@ impl Attempts {
         Some(self.until.map_or(next, |until| next.min(until)))
     }
 
-    /// Waits for it. False if there is none.
+    /// Waits until the next attempt. Returns false if there is none.
     pub(crate) async fn again_after(&mut self, error: &Error) -> bool {
         let next = self.next_after(error);
         if let Some(next) = next {
@@ -66,16 +66,17 @@ impl Attempts {
 }
 
 impl GroupStore {
-    /// For an operation that is repeated until this moment; without one, for ever. In the end it is repeated every
-    /// sixth of the expiry, as seldom as a record is written in calm times.
+    /// Creates the attempts of an operation that is repeated until this moment; without one, forever. The wait grows to
+    /// a sixth of the lease duration, as long as that between two writes of a record in the steady state.
     pub(crate) fn attempts(&self, until: Option<Instant>) -> Attempts {
-        let expiry = self.lease_durations().own;
-        let first = (expiry / 16).min(Duration::from_secs(1));
-        let back_off = BackOff::new(first, expiry / 6);
+        let lease_duration = self.lease_durations().own;
+        let first = (lease_duration / 16).min(Duration::from_secs(1));
+        let back_off = BackOff::new(first, lease_duration / 6);
         Attempts { store: self.clone(), back_off, until }
     }
 
-    /// The wait after an operation that failed. What the server asks for counts up to the expiry.
+    /// Returns the wait after an operation that failed. The wait that the server asks for counts up to the lease
+    /// duration.
     pub(crate) fn pause_after(&self, error: &Error, back_off: &mut BackOff) -> Duration {
         let retry_after = error.retry_after().unwrap_or_default().min(self.lease_durations().own);
         back_off.failed(retry_after, self.chance())
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_no_repetition_can_help_is_not_repeated() {
+    async fn errors_that_cannot_pass_are_not_retried() {
         let mut attempts = store().await.attempts(None);
         for (kind, again) in [
             (ErrorKind::Unavailable, true),

@@ -1,13 +1,13 @@
-//! Checkpoint: one write under the version of the last one.
+//! Checkpoints: one write under the version of the last one.
 //!
-//! The fence is the ETag of the checkpoint blob: who wins a partition rewrites the blob (*adopts* it), and a checkpoint
-//! under an older ETag is refused.
+//! The fence is the ETag of the checkpoint blob. The owner that wins a partition rewrites the blob (*adopts* it), so
+//! that a checkpoint under an older ETag is rejected.
 
 use std::cmp::Ordering;
 
 use super::GroupStore;
 use super::adopt::{Adoption, decoded};
-use super::init_checkpoint::NONE_THERE;
+use super::init_checkpoint::NO_CHECKPOINT;
 use super::rules::{Checkpointed, Next, Place, WriteCondition, checkpointing};
 use super::settle::ConditionalWrite;
 use crate::blob::{Blob, ETag};
@@ -16,17 +16,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::telemetry::StorageOperation;
 
-/// What became of a checkpoint.
+/// The outcome of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckpointOutcome {
-    /// It is durable.
+    /// The position is stored durably.
     Written,
-    /// A later position is stored already.
+    /// A later position is already stored.
     Superseded,
-    /// The partition belongs to somebody else now: stop processing it.
+    /// The partition belongs to another owner now: stop processing it.
     Fenced {
-        /// The owner now; nobody if it was released. Myself if this same store claimed it again meanwhile.
+        /// The current owner; `None` if the partition was released. This owner itself if this store claimed the
+        /// partition again in the meantime.
         by: Option<OwnerId>,
     },
 }
@@ -34,30 +35,34 @@ pub enum CheckpointOutcome {
 impl GroupStore {
     /// Writes a checkpoint. In the steady state this is one request.
     ///
-    /// It first waits for its turn, see [`concurrency`](super::GroupStoreBuilder::with_max_concurrent_requests). Then it takes at most
-    /// two [request deadlines](Self::request_timeout).
+    /// First waits for earlier operations on this checkpoint and for a free request, see
+    /// [`with_max_concurrent_requests`](super::GroupStoreBuilder::with_max_concurrent_requests). Then takes at most two
+    /// [request timeouts](Self::request_timeout).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if another writer kept getting in between, [`ErrorKind::Indeterminate`] if it was not settled
-    /// in time, else what the storage answered. The position is not lost: write it, or a later one, again.
+    /// [`ErrorKind::Contended`] if another writer kept changing the checkpoint, [`ErrorKind::Indeterminate`] if the
+    /// outcome was still unknown when the time was over, otherwise the error of the storage. The position is not lost:
+    /// write it, or a later one, again.
+    #[doc(alias = "commit")]
+    #[doc(alias = "update_checkpoint")]
     pub async fn checkpoint(&self, adoption: &mut Adoption, position: &Position) -> Result<CheckpointOutcome> {
         if Place::of(&adoption.record).compared_with(position.sequence_number).is_some_and(Ordering::is_ge) {
             return Ok(CheckpointOutcome::Superseded);
         }
-        let turn = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
-        if turn.state.lease_expired(adoption.epoch) {
+        let guard = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
+        if guard.state.may_be_superseded(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
         self.settle(&mut CheckpointWrite { store: self, adoption, position }).await
     }
 
-    /// A record of a checkpoint at this position that keeps every other key of the last one, but for those of a start.
-    /// Where nothing was ever taken over from the other tree, nothing will be: a checkpoint there is of another
-    /// application.
+    /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except those of
+    /// an initial checkpoint. If nothing was taken over from the other name case before, nothing will be: a checkpoint
+    /// there belongs to another application.
     pub(super) fn checkpoint_record(&self, position: &Position, last: &CheckpointRecord) -> CheckpointRecord {
         CheckpointRecord {
-            source_etag: last.source_etag.clone().filter(|version| version != NONE_THERE),
+            source_etag: last.source_etag.clone().filter(|version| version != NO_CHECKPOINT),
             sequence_number: Some(position.sequence_number),
             offset: Some(position.offset.clone()),
             owner: Some(self.identity().owner.clone()),
@@ -75,7 +80,7 @@ struct CheckpointWrite<'a> {
 }
 
 impl CheckpointWrite<'_> {
-    /// By the checkpoint that was read, and by the ownership, which is read now.
+    /// Decides by the checkpoint that was read, and by the ownership, which is read now.
     async fn by(&mut self, seen: Option<(CheckpointRecord, Blob)>) -> Result<Next<ETag, CheckpointOutcome>> {
         let Adoption { partition, epoch, .. } = &*self.adoption;
         let (owned, by) = self.store.is_owned_in(partition, *epoch).await?;
@@ -103,7 +108,7 @@ impl ConditionalWrite for CheckpointWrite<'_> {
         format!("the checkpoint of partition {}", self.adoption.partition)
     }
 
-    /// Without a version nothing fences this owner yet.
+    /// Without a version, nothing fences this owner yet.
     async fn begin(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
         match self.adoption.etag.clone() {
             Some(last) => Ok(Next::Write(WriteCondition::IfMatch(last))),
@@ -134,7 +139,7 @@ impl ConditionalWrite for CheckpointWrite<'_> {
 }
 
 impl Adoption {
-    /// The blob as it is now becomes the last written one, position included.
+    /// Makes the blob as it is now the last one that was written, including its position.
     fn take_over(&mut self, seen: Option<(CheckpointRecord, Blob)>) {
         let (record, etag) = seen.map(|(record, blob)| (record, blob.etag)).unzip();
         self.record = record.unwrap_or_default();

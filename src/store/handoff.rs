@@ -1,9 +1,10 @@
-//! Handoff: asking a cooperative owner for a partition, so that it moves without an event being processed twice.
+//! Handoff: requesting a partition from a cooperative owner, so that it moves without an event being processed twice.
 //!
-//! Whoever wants a partition [marks](GroupStore::request_handoff) its record, and then [pursues](GroupStore::poll_handoff) it: looks at
-//! it until it is released, or for as long as it has patience. The owner learns of it from its
-//! [lease](super::Lease::handoff_requested_by), [acknowledges](super::Lease::acknowledging_handoff), settles its last checkpoint, and
-//! releases; the release is reserved for the one that asked.
+//! The requesting instance [writes a request](GroupStore::request_handoff) into the ownership record, and
+//! [polls](GroupStore::poll_handoff) the record until the owner releases the partition or the timeout expires. The
+//! owner detects the request in its [lease](super::Lease::handoff_requested_by),
+//! [acknowledges](super::Lease::acknowledging_handoff) it, writes its last checkpoint, and releases the partition. The
+//! release is reserved for the requesting instance.
 
 use super::rules::{
     Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts, HandoffView, Next, WriteCondition,
@@ -17,60 +18,64 @@ use crate::error::Result;
 use crate::telemetry::StorageOperation;
 
 impl GroupStore {
-    /// The time that this crate's owners have for a handoff by default: half the expiry and a request deadline to
-    /// answer, three quarters of the expiry to release.
+    /// Returns the default timeouts of a handoff: half the lease duration plus one request timeout for the
+    /// acknowledgment, and three quarters of the lease duration for the release.
     #[must_use]
     pub fn handoff_timeouts(&self) -> HandoffTimeouts {
-        let expiry = self.lease_durations().own;
-        HandoffTimeouts { acknowledgement: expiry / 2 + self.request_timeout(), release: expiry * 3 / 4 }
+        let lease_duration = self.lease_durations().own;
+        HandoffTimeouts {
+            acknowledgement: lease_duration / 2 + self.request_timeout(),
+            release: lease_duration * 3 / 4,
+        }
     }
 
-    /// Asks the owner of a partition, as a listing showed it, to hand it over. Every other key of its record stays as
-    /// it is.
+    /// Requests the handoff of a partition, as a listing showed it. All other keys of its record stay as they are.
     ///
-    /// Only the young record of a [cooperative](super::GroupStore::cooperative) owner is marked: a mark renews it, and
-    /// must not keep a dead owner alive. A record has one mark at a time, but any number of partitions can be asked for
-    /// at once, also of one owner: each is drained and released by itself. A mark cannot be taken back; one that is not
-    /// pursued ends when the partition is released and the reservation lapses.
+    /// Only a young record of a [cooperative](super::GroupStore::cooperative) owner is eligible: the request renews the
+    /// record, and must not keep the lease of a dead owner alive. A record contains one request at a time. Any number
+    /// of partitions can be requested at once, also from one owner: each of them is drained and released on its own. A
+    /// request cannot be withdrawn. If it is not polled, it ends when the partition is released and the reservation
+    /// ends.
     ///
     /// # Errors
     ///
-    /// The outcome is not known, or [not in time](crate::ErrorKind::Indeterminate). If the mark stands, the partition will be
-    /// reserved for this owner when it is released, for a while.
+    /// The error of the storage, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the outcome was
+    /// still unknown when the time was over. The request may have been written: then the partition will be reserved for
+    /// this owner for a while when it is released. Plan again in the next cycle.
     pub async fn request_handoff(&self, seen: &Ownership) -> Result<HandoffRequestOutcome<Handoff>> {
         let handoff = Handoff::requested(seen.partition.clone(), &seen.record, self.lease_clock_now());
         let Some(mut handoff) = handoff else { return Ok(HandoffRequestOutcome::Lost) };
-        let _turn = self.acquire(RecordKind::Ownership, &seen.partition).await;
-        Ok(self.request_stands(&mut handoff).await?.map(|()| handoff))
+        let _guard = self.acquire(RecordKind::Ownership, &seen.partition).await;
+        Ok(self.ensure_requested(&mut handoff).await?.map(|()| handoff))
     }
 
-    /// Looks once at a partition that was asked for, and says what to do about it. A mark that was erased is added
-    /// again, a few times, and the owner has its time anew.
+    /// Polls a requested handoff once, and returns what to do about it. If the request was erased, it is written again,
+    /// a few times, and the timeouts start again.
     ///
     /// # Errors
     ///
-    /// The error of the storage; [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if a mark that had to be written again
-    /// was not settled in time. Nothing is decided; look again.
+    /// The error of the storage, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if a request had to
+    /// be written again and the outcome was still unknown when the time was over. Nothing is decided: poll again.
     pub async fn poll_handoff(
         &self,
         handoff: &mut Handoff,
-        patience: &HandoffTimeouts,
+        timeouts: &HandoffTimeouts,
     ) -> Result<HandoffStatus<Claim>> {
-        let _turn = self.acquire(RecordKind::Ownership, &handoff.partition().clone()).await;
-        let Some((seen, _, looked)) = self.look_at(handoff).await? else { return Ok(HandoffStatus::Canceled) };
-        Ok(match handoff.poll(Some((seen, looked)), self.lease_clock_now(), patience) {
-            HandoffStatus::Pending if handoff.is_erased(looked, self.lease_durations().own) => {
-                match self.request_stands(handoff).await? {
+        let _guard = self.acquire(RecordKind::Ownership, &handoff.partition().clone()).await;
+        let Some((seen, _, view)) = self.view_of(handoff).await? else { return Ok(HandoffStatus::Canceled) };
+        Ok(match handoff.poll(Some((seen, view)), self.lease_clock_now(), timeouts) {
+            HandoffStatus::Pending if handoff.is_erased(view, self.lease_durations().own) => {
+                match self.ensure_requested(handoff).await? {
                     HandoffRequestOutcome::Requested(()) => HandoffStatus::Pending,
                     _ => HandoffStatus::Canceled,
                 }
             }
-            pursuit => pursuit.map(|seen| Claim::over(&seen)),
+            status => status.map(|seen| Claim::over(&seen)),
         })
     }
 
-    /// Marks until it is known whether the mark stands.
-    async fn request_stands(&self, handoff: &mut Handoff) -> Result<HandoffRequestOutcome<()>> {
+    /// Writes the request until it is known whether the record contains it.
+    async fn ensure_requested(&self, handoff: &mut Handoff) -> Result<HandoffRequestOutcome<()>> {
         let outcome = self.settle(&mut HandoffRequestWrite { store: self, handoff, metadata: Metadata::new() }).await?;
         if outcome == HandoffRequestOutcome::Requested(()) {
             handoff.renewed(self.lease_clock_now());
@@ -78,23 +83,23 @@ impl GroupStore {
         Ok(outcome)
     }
 
-    async fn look_at(&self, handoff: &Handoff) -> Result<Option<(Ownership, Metadata, HandoffView)>> {
+    async fn view_of(&self, handoff: &Handoff) -> Result<Option<(Ownership, Metadata, HandoffView)>> {
         let name = self.inner.names.of(RecordKind::Ownership, handoff.partition());
         let Some(blob) = self.read(&name).await? else { return Ok(None) };
         let seen = self.ownership(handoff.partition().clone(), &blob).0;
         let at = |age| HandoffView::at(&seen.record, age, handoff, &self.identity().owner);
-        let looked = match at(seen.age) {
+        let view = match at(seen.age) {
             HandoffView::NotRequested { .. } => at(self.lease_age_of(&seen.record, seen.age).await?),
-            looked => looked,
+            view => view,
         };
-        Ok(Some((seen, blob.metadata, looked)))
+        Ok(Some((seen, blob.metadata, view)))
     }
 }
 
 struct HandoffRequestWrite<'a> {
     store: &'a GroupStore,
     handoff: &'a Handoff,
-    /// Of the record that is to be marked, as it was read.
+    /// The metadata of the record, as it was read.
     metadata: Metadata,
 }
 
@@ -111,17 +116,17 @@ impl ConditionalWrite for HandoffRequestWrite<'_> {
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HandoffRequestOutcome<()>> {
         let name = self.store.inner.names.of(RecordKind::Ownership, self.handoff.partition());
-        let marked = codec::with_handoff_request(self.metadata.clone(), &self.store.identity().owner);
-        self.store.write(StorageOperation::RequestHandoff, &name, &marked, under).await?;
+        let metadata = codec::with_handoff_request(self.metadata.clone(), &self.store.identity().owner);
+        self.store.write(StorageOperation::RequestHandoff, &name, &metadata, under).await?;
         Ok(HandoffRequestOutcome::Requested(()))
     }
 
     async fn look(&mut self) -> Result<Next<ETag, HandoffRequestOutcome<()>>> {
-        let found = self.store.look_at(self.handoff).await?;
-        let looked = found.map(|(seen, metadata, looked)| {
+        let found = self.store.view_of(self.handoff).await?;
+        let view = found.map(|(seen, metadata, view)| {
             self.metadata = metadata;
-            (seen.etag, looked)
+            (seen.etag, view)
         });
-        Ok(requesting_handoff(looked, self.store.lease_durations().own))
+        Ok(requesting_handoff(view, self.store.lease_durations().own))
     }
 }

@@ -1,4 +1,4 @@
-//! Presence: an owner says that it is there, though it may own nothing.
+//! Heartbeats: an owner writes that it is alive, even if it owns nothing.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use crate::error::{ErrorKind, Result};
 use crate::model::{Heartbeat, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord, Relation};
 use crate::telemetry::StorageOperation;
 
-/// A presence that is as many times older than the expiry says nothing any more, and anybody may delete it.
+/// A heartbeat that is this many times older than the lease duration is stale, and any instance may delete it.
 const DELETED_AFTER: u32 = 10;
 
-/// What became of an announcement.
+/// The outcome of a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeartbeatOutcome {
-    /// It says that this owner is there.
+    /// The heartbeat was written.
     Written,
-    /// Somebody broke or deleted the presence since it was last written: to that one, this owner is dead. Announce
-    /// again, which says that it is there again; and *then* [rewrite](super::Lease::forcing_rewrite) whatever this owner
-    /// believes to own, if its leases live by its presence, before it counts on it. What is rewritten before that could
-    /// be taken over once more.
+    /// Another instance has changed or deleted the heartbeat since it was last written: it considers this owner dead.
+    /// Send a heartbeat again, which shows that this owner is alive, and *then*
+    /// [rewrite](super::Lease::forcing_rewrite) all leases that the heartbeat keeps alive, before you rely on them. A
+    /// lease that is rewritten before the heartbeat could be taken over again.
     DeclaredDead {
-        /// Who did, if the record still tells.
+        /// The instance that declared this owner dead, if the record still names it.
         by: Option<OwnerId>,
     },
-    /// A later incarnation of this owner is there: two instances run under one owner id. Stop.
+    /// A later incarnation of this owner is running: two instances use the same owner id. Shut down.
     Replaced {
         /// The later incarnation.
         by: Incarnation,
@@ -36,41 +36,43 @@ pub enum HeartbeatOutcome {
 }
 
 impl GroupStore {
-    /// Says that this owner is there. Needed while it owns nothing, and always by
-    /// whoever claims under [`LeaseScope::Instance`]; repeat it every half expiry, and at once when the last partition
-    /// goes.
+    /// Sends a heartbeat: writes that this owner is alive. An owner needs it while it owns nothing, and always if it
+    /// claims with [`LeaseScope::Instance`]. Repeat it every half lease duration, and at once when the last partition
+    /// is released or lost.
     ///
-    /// It is written under the version of the last announcement alone, so that nobody's verdict is overwritten unseen.
+    /// It is written only under the version of the last heartbeat, so that a declaration of another instance is never
+    /// overwritten unnoticed.
     ///
     /// # Errors
     ///
-    /// The error of the storage; [`ErrorKind::Contended`] if other writers kept getting in between,
-    /// [`ErrorKind::Indeterminate`] if it was not settled in time. Announce again.
+    /// The error of the storage, [`ErrorKind::Contended`] if other writers kept changing the heartbeat, or
+    /// [`ErrorKind::Indeterminate`] if the outcome was still unknown when the time was over. Send it again.
     pub async fn send_heartbeat(&self) -> Result<HeartbeatOutcome> {
         let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatWrite { store: self, known: &mut known }).await
     }
 
-    /// Says no longer that this owner is there; nothing to do if it never did. What a later life of this owner wrote
-    /// stays.
+    /// Removes the heartbeat of this owner; does nothing if it never sent one. The heartbeat of a later incarnation of
+    /// this owner stays.
     ///
     /// # Errors
     ///
-    /// The error of the storage; [`ErrorKind::Indeterminate`] if it was not settled in time. The presence ends by its age.
+    /// The error of the storage, or [`ErrorKind::Indeterminate`] if the outcome was still unknown when the time was
+    /// over. The heartbeat then expires by its age.
     pub async fn remove_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatRemoval { store: self, known: &mut known }).await
     }
 
-    /// Reads who is there, this owner too.
+    /// Reads the heartbeats of all owners, including this one.
     ///
     /// # Errors
     ///
-    /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer). A blob that
-    /// cannot be read is no error.
+    /// Those of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
+    /// [`Listing::malformed`].
     pub async fn list_heartbeats(&self) -> Result<Listing<Heartbeat>> {
-        /// Beside the two kinds of record.
-        const PRESENCES: usize = 2;
+        /// The index of heartbeats, after those of the two kinds of record.
+        const HEARTBEATS: usize = 2;
         let names = &self.inner.names;
         let (listing, versions) = self
             .list_below(names.heartbeats(), |blob| {
@@ -79,26 +81,26 @@ impl GroupStore {
                 Ok((Heartbeat::new(record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem))
             })
             .await?;
-        self.report_malformed(PRESENCES, &listing.malformed, versions);
+        self.report_malformed(HEARTBEATS, &listing.malformed, versions);
         Ok(listing)
     }
 
-    /// Deletes the presences among these that are older than ten times the expiry, but for this owner's own, and
-    /// answers whose they were. One that was written meanwhile stays. So does one whose deletion the storage refuses,
-    /// which is logged.
+    /// Deletes those of these heartbeats that are older than ten lease durations, except this owner's own, and returns
+    /// their owners. A heartbeat that was written in the meantime stays. So does one that the storage refuses to
+    /// delete, which is logged.
     ///
     /// # Errors
     ///
-    /// What the storage answered, if it concerns all of them: it is away, or does not permit deletions. Some may be
-    /// deleted; the others will be found again.
+    /// The error of the storage, if it concerns all deletions: it is unavailable, or does not permit deletions. Some
+    /// heartbeats may be deleted; a later listing finds the others.
     pub async fn delete_stale_heartbeats(&self, seen: &[Heartbeat]) -> Result<Vec<OwnerId>> {
         let (limit, now) = (self.lease_durations().own * DELETED_AFTER, self.lease_clock_now());
-        let me = &self.identity().owner;
-        let mut cleared = Vec::new();
-        for old in seen.iter().filter(|seen| seen.record.owner != *me && seen.age_at(now) > limit) {
+        let this = &self.identity().owner;
+        let mut deleted = Vec::new();
+        for old in seen.iter().filter(|seen| seen.record.owner != *this && seen.age_at(now) > limit) {
             let owner = &old.record.owner;
             match self.delete_heartbeat(owner, &WriteCondition::IfMatch(old.etag.clone())).await {
-                Ok(()) => cleared.push(owner.clone()),
+                Ok(()) => deleted.push(owner.clone()),
                 Err(error) if is_ambiguous(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
                     self.telemetry().heartbeat_failed(&error);
@@ -106,51 +108,55 @@ impl GroupStore {
                 Err(error) => return Err(error),
             }
         }
-        Ok(cleared)
+        Ok(deleted)
     }
 
-    /// How long ago this life of an owner last said that it is there, if nobody has declared it dead since.
-    pub(super) async fn heartbeat_age(&self, owner: &OwnerId, life: Option<&Incarnation>) -> Result<Option<Duration>> {
+    /// Returns how long ago this incarnation of an owner last sent a heartbeat, unless it was declared dead since then.
+    pub(super) async fn heartbeat_age(
+        &self,
+        owner: &OwnerId,
+        incarnation: Option<&Incarnation>,
+    ) -> Result<Option<Duration>> {
         let Some(blob) = self.read(&self.inner.names.heartbeat(owner)).await? else { return Ok(None) };
         let (record, _) = codec::decode_heartbeat(&blob.name, owner.clone(), &blob.metadata);
-        let counts = record.incarnation.as_ref() == life && record.declared_dead_by.is_none();
+        let counts = record.incarnation.as_ref() == incarnation && record.declared_dead_by.is_none();
         Ok(counts.then(|| blob.age()))
     }
 
-    /// How old what keeps an ownership alive is: its record, or the presence of an owner that lives by that, of whose
-    /// life an old record says nothing.
+    /// Returns the age of what keeps an ownership alive: its record, or, with [`LeaseScope::Instance`], the heartbeat
+    /// of its owner if that is younger. The heartbeat is read only if the record is old.
     pub(super) async fn lease_age_of(&self, record: &OwnershipRecord, age: Duration) -> Result<Duration> {
         let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
         let Some(owner) = owner.filter(|_| age >= self.lease_durations().own / 2) else { return Ok(age) };
-        let presence = self.heartbeat_age(owner, record.incarnation.as_ref()).await?;
-        Ok(presence.map_or(age, |presence| presence.min(age)))
+        let heartbeat = self.heartbeat_age(owner, record.incarnation.as_ref()).await?;
+        Ok(heartbeat.map_or(age, |heartbeat| heartbeat.min(age)))
     }
 
     async fn delete_heartbeat(&self, owner: &OwnerId, under: &WriteCondition<ETag>) -> Result<()> {
         let (name, condition) = (self.inner.names.heartbeat(owner), under.into());
-        let answer = self.send(StorageOperation::Heartbeat, self.container.delete(&name, &condition)).await?;
-        self.note(answer);
+        let response = self.send(StorageOperation::Heartbeat, self.container.delete(&name, &condition)).await?;
+        self.note(response);
         Ok(())
     }
 
-    /// The blob under this owner's name, if there is one.
+    /// Reads the blob under this owner's name, if there is one.
     async fn read_own_heartbeat(&self) -> Result<Option<(HeartbeatRecord, OwnHeartbeat<ETag>)>> {
         let found = self.read(&self.inner.names.heartbeat(&self.identity().owner)).await?;
-        Ok(found.map(|blob| self.present(&blob)))
+        Ok(found.map(|blob| self.own_heartbeat(&blob)))
     }
 
-    fn present(&self, blob: &Blob) -> (HeartbeatRecord, OwnHeartbeat<ETag>) {
-        let me = self.identity();
-        let (record, _) = codec::decode_heartbeat(&blob.name, me.owner.clone(), &blob.metadata);
-        let (relation, etag, age) = (record.relation_to(me), blob.etag.clone(), blob.age());
-        let broken = record.declared_dead_by.is_some();
-        (record, OwnHeartbeat { relation, etag, age, declared_dead: broken })
+    fn own_heartbeat(&self, blob: &Blob) -> (HeartbeatRecord, OwnHeartbeat<ETag>) {
+        let this = self.identity();
+        let (record, _) = codec::decode_heartbeat(&blob.name, this.owner.clone(), &blob.metadata);
+        let (relation, etag, age) = (record.relation_to(this), blob.etag.clone(), blob.age());
+        let declared_dead = record.declared_dead_by.is_some();
+        (record, OwnHeartbeat { relation, etag, age, declared_dead })
     }
 }
 
 struct HeartbeatWrite<'a> {
     store: &'a GroupStore,
-    /// The version of the last announcement.
+    /// The version of the last heartbeat.
     known: &'a mut Option<ETag>,
 }
 
@@ -170,8 +176,8 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HeartbeatOutcome> {
-        let me = self.store.identity();
-        let record = HeartbeatRecord::new(me.owner.clone(), me.incarnation.clone());
+        let this = self.store.identity();
+        let record = HeartbeatRecord::new(this.owner.clone(), this.incarnation.clone());
         let name = self.store.inner.names.heartbeat(&record.owner);
         let written =
             self.store.write(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&record), under).await?;
@@ -180,18 +186,18 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 
     async fn look(&mut self) -> Result<Next<ETag, HeartbeatOutcome>> {
-        let (record, present) = self.store.read_own_heartbeat().await?.unzip();
-        let mine = present.as_ref().filter(|present| present.relation == Relation::This && !present.declared_dead);
-        let known = mine.map(|present| present.etag.clone());
-        let lapse = match sending_heartbeat(self.known.as_ref(), present, self.store.lease_durations().own) {
+        let (record, found) = self.store.read_own_heartbeat().await?.unzip();
+        let own = found.as_ref().filter(|found| found.relation == Relation::This && !found.declared_dead);
+        let known = own.map(|found| found.etag.clone());
+        let loss = match sending_heartbeat(self.known.as_ref(), found, self.store.lease_durations().own) {
             Next::Write(under) => {
-                // An announcement that is cut off by its deadline does not begin with the old version again.
+                // If the time limit aborts this heartbeat, the next one must not begin with the old version again.
                 *self.known = known.or(self.known.take());
                 return Ok(Next::Write(under));
             }
-            Next::Done(lapse) => lapse,
+            Next::Done(loss) => loss,
         };
-        Ok(Next::Done(match (lapse, record) {
+        Ok(Next::Done(match (loss, record) {
             (HeartbeatLoss::Replaced, Some(HeartbeatRecord { incarnation: Some(by), .. })) => {
                 HeartbeatOutcome::Replaced { by }
             }
@@ -230,11 +236,11 @@ impl ConditionalWrite for HeartbeatRemoval<'_> {
         Ok(())
     }
 
-    /// One that is gone, or of another life, is not this store's to delete.
+    /// If the blob is gone, or belongs to another incarnation, this store must not delete it.
     async fn look(&mut self) -> Result<Next<ETag, ()>> {
         let found = self.store.read_own_heartbeat().await?;
-        let mine = found.filter(|(_, present)| present.relation == Relation::This);
-        *self.known = mine.map(|(_, present)| present.etag);
+        let own = found.filter(|(_, found)| found.relation == Relation::This);
+        *self.known = own.map(|(_, found)| found.etag);
         self.begin().await
     }
 }

@@ -1,4 +1,4 @@
-//! Pin: a start is written down before anybody owns the partition.
+//! Initial checkpoints: start positions that are recorded before any instance owns the partition.
 
 use super::GroupStore;
 use super::adopt::decoded;
@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
 use crate::telemetry::StorageOperation;
 
-/// Stands for the version of a checkpoint that the other tree does not have. No ETag reads like this.
-pub(super) const NONE_THERE: &str = "none";
+/// The version of a checkpoint that does not exist in the other name case. No ETag has this text.
+pub(super) const NO_CHECKPOINT: &str = "none";
 
 /// The outcome of [`GroupStore::init_checkpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,49 +24,51 @@ pub enum InitOutcome {
 }
 
 impl GroupStore {
-    /// Writes a first checkpoint where there is none, owned or not, and never touches one that is there. True if it
-    /// stands, false if there is another.
+    /// Writes an initial checkpoint if there is none, whether the partition is owned or not. Never changes an existing
+    /// checkpoint. Returns true if the initial checkpoint is stored, false if there is another one.
     ///
-    /// For a group that starts at the latest event: its first instance pins all partitions at once, so that those that
-    /// are claimed later do not skip what came meanwhile. The record is [marked](CheckpointRecord::initial) as a start,
-    /// and gives way to the first checkpoint of any owner: one that started elsewhere before, without writing that
-    /// down, loses nothing, although its checkpoint may be at a smaller position.
+    /// For a group that starts at the latest event: its first instance writes the initial checkpoints of all partitions
+    /// at once, so that instances that claim a partition later do not skip the events in between. The record is
+    /// [marked](CheckpointRecord::initial) as initial, and the first checkpoint of any owner replaces it. So an owner
+    /// that started elsewhere before, without recording that, loses nothing, although its checkpoint may be at a
+    /// smaller position.
     ///
-    /// Nothing is written where the other tree of names has a checkpoint, if that counts (see
-    /// [`OnCaseMismatch`](crate::store::OnCaseMismatch)). A checkpoint that an owner writes there later replaces the pin at the next
-    /// adoption, also one at a smaller position.
+    /// Nothing is written if there is a checkpoint in the other name case that counts (see
+    /// [`OnCaseMismatch`](crate::store::OnCaseMismatch)). If an owner writes a checkpoint there later, the next
+    /// adoption replaces the initial one with it, also if it is at a smaller position.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Contended`] if other writers kept getting in between, [`ErrorKind::Indeterminate`] if it was not settled in
-    /// time, else the error of the storage. Pin again, as often as it takes.
+    /// [`ErrorKind::Contended`] if other writers kept changing the checkpoint, [`ErrorKind::Indeterminate`] if the
+    /// outcome was still unknown when the time was over, otherwise the error of the storage. Repeat the call until it
+    /// succeeds.
     pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<InitOutcome> {
-        let _turn = self.acquire(RecordKind::Checkpoint, partition).await;
-        let imported = match self.seen_in_other_tree(partition).await? {
+        let _guard = self.acquire(RecordKind::Checkpoint, partition).await;
+        let source_etag = match self.in_other_name_case(partition).await? {
             OtherNameCase::Taken => return Ok(InitOutcome::Exists),
             OtherNameCase::Free(version) => Some(version),
             OtherNameCase::Ignored => None,
         };
-        let record = self.initial_record(position, &CheckpointRecord { source_etag: imported, ..Default::default() });
+        let record = self.initial_record(position, &CheckpointRecord { source_etag, ..Default::default() });
         self.settle(&mut InitWrite { store: self, partition, record }).await
     }
 
-    /// A start at this position, which keeps every other key of the last record. The next adoption looks at the other
-    /// tree, if that counts: an owner there may have started before.
+    /// Returns an initial record at this position, which keeps all other keys of the last record. The next adoption
+    /// reads the other name case, if that counts, because an owner there may have started before.
     pub(super) fn initial_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
-        let not_looked_at = || self.inner.other_name_case.is_some().then(|| NONE_THERE.to_owned());
-        let imported = last.source_etag.clone().or_else(not_looked_at);
-        CheckpointRecord { source_etag: imported, initial: true, ..self.checkpoint_record(start, last) }
+        let not_read = || self.inner.other_name_case.is_some().then(|| NO_CHECKPOINT.to_owned());
+        let source_etag = last.source_etag.clone().or_else(not_read);
+        CheckpointRecord { source_etag, initial: true, ..self.checkpoint_record(start, last) }
     }
 
-    async fn seen_in_other_tree(&self, partition: &PartitionId) -> Result<OtherNameCase> {
-        let Some(twin) = &self.inner.other_name_case else { return Ok(OtherNameCase::Ignored) };
+    async fn in_other_name_case(&self, partition: &PartitionId) -> Result<OtherNameCase> {
+        let Some(names) = &self.inner.other_name_case else { return Ok(OtherNameCase::Ignored) };
         let there =
-            self.read(&twin.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
+            self.read(&names.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
         Ok(match there {
             Some((record, _)) if record.has_position() => OtherNameCase::Taken,
             Some((_, blob)) => OtherNameCase::Free(blob.etag.as_str().to_owned()),
-            None => OtherNameCase::Free(NONE_THERE.to_owned()),
+            None => OtherNameCase::Free(NO_CHECKPOINT.to_owned()),
         })
     }
 }
@@ -102,7 +104,7 @@ impl ConditionalWrite for InitWrite<'_> {
         Error::new(ErrorKind::Contended, format!("cannot determine whether {} was written", self.subject()))
     }
 
-    /// A pin touches nothing that is there.
+    /// An existing checkpoint is never changed.
     async fn look(&mut self) -> Result<Next<ETag, InitOutcome>> {
         let found = self.store.read(&self.store.inner.names.of(RecordKind::Checkpoint, self.partition)).await?;
         let found = found.map(|blob| decoded(self.store.telemetry(), blob).0);
@@ -114,17 +116,18 @@ impl ConditionalWrite for InitWrite<'_> {
     }
 }
 
-/// What the other tree of names has to say of a partition's start.
+/// The start of a partition, as far as the other name case determines it.
 enum OtherNameCase {
-    /// It does not count, or there is none.
+    /// The other name case does not count, or there is none.
     Ignored,
-    /// Nothing yet; in this version, so that a later one is told from it.
+    /// There is no position yet. The version distinguishes it from a later one.
     Free(String),
-    /// It names a position.
+    /// There is a position.
     Taken,
 }
 
-/// By an answer that got lost, or by an earlier call.
-fn is_same_start(found: &CheckpointRecord, mine: &CheckpointRecord) -> bool {
-    (&found.owner, found.sequence_number, &found.offset) == (&mine.owner, mine.sequence_number, &mine.offset)
+/// Returns whether the record is the same initial checkpoint, written by a request whose response was lost, or by an
+/// earlier call.
+fn is_same_start(found: &CheckpointRecord, written: &CheckpointRecord) -> bool {
+    (&found.owner, found.sequence_number, &found.offset) == (&written.owner, written.sequence_number, &written.offset)
 }

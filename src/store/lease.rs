@@ -1,4 +1,4 @@
-//! Claim and lease: the wish to own a partition, and the proof of owning it.
+//! Claims and leases: the request to own a partition, and the proof of owning it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Ownership;
 use crate::blob::ETag;
 use crate::model::{LeaseScope, OwnerId, OwnershipRecord, PartitionId};
 
-/// A wish to own a partition.
+/// A request to own a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub(super) partition: PartitionId,
@@ -22,27 +22,27 @@ impl Claim {
         Self { partition, over: None, load: None, handoff_to: None }
     }
 
-    /// The same claim, which says how much work the partition is, as its last owner measured it.
+    /// Returns the same claim with the load of the partition, as its last owner measured it.
     #[must_use]
     pub fn with_load(mut self, load: Option<u64>) -> Self {
         self.load = load;
         self
     }
 
-    /// The same claim of an operator, which will return the partition to this owner.
+    /// Returns the same claim, for an operator that will return the partition to this owner.
     pub(crate) fn with_handoff_to(mut self, owner: Option<OwnerId>) -> Self {
         self.handoff_to = owner;
         self
     }
 
-    /// The partition.
+    /// Returns the partition.
     #[must_use]
     pub fn partition(&self) -> &PartitionId {
         &self.partition
     }
 
-    /// Claims a partition over the record that was seen: released, expired, or to be stolen. It says as much as that
-    /// record of the work that the partition is.
+    /// Claims a partition over the record that was seen: released, expired, or to be stolen. The claim keeps the load
+    /// in the record.
     #[must_use]
     pub fn over(seen: &Ownership) -> Self {
         Self {
@@ -54,8 +54,8 @@ impl Claim {
     }
 }
 
-/// Proof that this owner won a partition. It is spent by time: unless renewed, others may claim the partition once it
-/// is older than the expiry.
+/// Proof that this owner has won a partition. It expires unless renewed: other instances may claim the partition once
+/// the lease is older than the lease duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub(super) partition: PartitionId,
@@ -63,94 +63,97 @@ pub struct Lease {
     pub(super) etag: ETag,
     pub(super) valid_from: Duration,
     pub(super) epoch: i64,
-    /// Its next renewal counts only once it is written.
+    /// Whether its next renewal counts only if the record is written.
     pub(super) rewrite: bool,
 }
 
 impl Lease {
-    /// A lease with this record, as if it had been won, for tests of what decides about leases.
+    /// Creates a lease with this record, as if it had been won, for tests of decisions about leases.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn of(partition: PartitionId, record: OwnershipRecord, etag: ETag, valid_from: Duration, epoch: i64) -> Self {
         Self { partition, record, etag, valid_from, epoch, rewrite: false }
     }
 
-    /// The partition.
+    /// Returns the partition.
     #[must_use]
     pub fn partition(&self) -> &PartitionId {
         &self.partition
     }
 
-    /// What the record says.
+    /// Returns the content of the record.
     #[must_use]
     pub fn record(&self) -> &OwnershipRecord {
         &self.record
     }
 
-    /// The same lease, which will say at its next renewal how much work the partition is, if that is known.
+    /// Returns the same lease, whose next renewal writes this load, if it is known.
     #[must_use]
     pub fn with_load(mut self, load: Option<u64>) -> Self {
         self.record.load = load.or(self.record.load);
         self
     }
 
-    /// Who asked for the partition, as far as the last renewal that met a conflict saw: a mark changes the record, so
-    /// that the next renewal meets it at the latest. Nobody once it has been won anew.
+    /// Returns the instance that requested the partition, as far as the last renewal with a conflict found: a request
+    /// changes the record, so that the next renewal detects it at the latest. `None` after the partition was won again.
     #[must_use]
     pub fn handoff_requested_by(&self) -> Option<&OwnerId> {
-        self.record.handoff_to.as_ref().filter(|asking| self.record.owner.as_ref() != Some(asking))
+        self.record.handoff_to.as_ref().filter(|by| self.record.owner.as_ref() != Some(by))
     }
 
-    /// The same lease, whose renewals tell whoever asked for the partition that it drains. Unlike other renewals they
-    /// count only once the record says so: whoever asked waits for nothing else.
+    /// Returns the same lease, whose renewals acknowledge the handoff request: they write that the owner drains the
+    /// partition. Unlike other renewals they count only once the record says so, because the requesting instance waits
+    /// for that.
     #[must_use]
     pub fn acknowledging_handoff(mut self) -> Self {
         self.record.draining = true;
         self
     }
 
-    /// The same lease, whose next renewal takes the mark of whoever asked for the partition away: that one has died.
+    /// Returns the same lease, whose next renewal removes the handoff request, because the requesting instance has
+    /// expired.
     #[must_use]
     pub fn without_handoff_request(mut self) -> Self {
         (self.record.handoff_to, self.record.operator) = (None, None);
         self
     }
 
-    /// The same lease, whose next renewal writes that its owner has shut down and will process the partition again
-    /// after its restart.
+    /// Returns the same lease, whose next renewal writes that its owner has shut down and will process the partition
+    /// again after its restart.
     #[must_use]
     pub fn kept(mut self) -> Self {
         (self.record.away, self.rewrite) = (true, true);
         self
     }
 
-    /// The same lease, whose next renewal counts only once the record is written, with this scope. To be asked for each
-    /// lease of scope [`Instance`](LeaseScope::Instance) after the first announcement that succeeds since this owner
-    /// was [declared dead](super::Announced::DeclaredDead), for somebody may be about to take it over by the record as
-    /// it is; and in order to change the scope.
+    /// Returns the same lease, whose next renewal counts only if the record is written, with this scope. Use it to
+    /// change the scope. Also use it for each lease of scope [`Instance`](LeaseScope::Instance) after the first
+    /// successful heartbeat since this owner was [declared dead](super::HeartbeatOutcome::DeclaredDead), because
+    /// another instance may be about to take the partition over by the record as it is.
     #[must_use]
     pub fn forcing_rewrite(mut self, scope: LeaseScope) -> Self {
         (self.record.scope, self.rewrite) = (scope, true);
         self
     }
 
-    /// The version of the record.
+    /// Returns the version of the record.
     #[must_use]
     pub fn etag(&self) -> &ETag {
         &self.etag
     }
 
-    /// The moment from which the expiry counts, on the store's [lease clock](super::GroupStore::lease_clock_now): before the
-    /// write was sent; or, where only a read showed that it was applied, before that by the age of the record, in whole
-    /// seconds of the server's clock.
+    /// Returns the moment from which the lease duration counts, on the store's [lease
+    /// clock](super::GroupStore::lease_clock_now): the moment before the write was sent. If only a read showed that the
+    /// write was applied, it is the moment before that read, minus the age of the record in whole seconds of the
+    /// server's clock.
     #[must_use]
     pub fn valid_from(&self) -> Duration {
         self.valid_from
     }
 
-    /// The number of the tenure that the claim began. It is strictly greater than that of every earlier tenure of the
-    /// partition in which events were processed, whichever instance had it. Renewals keep it, unless the record had
-    /// vanished: then another tenure begins, and the partition has to be adopted again.
+    /// Returns the epoch that the claim began. It is strictly greater than all earlier epochs of the partition in which
+    /// events were processed, by any instance. Renewals keep it, unless the record had vanished: then a new epoch
+    /// begins, and the partition must be adopted again.
     #[must_use]
     pub fn epoch(&self) -> i64 {
         self.epoch

@@ -1,5 +1,5 @@
-//! At most one balancing loop at a time on one store: two would claim the partitions of each other for ever, because
-//! both are the same owner.
+//! At most one load-balancing loop at a time per store: two would claim each other's partitions forever, because both
+//! are the same owner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{GroupStore, Inner};
 use crate::error::{Error, Result};
 
-/// The permit to balance with a store. It ends with the first of its clones that is dropped, so that it also ends where
-/// the rest of a loop goes away later, on a thread of its own.
+/// The permit to run a load-balancing loop with a store. It ends when the first of its clones is dropped, so that it
+/// also ends if the rest of a loop is dropped later, on its dedicated thread.
 #[derive(Clone, Debug)]
-pub(crate) struct LoopPermit(Arc<Held>);
+pub(crate) struct LoopPermit(Arc<Permit>);
 
 #[derive(Debug)]
-struct Held {
+struct Permit {
     inner: Arc<Inner>,
     ended: AtomicBool,
 }
@@ -41,6 +41,6 @@ impl GroupStore {
                 self.identity().owner
             )));
         }
-        Ok(LoopPermit(Arc::new(Held { inner: Arc::clone(&self.inner), ended: AtomicBool::new(false) })))
+        Ok(LoopPermit(Arc::new(Permit { inner: Arc::clone(&self.inner), ended: AtomicBool::new(false) })))
     }
 }

@@ -1,9 +1,10 @@
-//! The other tree of names: a group whose name has capitals is kept by some SDKs in lower case, by others as given.
+//! The other name case: if the name of a group contains capitals, some SDKs use blob names in lower case, and others
+//! the names as given.
 //!
-//! `$Default` alone has one, so that two applications may work in one consumer group and never see each other's
-//! records. A *fresh* ownership in the other tree is an ownership: whoever balances counts its owner and leaves its
-//! partition alone. Of the checkpoints there, [`adopt`](GroupStore::adopt) takes over what is further, as long as
-//! nobody has written one here, or since it was last taken over from there.
+//! `$Default` is such a name, so two applications may work in one consumer group and never see each other's records. A
+//! *live* ownership in the other name case counts: the balancer counts its owner, and does not touch its partition. A
+//! checkpoint there is taken over by [`adopt`](GroupStore::adopt) if it is ahead, as long as there is no checkpoint
+//! here, or the one here was taken over from there and no other SDK has written it since.
 
 use serde::Deserialize;
 
@@ -12,56 +13,58 @@ use crate::blob::Blob;
 use crate::codec::RecordKind;
 use crate::error::{Error, Result};
 
-/// What to do about records under names of another case.
+/// What to do about records in the other name case.
 ///
-/// To change from an SDK that keeps its records there, let the instances of the new kind wait while those of the old
-/// one are stopped. To run both for long, give this crate the case of the other:
+/// To migrate from an SDK that uses the other case, start the new instances with `Wait` while you stop the old ones. To
+/// run both for long, set the blob-name case of the other SDK:
 /// [`with_blob_name_case`](super::GroupStoreBuilder::with_blob_name_case).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnCaseMismatch {
-    /// Leave partitions alone that are owned there, until released or expired. The default: nothing is processed twice.
+    /// Does not touch partitions that are owned in the other name case, until they are released or expire. The default:
+    /// no event is processed twice.
     #[default]
     Wait,
-    /// The same; and do not even start while one is owned there, for it is a mistake.
+    /// Like [`Wait`](Self::Wait), and fails to connect while a partition is owned there, because that is a mistake.
     Fail,
-    /// As if there were nothing.
+    /// Ignores records in the other name case.
     Ignore,
 }
 
 impl GroupStore {
-    /// Reads the ownerships in the other tree of names; nothing if it is to be ignored, or if the names have no
+    /// Reads the ownerships in the other name case. Returns nothing if they are ignored, or if the names contain no
     /// capitals.
     ///
     /// # Errors
     ///
-    /// If the storage does not answer as it should; see [`BlobContainer`](crate::blob::BlobContainer).
+    /// Those of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
+    /// [`Listing::malformed`].
     pub async fn list_other_name_case(&self) -> Result<Listing<Ownership>> {
-        let Some(twin) = &self.inner.other_name_case else {
+        let Some(names) = &self.inner.other_name_case else {
             return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
         };
         let listed = |partition, blob: &Blob| self.ownership(partition, blob);
-        let listing = self.list(twin, RecordKind::Ownership, listed).await?;
+        let listing = self.list(names, RecordKind::Ownership, listed).await?;
         for seen in &listing.records {
             if let Some(epoch) = seen.record.epoch {
-                self.inner.partitions.state(&seen.partition).seen_elsewhere(epoch);
+                self.inner.partitions.state(&seen.partition).seen_in_other_name_case(epoch);
             }
         }
         Ok(listing)
     }
 
-    /// Whether there is another tree of names that counts.
+    /// Returns whether there is another name case that counts.
     pub(crate) fn has_other_name_case(&self) -> bool {
         self.inner.other_name_case.is_some()
     }
 
-    /// Fails if a partition is owned in the other tree.
+    /// Fails if a partition is owned in the other name case.
     pub(super) async fn refuse_other_name_case(&self) -> Result<()> {
         let listing = self.list_other_name_case().await?;
-        let (terms, now) = (self.lease_durations(), self.lease_clock_now());
-        let fresh = |seen: &&Ownership| terms.counts_as_live(&seen.record, seen.age_at(now));
-        let Some(seen) = listing.records.iter().find(fresh) else { return Ok(()) };
+        let (lease_durations, now) = (self.lease_durations(), self.lease_clock_now());
+        let is_live = |seen: &&Ownership| lease_durations.counts_as_live(&seen.record, seen.age_at(now));
+        let Some(seen) = listing.records.iter().find(is_live) else { return Ok(()) };
         let owner = seen.record.owner.as_ref().map(ToString::to_string).unwrap_or_default();
         Err(Error::config(format!(
             "partition {} of {} is owned by {owner} under a different blob-name case: stop that application, or use \

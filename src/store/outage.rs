@@ -1,7 +1,7 @@
-//! Outages of the storage, as one balancing loop sees them in the results of its requests.
+//! Outages of the storage, as one load-balancing loop detects them by the outcomes of its requests.
 //!
-//! What stops the requests of this instance may stop those of the others. After an outage, owners that could not renew
-//! in the meantime get time to do so before they count as dead.
+//! The cause that stops the requests of this instance may stop those of other instances. After an outage, owners that
+//! could not renew get time to do so before they count as expired.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -10,35 +10,36 @@ use crate::lock::lock;
 use crate::model::LeaseDurations;
 use crate::telemetry::{StorageOperation, StorageOutcome};
 
-/// The record of the storage's answers. All clones are one.
+/// The record of the storage's responses. All clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct Outages(Arc<Mutex<Outage>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Outage {
-    /// An outage is a longer time than this without any answer and with a failure.
+    /// An outage is a time longer than this without a response and with a failure.
     limit: Duration,
     last_response: Duration,
-    /// A request failed after the last answer.
+    /// Whether a request failed after the last response.
     failed: bool,
     /// When the last outage ended.
     ended: Option<Duration>,
-    /// How long it was, until that is reported.
+    /// The length of the last outage, until it is reported.
     unreported: Option<Duration>,
 }
 
-/// What the outcome of a request shows.
+/// What the outcome of a request shows about the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     Works,
     Fails,
-    /// Reads are answered although writes hang: each operation that fails ends with one.
+    /// Reads succeed even if writes hang: each operation that fails ends with a read.
     Nothing,
 }
 
-/// A refused condition and a missing blob show that the storage works, because it had to look at the blob. Any other
-/// refusal, such as a missing permission, keeps this instance from its records just as an unreachable storage does.
-fn sign(operation: StorageOperation, outcome: StorageOutcome) -> Signal {
+/// Returns what the outcome of a request shows. A failed condition and a missing blob show that the storage works,
+/// because it had to check the blob. Any other rejection, such as a missing permission, separates this instance from
+/// its records just as an unreachable storage does.
+fn signal(operation: StorageOperation, outcome: StorageOutcome) -> Signal {
     match outcome {
         StorageOutcome::Ok | StorageOutcome::Conflict | StorageOutcome::NotFound
             if operation == StorageOperation::Read =>
@@ -58,59 +59,59 @@ impl Outage {
         Self { limit, last_response: now, failed: false, ended: None, unreported: None }
     }
 
-    fn observe(&mut self, sign: Signal, now: Duration) {
-        match sign {
+    fn observe(&mut self, signal: Signal, now: Duration) {
+        match signal {
             Signal::Nothing => {}
             Signal::Fails => self.failed = true,
             Signal::Works => {
-                if let Some(silence) = self.unavailable_for(now) {
-                    (self.ended, self.unreported) = (Some(now), Some(silence));
+                if let Some(unavailable_for) = self.unavailable_for(now) {
+                    (self.ended, self.unreported) = (Some(now), Some(unavailable_for));
                 }
                 (self.last_response, self.failed) = (now, false);
             }
         }
     }
 
-    /// How long the outage has lasted, if there is one now.
+    /// Returns how long the outage has lasted, if there is one now.
     fn unavailable_for(&self, now: Duration) -> Option<Duration> {
-        let silence = now.saturating_sub(self.last_response);
-        (self.failed && silence > self.limit).then_some(silence)
+        let unavailable_for = now.saturating_sub(self.last_response);
+        (self.failed && unavailable_for > self.limit).then_some(unavailable_for)
     }
 }
 
 impl Outages {
-    /// A record that begins now.
-    pub(super) fn new(terms: LeaseDurations, request_deadline: Duration, now: Duration) -> Self {
-        Self(Arc::new(Mutex::new(Outage::new(terms.own / 2 + request_deadline, now))))
+    /// Creates a record that begins now.
+    pub(super) fn new(lease_durations: LeaseDurations, request_timeout: Duration, now: Duration) -> Self {
+        Self(Arc::new(Mutex::new(Outage::new(lease_durations.own / 2 + request_timeout, now))))
     }
 
     fn outage(&self) -> MutexGuard<'_, Outage> {
         lock(&self.0)
     }
 
-    /// A request that is about to be sent. Dropped without an answer, it counts as a failure: the operation that it
-    /// belongs to had no more time.
+    /// Begins a request. If it is dropped without a response, it counts as a failure: the operation that it belongs to
+    /// has run out of time.
     pub(super) fn start<N: Fn() -> Duration>(&self, operation: StorageOperation, now: N) -> Observed<'_, N> {
         Observed { outages: self, operation, outcome: StorageOutcome::Indeterminate, now }
     }
 
-    /// How long the outage has lasted, if there is one now.
-    pub(crate) fn silence(&self, now: Duration) -> Option<Duration> {
+    /// Returns how long the outage has lasted, if there is one now.
+    pub(crate) fn unavailable_for(&self, now: Duration) -> Option<Duration> {
         self.outage().unavailable_for(now)
     }
 
-    /// When the last outage ended, on the lease clock.
+    /// Returns when the last outage ended, on the lease clock.
     pub(crate) fn ended(&self) -> Option<Duration> {
         self.outage().ended
     }
 
-    /// How long the last outage was, once after each.
+    /// Returns how long the last outage was, once after each.
     pub(crate) fn take_ended(&self) -> Option<Duration> {
         self.outage().unreported.take()
     }
 }
 
-/// Observed when dropped.
+/// A request whose outcome is recorded when it is dropped.
 pub(super) struct Observed<'a, N: Fn() -> Duration> {
     outages: &'a Outages,
     operation: StorageOperation,
@@ -126,7 +127,7 @@ impl<N: Fn() -> Duration> Observed<'_, N> {
 
 impl<N: Fn() -> Duration> Drop for Observed<'_, N> {
     fn drop(&mut self) {
-        self.outages.outage().observe(sign(self.operation, self.outcome), (self.now)());
+        self.outages.outage().observe(signal(self.operation, self.outcome), (self.now)());
     }
 }
 
@@ -168,13 +169,13 @@ mod tests {
             let outcome = StorageOutcome::of::<()>(&Err(Error::new(kind, "x")));
             let shown = if works { [Signal::Works, Signal::Nothing] } else { [Signal::Fails, Signal::Fails] };
             assert_eq!(
-                [StorageOperation::Renew, StorageOperation::Read].map(|it| sign(it, outcome)),
+                [StorageOperation::Renew, StorageOperation::Read].map(|it| signal(it, outcome)),
                 shown,
                 "{kind:?}"
             );
         }
-        assert_eq!(sign(StorageOperation::List, StorageOutcome::Ok), Signal::Works);
-        assert_eq!(sign(StorageOperation::Read, StorageOutcome::Ok), Signal::Nothing);
+        assert_eq!(signal(StorageOperation::List, StorageOutcome::Ok), Signal::Works);
+        assert_eq!(signal(StorageOperation::Read, StorageOutcome::Ok), Signal::Nothing);
     }
 
     #[test]
@@ -189,26 +190,26 @@ mod tests {
     }
 
     #[test]
-    fn a_short_silence_and_one_without_a_failure_are_none() {
+    fn short_or_failure_free_silence_is_no_outage() {
         let mut outage = Outage::new(LIMIT, at(100));
         outage.observe(Signal::Fails, at(101));
         assert_eq!(answered(&mut outage, 135), None);
-        assert_eq!(answered(&mut outage, 500), None, "the failure came before the last answer");
+        assert_eq!(answered(&mut outage, 500), None, "the failure came before the last response");
         assert_eq!((outage.ended, outage.unavailable_for(at(999))), (None, None));
     }
 
-    /// The loop and the checkpoints have a store each.
+    /// The loop and the checkpoints have one store each.
     #[tokio::test(start_paused = true)]
-    async fn a_store_observes_the_requests_of_its_clones_alone() {
+    async fn a_store_observes_only_requests_of_its_clones() {
         let other = store().await;
         let store = other.clone().with_own_outages();
         let failure = async { Err::<(), _>(Error::new(ErrorKind::Unavailable, "x")) };
         store.send(StorageOperation::Renew, failure).await.unwrap_err();
         advance(at(36)).await;
         other.list_checkpoints().await.unwrap();
-        assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(36)));
+        assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(36)));
         store.clone().list_heartbeats().await.unwrap();
-        assert_eq!(store.outages().silence(store.lease_clock_now()), None);
+        assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), None);
         assert_eq!((store.outages().take_ended(), store.outages().take_ended()), (Some(at(36)), None));
         assert_eq!((store.outages().ended(), other.outages().ended()), (Some(store.lease_clock_now()), None));
     }
@@ -219,9 +220,9 @@ mod tests {
         builder.with_lease_duration(at(60)).with_request_timeout(at(5)).connect().await.unwrap()
     }
 
-    /// A write hangs, the read after it is answered, and the next write is cut off with its operation.
+    /// A write hangs, the read after it succeeds, and the next write is aborted together with its operation.
     #[tokio::test(start_paused = true)]
-    async fn answered_reads_hide_no_outage_of_writes() {
+    async fn successful_reads_do_not_hide_a_write_outage() {
         let store = store().await.with_own_outages();
         let write = || store.send(StorageOperation::Renew, pending::<crate::error::Result<()>>());
         for _ in 0..5 {
@@ -229,17 +230,17 @@ mod tests {
             store.send(StorageOperation::Read, async { Ok(()) }).await.unwrap();
             timeout(at(4), write()).await.unwrap_err();
         }
-        assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(45)));
+        assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(45)));
         store.send(StorageOperation::Renew, async { Ok(()) }).await.unwrap();
         assert_eq!(store.outages().take_ended(), Some(at(45)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_cut_off_is_a_failure() {
+    async fn an_aborted_request_counts_as_a_failure() {
         let store = store().await.with_own_outages();
         let write = store.send(StorageOperation::Renew, pending::<crate::error::Result<()>>());
         timeout(at(4), write).await.unwrap_err();
         advance(at(32)).await;
-        assert_eq!(store.outages().silence(store.lease_clock_now()), Some(at(36)));
+        assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(36)));
     }
 }

@@ -1,4 +1,4 @@
-//! Claim, renew, release: conditional writes of one ownership blob each.
+//! Claim, renew and release: conditional writes of one ownership blob each.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,43 +22,46 @@ use crate::lock::lock;
 use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
 use crate::telemetry::StorageOperation;
 
-/// What became of a claim or a renewal.
+/// The outcome of a claim or a renewal.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClaimOutcome {
-    /// The partition is mine.
+    /// This instance owns the partition.
     Won(Lease),
-    /// It is not mine. An outcome, not an error: somebody else was faster, or had good reason to take it.
+    /// Another owner has the partition. This is an outcome, not an error: the other owner was faster, or was entitled
+    /// to take it.
     Lost {
-        /// The owner now; nobody if it was released. Myself if the record is of another tenure than the lease.
+        /// The current owner; `None` if the partition was released. This owner itself if the record has another epoch
+        /// than the lease.
         by: Option<OwnerId>,
     },
-    /// A later incarnation of this owner has it: two instances run under one owner id. Stop.
+    /// A later incarnation of this owner has the partition: two instances use the same owner id. Shut down.
     Replaced {
         /// The later incarnation.
         by: Incarnation,
     },
-    /// Nobody can tell yet. What was believed before stands; try again while the lease lasts.
+    /// The outcome is unknown. The previous state still holds: try again while the lease is valid.
     Indeterminate(Error),
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The partition is not mine any more: the release was written.
+    /// The release was written. This instance does not own the partition anymore.
     Released,
-    /// The partition was not mine any more.
+    /// This instance did not own the partition anymore.
     Lost {
-        /// The owner now, if there is one.
+        /// The current owner, if there is one.
         by: Option<OwnerId>,
     },
-    /// Nobody can tell. If it is still mine, it expires.
+    /// The outcome is unknown. If this instance still owns the partition, the lease expires.
     Indeterminate(Error),
 }
 
 impl GroupStore {
-    /// Claims partitions concurrently. Returns one outcome per partition, in the order in which they complete.
+    /// Claims partitions concurrently, and returns their outcomes in order of completion. A claim does not affect the
+    /// others.
     pub async fn claim_all(&self, claims: Vec<Claim>) -> Vec<(PartitionId, ClaimOutcome)> {
         concurrently(claims, |claim| async move {
             let outcome = self.claim(&claim).await;
@@ -67,8 +70,8 @@ impl GroupStore {
         .await
     }
 
-    /// Renews leases concurrently. Returns one outcome per partition, in the order in which they complete. A renewal keeps
-    /// every key of the record, a [handoff request](Lease::handoff_requested_by) included.
+    /// Renews leases concurrently, and returns their outcomes in order of completion. All keys of the records are kept,
+    /// including a [handoff request](Lease::handoff_requested_by).
     pub async fn renew_all(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ClaimOutcome)> {
         concurrently(leases, |lease| async move {
             let outcome = self.renew(&lease).await;
@@ -77,9 +80,9 @@ impl GroupStore {
         .await
     }
 
-    /// Releases partitions concurrently, so that other instances can claim them in their next cycle. A partition with a
-    /// handoff request is reserved for the requesting instance for a while. Returns one outcome per partition, in the
-    /// order in which they complete.
+    /// Releases partitions concurrently, and returns their outcomes in order of completion. Other instances can claim
+    /// the partitions in their next cycles. A partition that another instance requested is reserved for that instance
+    /// for a while.
     pub async fn release_all(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ReleaseOutcome)> {
         concurrently(leases, |lease| async move {
             let outcome = self.release(&lease).await;
@@ -92,13 +95,13 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// If the storage does not answer as it should.
+    /// Those of [`BlobContainer`](crate::blob::BlobContainer).
     pub async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Ownership>> {
         let blob = self.read_owned(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
         Ok(blob.map(|blob| self.ownership(partition.clone(), &blob).0))
     }
 
-    /// Whether a partition is mine in the tenure with this epoch, and who owns it.
+    /// Returns whether this instance owns a partition in this epoch, and the current owner.
     pub(super) async fn is_owned_in(&self, partition: &PartitionId, epoch: i64) -> Result<(bool, Option<OwnerId>)> {
         let record = self.read_ownership(partition).await?.map(|seen| seen.record);
         let owned = record.as_ref().is_some_and(|record| record.is_mine_in(self.identity(), epoch));
@@ -107,15 +110,15 @@ impl GroupStore {
 
     /// Claims one partition. See [`claim_all`](Self::claim_all).
     pub async fn claim(&self, claim: &Claim) -> ClaimOutcome {
-        let me = self.identity();
+        let this = self.identity();
         let record = OwnershipRecord {
-            owner: Some(me.owner.clone()),
-            incarnation: Some(me.incarnation.clone()),
+            owner: Some(this.owner.clone()),
+            incarnation: Some(this.incarnation.clone()),
             claimed_at: self.server_time().replace_nanosecond(0).ok(),
             load: claim.load,
             cooperative: self.cooperative,
             handoff_to: claim.handoff_to.clone(),
-            operator: self.operator.then(|| me.owner.clone()),
+            operator: self.operator.then(|| this.owner.clone()),
             scope: self.scope,
             ..OwnershipRecord::default()
         };
@@ -145,16 +148,16 @@ impl GroupStore {
         }
     }
 
-    /// A claim over a record without an epoch that is too young is made in two steps: the record is written without an
-    /// epoch, and once it is old enough, again with one. A wait before the first step would not do: an owner of another
-    /// SDK may renew its record more often than that.
+    /// Writes until the record has an epoch. A claim over a record without an epoch that is too young takes two steps:
+    /// the record is written without an epoch, and once it is old enough, again with one. A wait before the first step
+    /// would not help, because an owner of another SDK may renew its record more often than that.
     async fn settle_with_epoch(&self, mut write: OwnershipWrite<'_>) -> Result<ClaimOutcome> {
-        /// A step fails only where another write came in between.
+        /// The most steps. A step is repeated only if another write came in between.
         const MAX_STEPS: u32 = 5;
         for _ in 0..MAX_STEPS {
             let taken = match self.settle_ownership(&mut write).await? {
                 Ended::WithoutEpoch(version) => version,
-                Ended::Held(lease) => return Ok(ClaimOutcome::Won(*lease)),
+                Ended::Owned(lease) => return Ok(ClaimOutcome::Won(*lease)),
                 Ended::Replaced { by } => return Ok(ClaimOutcome::Replaced { by }),
                 Ended::Lost { by } => return Ok(ClaimOutcome::Lost { by }),
                 Ended::Released => return Ok(ClaimOutcome::Lost { by: None }),
@@ -167,16 +170,17 @@ impl GroupStore {
         Err(write.contended())
     }
 
-    /// Waits until the record of this version is old enough; or returns its owner, if it has another version by then.
+    /// Waits until the record with this version is old enough. Returns its owner if it has another version by then.
     async fn once_old_enough(
         &self,
         partition: &PartitionId,
         version: &ETag,
     ) -> Result<Result<Ownership, Option<OwnerId>>> {
-        /// `Date` and `Last-Modified` may come from two machines, and each may show the second before.
-        const LOOKS: u32 = 3;
+        /// The most reads until the record is old enough: `Date` and `Last-Modified` may come from two machines, each
+        /// of which may show the previous second.
+        const MAX_READS: u32 = 3;
         let mut wait = too_young_by(None, Duration::ZERO);
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READS {
             sleep(wait.unwrap_or_default()).await;
             let seen = match self.read_ownership(partition).await? {
                 Some(seen) if seen.etag == *version => seen,
@@ -193,21 +197,21 @@ impl GroupStore {
         ))
     }
 
-    /// A lease of an earlier tenure does not touch what this store has won again since.
+    /// Writes once. A lease of an earlier epoch does not change what this store has won again since.
     async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<Ended> {
-        let turn = self.acquire(RecordKind::Ownership, write.partition).await;
-        if write.tenure.is_some_and(|epoch| turn.state.has_won_after(epoch)) {
+        let guard = self.acquire(RecordKind::Ownership, write.partition).await;
+        if write.lease_epoch.is_some_and(|epoch| guard.state.has_won_after(epoch)) {
             return Ok(Ended::Lost { by: Some(self.identity().owner.clone()) });
         }
-        write.state = Some(turn.state.clone());
+        write.state = Some(guard.state.clone());
         self.settle(write).await
     }
 }
 
-/// How a claim, a renewal or a release ended.
+/// The outcome of a write: of a claim, a renewal or a release.
 enum Ended {
-    Held(Box<Lease>),
-    /// The record is mine, in this version, but has no epoch yet.
+    Owned(Box<Lease>),
+    /// The record names this instance, in this version, but has no epoch yet.
     WithoutEpoch(ETag),
     Released,
     Lost {
@@ -223,11 +227,11 @@ struct OwnershipWrite<'a> {
     store: &'a GroupStore,
     partition: &'a PartitionId,
     goal: Goal,
-    /// The epoch of the lease that goes on, or ends.
-    tenure: Option<i64>,
+    /// The epoch of the lease that is renewed or released.
+    lease_epoch: Option<i64>,
     record: OwnershipRecord,
     under: WriteCondition<ETag>,
-    /// The record under that version, as it was seen; unless that is the lease's own.
+    /// The record with that version, as it was seen, unless it is the lease's own.
     seen: Option<Ownership>,
     operation: StorageOperation,
     state: Option<Arc<PartitionState>>,
@@ -236,38 +240,39 @@ struct OwnershipWrite<'a> {
 impl<'a> OwnershipWrite<'a> {
     fn new(store: &'a GroupStore, partition: &'a PartitionId, goal: Goal, record: OwnershipRecord) -> Self {
         let (under, operation) = (WriteCondition::Create, goal.operation());
-        Self { store, partition, goal, tenure: None, record, under, seen: None, operation, state: None }
+        Self { store, partition, goal, lease_epoch: None, record, under, seen: None, operation, state: None }
     }
 
     fn of(store: &'a GroupStore, lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
-        let (tenure, under) = (Some(lease.epoch), WriteCondition::IfMatch(lease.etag.clone()));
-        Self { tenure, under, ..Self::new(store, &lease.partition, goal, record) }
+        let (lease_epoch, under) = (Some(lease.epoch), WriteCondition::IfMatch(lease.etag.clone()));
+        Self { lease_epoch, under, ..Self::new(store, &lease.partition, goal, record) }
     }
 
-    /// Goes on as a claim over this record.
+    /// Continues as a claim over this record.
     fn over(&mut self, seen: Option<Ownership>) {
         (self.goal, self.operation) = (Goal::Claim, StorageOperation::Claim);
         self.under = seen.as_ref().map(|seen| seen.etag.clone()).into();
         self.seen = seen;
     }
 
-    /// The epoch of a claim; none over a record that is too young.
+    /// Returns the epoch of a claim; `None` over a record that is too young.
     ///
-    /// Where there is no record, the time is the latest that the server has told, which is no earlier than that of the
-    /// answer that showed none. Tenures before it are those of a record that was deleted: the claim that began the last
-    /// of them is two seconds old or older. (After an earlier deletion nothing is promised.)
+    /// If there is no record, the time is the latest one in all responses of the server, which is no earlier than that
+    /// of the response that showed no record. Earlier epochs then belong to a record that was deleted, and the claim
+    /// that began the last of them is at least two seconds old. (If the record was deleted within two seconds after
+    /// that claim, nothing is guaranteed.)
     fn epoch(&self) -> Option<i64> {
         let (before, server_time) = match &self.seen {
             Some(seen) if too_young_by(seen.record.epoch, seen.age).is_some() => return None,
             Some(seen) => (seen.record.epoch, seen.server_time),
             None => (self.record.epoch, *lock(&self.store.inner.latest_server_time)),
         };
-        let elsewhere = self.state.as_ref().and_then(|state| state.epoch_elsewhere());
-        Some(next_epoch(before.max(elsewhere), milliseconds(server_time)))
+        let other_name_case = self.state.as_ref().and_then(|state| state.epoch_in_other_name_case());
+        Some(next_epoch(before.max(other_name_case), milliseconds(server_time)))
     }
 
-    /// Others may have added keys to my record, or asked for my partition. Only they take that away. An orphan's epoch is
-    /// kept by a release, too.
+    /// Keeps what other programs have added to this owner's record, and the handoff request. Only the programs that
+    /// added them may remove them. A release also keeps the epoch of a reclaimable record.
     fn keep_additions(&mut self, found: &OwnershipRecord) {
         self.record.epoch = found.epoch.max(self.record.epoch);
         self.record.other.clone_from(&found.other);
@@ -275,8 +280,8 @@ impl<'a> OwnershipWrite<'a> {
         self.record.operator.clone_from(&found.operator);
     }
 
-    /// The record says what was wanted, in this version.
-    fn stands(&self, etag: ETag, valid_from: Duration) -> Ended {
+    /// Returns the outcome if the record has the wanted content, in this version.
+    fn applied(&self, etag: ETag, valid_from: Duration) -> Ended {
         if self.goal == Goal::Release {
             return Ended::Released;
         }
@@ -285,14 +290,14 @@ impl<'a> OwnershipWrite<'a> {
             state.has_won(epoch);
         }
         let (partition, record) = (self.partition.clone(), self.record.clone());
-        Ended::Held(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
+        Ended::Owned(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
     }
 
-    /// By the record that was read at this moment.
+    /// Returns the outcome by the record that was read at this moment.
     fn ended(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> Ended {
         let Some(found) = found else { return Ended::Lost { by: None } };
         match (settled, &found.record.incarnation) {
-            (Settled::Applied, _) => self.stands(found.etag.clone(), read.saturating_sub(found.age)),
+            (Settled::Applied, _) => self.applied(found.etag.clone(), read.saturating_sub(found.age)),
             (Settled::Replaced, Some(by)) => Ended::Replaced { by: by.clone() },
             _ => Ended::Lost { by: found.record.owner.clone() },
         }
@@ -325,23 +330,23 @@ impl ConditionalWrite for OwnershipWrite<'_> {
         let (store, sent) = (self.store, self.store.lease_clock_now());
         let name = store.inner.names.of(RecordKind::Ownership, self.partition);
         let written = store.write(self.operation, &name, &codec::encode_ownership(&self.record), under).await?;
-        Ok(self.stands(written.etag, sent))
+        Ok(self.applied(written.etag, sent))
     }
 
     async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>> {
         let read = self.store.lease_clock_now();
         let seen = self.store.read_ownership(self.partition).await?;
-        let me = self.store.identity();
-        let found = seen.as_ref().map(|seen| facts(seen, seen.record.relation_to(me)));
-        if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(me) == Relation::This) {
+        let this = self.store.identity();
+        let found = seen.as_ref().map(|seen| facts(seen, seen.record.relation_to(this)));
+        if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(this) == Relation::This) {
             self.keep_additions(&seen.record);
         }
-        self.goal = goal_after(self.goal, self.tenure, found.as_ref());
+        self.goal = goal_after(self.goal, self.lease_epoch, found.as_ref());
         let attempted = self.under.clone().version();
         let next = resolve_ambiguous_write(
             self.goal,
             attempted.as_ref(),
-            self.tenure,
+            self.lease_epoch,
             found,
             self.store.lease_durations().own,
         );
@@ -356,12 +361,12 @@ fn facts(seen: &Ownership, relation: Relation) -> Found<ETag> {
     Found { relation, etag: seen.etag.clone(), age: seen.age, epoch, draining }
 }
 
-/// The unit of epochs. `Date` tells whole seconds.
+/// Returns the time in the unit of epochs. `Date` has a resolution of one second.
 fn milliseconds(server_time: OffsetDateTime) -> i64 {
     server_time.unix_timestamp().saturating_mul(1000)
 }
 
-/// All at once: the store bounds how many requests are under way.
+/// Runs all operations at once. The store limits the number of concurrent requests.
 async fn concurrently<T, R, F>(items: Vec<T>, each: impl Fn(T) -> F) -> Vec<R>
 where
     F: Future<Output = R>,

@@ -1,4 +1,4 @@
-//! What a store remembers of each partition between its operations, and whose turn it is.
+//! What a store remembers about each partition between its operations, and the order of these operations.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,25 +22,25 @@ impl Partitions {
 
 #[derive(Debug)]
 pub(super) struct PartitionState {
-    /// Operations on one record of one partition come one after another; those that hang on the checkpoint must not
-    /// hold up a renewal.
+    /// Operations on one record of one partition run one after another. Operations that hang on the checkpoint must not
+    /// delay a renewal.
     alone: [Arc<AsyncMutex<()>>; 2],
-    /// The epoch of the tenure that this store won last.
+    /// The epoch that this store won last.
     won: AtomicI64,
-    /// The greatest epoch that this store has sent: a tenure of its own may have begun with it, whatever became of the
-    /// write.
+    /// The greatest epoch that this store has sent. An epoch of this owner may have begun with it, even if the write
+    /// failed.
     begun: AtomicI64,
-    /// The greatest epoch that was seen in the other tree of names.
-    elsewhere: AtomicI64,
+    /// The greatest epoch that was seen in the other name case.
+    other_name_case: AtomicI64,
 }
 
-/// No epoch is less.
+/// No epoch is less than this.
 const NONE: i64 = i64::MIN;
 
 impl Default for PartitionState {
     fn default() -> Self {
         let none = || AtomicI64::new(NONE);
-        Self { alone: Default::default(), won: none(), begun: none(), elsewhere: none() }
+        Self { alone: Default::default(), won: none(), begun: none(), other_name_case: none() }
     }
 }
 
@@ -53,32 +53,32 @@ impl PartitionState {
         self.won.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    /// Whether this store has won a later tenure: a lease of an earlier one renews and releases nothing any more.
+    /// Returns whether this store has won a later epoch: a lease of an earlier one must not renew or release anything.
     pub(super) fn has_won_after(&self, epoch: i64) -> bool {
         epoch < self.won.load(Ordering::Relaxed)
     }
 
-    /// To be called before the write is sent, not when its answer is here: what the tenure before still has under way
-    /// must not go on beside the new one.
+    /// Records that an epoch may begin. Call it before the write is sent, not when its response has arrived: operations
+    /// of the previous epoch must not continue next to the new one.
     pub(super) fn may_begin(&self, epoch: i64) {
         self.begun.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    /// Whether a later tenure of this owner may have begun.
-    pub(super) fn lease_expired(&self, epoch: i64) -> bool {
+    /// Returns whether a later epoch of this owner may have begun.
+    pub(super) fn may_be_superseded(&self, epoch: i64) -> bool {
         epoch < self.begun.load(Ordering::Relaxed)
     }
 
-    pub(super) fn seen_elsewhere(&self, epoch: i64) {
-        self.elsewhere.fetch_max(epoch, Ordering::Relaxed);
+    pub(super) fn seen_in_other_name_case(&self, epoch: i64) {
+        self.other_name_case.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    pub(super) fn epoch_elsewhere(&self) -> Option<i64> {
-        Some(self.elsewhere.load(Ordering::Relaxed)).filter(|epoch| *epoch != NONE)
+    pub(super) fn epoch_in_other_name_case(&self) -> Option<i64> {
+        Some(self.other_name_case.load(Ordering::Relaxed)).filter(|epoch| *epoch != NONE)
     }
 }
 
-/// The right to work on one record of one partition, as long as it is held.
+/// The exclusive right to work on one record of one partition.
 pub(super) struct OperationGuard<'a> {
     pub(super) state: Arc<PartitionState>,
     pub(super) _alone: OwnedMutexGuard<()>,

@@ -1,4 +1,4 @@
-//! Repair: the position of an adopted checkpoint is corrected without any progress.
+//! Repair: changing the position of an adopted checkpoint without any progress.
 
 use super::GroupStore;
 use super::adopt::Adoption;
@@ -9,28 +9,28 @@ use crate::model::{CheckpointRecord, Position};
 use crate::telemetry::StorageOperation;
 
 impl GroupStore {
-    /// Puts the checkpoint of a partition that was adopted anywhere, backwards too: in place of one from which
-    /// processing cannot go on. As fenced as any checkpoint of the adoption's. Together with the adoption before it,
-    /// this is the only way to move a checkpoint backwards.
+    /// Replaces the position of an adopted checkpoint with any other, also an earlier one, for a checkpoint from which
+    /// processing cannot continue. It is fenced like any checkpoint of the adoption. Together with the adoption before
+    /// it, this is the only way to move a checkpoint backward.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else what the storage
-    /// answered. Adopt again, and look.
+    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; otherwise the error of the
+    /// storage. Adopt again, and check the record.
+    #[doc(alias = "rewind")]
     pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
-        // The other tree does not count any more: it may be further, and would undo this at the next adoption.
+        // The other name case does not count anymore: it may be ahead, and would undo this at the next adoption.
         let record = CheckpointRecord { source_etag: None, ..self.checkpoint_record(place, &adoption.record) };
         self.rewrite_adopted(adoption, record).await
     }
 
-    /// Writes the position of an adopted checkpoint in other words: `place` is where reading goes on in any case.
-    /// Everything else of the record stays as it is. As fenced as any checkpoint of the adoption.
+    /// Rewrites the position of an adopted checkpoint, where `place` is the position at which reading continues in any
+    /// case. The rest of the record stays as it is. It is fenced like any checkpoint of the adoption.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; else the error of the
-    /// storage. The adoption is as good as before: its next checkpoint finds out what is recorded. So processing can go
-    /// on.
+    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; otherwise the error of the
+    /// storage. The adoption remains valid: its next checkpoint finds out what is recorded. So processing can continue.
     pub(crate) async fn repair_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
         let record = CheckpointRecord {
             sequence_number: Some(place.sequence_number),
@@ -40,11 +40,11 @@ impl GroupStore {
         self.rewrite_adopted(adoption, record).await
     }
 
-    /// One write under the version of the adoption. It is never repeated: only a new adoption can tell what is recorded
-    /// after a write without an answer.
+    /// Writes once, under the version of the adoption. The write is never repeated: after a write without a response,
+    /// only a new adoption can find out what is recorded.
     async fn rewrite_adopted(&self, adoption: &mut Adoption, record: CheckpointRecord) -> Result<()> {
-        let turn = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
-        if turn.state.lease_expired(adoption.epoch) {
+        let guard = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
+        if guard.state.may_be_superseded(adoption.epoch) {
             return Err(changed(adoption));
         }
         let name = self.inner.names.of(RecordKind::Checkpoint, &adoption.partition);
@@ -61,7 +61,7 @@ impl GroupStore {
 }
 
 fn changed(adoption: &Adoption) -> Error {
-    let message = format!("the checkpoint of partition {} was written meanwhile", adoption.partition);
+    let message = format!("the checkpoint of partition {} was written in the meantime", adoption.partition);
     Error::new(ErrorKind::Conflict, message)
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use crate::store::{AdoptOutcome, Claim, ClaimOutcome};
 
     #[tokio::test]
-    async fn a_repair_of_an_earlier_tenure_is_refused() {
+    async fn a_repair_of_an_earlier_epoch_is_rejected() {
         let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
         let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
         let store = builder.connect().await.unwrap();
@@ -89,8 +89,8 @@ mod tests {
         assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(4), true));
         let seen = store.list_ownerships().await.unwrap().records.remove(0);
         store.claim(&Claim::over(&seen)).await;
-        let refused = store.repair_checkpoint(&mut adoption, &place(5)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        let rejected = store.repair_checkpoint(&mut adoption, &place(5)).await.unwrap_err();
+        assert_eq!(rejected.kind(), ErrorKind::Conflict);
         assert_eq!(store.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(4));
     }
 }

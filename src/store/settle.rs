@@ -1,5 +1,5 @@
-//! The loop of every conditional write: write under a version; if the response leaves a doubt, read, ask the rule, and
-//! write again; within one deadline.
+//! The loop of every conditional write: write under a version; if the outcome is ambiguous, read, apply the rule, and
+//! write again; all within one time limit.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use crate::blob::{Condition, ETag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry::StorageOperation;
 
-/// How often a write is sent before the operation gives up for now.
+/// How many times a write is sent before the operation gives up.
 const MAX_WRITES: u32 = 5;
 
-/// The wait after the first write in doubt; it doubles with each further one.
+/// The wait after the first ambiguous write. It doubles with each further one.
 const BACK_OFF: Duration = Duration::from_millis(20);
 
-/// How many request deadlines an operation takes at most: one for a write without a response, and one for the read after
+/// How many request timeouts an operation takes at most: one for a write without a response, and one for the read after
 /// it.
 const MAX_TIMEOUTS: u32 = 2;
 
-/// One conditional write, and what its responses mean.
+/// One conditional write, and the meaning of its responses.
 pub(super) trait ConditionalWrite {
     type Outcome;
 
     fn operation(&self) -> StorageOperation;
 
-    /// The record that is written, for errors.
+    /// Returns the name of the record that is written, for errors.
     fn subject(&self) -> String;
 
-    /// What to do first.
+    /// Returns what to do first.
     async fn begin(&mut self) -> Result<Next<ETag, Self::Outcome>> {
         self.look().await
     }
@@ -38,17 +38,18 @@ pub(super) trait ConditionalWrite {
     /// Sends the write.
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<Self::Outcome>;
 
-    /// Reads what there is, and asks the rule.
+    /// Reads the current state, and applies the rule.
     async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>>;
 
-    /// The error after so many writes in doubt.
+    /// Returns the error after too many ambiguous writes.
     fn contended(&self) -> Error {
         Error::new(ErrorKind::Contended, format!("gave up after {MAX_WRITES} conflicting writes to {}", self.subject()))
     }
 }
 
 impl GroupStore {
-    /// Writes until the outcome is known. To be called when the operation has its turn: its time begins now.
+    /// Writes until the outcome is known. Call it when the operation has its [`OperationGuard`](super::OperationGuard):
+    /// the time limit begins now.
     pub(super) async fn settle<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
         let limit = MAX_TIMEOUTS * self.request_timeout();
         let (operation, subject) = (write.operation().name(), write.subject());
@@ -72,7 +73,7 @@ async fn until_settled<W: ConditionalWrite>(write: &mut W) -> Result<W::Outcome>
             Err(error) if is_ambiguous(&error) => {}
             settled => return settled,
         }
-        // A late write of this operation may still be under way, or another writer at work.
+        // A late write of this operation may still be under way, or another writer may be active.
         sleep(BACK_OFF * 2u32.pow(writes)).await;
         next = write.look().await?;
     }
@@ -82,7 +83,7 @@ async fn until_settled<W: ConditionalWrite>(write: &mut W) -> Result<W::Outcome>
     }
 }
 
-/// Whether a read is needed to find out whether a conditional write was applied.
+/// Returns whether only a read can show if a conditional write was applied.
 pub(super) fn is_ambiguous(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Indeterminate | ErrorKind::NotFound)
 }

@@ -1,7 +1,8 @@
-//! Finds out, before anything depends on it, whether a storage does what ownership needs.
+//! Verifies that a storage does what ownership needs, before anything depends on it.
 //!
-//! It writes, lists and deletes one blob below `{namespace}/{event hub}/{consumer group}/verify/`, where no SDK looks.
-//! No other instance has a blob of that name: replicas that start at once must not refute each other.
+//! The check writes, lists and deletes one blob below `{namespace}/{event hub}/{consumer group}/verify/`, which no SDK
+//! reads. No other instance uses the same blob name: replicas that start at the same time must not disturb each other's
+//! checks.
 
 use std::time::Duration;
 
@@ -13,41 +14,41 @@ use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult};
 use crate::clock::WallClock;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Listings slower than this make renewals late when many come together.
+/// Listings slower than this delay renewals if many instances list at the same time.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// The difference to the server's clock that is worth a word. Signatures fail at 15 minutes; other SDKs, which trust
-/// their own clocks, take live owners for dead long before.
+/// A difference to the server's clock that is reported. Signatures fail at 15 minutes. Long before that, other SDKs,
+/// which trust their own clocks, consider live owners expired.
 const SKEW: Duration = Duration::from_secs(2);
 
 const LISTINGS: usize = 3;
 
-/// What works, but not well. Errors are not findings: they end the probe.
+/// A restriction of a storage that works. Errors are not warnings: they end the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StorageWarning {
-    /// The container keeps every version of a blob. Each renewal leaves one behind, and listings grow slower and dearer
-    /// with them: switch versioning off for this account, or let a lifecycle rule delete old versions.
+    /// The container keeps every version of a blob. Each renewal creates one, and listings become slower and more
+    /// expensive. Turn off versioning for this account, or delete old versions with a lifecycle rule.
     Versioning,
-    /// Listings take long. Keep the storage account in the region of the consumers.
+    /// Listings are slow. Keep the storage account in the region of the consumers.
     SlowListing {
         /// The fastest of three.
         took: Duration,
     },
-    /// The local clock is wrong. This crate does not mind; other SDKs in the group do.
+    /// The local clock is wrong. This does not affect this crate, but other SDKs in the group misjudge ages.
     ClockSkew {
-        /// How far.
+        /// The difference.
         by: Duration,
         /// Whether the local clock is ahead.
         ahead: bool,
     },
-    /// The probe's own blob could not be deleted for want of permission, so that each start leaves one. Nothing else
-    /// needs the permission.
+    /// The blob of the check could not be deleted because the permission is missing, so that each start leaves one. No
+    /// other operation needs the permission.
     CannotDelete,
 }
 
 impl StorageWarning {
-    /// What it means and what to do, on one line.
+    /// Returns what the warning means and what to do, on one line.
     #[must_use]
     pub fn advice(&self) -> String {
         match self {
@@ -72,7 +73,7 @@ impl StorageWarning {
     }
 }
 
-/// One blob of a storage to be tried out, which nothing else writes.
+/// One blob for the check of a storage, which nothing else writes.
 pub(super) struct StorageCheck<'a> {
     pub(super) container: &'a dyn BlobContainer,
     pub(super) name: &'a str,
@@ -80,18 +81,18 @@ pub(super) struct StorageCheck<'a> {
 }
 
 impl StorageCheck<'_> {
-    /// Tries what ownership needs. The blob is deleted also after a failure, if that is possible.
+    /// Checks what ownership needs. The blob is also deleted after a failure, if possible.
     pub(super) async fn run(&self, wall_clock: Option<&dyn WallClock>) -> Result<Vec<StorageWarning>> {
         let tried = self.try_out(wall_clock).await;
         let deleted = self.delete().await;
-        let mut findings = tried?;
-        findings.extend(deleted?);
-        Ok(findings)
+        let mut warnings = tried?;
+        warnings.extend(deleted?);
+        Ok(warnings)
     }
 
-    /// Conditional writes that are refused when they must be, and metadata that comes back.
+    /// Checks that conditional writes are rejected when they must be, and that metadata is returned.
     async fn try_out(&self, wall_clock: Option<&dyn WallClock>) -> Result<Vec<StorageWarning>> {
-        let mut findings = Vec::new();
+        let mut warnings = Vec::new();
         let first = self.write("1", &Condition::Unconditional).await?;
         let second = self.write("2", &Condition::IfMatch(first.etag.clone())).await?;
         let changed = Condition::IfMatch(first.etag);
@@ -99,14 +100,14 @@ impl StorageCheck<'_> {
         self.must_be_refused(&Condition::Create, "the creation of a blob that exists").await?;
         self.must_be_read(&second.etag).await?;
         let took = self.must_be_listed(&second.etag).await?;
-        findings.extend(second.versioned.then_some(StorageWarning::Versioning));
-        findings.extend((took > SLOW).then_some(StorageWarning::SlowListing { took }));
-        findings.extend(wall_clock.and_then(|clock| skew(clock.now(), second.response.server_time_now())));
-        Ok(findings)
+        warnings.extend(second.versioned.then_some(StorageWarning::Versioning));
+        warnings.extend((took > SLOW).then_some(StorageWarning::SlowListing { took }));
+        warnings.extend(wall_clock.and_then(|clock| skew(clock.now(), second.response.server_time_now())));
+        Ok(warnings)
     }
 
     async fn in_time<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        within(self.timeout, "probe", request).await
+        within(self.timeout, "verification", request).await
     }
 
     async fn write(&self, value: &str, condition: &Condition) -> Result<WriteResult> {
@@ -133,14 +134,14 @@ impl StorageCheck<'_> {
         if shows(&blob, etag) { Ok(()) } else { Err(not_shown("a read")) }
     }
 
-    /// Answers how long the fastest listing took.
+    /// Returns how long the fastest listing took.
     async fn must_be_listed(&self, etag: &ETag) -> Result<Duration> {
         let mut fastest = Duration::MAX;
         for _ in 0..LISTINGS {
-            let asked = Instant::now();
+            let sent = Instant::now();
             let listed = self.in_time(self.container.list(self.name)).await;
             let listing = listed.map_err(|error| failed("blobs cannot be listed", error))?;
-            fastest = fastest.min(asked.elapsed());
+            fastest = fastest.min(sent.elapsed());
             if !listing.blobs.iter().any(|blob| blob.name == self.name && shows(blob, etag)) {
                 return Err(not_shown("a listing"));
             }
@@ -166,9 +167,9 @@ fn shows(blob: &Blob, etag: &ETag) -> bool {
     blob.metadata == content("2") && blob.etag == *etag
 }
 
-fn not_shown(answer: &str) -> Error {
+fn not_shown(operation: &str) -> Error {
     let message = format!(
-        "{answer} does not return the blob that was just written with its metadata, so this storage cannot be used"
+        "{operation} does not return the blob that was just written with its metadata, so this storage cannot be used"
     );
     Error::new(ErrorKind::Rejected, message)
 }
@@ -192,8 +193,9 @@ mod tests {
     use time::Duration as Span;
     use time::macros::datetime;
 
+    /// In either direction.
     #[test]
-    fn a_clock_is_wrong_from_two_seconds_on_in_either_direction() {
+    fn clock_skew_above_two_seconds_is_reported() {
         let server = datetime!(2026-01-01 00:00:00 UTC);
         assert_eq!(skew(server + Span::seconds(2), server), None);
         let ahead = StorageWarning::ClockSkew { by: Duration::from_secs(120), ahead: true };

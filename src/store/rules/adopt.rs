@@ -1,8 +1,8 @@
-//! Adopt: taking over the checkpoint of a partition that was just won.
+//! Adoption: taking over the checkpoint of a partition that was just won.
 //!
-//! Rewriting the blob changes the ETag under which the previous owner would write: from then on it is fenced. The rule
-//! behind the order of the steps: an ETag of the checkpoint that was obtained by reading may be used for a write only
-//! if the ownership was seen to be mine *after* that read.
+//! Rewriting the blob changes the ETag under which the previous owner would write, and so fences that owner. The order
+//! of the steps follows from one rule: an ETag of the checkpoint that was obtained by reading may be used for a write
+//! only if a later read shows that this instance owns the partition.
 
 use std::cmp::Ordering;
 
@@ -11,16 +11,16 @@ use super::Next;
 use super::WriteCondition;
 use crate::model::CheckpointRecord;
 
-/// How far a checkpoint says that a partition was processed.
+/// How far a partition was processed, by its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// It names no position.
+    /// It contains no position.
     Nowhere,
-    /// A start that was written down before any event up to it was processed. It compares with nothing.
+    /// An initial checkpoint, written before any event up to it was processed. It cannot be compared with anything.
     Pinned,
-    /// It names an offset only, which cannot be compared.
+    /// It contains only an offset, which cannot be compared.
     Unnumbered,
-    /// It names this sequence number.
+    /// It contains this sequence number.
     At(i64),
 }
 
@@ -34,9 +34,9 @@ impl Place {
         }
     }
 
-    /// Whether the other tree's position replaces this one. A checkpoint does that only if it is known to be further. A
-    /// pinned start says nothing about progress, so any checkpoint replaces it, wherever it is: an owner may have
-    /// started before the start was pinned, and be at a smaller position.
+    /// Returns whether the position in the other name case replaces this one. A checkpoint there replaces one here only
+    /// if it is known to be ahead. An initial checkpoint shows no progress, so any checkpoint replaces it, at any
+    /// position: an owner may have started before the initial checkpoint was written, and be at a smaller position.
     fn gives_way_to(self, other: Self) -> bool {
         match (self, other) {
             (Self::At(this), Self::At(that)) => this < that,
@@ -46,7 +46,7 @@ impl Place {
         }
     }
 
-    /// How it compares with a sequence number; not at all if it is not a checkpoint with one of its own.
+    /// Compares it with a sequence number. Returns `None` if it is not a checkpoint with a sequence number.
     pub fn compared_with(self, number: i64) -> Option<Ordering> {
         match self {
             Self::At(this) => Some(this.cmp(&number)),
@@ -55,29 +55,29 @@ impl Place {
     }
 }
 
-/// Where the position that an adoption writes comes from.
+/// The source of the position that an adoption writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PositionFrom {
     /// The blob itself, written back as it was read.
     Found,
-    /// The same partition's checkpoint in the other tree of names.
+    /// The same partition's checkpoint in the other name case.
     OtherTree,
-    /// The place where processing is configured to start. Written down, so that a group that starts at the latest event
-    /// and dies before its first checkpoint loses nothing.
+    /// The configured start position. It is written so that a group that starts at the latest event and crashes before
+    /// its first checkpoint loses nothing.
     Start,
 }
 
 /// How an adoption ends without a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unwritten {
-    /// The partition is not mine, in the tenure that adopts.
+    /// This instance does not own the partition in the epoch of the adoption.
     Lost,
     /// There is neither a blob nor a known start, so that nothing can be fenced yet.
     Nothing,
 }
 
-/// By the checkpoint that was found; `other` is what the other tree says, if that counts. `None` if there is no position
-/// to write.
+/// Decides by the checkpoint that was found. `other` is the one in the other name case, if that counts. Returns `None`
+/// if there is no position to write.
 pub fn position_from(found: Option<Place>, other: Place, start_is_known: bool) -> Option<PositionFrom> {
     let place = found.unwrap_or(Place::Nowhere);
     if place.gives_way_to(other) {
@@ -89,8 +89,8 @@ pub fn position_from(found: Option<Place>, other: Place, start_is_known: bool) -
     }
 }
 
-/// By the ownership, which is to be read after the checkpoint was `found`, never before and never at the same time.
-/// After a write in doubt only another look at both helps.
+/// Decides by the ownership, which must be read after the checkpoint was `found`, never before that and never at the
+/// same time. After an ambiguous write, both must be read again.
 pub fn adopting<E>(found: Option<E>, from: Option<PositionFrom>, owned: bool) -> Next<E, Unwritten> {
     match from {
         _ if !owned => Next::Done(Unwritten::Lost),
@@ -103,17 +103,17 @@ pub fn adopting<E>(found: Option<E>, from: Option<PositionFrom>, owned: bool) ->
 mod tests {
     use super::*;
 
-    const OURS: Option<Place> = Some(Place::At(3));
+    const FOUND: Option<Place> = Some(Place::At(3));
 
     #[test]
-    fn what_was_found_is_written_back() {
+    fn a_found_position_is_written_back() {
         for place in [Place::At(3), Place::Unnumbered, Place::Pinned] {
             assert_eq!(position_from(Some(place), Place::Nowhere, true), Some(PositionFrom::Found), "{place:?}");
         }
     }
 
     #[test]
-    fn without_a_position_the_start_is_pinned_if_it_is_known() {
+    fn a_known_start_is_written_without_a_position() {
         let from = |found, known| position_from(found, Place::Nowhere, known);
         assert_eq!(from(None, true), Some(PositionFrom::Start));
         assert_eq!(from(Some(Place::Nowhere), true), Some(PositionFrom::Start));
@@ -122,23 +122,23 @@ mod tests {
     }
 
     #[test]
-    fn the_other_tree_counts_only_where_it_is_known_to_be_further() {
-        let from = |ours, other| position_from(Some(ours), other, true);
+    fn other_name_case_counts_only_if_known_to_be_ahead() {
+        let from = |found, other| position_from(Some(found), other, true);
         assert_eq!(from(Place::At(3), Place::At(4)), Some(PositionFrom::OtherTree));
         assert_eq!(from(Place::Nowhere, Place::Unnumbered), Some(PositionFrom::OtherTree));
         assert_eq!(position_from(None, Place::At(0), true), Some(PositionFrom::OtherTree));
-        for (ours, other) in [
+        for (found, other) in [
             (Place::At(3), Place::At(3)),
             (Place::At(3), Place::Unnumbered),
             (Place::Unnumbered, Place::At(4)),
             (Place::At(3), Place::Pinned),
         ] {
-            assert_eq!(from(ours, other), Some(PositionFrom::Found), "{ours:?} {other:?}");
+            assert_eq!(from(found, other), Some(PositionFrom::Found), "{found:?} {other:?}");
         }
     }
 
     #[test]
-    fn a_pinned_start_gives_way_to_any_checkpoint_there() {
+    fn an_initial_checkpoint_yields_to_any_checkpoint() {
         let from = |other| position_from(Some(Place::Pinned), other, true);
         for other in [Place::At(i64::MIN), Place::At(3), Place::Unnumbered] {
             assert_eq!(from(other), Some(PositionFrom::OtherTree), "{other:?}");
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_unless_the_ownership_is_mine() {
-        let from = position_from(OURS, Place::Nowhere, true);
+    fn nothing_is_written_without_the_ownership() {
+        let from = position_from(FOUND, Place::Nowhere, true);
         assert_eq!(adopting(Some(7), from, true), Next::Write(WriteCondition::IfMatch(7)));
         assert_eq!(adopting::<u8>(None, from, true), Next::Write(WriteCondition::Create));
         assert_eq!(adopting::<u8>(None, None, true), Next::Done(Unwritten::Nothing));

@@ -1,4 +1,4 @@
-//! Checkpoint: one write under the version of the last one, and what a conflict or a missing answer means.
+//! Checkpoints: one write under the version of the last one, and the meaning of a conflict or a missing response.
 
 use std::cmp::Ordering;
 
@@ -10,16 +10,17 @@ use super::{Next, WriteCondition};
 pub enum Checkpointed {
     /// The position is stored.
     Written,
-    /// A later position is stored. It becomes the last written one.
+    /// A later position is stored. It becomes the last one written.
     Superseded,
-    /// The partition is not mine, in the tenure that writes.
+    /// This instance does not own the partition in the epoch of the writer.
     Fenced,
 }
 
-/// After a conflict, a missing blob or a missing answer; and before the blob is created, which nothing fences yet. By the
-/// checkpoint that was found, and by the ownership, which is to be read after it.
+/// Decides after a conflict, a missing blob or a missing response, and before the blob is created, which nothing fences
+/// yet. It decides by the checkpoint that was found, and by the ownership, which must be read after it.
 ///
-/// A stored position without a sequence number is neither ahead nor behind, nor is a pinned start: mine replaces it.
+/// A stored position without a sequence number cannot be compared, nor can an initial checkpoint: the new position
+/// replaces it.
 pub fn checkpointing<E>(found: Option<(E, Place)>, owned: bool, number: i64) -> Next<E, Checkpointed> {
     match found {
         _ if !owned => Next::Done(Checkpointed::Fenced),
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_own_the_partition_is_fenced() {
+    fn an_instance_without_the_ownership_is_fenced() {
         for found in [None, Some((7, Place::At(4))), Some((7, Place::At(5)))] {
             assert_eq!(checkpointing(found, false, 5), Next::Done(Checkpointed::Fenced));
         }

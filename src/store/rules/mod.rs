@@ -1,10 +1,11 @@
-//! What comes next, for one partition's two blobs, and for an owner's presence: decided over plain values, without I/O.
+//! What to do next about the two blobs of a partition and the heartbeat of an owner, decided over plain values without
+//! I/O.
 //!
-//! Every operation of the store is one conditional write. If its answer leaves a doubt, the store reads what is there,
-//! asks the rule, and writes again or ends. The store does that in one loop, [`settle`](super::settle). The exploration
-//! (a test) asks the same rules in every order of events, lost responses and late writes.
+//! Every operation of the store is one conditional write. If its outcome is ambiguous, the store reads the current
+//! state, applies the rule, and writes again or ends. The store does that in one loop, [`settle`](super::settle). The
+//! exploration (a test) applies the same rules in every order of events, lost responses and late writes.
 //!
-//! `E` is what distinguishes the versions of a blob: an ETag in the store, a small number in the exploration.
+//! `E` distinguishes the versions of a blob: an ETag in the store, a small number in the exploration.
 
 mod adopt;
 mod checkpoint;
@@ -47,14 +48,14 @@ impl<E> From<Option<E>> for WriteCondition<E> {
 /// What to do after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Next<E, T> {
-    /// Write, under this condition.
+    /// Write under this condition.
     Write(WriteCondition<E>),
-    /// There is nothing to write: the operation has ended so.
+    /// Nothing needs to be written: the operation has ended with this outcome.
     Done(T),
 }
 
 impl<E, T> Next<E, T> {
-    /// The same with another outcome.
+    /// Returns the same step with another outcome.
     pub fn map<U>(self, outcome: impl FnOnce(T) -> U) -> Next<E, U> {
         match self {
             Self::Write(under) => Next::Write(under),

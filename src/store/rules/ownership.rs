@@ -1,33 +1,33 @@
-//! Claim, renew, release: one conditional write, and what a conflict or a missing answer means.
+//! Claim, renew and release: one conditional write, and the meaning of a conflict or a missing response.
 //!
 //! # Epochs
 //!
-//! Every write that begins a tenure carries an epoch: one more than the greater of the epoch of the record that it is
-//! over and the server's time, in milliseconds, of the answer that showed that record. The condition of the write makes
-//! the epochs a chain: of two tenures that process the later has the greater one, and no two have the same. The time
-//! continues the chain where it broke: over a record without an epoch, or where there is none.
+//! Every write that begins an epoch carries it: one more than the greater of the epoch in the record that it replaces
+//! and the server time, in milliseconds, of the response that showed that record. The condition of the write makes the
+//! epochs a chain: of two epochs in which events are processed, the later one is greater, and no two are equal. The
+//! server time continues the chain where it was broken: over a record without an epoch, or if there is no record.
 
 use std::time::Duration;
 
 use super::{Next, WriteCondition};
 use crate::model::{LeaseDurations, Relation};
 
-/// What an ownership write is to bring about.
+/// The goal of an ownership write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Goal {
-    /// To own a partition that I do not run.
+    /// To own a partition that this instance does not run.
     Claim,
-    /// To stay the owner of one that I run.
+    /// To keep a partition that this instance runs.
     Renew,
-    /// The same, and to tell whoever asked for it that I drain.
+    /// Like `Renew`, and to acknowledge a handoff request.
     Acknowledge,
-    /// The same, by a record of now: whoever takes it over by the one before is to fail.
+    /// Like `Renew`, with a new record: a takeover of the previous one must fail.
     Rewrite,
-    /// To own it no longer.
+    /// To release a partition.
     Release,
 }
 
-/// The ownership blob as it was read after the doubtful answer.
+/// The ownership blob, as it was read after the ambiguous write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found<E> {
     pub relation: Relation,
@@ -37,18 +37,18 @@ pub struct Found<E> {
     pub draining: bool,
 }
 
-/// A record without an epoch is claimed over once it is this old. Whoever wrote it may have erased an epoch of the same
+/// A record without an epoch may be claimed over once it is this old. Its writer may have erased an epoch of the same
 /// second, and `Date` and `Last-Modified` may come from two machines that show different seconds.
 const OLD_ENOUGH: Duration = Duration::from_secs(2);
 
-/// How much older a record must be before it is claimed over.
+/// Returns how much older a record must be before it may be claimed over.
 pub fn too_young_by(epoch: Option<i64>, age: Duration) -> Option<Duration> {
     let missing = OLD_ENOUGH.saturating_sub(age);
     (epoch.is_none() && !missing.is_zero()).then_some(missing)
 }
 
-/// The epoch of the tenure that a write begins, over a record with the epoch `before`, if it had one. `server_time` is
-/// that of the answer that showed the record and its age, in milliseconds.
+/// Returns the epoch that a write begins, over a record with the epoch `before`, if it had one. `server_time` is that
+/// of the response that showed the record and its age, in milliseconds.
 pub fn next_epoch(before: Option<i64>, server_time: i64) -> i64 {
     before.map_or(server_time, |before| before.max(server_time)).saturating_add(1)
 }
@@ -56,53 +56,57 @@ pub fn next_epoch(before: Option<i64>, server_time: i64) -> i64 {
 /// How a claim, a renewal or a release ends by what was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Settled {
-    /// What I wanted is so.
+    /// The goal is reached.
     Applied,
-    /// Another owner has it, or had it and released it; to a release, it was not mine any more.
+    /// Another owner has the partition, or had it and released it. For a release: this instance did not own it anymore.
     Lost,
-    /// A later incarnation of mine has it.
+    /// A later incarnation of this owner has the partition.
     Replaced,
 }
 
-/// The goal after a read. `tenure` is the epoch of the lease that goes on.
+/// Returns the goal after a read. `epoch` is that of the lease that is renewed.
 ///
-/// A renewal that finds no record becomes a claim, for another instance may have owned the partition in between. So does
-/// one that finds a record of mine with another epoch than its own: an orphan, which a write brought that was given up.
-pub fn goal_after<E>(goal: Goal, tenure: Option<i64>, found: Option<&Found<E>>) -> Goal {
-    let is_orphan = |found: &Found<E>| found.relation == Relation::This && found.epoch != tenure;
+/// A renewal that finds no record becomes a claim, because another instance may have owned the partition in between. So
+/// does one that finds a reclaimable record: a record of this incarnation with another epoch, from a write of an
+/// operation that was given up.
+pub fn goal_after<E>(goal: Goal, epoch: Option<i64>, found: Option<&Found<E>>) -> Goal {
+    let is_reclaimable = |found: &Found<E>| found.relation == Relation::This && found.epoch != epoch;
     match goal {
-        Goal::Renew | Goal::Acknowledge | Goal::Rewrite if found.is_none_or(is_orphan) => Goal::Claim,
+        Goal::Renew | Goal::Acknowledge | Goal::Rewrite if found.is_none_or(is_reclaimable) => Goal::Claim,
         goal => goal,
     }
 }
 
-/// After a conflict, a missing blob or a missing answer to a write that was `attempted` over a version: is what I wanted
-/// so? `goal` is the one [after](goal_after) the read, `tenure` the epoch of the lease that goes on or ends.
+/// Decides whether the goal is reached, after a conflict, a missing blob or a missing response to a write that was
+/// `attempted` over a version. `goal` is the one [after](goal_after) the read, `epoch` that of the lease that is
+/// renewed or released.
 ///
-/// A claim whose record turns out to be mine is written again before it counts: an earlier attempt of mine may have
-/// been applied long ago, and its age would be mistaken for that of a lease just taken. A renewal may stand as it is
-/// while it is young. An acknowledgement stands only if the record says that it drains: the conflict may come from the
-/// very mark that it acknowledges. A rewrite never stands. A release keeps the epoch, which distinguishes it from any
-/// other.
+/// A claim whose record names this instance is written again before it counts: an earlier attempt may have been applied
+/// long ago, and its age would be mistaken for that of a new lease. A renewal counts without another write while the
+/// record is young. An acknowledgment counts only if the record says that the owner drains the partition: the conflict
+/// may come from the very request that it acknowledges. A rewrite never counts without a write. A release keeps the
+/// epoch, which distinguishes it from any other release.
 pub fn resolve_ambiguous_write<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
-    tenure: Option<i64>,
+    epoch: Option<i64>,
     found: Option<Found<E>>,
-    expiry: Duration,
+    lease_duration: Duration,
 ) -> Next<E, Settled> {
     let Some(found) = found else {
         return if goal == Goal::Release { Next::Done(Settled::Lost) } else { Next::Write(WriteCondition::Create) };
     };
-    let is_young = found.age <= expiry / 2;
+    let is_young = found.age <= lease_duration / 2;
     match (goal, found.relation) {
         (Goal::Renew, Relation::This) if is_young => Next::Done(Settled::Applied),
         (Goal::Acknowledge, Relation::This) if is_young && found.draining => Next::Done(Settled::Applied),
         (_, Relation::This) => Next::Write(WriteCondition::IfMatch(found.etag)),
-        (Goal::Release, Relation::Unowned) if found.epoch == tenure => Next::Done(Settled::Applied),
+        (Goal::Release, Relation::Unowned) if found.epoch == epoch => Next::Done(Settled::Applied),
         (Goal::Release, _) => Next::Done(Settled::Lost),
-        // One that has expired is an expired owner like any other.
-        (_, Relation::LaterIncarnation) if found.age < expiry + LeaseDurations::GRACE => Next::Done(Settled::Replaced),
+        // A later incarnation that has expired is an expired owner like any other.
+        (_, Relation::LaterIncarnation) if found.age < lease_duration + LeaseDurations::GRACE => {
+            Next::Done(Settled::Replaced)
+        }
         _ if attempted == Some(&found.etag) => Next::Write(WriteCondition::IfMatch(found.etag)),
         _ => Next::Done(Settled::Lost),
     }
@@ -112,142 +116,159 @@ pub fn resolve_ambiguous_write<E: PartialEq>(
 mod tests {
     use super::*;
 
-    const EXPIRY: Duration = Duration::from_secs(60);
-    const OVER_2: Next<u8, Settled> = Next::Write(WriteCondition::IfMatch(2));
+    const LEASE: Duration = Duration::from_secs(60);
+    const WRITE_OVER_2: Next<u8, Settled> = Next::Write(WriteCondition::IfMatch(2));
 
     fn found(relation: Relation, etag: u8, age: u64) -> Found<u8> {
         Found { relation, etag, age: Duration::from_secs(age), epoch: Some(7), draining: false }
     }
 
-    #[test]
-    fn a_claim_found_to_be_mine_is_written_again_before_it_counts() {
-        let next = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::This, 2, 0)), EXPIRY);
-        assert_eq!(next, OVER_2);
-    }
+    mod ambiguous_writes {
+        use super::*;
 
-    #[test]
-    fn a_renewal_found_to_be_mine_stands_while_it_is_young() {
-        let next =
-            |age| resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), Some(found(Relation::This, 2, age)), EXPIRY);
-        assert_eq!(next(30), Next::Done(Settled::Applied));
-        assert_eq!(next(31), OVER_2);
-    }
-
-    #[test]
-    fn an_acknowledgement_stands_only_where_the_record_says_that_it_drains() {
-        let next = |draining, age| {
-            let found = Found { draining, ..found(Relation::This, 2, age) };
-            resolve_ambiguous_write(Goal::Acknowledge, Some(&1), Some(7), Some(found), EXPIRY)
-        };
-        assert_eq!(next(true, 30), Next::Done(Settled::Applied));
-        assert_eq!(next(true, 31), OVER_2);
-        assert_eq!(next(false, 0), OVER_2);
-        let stolen =
-            resolve_ambiguous_write(Goal::Acknowledge, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
-        assert_eq!(stolen, Next::Done(Settled::Lost));
-    }
-
-    #[test]
-    fn a_record_that_was_to_be_written_anew_never_stands_by_being_read() {
-        let next = resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::This, 2, 0)), EXPIRY);
-        assert_eq!(next, OVER_2);
-        let stolen =
-            resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
-        assert_eq!(stolen, Next::Done(Settled::Lost));
-    }
-
-    #[test]
-    fn an_unchanged_record_was_not_written_and_is_tried_again() {
-        for relation in [Relation::Other, Relation::EarlierIncarnation, Relation::Unowned] {
-            let next = |goal| resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), EXPIRY);
-            assert_eq!(next(Goal::Claim), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
-            assert_eq!(next(Goal::Renew), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
+        #[test]
+        fn an_own_claim_is_rewritten_before_it_counts() {
+            let next = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::This, 2, 0)), LEASE);
+            assert_eq!(next, WRITE_OVER_2);
         }
-    }
 
-    #[test]
-    fn a_changed_record_of_somebody_else_is_lost_to_them() {
-        for goal in [Goal::Claim, Goal::Renew] {
-            let next = resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
-            assert_eq!(next, Next::Done(Settled::Lost));
-            let released =
-                resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Unowned, 2, 0)), EXPIRY);
-            assert_eq!(released, Next::Done(Settled::Lost));
+        #[test]
+        fn an_own_renewal_counts_while_it_is_young() {
+            let next = |age| {
+                resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), Some(found(Relation::This, 2, age)), LEASE)
+            };
+            assert_eq!(next(30), Next::Done(Settled::Applied));
+            assert_eq!(next(31), WRITE_OVER_2);
         }
-        let create = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), EXPIRY);
-        assert_eq!(create, Next::Done(Settled::Lost));
-    }
 
-    #[test]
-    fn a_fresh_later_life_of_mine_replaces_me_and_an_expired_one_is_like_any_other_owner() {
-        let next = |age| {
-            resolve_ambiguous_write(
-                Goal::Renew,
+        #[test]
+        fn an_acknowledgment_counts_only_if_recorded() {
+            let next = |draining, age| {
+                let found = Found { draining, ..found(Relation::This, 2, age) };
+                resolve_ambiguous_write(Goal::Acknowledge, Some(&1), Some(7), Some(found), LEASE)
+            };
+            assert_eq!(next(true, 30), Next::Done(Settled::Applied));
+            assert_eq!(next(true, 31), WRITE_OVER_2);
+            assert_eq!(next(false, 0), WRITE_OVER_2);
+            let stolen = resolve_ambiguous_write(
+                Goal::Acknowledge,
                 Some(&1),
                 Some(7),
-                Some(found(Relation::LaterIncarnation, 2, age)),
-                EXPIRY,
-            )
-        };
-        assert_eq!(next(61), Next::Done(Settled::Replaced));
-        assert_eq!(next(62), Next::Done(Settled::Lost));
-    }
+                Some(found(Relation::Other, 2, 0)),
+                LEASE,
+            );
+            assert_eq!(stolen, Next::Done(Settled::Lost));
+        }
 
-    #[test]
-    fn a_missing_record_is_created() {
-        assert_eq!(
-            resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), None, EXPIRY),
-            Next::Write(WriteCondition::Create)
-        );
-        assert_eq!(
-            resolve_ambiguous_write(Goal::Claim, Some(&1), Some(7), None, EXPIRY),
-            Next::Write(WriteCondition::Create)
-        );
-    }
+        #[test]
+        fn a_rewrite_counts_only_if_written() {
+            let next =
+                resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::This, 2, 0)), LEASE);
+            assert_eq!(next, WRITE_OVER_2);
+            let stolen =
+                resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
+            assert_eq!(stolen, Next::Done(Settled::Lost));
+        }
 
-    #[test]
-    fn a_release_stands_where_the_record_says_so() {
-        let next = |found| resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), found, EXPIRY);
-        assert_eq!(next(Some(found(Relation::This, 2, 0))), OVER_2);
-        assert_eq!(next(Some(found(Relation::Unowned, 2, 0))), Next::Done(Settled::Applied));
-        let of_another = Found { epoch: Some(8), ..found(Relation::Unowned, 2, 0) };
-        for lost in [Some(of_another), Some(found(Relation::Other, 2, 0)), None] {
-            assert_eq!(next(lost), Next::Done(Settled::Lost), "{lost:?}");
+        #[test]
+        fn an_unchanged_record_is_written_again() {
+            for relation in [Relation::Other, Relation::EarlierIncarnation, Relation::Unowned] {
+                let next = |goal| resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), LEASE);
+                assert_eq!(next(Goal::Claim), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
+                assert_eq!(next(Goal::Renew), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
+            }
+        }
+
+        #[test]
+        fn a_changed_record_of_another_owner_is_lost() {
+            for goal in [Goal::Claim, Goal::Renew] {
+                let next = resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
+                assert_eq!(next, Next::Done(Settled::Lost));
+                let released =
+                    resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Unowned, 2, 0)), LEASE);
+                assert_eq!(released, Next::Done(Settled::Lost));
+            }
+            let create = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
+            assert_eq!(create, Next::Done(Settled::Lost));
+        }
+
+        /// An expired one counts like any other owner.
+        #[test]
+        fn only_a_live_later_incarnation_replaces() {
+            let next = |age| {
+                resolve_ambiguous_write(
+                    Goal::Renew,
+                    Some(&1),
+                    Some(7),
+                    Some(found(Relation::LaterIncarnation, 2, age)),
+                    LEASE,
+                )
+            };
+            assert_eq!(next(61), Next::Done(Settled::Replaced));
+            assert_eq!(next(62), Next::Done(Settled::Lost));
+        }
+
+        #[test]
+        fn a_missing_record_is_created() {
+            assert_eq!(
+                resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), None, LEASE),
+                Next::Write(WriteCondition::Create)
+            );
+            assert_eq!(
+                resolve_ambiguous_write(Goal::Claim, Some(&1), Some(7), None, LEASE),
+                Next::Write(WriteCondition::Create)
+            );
+        }
+
+        #[test]
+        fn a_release_counts_if_the_record_shows_it() {
+            let next = |found| resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), found, LEASE);
+            assert_eq!(next(Some(found(Relation::This, 2, 0))), WRITE_OVER_2);
+            assert_eq!(next(Some(found(Relation::Unowned, 2, 0))), Next::Done(Settled::Applied));
+            let of_another = Found { epoch: Some(8), ..found(Relation::Unowned, 2, 0) };
+            for lost in [Some(of_another), Some(found(Relation::Other, 2, 0)), None] {
+                assert_eq!(next(lost), Next::Done(Settled::Lost), "{lost:?}");
+            }
         }
     }
 
+    /// If the record is reclaimable or missing.
     #[test]
-    fn an_orphan_and_a_missing_record_make_a_renewal_a_claim() {
+    fn a_renewal_of_no_own_record_becomes_a_claim() {
         for goal in [Goal::Renew, Goal::Acknowledge, Goal::Rewrite] {
             for epoch in [None, Some(8)] {
-                let orphan = Found { epoch, ..found(Relation::This, 2, 0) };
-                assert_eq!(goal_after(goal, Some(7), Some(&orphan)), Goal::Claim, "{goal:?}");
+                let reclaimable = Found { epoch, ..found(Relation::This, 2, 0) };
+                assert_eq!(goal_after(goal, Some(7), Some(&reclaimable)), Goal::Claim, "{goal:?}");
             }
             assert_eq!(goal_after::<u8>(goal, Some(7), None), Goal::Claim, "{goal:?}");
             for relation in [Relation::This, Relation::Other, Relation::Unowned] {
                 assert_eq!(goal_after(goal, Some(7), Some(&found(relation, 2, 0))), goal, "{goal:?}");
             }
         }
-        let orphan = Found { epoch: Some(8), ..found(Relation::This, 2, 0) };
-        assert_eq!(goal_after(Goal::Release, Some(7), Some(&orphan)), Goal::Release);
-        assert_eq!(resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), Some(orphan), EXPIRY), OVER_2);
+        let reclaimable = Found { epoch: Some(8), ..found(Relation::This, 2, 0) };
+        assert_eq!(goal_after(Goal::Release, Some(7), Some(&reclaimable)), Goal::Release);
+        assert_eq!(resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), Some(reclaimable), LEASE), WRITE_OVER_2);
     }
 
-    #[test]
-    fn an_epoch_is_greater_than_the_one_before_and_than_the_time() {
-        assert_eq!(next_epoch(None, 5000), 5001);
-        assert_eq!(next_epoch(Some(4000), 5000), 5001);
-        assert_eq!(next_epoch(Some(5001), 5000), 5002);
-        assert_eq!(next_epoch(Some(i64::MAX), 5000), i64::MAX);
-    }
+    mod epochs {
+        use super::*;
 
-    #[test]
-    fn a_record_without_an_epoch_is_claimed_over_once_it_is_two_seconds_old() {
-        let wait = |epoch, millis| too_young_by(epoch, Duration::from_millis(millis)).map(|wait| wait.as_millis());
-        assert_eq!(
-            [0, 500, 1999, 2000, 9000].map(|age| wait(None, age)),
-            [Some(2000), Some(1500), Some(1), None, None]
-        );
-        assert_eq!(wait(Some(i64::MIN), 0), None);
+        #[test]
+        fn an_epoch_exceeds_the_previous_one_and_the_time() {
+            assert_eq!(next_epoch(None, 5000), 5001);
+            assert_eq!(next_epoch(Some(4000), 5000), 5001);
+            assert_eq!(next_epoch(Some(5001), 5000), 5002);
+            assert_eq!(next_epoch(Some(i64::MAX), 5000), i64::MAX);
+        }
+
+        #[test]
+        fn records_without_epoch_must_be_two_seconds_old() {
+            let wait = |epoch, millis| too_young_by(epoch, Duration::from_millis(millis)).map(|wait| wait.as_millis());
+            assert_eq!(
+                [0, 500, 1999, 2000, 9000].map(|age| wait(None, age)),
+                [Some(2000), Some(1500), Some(1), None, None]
+            );
+            assert_eq!(wait(Some(i64::MIN), 0), None);
+        }
     }
 }

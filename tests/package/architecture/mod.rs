@@ -104,7 +104,7 @@ fn no_two_files_of_a_type_call_each_other() {
 const PURE_FILES: &[&str] = &[
     "admin/takeover.rs",
     "balancer/action.rs",
-    "balancer/asking.rs",
+    "balancer/handoffs.rs",
     "balancer/claims.rs",
     "balancer/context.rs",
     "balancer/cycle.rs",

@@ -1,5 +1,5 @@
-//! The presence of this instance: it is written so that other instances count this one while it owns nothing, and so
-//! that its ownerships live by it if its lease scope is [`Instance`](LeaseScope::Instance).
+//! The heartbeat of this instance. Other instances count this one by its heartbeat while it owns nothing. With the
+//! lease scope [`Instance`](LeaseScope::Instance), the heartbeat also keeps its leases alive.
 
 use super::action::{Action, Request};
 use super::context::Context;
@@ -11,22 +11,22 @@ use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
 use crate::planner::{PartitionOwner, PartitionView, View};
 use crate::store::HeartbeatOutcome;
 
-/// What this instance wrote of itself, and what it knows of the presences of others.
+/// What this instance wrote about itself, and the heartbeats of the other instances.
 #[derive(Debug, Default)]
 pub(super) struct OwnHeartbeat {
-    /// Something of this instance may be there.
-    is_there: bool,
-    /// How many announcements and withdrawals are under way.
+    /// Whether a heartbeat of this instance may exist.
+    may_exist: bool,
+    /// How many writes and deletions of the heartbeat are under way.
     under_way: u32,
-    /// When the announcement that is under way was sent.
+    /// When the write that is under way was sent.
     sent: Moment,
-    /// The first announcement has been made, or could not be.
-    begun: bool,
-    /// When to announce again; `None`: at once.
+    /// Whether the first attempt to write it has ended.
+    attempted: bool,
+    /// When to write it again; `None`: at once.
     next: Option<Moment>,
-    /// How many announcements have failed in a row.
+    /// How many writes have failed in a row.
     failures: u32,
-    /// The presences as last listed, this instance's among them.
+    /// The heartbeats as last listed, including that of this instance.
     pub(super) listed: Vec<Heartbeat>,
 }
 
@@ -35,32 +35,34 @@ impl OwnHeartbeat {
         self.under_way > 0
     }
 
-    /// An instance that would not claim a share must not be given one. What lives by the presence needs it in any case.
+    /// Returns whether this instance needs a heartbeat. An instance that would not claim a share must not have one,
+    /// unless the heartbeat keeps leases alive.
     fn is_wanted(context: &Context, partitions: &Partitions) -> bool {
         if context.is_ending() {
             return false;
         }
         let takes_part = !context.claims_nothing() && context.settings.config.max_partitions != Some(0);
-        let by_presence = partitions.kept_alive_by.scope == LeaseScope::Instance;
-        let is_to_be_counted = by_presence || (context.settings.hands_over() && partitions.holds_nothing());
-        partitions.any_by_heartbeat() || (takes_part && is_to_be_counted)
+        let by_heartbeat = partitions.kept_alive_by.scope == LeaseScope::Instance;
+        let must_count = by_heartbeat || (context.settings.hands_over() && partitions.holds_nothing());
+        partitions.any_by_heartbeat() || (takes_part && must_count)
     }
 
-    /// When it is written next.
+    /// Returns when to write it next.
     pub(super) fn next(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
         let due = Self::is_wanted(context, partitions) && !self.is_busy();
         due.then(|| self.next.unwrap_or(Moment::ZERO))
     }
 
-    /// Writes it when it is due, and deletes it when this instance takes no part any more. Returns whether it is being
-    /// written.
+    /// Writes it when it is due, and deletes it if this instance does not take part anymore. Returns whether a write
+    /// begins.
     pub(super) fn keep(&mut self, context: &mut Context, partitions: &Partitions) -> bool {
         if self.is_busy() {
             return false;
         }
         if !Self::is_wanted(context, partitions) {
             self.next = None;
-            // What is owned shows the same, as long as it is owned; only an instance that takes no part must not count.
+            // While this instance owns partitions, other instances count it anyway, and an old heartbeat does no harm.
+            // It must be deleted only if the instance does not take part.
             if context.claims_nothing() {
                 self.remove(context, false);
             }
@@ -68,37 +70,38 @@ impl OwnHeartbeat {
         }
         let is_due = self.next(context, partitions).is_some_and(|due| due <= context.now);
         if is_due {
-            self.announce(context);
+            self.send(context);
         }
         is_due
     }
 
-    /// At the end the withdrawal is repeated as long as that may take: while the presence is there, other instances
-    /// leave a share to this one.
+    /// Deletes it. At shutdown, a deletion that fails is repeated for as long as the shutdown may take: while the
+    /// heartbeat exists, other instances leave a share to this one.
     pub(super) fn remove(&mut self, context: &mut Context, persistently: bool) {
-        if std::mem::take(&mut self.is_there) {
+        if std::mem::take(&mut self.may_exist) {
             self.under_way += 1;
             context.request(Request::RemoveHeartbeat { persistently });
         }
     }
 
-    /// What is left for the restart of this owner lives by its presence, or does without.
+    /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner, and deletes it
+    /// otherwise.
     pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &Partitions) {
         if !partitions.any_by_heartbeat() {
             return self.remove(context, true);
         }
         if !self.is_busy() {
-            self.announce(context);
+            self.send(context);
         }
     }
 
-    fn announce(&mut self, context: &mut Context) {
+    fn send(&mut self, context: &mut Context) {
         self.under_way += 1;
-        (self.is_there, self.sent) = (true, context.now);
+        (self.may_exist, self.sent) = (true, context.now);
         context.request(Request::SendHeartbeat);
     }
 
-    /// Returns whether it was the first announcement.
+    /// Returns whether it was the first attempt.
     pub(super) fn on_sent(
         &mut self,
         context: &mut Context,
@@ -119,13 +122,13 @@ impl OwnHeartbeat {
             }
             Ok(HeartbeatOutcome::Replaced { by }) => context.replaced(by),
             Err(error) => {
-                let valid_from = partitions.kept_alive_by.heartbeat.map(|presence| presence.last).unwrap_or_default();
-                self.next = Some(context.try_again_at(self.failures, valid_from, &error));
+                let valid_from = partitions.kept_alive_by.heartbeat.map(|heartbeat| heartbeat.last).unwrap_or_default();
+                self.next = Some(context.retry_at(self.failures, valid_from, &error));
                 self.failures = self.failures.saturating_add(1);
                 context.note(Note::HeartbeatFailed(error));
             }
         }
-        !std::mem::replace(&mut self.begun, true)
+        !std::mem::replace(&mut self.attempted, true)
     }
 
     pub(super) fn on_removed(&mut self, context: &mut Context, outcome: Result<()>) {
@@ -135,16 +138,16 @@ impl OwnHeartbeat {
         }
     }
 
-    pub(super) fn on_listed(&mut self, context: &mut Context, presences: Vec<Heartbeat>) {
-        let long_dead = 10 * context.settings.lease_duration();
-        if presences.iter().any(|seen| seen.age_at(context.now) > long_dead) {
-            context.request(Request::DeleteHeartbeats(presences.clone()));
+    pub(super) fn on_listed(&mut self, context: &mut Context, heartbeats: Vec<Heartbeat>) {
+        let stale_age = 10 * context.settings.lease_duration();
+        if heartbeats.iter().any(|seen| seen.age_at(context.now) > stale_age) {
+            context.request(Request::DeleteHeartbeats(heartbeats.clone()));
         }
-        self.listed = presences;
+        self.listed = heartbeats;
     }
 }
 
-/// The presences of dead owners were deleted. They do no harm: a later listing tries again.
+/// Reports which stale heartbeats were deleted. A failure does no harm: a later listing tries again.
 pub(super) fn on_deleted(context: &mut Context, outcome: Result<Vec<OwnerId>>) {
     match outcome {
         Ok(owners) => owners.into_iter().for_each(|owner| context.note(Note::HeartbeatDeleted(owner))),
@@ -152,7 +155,8 @@ pub(super) fn on_deleted(context: &mut Context, outcome: Result<Vec<OwnerId>>) {
     }
 }
 
-/// Another SDK is at work in the group, to which ownerships that live by a presence look abandoned.
+/// Stops using the lease scope [`Instance`](LeaseScope::Instance), because another SDK is active in the group. Other
+/// SDKs consider such leases expired.
 pub(super) fn fall_back(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
     if partitions.kept_alive_by.scope == LeaseScope::Partition {
         return;

@@ -1,4 +1,4 @@
-//! Planned moves: asking live owners for partitions, and letting those go that other instances ask for.
+//! Handoffs: requesting partitions from live owners, and draining partitions that other instances request.
 
 use super::action::Request;
 use super::context::Context;
@@ -14,7 +14,7 @@ use crate::planner::{ClaimReason, PartitionOwner, PlannedHandoff, View};
 use crate::store::{Claim, Handoff, HandoffRequestOutcome, HandoffStatus};
 use crate::telemetry::StorageOperation;
 
-/// The instance that asks.
+/// The requesting instance.
 impl Partitions {
     pub(super) fn start_handoff_requests(&mut self, context: &mut Context, planned: Vec<PlannedHandoff>) {
         for seen in planned.into_iter().filter_map(|planned| planned.seen) {
@@ -36,41 +36,41 @@ impl Partitions {
                     partition: partition.clone(),
                     from: handoff.owner().clone(),
                 });
-                let asked = PendingHandoff { handoff, next: Some(next_look(context)), failures: 0 };
-                self.activities.insert(partition.clone(), Activity::AwaitingHandoff(asked));
+                let pending = PendingHandoff { handoff, next: Some(next_poll_at(context)), failures: 0 };
+                self.activities.insert(partition.clone(), Activity::AwaitingHandoff(pending));
                 context.change();
             }
             Ok(HandoffRequestOutcome::Lost) => context.disturb(),
             // The next cycle plans again.
-            Ok(refused) => context.note(Note::HandoffNotRequested(partition.clone(), refused)),
+            Ok(outcome) => context.note(Note::HandoffNotRequested(partition.clone(), outcome)),
             Err(error) => {
                 self.indeterminate(context, StorageOperation::RequestHandoff, vec![partition.clone()], error);
             }
         }
     }
 
-    /// Looks at what is due. An instance that claims nothing asks for nothing: a mark cannot be taken back, but what is
-    /// released for this instance goes to others when the reservation has lapsed.
+    /// Polls the handoffs that are due. An instance that claims nothing cancels them: it cannot withdraw a request, but
+    /// other instances may claim the partition when its reservation for this instance ends.
     pub(super) fn start_handoff_polls(&mut self, context: &mut Context) {
         if context.claims_nothing() {
             return self.cancel_handoffs(context);
         }
-        for doing in self.activities.values_mut() {
-            let Activity::AwaitingHandoff(asked) = doing else { continue };
-            if asked.next.is_some_and(|next| next <= context.now) {
-                asked.next = None;
-                let patience = context.settings.handoff_timeouts;
-                context.request(Request::PollHandoff { handoff: asked.handoff.clone(), timeouts: patience });
+        for activity in self.activities.values_mut() {
+            let Activity::AwaitingHandoff(pending) = activity else { continue };
+            if pending.next.is_some_and(|next| next <= context.now) {
+                pending.next = None;
+                let timeouts = context.settings.handoff_timeouts;
+                context.request(Request::PollHandoff { handoff: pending.handoff.clone(), timeouts });
             }
         }
     }
 
     pub(super) fn cancel_handoffs(&mut self, context: &mut Context) {
         let before = self.activities.len();
-        self.activities.retain(|_, doing| !matches!(doing, Activity::AwaitingHandoff(_)));
-        for doing in self.activities.values_mut() {
-            if let Activity::Claiming { handoff: asked, .. } = doing {
-                *asked = None;
+        self.activities.retain(|_, activity| !matches!(activity, Activity::AwaitingHandoff(_)));
+        for activity in self.activities.values_mut() {
+            if let Activity::Claiming { handoff, .. } = activity {
+                *handoff = None;
             }
         }
         if self.activities.len() < before {
@@ -89,17 +89,20 @@ impl Partitions {
             return;
         };
         let failures = if outcome.is_err() { failures.saturating_add(1) } else { 0 };
-        let (owner, patience) = (handoff.owner().clone(), context.settings.handoff_timeout_of(&handoff));
-        let asked = PendingHandoff { handoff, next: Some(next_look(context)), failures };
+        let (owner, timeout) = (handoff.owner().clone(), context.settings.handoff_timeout_of(&handoff));
+        let pending = PendingHandoff { handoff, next: Some(next_poll_at(context)), failures };
         match outcome {
             Ok(HandoffStatus::Pending) => {
-                self.activities.insert(partition, Activity::AwaitingHandoff(asked));
+                self.activities.insert(partition, Activity::AwaitingHandoff(pending));
             }
-            Ok(HandoffStatus::Ready(claim)) => self.claim_after_handoff(context, claim, ClaimReason::HandedOver, asked),
-            Ok(HandoffStatus::TimedOut(claim)) if !context.had_outage_within(patience) => {
-                self.claim_after_handoff(context, claim, ClaimReason::Stolen(owner), asked);
+            Ok(HandoffStatus::Ready(claim)) => {
+                self.claim_after_handoff(context, claim, ClaimReason::HandedOver, pending);
             }
-            // After an outage the next cycle plans again: the owner may have responded unseen, or been unable to.
+            Ok(HandoffStatus::TimedOut(claim)) if !context.had_outage_within(timeout) => {
+                self.claim_after_handoff(context, claim, ClaimReason::Stolen(owner), pending);
+            }
+            // After an outage the next cycle plans again: this instance may have missed the response, or the owner may
+            // have been unable to respond.
             Ok(HandoffStatus::TimedOut(_) | HandoffStatus::Canceled) => {
                 self.remove(&partition);
                 context.disturb();
@@ -108,47 +111,49 @@ impl Partitions {
             Err(error) => {
                 let first = context.settings.interval() / 2;
                 let pause = back_off(failures - 1, first, context.settings.lease_duration());
-                let next = context.now + pause.max(context.settings.asked_to_wait(&error));
-                self.activities
-                    .insert(partition.clone(), Activity::AwaitingHandoff(PendingHandoff { next: Some(next), ..asked }));
+                let next = context.now + pause.max(context.settings.retry_after(&error));
+                self.activities.insert(
+                    partition.clone(),
+                    Activity::AwaitingHandoff(PendingHandoff { next: Some(next), ..pending }),
+                );
                 context.note(Note::Indeterminate(StorageOperation::Read, vec![partition], error));
             }
         }
     }
 
-    /// The storage responds again: partitions whose looks have failed are looked at soon.
+    /// The storage responds again: handoffs whose polls have failed are polled soon.
     pub(super) fn poll_failed_owners_soon(&mut self, context: &Context) {
-        let soon = next_look(context);
-        for doing in self.activities.values_mut() {
-            if let Activity::AwaitingHandoff(asked) = doing
-                && asked.failures > 0
+        let soon = next_poll_at(context);
+        for activity in self.activities.values_mut() {
+            if let Activity::AwaitingHandoff(pending) = activity
+                && pending.failures > 0
             {
-                (asked.next, asked.failures) = (asked.next.map(|next| next.min(soon)), 0);
+                (pending.next, pending.failures) = (pending.next.map(|next| next.min(soon)), 0);
             }
         }
     }
 }
 
-/// The instance that is asked.
+/// The owner of requested partitions.
 impl Partitions {
-    /// By a listing. An owner that asked and died since is not waited for: its mark is taken away, so that others may
-    /// ask.
+    /// Hands over the partitions whose records name a live requesting instance in a listing. If the requesting instance
+    /// has died, its request is removed, so that other instances may request the partition.
     pub(super) fn accept_handoff_requests(&mut self, context: &mut Context, view: &View<'_>) {
         for entry in view.partitions.iter().filter(|entry| entry.owner == PartitionOwner::This) {
-            let mark = view.record(&entry.partition).and_then(|seen| seen.record.handoff_to.as_ref());
-            let Some(asking) = mark.filter(|asking| **asking != context.settings.this.owner) else { continue };
+            let requested_by = view.record(&entry.partition).and_then(|seen| seen.record.handoff_to.as_ref());
+            let Some(by) = requested_by.filter(|by| **by != context.settings.this.owner) else { continue };
             match (&entry.handoff_to, self.activities.get_mut(&entry.partition)) {
-                (Some(by), Some(Activity::Owned(held))) => {
-                    let epoch = held.epoch();
+                (Some(by), Some(Activity::Owned(owned))) => {
+                    let epoch = owned.epoch();
                     self.hand_over(context, &entry.partition, epoch, by);
                 }
-                (None, Some(Activity::Owned(held))) => held.drop_handoff_request(asking),
+                (None, Some(Activity::Owned(owned))) => owned.drop_handoff_request(by),
                 _ => {}
             }
         }
     }
 
-    /// Another instance asked for the partition.
+    /// Acknowledges the request of another instance and drains the partition.
     pub(super) fn hand_over(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, by: &OwnerId) {
         if !context.settings.hands_over() || context.is_ending() {
             return;
@@ -161,7 +166,7 @@ impl Partitions {
     }
 }
 
-/// When to look at a partition that was asked for.
-fn next_look(context: &Context) -> Moment {
+/// Returns when to poll a handoff again.
+fn next_poll_at(context: &Context) -> Moment {
     context.now + context.settings.interval() / 2
 }

@@ -1,4 +1,4 @@
-//! Who is there, whether it owns anything or not.
+//! Heartbeats: which owners are alive, whether they own anything or not.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::observer::Observer;
 use crate::model::{Heartbeat, HeartbeatRecord, Incarnation, LeaseDurations, Moment, OwnerId};
 
-/// The presence of each owner: of several, that of its latest life.
+/// The heartbeat of each owner. Of several, that of its latest incarnation.
 pub(super) struct Heartbeats<'a>(HashMap<&'a OwnerId, &'a Heartbeat>);
 
 impl<'a> Heartbeats<'a> {
@@ -21,20 +21,20 @@ impl<'a> Heartbeats<'a> {
         Self(latest)
     }
 
-    /// Those that count at `now`, in no order.
+    /// Returns the heartbeats that count at `now`, in no particular order.
     pub(super) fn live(&self, observer: &Observer<'_>, now: Moment) -> Vec<&'a HeartbeatRecord> {
         self.0.values().filter(|seen| is_live(seen, observer, now)).map(|seen| &seen.record).collect()
     }
 
-    /// How long ago this life of an owner last wrote its presence, if nobody has declared it dead since.
-    pub(super) fn age_of(&self, owner: &OwnerId, life: Option<&Incarnation>, now: Moment) -> Option<Duration> {
+    /// Returns how long ago this incarnation of an owner last sent a heartbeat, unless it was declared dead since then.
+    pub(super) fn age_of(&self, owner: &OwnerId, incarnation: Option<&Incarnation>, now: Moment) -> Option<Duration> {
         let seen = self.0.get(owner)?;
-        let same = seen.record.incarnation.as_ref() == life && seen.record.declared_dead_by.is_none();
+        let same = seen.record.incarnation.as_ref() == incarnation && seen.record.declared_dead_by.is_none();
         same.then(|| seen.age_at(now))
     }
 }
 
 fn is_live(seen: &Heartbeat, observer: &Observer<'_>, now: Moment) -> bool {
     let lifetime = observer.lease_durations.own + LeaseDurations::GRACE;
-    seen.record.declared_dead_by.is_none() && observer.forgiven(seen.age_at(now), now) < lifetime
+    seen.record.declared_dead_by.is_none() && observer.age_since_outage(seen.age_at(now), now) < lifetime
 }

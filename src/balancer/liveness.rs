@@ -1,0 +1,144 @@
+//! Whether the application is healthy: its runtime ticks, and no handler keeps a batch too long.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::lock::lock;
+use crate::model::PartitionId;
+
+/// The stalled components of the application.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Stalled {
+    /// Whether the application's runtime has not run for longer than `stall_timeout`, because all its workers are
+    /// blocked.
+    pub runtime: bool,
+    /// Partitions whose handler has had one batch for longer than `stall_timeout`.
+    pub partitions: BTreeSet<PartitionId>,
+}
+
+impl Stalled {
+    /// Returns whether anything is stalled.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.runtime || !self.partitions.is_empty()
+    }
+
+    /// Returns whether the stall affects this partition.
+    #[must_use]
+    pub fn affects(&self, partition: &PartitionId) -> bool {
+        self.runtime || self.partitions.contains(partition)
+    }
+}
+
+/// Receives the liveness reports of the application. Cheap to clone; all clones share one state. Only this type defines
+/// what counts as stalled, for the loop and for the processor.
+#[derive(Clone, Debug)]
+pub struct LivenessTracker {
+    state: Arc<Mutex<LivenessState>>,
+    stall_timeout: Duration,
+}
+
+#[derive(Debug, Default)]
+struct LivenessState {
+    /// The last tick. An application that has never ticked need not do so.
+    last_tick: Option<Instant>,
+    /// When the handler of each partition got its current batch.
+    batches: BTreeMap<PartitionId, Instant>,
+}
+
+impl LivenessTracker {
+    pub(super) fn new(stall_timeout: Duration) -> Self {
+        Self { state: Arc::default(), stall_timeout }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, LivenessState> {
+        lock(&self.state)
+    }
+
+    /// Reports that the application's runtime runs. After the first call, the runtime counts as stalled if no further
+    /// call comes within `stall_timeout`.
+    pub fn tick(&self) {
+        self.lock_state().last_tick = Some(Instant::now());
+    }
+
+    /// Reports that a handler has got a batch of this partition. It has the batch until the guard is dropped.
+    #[must_use = "the batch ends when the guard is dropped"]
+    pub fn batch_started(&self, partition: &PartitionId) -> BatchGuard {
+        self.lock_state().batches.insert(partition.clone(), Instant::now());
+        BatchGuard { tracker: self.clone(), partition: partition.clone() }
+    }
+
+    /// Returns whether something that has taken this long is stalled.
+    pub(crate) fn is_too_long(&self, elapsed: Duration) -> bool {
+        elapsed > self.stall_timeout
+    }
+
+    /// Returns whether the handler has had its batch of this partition for too long.
+    pub(crate) fn has_stalled(&self, partition: &PartitionId) -> bool {
+        self.lock_state().batches.get(partition).is_some_and(|since| self.is_too_long(since.elapsed()))
+    }
+
+    pub(super) fn stalled(&self) -> Stalled {
+        let state = self.lock_state();
+        let long_ago = |since: &Instant| self.is_too_long(since.elapsed());
+        let partitions = state.batches.iter().filter(|(_, since)| long_ago(since));
+        Stalled {
+            runtime: state.last_tick.as_ref().is_some_and(long_ago),
+            partitions: partitions.map(|(partition, _)| partition.clone()).collect(),
+        }
+    }
+}
+
+/// Represents a batch that a handler is processing. The batch ends when the guard is dropped.
+#[derive(Debug)]
+pub struct BatchGuard {
+    tracker: LivenessTracker,
+    partition: PartitionId,
+}
+
+impl Drop for BatchGuard {
+    fn drop(&mut self) {
+        self.tracker.lock_state().batches.remove(&self.partition);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(300);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_without_ticks_is_stalled() {
+        let tracker = LivenessTracker::new(LONG);
+        tokio::time::advance(2 * LONG).await;
+        assert!(!tracker.stalled().any(), "ticks are not required before the first one");
+        tracker.tick();
+        tokio::time::advance(LONG).await;
+        assert!(!tracker.stalled().any());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(tracker.stalled().runtime);
+        tracker.tick();
+        assert!(!tracker.stalled().any());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_partition_with_a_long_batch_is_stalled() {
+        let tracker = LivenessTracker::new(LONG);
+        let (slow, quick) = (PartitionId::from(1), PartitionId::from(2));
+        let batch = tracker.batch_started(&slow);
+        drop(tracker.batch_started(&quick));
+        tokio::time::advance(LONG + Duration::from_secs(1)).await;
+        let stalled = tracker.stalled();
+        assert_eq!(stalled.partitions, [slow.clone()].into());
+        assert!(stalled.affects(&slow) && !stalled.affects(&quick));
+        assert!(tracker.has_stalled(&slow) && !tracker.has_stalled(&quick));
+        drop(batch);
+        assert!(!tracker.stalled().any());
+    }
+}

@@ -1,0 +1,41 @@
+//! Whether a running loop reaches the storage, and whether its cycles succeed.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::lock::lock;
+use crate::model::Moment;
+use crate::store::GroupStore;
+
+/// The health of the storage, as the handles of a loop read it. All clones share one state.
+#[derive(Clone, Debug)]
+pub(super) struct StorageHealth {
+    /// When the last cycle succeeded; before the first one, when the loop began.
+    last_cycle: Arc<Mutex<Option<Moment>>>,
+    store: GroupStore,
+}
+
+impl StorageHealth {
+    /// Creates the health of a loop over this store.
+    pub(super) fn new(store: GroupStore) -> Self {
+        Self { last_cycle: Arc::default(), store }
+    }
+
+    /// Records that the loop begins, or that a cycle has succeeded.
+    pub(super) fn cycle_succeeded(&self) {
+        *lock(&self.last_cycle) = Some(self.store.lease_clock_now());
+    }
+
+    /// Returns how long no cycle has succeeded, if that is longer than the lease duration. Even the slowest cycles
+    /// begin more often than that.
+    pub(super) fn cycles_failing_for(&self) -> Option<Duration> {
+        let last = *lock(&self.last_cycle);
+        let elapsed = self.store.lease_clock_now().saturating_sub(last?);
+        (elapsed > self.store.lease_durations().own).then_some(elapsed)
+    }
+
+    /// Returns how long the storage has been unavailable, if there is an outage now.
+    pub(super) fn storage_unavailable_for(&self) -> Option<Duration> {
+        self.store.outages().unavailable_for(self.store.lease_clock_now())
+    }
+}

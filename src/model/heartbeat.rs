@@ -1,0 +1,35 @@
+//! What an instance writes about itself, in addition to its ownership records.
+
+use std::collections::BTreeMap;
+
+use super::owner::{Identity, Incarnation, OwnerId};
+use super::ownership::{Relation, relation};
+
+/// The content of a heartbeat blob: its owner is alive, even if it owns nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeartbeatRecord {
+    /// The owner that is alive.
+    pub owner: OwnerId,
+    /// The incarnation of that owner. Missing only in a malformed record.
+    pub incarnation: Option<Incarnation>,
+    /// The owner that declared this one dead. With [`LeaseScope::Instance`](super::LeaseScope::Instance), other owners
+    /// may claim its partitions from then on.
+    pub declared_dead_by: Option<OwnerId>,
+    /// Keys that this version does not know. They are kept when the record is written again.
+    pub other: BTreeMap<String, String>,
+}
+
+impl HeartbeatRecord {
+    /// Creates the record of an owner that is alive and that no other instance has declared dead.
+    #[must_use]
+    pub fn new(owner: OwnerId, incarnation: Incarnation) -> Self {
+        Self { owner, incarnation: Some(incarnation), declared_dead_by: None, other: BTreeMap::new() }
+    }
+
+    /// Returns the relation of this record to an instance.
+    #[must_use]
+    pub(crate) fn relation_to(&self, this: &Identity) -> Relation {
+        relation(&self.owner, self.incarnation.as_ref(), this)
+    }
+}
