@@ -53,7 +53,7 @@ async fn connections() -> Result<(String, Arc<dyn BlobContainer>, Option<EventHu
     let producer = ProducerClient::builder().with_custom_endpoint(emulator.endpoint());
     let producer = producer.open_with_connection_string(&emulator.connection_string(), None).await?;
     for partition in ["0", "1"] {
-        let to = SendEventOptions { partition_id: Some(partition.to_owned()), ..Default::default() };
+        let to = SendEventOptions { partition_id: Some(partition.to_owned()) };
         producer.send_event(format!("hello from partition {partition}").into_bytes(), Some(to)).await?;
     }
     Ok((emulator.connection_string_with_port(), Arc::new(MemoryContainer::new()), Some(emulator)))

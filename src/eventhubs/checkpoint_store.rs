@@ -235,11 +235,11 @@ impl BlobCheckpointStore {
         // The processor claims by a listing of the read-only store, which does not remember versions.
         let here = store.list_ownerships().await?.records;
         let listed = Listed::of(&store, &here, &heartbeats_needed_by(&store, &here).await?);
-        let owned = Arc::new(OwnedPartitions::new(store));
-        owned.set_other_name_case(other_name_case);
-        owned.set_listed(listed);
-        groups.insert(group.clone(), Group::Served(Arc::clone(&owned)));
-        Ok(owned)
+        let partitions = Arc::new(OwnedPartitions::new(store));
+        partitions.set_other_name_case(other_name_case);
+        partitions.set_listed(listed);
+        groups.insert(group.clone(), Group::Served(Arc::clone(&partitions)));
+        Ok(partitions)
     }
 
     async fn ownerships(&self, group: &ConsumerGroup) -> Result<Vec<ClientOwnership>> {
@@ -314,9 +314,9 @@ impl BlobCheckpointStore {
             let partition = PartitionId::new(&ownership.partition_id)?;
             wanted.push(Wanted { partition, version: ownership.etag.as_ref().map(from_client) });
         }
-        let owned = self.owned_partitions(&group, owner).await?;
-        let leases = owned.claim(wanted).await;
-        Ok(leases.iter().map(|lease| self.won(&group, &owned.store, lease)).collect())
+        let partitions = self.owned_partitions(&group, owner).await?;
+        let leases = partitions.claim(wanted).await;
+        Ok(leases.iter().map(|lease| self.won(&group, &partitions.store, lease)).collect())
     }
 
     async fn checkpoints(&self, group: &ConsumerGroup) -> Result<Vec<ClientCheckpoint>> {

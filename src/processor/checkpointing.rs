@@ -313,7 +313,7 @@ impl Checkpointer {
     ) -> (Self, CheckpointWriter) {
         let (commands, receiver) = mpsc::unbounded_channel();
         let pending = Pending::new(adoption.record().sequence_number);
-        let max_events = policy.max_events.map(|events| i64::from(events));
+        let max_events = policy.max_events.map(i64::from);
         let shared = Arc::new(Shared {
             pending: Mutex::new(pending),
             advanced: Notify::new(),

@@ -83,6 +83,7 @@ impl ProcessorHandle {
     /// load-balancing interval. Other instances may claim it at once.
     ///
     /// Returns false if this instance does not process the partition, or if the partition is already stopping.
+    #[allow(clippy::must_use_candidate, reason = "a caller may not care")]
     pub fn release(&self, partition: &PartitionId, cooldown: Duration) -> bool {
         self.registry.get(partition).is_some_and(|control| control.release(cooldown))
     }

@@ -81,7 +81,9 @@ impl ConditionalWrite for DeclareDeadWrite<'_> {
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<DeclareDeadOutcome> {
         let name = self.store.inner.names.heartbeat(&self.declaration.owner);
-        self.store.write(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&self.declaration), under).await?;
+        self.store
+            .write(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&self.declaration), under)
+            .await?;
         Ok(DeclareDeadOutcome::Declared)
     }
 

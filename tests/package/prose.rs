@@ -81,7 +81,9 @@ fn check(what: &str, lines: &[(PathBuf, String)]) {
 
 fn lines_of(folders: &[&str]) -> Vec<(PathBuf, String)> {
     let mut sources = Vec::new();
-    folders.iter().for_each(|folder| files(folder, "rs", &mut sources));
+    for folder in folders {
+        files(folder, "rs", &mut sources);
+    }
     let lines = |path: PathBuf| {
         let text = fs::read_to_string(&path).unwrap();
         comments(&text).into_iter().map(move |line| (path.clone(), line))
@@ -114,7 +116,9 @@ fn the_documentation_uses_plain_words() {
 #[test]
 fn names_of_tests_have_at_most_50_characters() {
     let mut sources = Vec::new();
-    ["src", "tests"].iter().for_each(|folder| files(folder, "rs", &mut sources));
+    for folder in ["src", "tests"] {
+        files(folder, "rs", &mut sources);
+    }
     let mut long = Vec::new();
     for path in sources {
         let text = fs::read_to_string(&path).unwrap();

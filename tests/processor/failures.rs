@@ -321,8 +321,8 @@ mod failed_is_called {
             sleep(SECOND).await;
         }
         a.shut_down().await.unwrap();
-        let failures = handler.failures.lock().unwrap().clone();
-        failures
+        
+        handler.failures.lock().unwrap().clone()
     }
 
     #[tokio::test(start_paused = true)]

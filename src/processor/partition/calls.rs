@@ -47,7 +47,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                     Some(Ok(())) => {}
                     Some(Err(panic)) => self.callback_panicked("started", &*panic),
                     None => {
-                        telemetry::callback_timed_out(&self.control.partition, "started", self.shared.drain_timeout)
+                        telemetry::callback_timed_out(&self.control.partition, "started", self.shared.drain_timeout);
                     }
                 }
                 Happened::Stop(reason.unwrap_or(StopReason::Shutdown))

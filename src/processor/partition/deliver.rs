@@ -109,11 +109,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                             // The partition may have been paused meanwhile.
                             self.read_ahead_until_open(receiver, writer).await;
                         }
-                        let received = batch.last().and_then(S::Event::sequence_number);
+                        let last = batch.last().and_then(S::Event::sequence_number);
                         self.control.metrics.events_repeated(delivered.keep_new(&mut batch));
                         // Old events that arrive through a link whose numbers increase show that the link works: they
                         // come to an end.
-                        stall_detector.received(received);
+                        stall_detector.received(last);
                         if !batch.is_empty() {
                             return Ok(batch);
                         }

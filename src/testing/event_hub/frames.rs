@@ -44,8 +44,8 @@ impl Frames {
         while let Some(length) = self.next_frame(done) {
             let frame = &self.begun[done..done + length];
             done += length;
-            let parsed = if self.foreign { None } else { performative(frame) };
-            let Some((channel, mut performative)) = parsed else {
+            let decoded = if self.foreign { None } else { performative(frame) };
+            let Some((channel, mut performative)) = decoded else {
                 passed.extend_from_slice(frame);
                 continue;
             };

@@ -247,7 +247,7 @@ impl BlobContainer for FaultyContainer {
                 return Err(apply_later(&call, *delay, apply));
             }
             Some(Fault::ConcurrentWrite(by)) => {
-                self.inner.write(name, by, &Condition::Unconditional).await.map(drop)?
+                self.inner.write(name, by, &Condition::Unconditional).await.map(drop)?;
             }
             _ => {}
         }

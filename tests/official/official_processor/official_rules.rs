@@ -36,7 +36,7 @@ impl OfficialRules {
         for _ in 0..RETRIES {
             match answer {
                 Err(error) if error.is_retryable() || error.is_indeterminate() => {
-                    answer = self.container.write(name, metadata, condition).await
+                    answer = self.container.write(name, metadata, condition).await;
                 }
                 settled => return settled,
             }

@@ -14,7 +14,7 @@ const AWAY: Duration = Duration::from_secs(20);
 
 pub const FEATURES: [Feature; 4] = [
     Feature::of("earliest", |settings, _| {
-        settings.configure(|config| config.with_start_position(StartPosition::Earliest))
+        settings.configure(|config| config.with_start_position(StartPosition::Earliest));
     })
     .acting(|scene| Box::pin(all_die(scene)))
     .allowing(die),

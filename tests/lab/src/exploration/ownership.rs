@@ -303,7 +303,7 @@ impl Model {
             }
             Some(Rule::ReleaseIsLookedInto) if goal == Goal::Release => return (goal, Next::Done(Settled::Applied)),
             Some(Rule::LaterLifeStays) if relation == Relation::EarlierIncarnation => {
-                relation = Relation::LaterIncarnation
+                relation = Relation::LaterIncarnation;
             }
             _ => {}
         }
