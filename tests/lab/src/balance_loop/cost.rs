@@ -6,7 +6,7 @@ use crate::sim::Simulation;
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::{LeaseScope, Operation};
 
-use super::group::{by_presence, config, group_with};
+use super::group::{by_heartbeat, config, group_with};
 
 const SIZES: [(u32, usize); 2] = [(32, 4), (64, 8)];
 
@@ -39,9 +39,9 @@ async fn a_group_at_rest_sends_no_more_requests_than_the_cadences_ask_for() {
 /// Two announcements, and two listings of each kind a minute.
 #[tokio::test(start_paused = true)]
 async fn where_leases_live_by_a_presence_the_number_of_partitions_costs_nothing() {
-    assert_eq!(by_presence().lease_scope, LeaseScope::Instance);
+    assert_eq!(by_heartbeat().lease_scope, LeaseScope::Instance);
     for (partitions, instances) in SIZES {
-        let sent = requests_per_hour(partitions, instances, &by_presence()).await;
+        let sent = requests_per_hour(partitions, instances, &by_heartbeat()).await;
         let expected = instances as u64 * 360;
         assert!(sent * 100 <= expected * 105, "{sent} requests, expected {expected}");
         assert!(sent * 100 >= expected * 95, "{sent} requests cannot have kept everything alive");

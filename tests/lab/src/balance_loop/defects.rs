@@ -8,7 +8,7 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, OnLeaseExpiry, OwnershipEve
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{LeaseScope, Operation};
 
-use super::group::{EXPIRY, MINUTE, by_presence, config, group_with, told};
+use super::group::{EXPIRY, MINUTE, by_heartbeat, config, group_with, told};
 
 fn requests(group: &Simulation) -> u64 {
     let counts = group.store("a").unwrap().request_counts();
@@ -25,7 +25,7 @@ async fn alone(partitions: u32, config: BalancerConfig) -> Simulation {
     group_with(5, partitions, &["a"], &config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy)).await
 }
 
-fn troubles() -> [Fault; 3] {
+fn storage_faults() -> [Fault; 3] {
     let throttled = |retry_after| Fault::Throttled { retry_after };
     [throttled(None), throttled(Some(Duration::from_secs(3))), Fault::Unreachable]
 }
@@ -33,27 +33,27 @@ fn troubles() -> [Fault; 3] {
 /// Of a large instance: it is its requests that a throttled storage has too many of.
 #[tokio::test(start_paused = true)]
 async fn b11_a_storage_in_trouble_gets_no_more_requests_than_one_that_is_well() {
-    for trouble in troubles() {
+    for storage_fault in storage_faults() {
         let group = alone(256, config()).await;
         let calm = requests_in(&group, 5 * MINUTE).await;
-        group.set_faults(None, &FaultPlan::always(trouble.clone()));
+        group.set_faults(None, &FaultPlan::always(storage_fault.clone()));
         let first = requests_in(&group, MINUTE).await;
-        assert!(first * 50 <= calm * 11, "{trouble:?}: {first} in the first minute, {calm} in five calm ones");
+        assert!(first * 50 <= calm * 11, "{storage_fault:?}: {first} in the first minute, {calm} in five calm ones");
         let troubled = requests_in(&group, 5 * MINUTE).await;
-        assert!(troubled <= calm, "{trouble:?}: {troubled} in five minutes, {calm} when calm");
+        assert!(troubled <= calm, "{storage_fault:?}: {troubled} in five minutes, {calm} when calm");
     }
 }
 
 /// Of a small one there are few in any case, but it must notice within the expiry that the storage is back.
 #[tokio::test(start_paused = true)]
 async fn b11_an_instance_with_few_requests_tries_now_and_then() {
-    for config in [config(), by_presence()] {
-        for trouble in troubles() {
+    for config in [config(), by_heartbeat()] {
+        for storage_fault in storage_faults() {
             let group = alone(4, config.clone()).await;
-            group.set_faults(None, &FaultPlan::always(trouble.clone()));
+            group.set_faults(None, &FaultPlan::always(storage_fault.clone()));
             group.run_for(2 * MINUTE).await;
             let troubled = requests_in(&group, 10 * MINUTE).await;
-            assert!((80..=130).contains(&troubled), "{trouble:?}: {troubled} in ten minutes");
+            assert!((80..=130).contains(&troubled), "{storage_fault:?}: {troubled} in ten minutes");
         }
     }
 }
@@ -62,18 +62,18 @@ async fn b11_an_instance_with_few_requests_tries_now_and_then() {
 /// else goes on.
 #[tokio::test(start_paused = true)]
 async fn b11_leases_survive_a_storage_that_is_back_in_time() {
-    for (partitions, config) in [(4, config()), (64, config()), (4, by_presence())] {
-        for trouble in troubles() {
+    for (partitions, config) in [(4, config()), (64, config()), (4, by_heartbeat())] {
+        for storage_fault in storage_faults() {
             let group = alone(partitions, config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop)).await;
             for _ in 0..5 {
-                group.set_faults(None, &FaultPlan::always(trouble.clone()));
+                group.set_faults(None, &FaultPlan::always(storage_fault.clone()));
                 group.run_for(EXPIRY * 3 / 10).await;
                 group.outage_over(None);
                 group.run_for(EXPIRY * 3 / 2 + Duration::from_secs(4)).await;
             }
             let outlived =
                 told(&group, 0).into_iter().filter(|(.., event)| matches!(event, OwnershipEvent::LeaseExpired { .. }));
-            assert_eq!(outlived.count(), 0, "{partitions} {:?} {trouble:?}", config.lease_scope);
+            assert_eq!(outlived.count(), 0, "{partitions} {:?} {storage_fault:?}", config.lease_scope);
         }
     }
 }
@@ -104,9 +104,9 @@ async fn short_leases_are_tried_again_before_they_expire() {
             }
             group.run_for(2 * MINUTE).await;
             let before = group.moves();
-            let trouble = Fault::Throttled { retry_after: Some(expiry) };
+            let storage_fault = Fault::Throttled { retry_after: Some(expiry) };
             for _ in 0..20 {
-                group.set_faults(Some("a"), &FaultPlan::always(trouble.clone()));
+                group.set_faults(Some("a"), &FaultPlan::always(storage_fault.clone()));
                 group.run_for(expiry / 6).await;
                 group.outage_over(Some("a"));
                 group.run_for(expiry * 137 / 100).await;

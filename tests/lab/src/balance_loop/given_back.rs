@@ -72,8 +72,8 @@ async fn static_instances_give_back_what_is_not_assigned_any_more_and_steal_noth
 fn give_back(group: &Simulation, owner: &str, cool_down: Duration) -> PartitionId {
     let handle = group.handle(owner).unwrap();
     let held = handle.snapshots().borrow().owned.clone();
-    let (partition, tenure) = held.first_key_value().unwrap();
-    handle.release(partition.clone(), *tenure, cool_down);
+    let (partition, ownership) = held.first_key_value().unwrap();
+    handle.release(partition.clone(), *ownership, cool_down);
     partition.clone()
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::sim::{Happening, Simulation};
+use crate::sim::{LoopEventKind, Simulation};
 use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent};
 use eventhubs_checkpoint::{LeaseScope, OwnerId};
 
@@ -22,7 +22,7 @@ pub fn config() -> BalancerConfig {
 }
 
 /// Whose leases live by a presence.
-pub fn by_presence() -> BalancerConfig {
+pub fn by_heartbeat() -> BalancerConfig {
     config().with_lease_scope(LeaseScope::Instance)
 }
 
@@ -53,8 +53,8 @@ pub async fn comes(group: &Simulation, within: Duration, condition: impl Fn(&Sim
 /// What was told since there were so many entries: when, by whom, what.
 pub fn told(group: &Simulation, since: usize) -> Vec<(Duration, String, OwnershipEvent)> {
     let entries = group.trace().into_iter().skip(since);
-    let told = entries.filter_map(|entry| match entry.what {
-        Happening::Told(event) => Some((entry.at, entry.owner.to_string(), event)),
+    let told = entries.filter_map(|entry| match entry.kind {
+        LoopEventKind::Emitted(event) => Some((entry.at, entry.owner.to_string(), event)),
         _ => None,
     });
     told.collect()

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::sim::{Bounds, Load, Mark, Marked, Plan, Report, Role, Scale, Settings, Usual, What, run};
+use crate::sim::{
+    Bounds, BuiltIn, IncidentKind, Load, Plan, Report, Role, Scale, Settings, TimelineEntry, TimelineEvent, run,
+};
 use eventhubs_checkpoint::LeaseScope;
 
 fn play(plan: &Plan) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let report = runtime.block_on(run(plan, &Usual, false)).unwrap();
+    let report = runtime.block_on(run(plan, &BuiltIn, false)).unwrap();
     assert!(report.violations.is_empty(), "{:#?}", report.violations);
     report
 }
@@ -23,7 +25,7 @@ fn under_load(instances: u32, storm: Duration) -> Plan {
     let mut plan = Plan::calm(1, &scale);
     plan.settings = Settings::default();
     for member in &mut plan.members {
-        member.role = Role::Ours;
+        member.role = Role::CrateProcessor;
         (member.skew_seconds, member.failures_per_mille, member.tracks) = (0, 0, false);
         member.work = Duration::from_millis(500);
     }
@@ -32,7 +34,7 @@ fn under_load(instances: u32, storm: Duration) -> Plan {
 }
 
 /// A partition that was released, until the next one's handler starts.
-struct Dark {
+struct Gap {
     by: usize,
     since: Duration,
     lasted: Duration,
@@ -43,7 +45,7 @@ struct Dark {
 struct Books {
     owners: BTreeMap<usize, usize>,
     released: BTreeMap<usize, (usize, Duration)>,
-    dark: Vec<Dark>,
+    gaps: Vec<Gap>,
     /// When a life ended, and how many came up.
     ended: BTreeMap<usize, Duration>,
     started: usize,
@@ -59,53 +61,53 @@ struct Books {
 
 impl Books {
     fn of(report: &Report, from: Duration) -> Self {
-        let calm = report.timeline.iter().find(|marked| marked.mark == Mark::Balanced).map(|marked| marked.at);
+        let calm = report.timeline.iter().find(|entry| entry.event == TimelineEvent::Balanced).map(|entry| entry.at);
         let mut books = Self::default();
-        for marked in report.timeline.iter().take_while(|marked| Some(marked.at) <= calm) {
-            books.note(marked, marked.at >= from);
+        for entry in report.timeline.iter().take_while(|entry| Some(entry.at) <= calm) {
+            books.note(entry, entry.at >= from);
         }
         books
     }
 
-    fn note(&mut self, marked: &Marked, counts: bool) {
-        match (&marked.mark, marked.life) {
-            (Mark::Owner { partition }, Some(life)) => {
-                let before = self.owners.insert(*partition, life);
-                let member = self.members.insert(*partition, marked.member);
-                self.moves_between_members += usize::from(counts && member != Some(marked.member));
-                self.moves += usize::from(counts && before != Some(life));
+    fn note(&mut self, entry: &TimelineEntry, counts: bool) {
+        match (&entry.event, entry.incarnation) {
+            (TimelineEvent::Owner { partition }, Some(incarnation)) => {
+                let before = self.owners.insert(*partition, incarnation);
+                let member = self.members.insert(*partition, entry.member);
+                self.moves_between_members += usize::from(counts && member != Some(entry.member));
+                self.moves += usize::from(counts && before != Some(incarnation));
             }
-            (Mark::Owner { partition }, None) if counts => {
-                self.released.insert(*partition, (self.owners[partition], marked.at));
+            (TimelineEvent::Owner { partition }, None) if counts => {
+                self.released.insert(*partition, (self.owners[partition], entry.at));
             }
-            (Mark::HandlerStopped { partition }, _) => {
-                self.stopped.insert(*partition, marked.at);
+            (TimelineEvent::HandlerStopped { partition }, _) => {
+                self.stopped.insert(*partition, entry.at);
             }
-            (Mark::HandlerStarted { partition }, _) => {
+            (TimelineEvent::HandlerStarted { partition }, _) => {
                 if let Some(stopped) = self.stopped.remove(partition).filter(|_| counts) {
-                    self.longest_stop = self.longest_stop.max(marked.at.saturating_sub(stopped));
+                    self.longest_stop = self.longest_stop.max(entry.at.saturating_sub(stopped));
                 }
                 if let Some((by, since)) = self.released.remove(partition) {
-                    self.dark.push(Dark { by, since, lasted: marked.at.saturating_sub(since) });
+                    self.gaps.push(Gap { by, since, lasted: entry.at.saturating_sub(since) });
                 }
             }
-            (Mark::Started, _) if counts => self.started += 1,
-            (Mark::Ended, Some(life)) if counts => {
-                self.ended.insert(life, marked.at);
+            (TimelineEvent::Started, _) if counts => self.started += 1,
+            (TimelineEvent::Ended, Some(incarnation)) if counts => {
+                self.ended.insert(incarnation, entry.at);
             }
             _ => {}
         }
     }
 
     /// Whether it was released because its owner was about to end, which takes no longer than that here.
-    fn at_an_end(&self, dark: &Dark) -> bool {
-        self.ended.get(&dark.by).is_some_and(|ended| *ended <= dark.since + seconds(10))
+    fn at_an_end(&self, gaps: &Gap) -> bool {
+        self.ended.get(&gaps.by).is_some_and(|ended| *ended <= gaps.since + seconds(10))
     }
 
-    /// Those released at an end, or those handed over: how many, and the longest time that one was dark.
+    /// Those released at an end, or those handed over: how many, and the longest time that one was gaps.
     fn darkness(&self, at_an_end: bool) -> (usize, Duration) {
-        let dark: Vec<_> = self.dark.iter().filter(|dark| self.at_an_end(dark) == at_an_end).collect();
-        (dark.len(), dark.iter().map(|dark| dark.lasted).max().unwrap_or_default())
+        let gaps: Vec<_> = self.gaps.iter().filter(|gaps| self.at_an_end(gaps) == at_an_end).collect();
+        (gaps.len(), gaps.iter().map(|gaps| gaps.lasted).max().unwrap_or_default())
     }
 
     /// What an instance had when it ended must go elsewhere, and when it is back it must get a share.
@@ -117,15 +119,15 @@ impl Books {
 /// All six are restarted one after another, on 64 partitions.
 fn deployment(greedy: bool, handoff: bool, scope: LeaseScope) -> (Plan, Report, Books) {
     let begins = seconds(420);
-    let what = What::Deployment { gap: seconds(180), down: seconds(5) };
-    let mut plan = under_load(6, seconds(1620)).with(begins, what);
+    let kind = IncidentKind::Deployment { gap: seconds(180), down: seconds(5) };
+    let mut plan = under_load(6, seconds(1620)).with(begins, kind);
     (plan.settings.greedy, plan.settings.handoff, plan.settings.lease_scope) = (greedy, handoff, scope);
     let report = play(&plan);
     let books = Books::of(&report, begins);
     let (handed_over, released) = (books.darkness(false), books.darkness(true));
     println!(
-        "{scope:?}, greedy {greedy}, handoff {handoff}: of {} events {} again, {} moves, the fewest are {}; released at an end {} and dark \
-         for up to {:?}, handed over {} and dark for up to {:?}",
+        "{scope:?}, greedy {greedy}, handoff {handoff}: of {} events {} again, {} moves, the fewest are {}; released at an end {} and gaps \
+         for up to {:?}, handed over {} and gaps for up to {:?}",
         report.totals.handled,
         report.totals.repeated,
         books.moves,
@@ -144,10 +146,10 @@ fn repeats_nothing(greedy: bool, scope: LeaseScope) {
     assert_eq!(books.moves, books.fewest_moves(64 / 6));
     let (handed_over, longest) = books.darkness(false);
     assert!(handed_over >= 60, "{handed_over}");
-    assert!(longest <= plan.settings.interval, "a partition that was handed over was dark for {longest:?}");
+    assert!(longest <= plan.settings.interval, "a partition that was handed over was gaps for {longest:?}");
     let bound = Bounds::of(&plan.settings).free(64usize.div_ceil(6), 5);
     let (_, longest) = books.darkness(true);
-    assert!(longest <= bound, "a partition that was released was dark for {longest:?}, but the bound is {bound:?}");
+    assert!(longest <= bound, "a partition that was released was gaps for {longest:?}, but the bound is {bound:?}");
 }
 
 #[test]
@@ -171,11 +173,11 @@ fn the_same_deployment_without_handoffs_processes_events_twice() {
 /// The longest time from the end of an instance to its next start.
 fn longest_restart(report: &Report, from: Duration) -> Duration {
     let (mut ended, mut longest) = (BTreeMap::new(), Duration::ZERO);
-    for marked in report.timeline.iter().filter(|marked| marked.at >= from) {
-        match marked.mark {
-            Mark::Ended => drop(ended.insert(marked.member, marked.at)),
-            Mark::Started => {
-                let away = ended.remove(&marked.member).map(|at| marked.at.saturating_sub(at));
+    for entry in report.timeline.iter().filter(|entry| entry.at >= from) {
+        match entry.event {
+            TimelineEvent::Ended => drop(ended.insert(entry.member, entry.at)),
+            TimelineEvent::Started => {
+                let away = ended.remove(&entry.member).map(|at| entry.at.saturating_sub(at));
                 longest = longest.max(away.unwrap_or_default());
             }
             _ => {}
@@ -189,8 +191,8 @@ fn longest_restart(report: &Report, from: Duration) -> Duration {
 fn a_deployment_that_keeps_its_partitions_moves_none() {
     for scope in [LeaseScope::Partition, LeaseScope::Instance] {
         let begins = seconds(420);
-        let what = What::Deployment { gap: seconds(180), down: seconds(5) };
-        let mut plan = under_load(6, seconds(1620)).with(begins, what);
+        let kind = IncidentKind::Deployment { gap: seconds(180), down: seconds(5) };
+        let mut plan = under_load(6, seconds(1620)).with(begins, kind);
         (plan.settings.keep, plan.settings.lease_scope) = (true, scope);
         let report = play(&plan);
         let books = Books::of(&report, begins);

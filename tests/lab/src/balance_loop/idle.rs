@@ -6,7 +6,7 @@ use crate::sim::Simulation;
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 
-use super::group::{ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, by_presence, comes, config, group_with, held_by};
+use super::group::{ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, by_heartbeat, comes, config, group_with, held_by};
 
 /// When everything that a dead owner left is owned again, if one of the entitled takes nothing.
 const BOUND: Duration = ABANDONED.saturating_add(LONGEST_CYCLE).saturating_add(EXPIRY).saturating_add(ROUND);
@@ -17,7 +17,7 @@ fn owned(group: &Simulation) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn b06_the_share_of_one_with_a_stalled_runtime_goes_to_the_others() {
-    for config in [config(), by_presence()] {
+    for config in [config(), by_heartbeat()] {
         for strategy in [LoadBalancingStrategy::Greedy, LoadBalancingStrategy::Balanced] {
             let rounds = if strategy == LoadBalancingStrategy::Greedy { 1 } else { 6 };
             let config = config.clone().with_load_balancing_strategy(strategy).with_stall_timeout(MINUTE);

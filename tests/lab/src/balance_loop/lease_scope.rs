@@ -11,7 +11,7 @@ use eventhubs_checkpoint::store::{Heartbeat, Ownership};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 
 use super::group::{
-    ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, by_presence, comes, config, group, group_with, held_by,
+    ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, by_heartbeat, comes, config, group, group_with, held_by,
     told,
 };
 
@@ -30,7 +30,7 @@ fn held(group: &Simulation, owner: &str) -> BTreeMap<PartitionId, i64> {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_renewed_by_itself_and_nobody_loses_anything() {
-    let group = group_with(1, 6, &["a", "b"], &by_presence()).await;
+    let group = group_with(1, 6, &["a", "b"], &by_heartbeat()).await;
     let before = group.trace().len();
     group.run_for(10 * MINUTE).await;
     assert_eq!(told(&group, before), []);
@@ -42,7 +42,7 @@ async fn nothing_is_renewed_by_itself_and_nobody_loses_anything() {
 
 #[tokio::test(start_paused = true)]
 async fn who_dies_is_declared_dead_once_and_then_all_that_it_had_is_taken_over() {
-    let mut group = group_with(2, 9, &["a", "b", "c"], &by_presence()).await;
+    let mut group = group_with(2, 9, &["a", "b", "c"], &by_heartbeat()).await;
     let before = group.trace().len();
     group.crash("a").await.unwrap();
     let took = balanced(&group, ABANDONED + LONGEST_CYCLE + 3 * ROUND).await;
@@ -59,9 +59,9 @@ async fn who_dies_is_declared_dead_once_and_then_all_that_it_had_is_taken_over()
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_back_keeps_what_nobody_has_taken_and_is_told_that_it_was_declared_dead() {
-    let group = group_with(3, 8, &["a", "b"], &by_presence()).await;
-    let (before, tenures) = (group.trace().len(), held(&group, "a"));
-    assert_eq!(tenures.len(), 4);
+    let group = group_with(3, 8, &["a", "b"], &by_heartbeat()).await;
+    let (before, ownership_count) = (group.trace().len(), held(&group, "a"));
+    assert_eq!(ownership_count.len(), 4);
     group.outage(Some("a"));
     comes(&group, ABANDONED + LONGEST_CYCLE + ROUND, |group| held_by(group, "b") == 5).await;
     group.outage_over(Some("a"));
@@ -74,7 +74,7 @@ async fn who_comes_back_keeps_what_nobody_has_taken_and_is_told_that_it_was_decl
     let lost = events.iter().filter(|(_, _, event)| matches!(event, OwnershipEvent::Lost { .. })).count();
     assert_eq!(lost, 1, "{events:?}");
     assert!(
-        held(&group, "a").iter().all(|(partition, tenure)| tenures[partition] == *tenure),
+        held(&group, "a").iter().all(|(partition, ownership)| ownership_count[partition] == *ownership),
         "nothing was interrupted"
     );
     group.run_for(Duration::from_secs(1)).await;
@@ -101,7 +101,7 @@ async fn the_scope_changes_one_by_one_in_both_directions_and_nobody_is_taken_for
     let owners = ["a", "b", "c"];
     let mut group = group(4, 9, &owners).await;
     let before = group.trace().len();
-    for (config, scope) in [(by_presence(), "instance"), (config(), "partition")] {
+    for (config, scope) in [(by_heartbeat(), "instance"), (config(), "partition")] {
         restarted_one_by_one(&mut group, &owners, &config).await;
         let scopes = ownerships(&group, "a").await.into_iter().map(|seen| format!("{:?}", seen.record.scope));
         assert!(scopes.map(|said| said.to_lowercase()).all(|said| said == scope));
@@ -119,7 +119,7 @@ async fn the_scope_changes_one_by_one_in_both_directions_and_nobody_is_taken_for
 #[tokio::test(start_paused = true)]
 async fn nothing_is_claimed_by_one_that_cannot_say_that_it_is_there() {
     let mut group = Simulation::new(5, 2);
-    group.start("a", by_presence()).await.unwrap();
+    group.start("a", by_heartbeat()).await.unwrap();
     let presence = Target::from(BlobOperation::Write).named("/presence/");
     group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, presence, Fault::RequestLost));
     group.run_for(5 * MINUTE).await;

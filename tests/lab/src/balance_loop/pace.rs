@@ -54,8 +54,8 @@ async fn what_one_gives_back_another_takes_in_its_next_cycle_however_stretched()
         next_cycle(&group, taker).await;
         let handle = group.handle(giver).unwrap();
         let held = handle.snapshots().borrow().owned.clone();
-        let (partition, tenure) = held.first_key_value().unwrap();
-        handle.release(partition.clone(), *tenure, 10 * MINUTE);
+        let (partition, ownership) = held.first_key_value().unwrap();
+        handle.release(partition.clone(), *ownership, 10 * MINUTE);
         comes(&group, LONGEST_CYCLE, |group| held_by(group, taker) == 2).await;
         let cycle = next_cycle(&group, taker).await;
         assert!(cycle <= ROUND, "it has just claimed: {cycle:?}");

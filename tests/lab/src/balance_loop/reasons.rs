@@ -73,8 +73,8 @@ async fn what_was_asked_for_is_told_as_such() {
     group.run_for(2 * MINUTE).await;
     let since = group.trace().len();
     let held = group.handle("a").unwrap().snapshots().borrow().owned.clone();
-    let [(first, tenure), (second, other)] = [held.first_key_value(), held.last_key_value()].map(Option::unwrap);
-    group.handle("a").unwrap().release(first.clone(), *tenure, MINUTE);
+    let [(first, ownership), (second, other)] = [held.first_key_value(), held.last_key_value()].map(Option::unwrap);
+    group.handle("a").unwrap().release(first.clone(), *ownership, MINUTE);
     group.handle("a").unwrap().mark_lost(second.clone(), *other);
     group.run_for(MINUTE / 12).await;
     let releasing = said("a", &format!("releasing: {:?}", ReleaseReason::Requested));

@@ -74,8 +74,8 @@ impl Child {
 }
 
 /// For a child: ends it when the runner is gone, which is when its standard input ends.
-pub fn end_with_parent() {
-    die_with_parent();
+pub fn exit_with_parent() {
+    kill_with_parent();
     thread::spawn(|| {
         // An error is as good as an end.
         let _ = io::stdin().read_to_end(&mut Vec::new());
@@ -85,7 +85,7 @@ pub fn end_with_parent() {
 
 /// For a child: the system kills it when the runner ends, even while it is stopped. Elsewhere than on Linux the end of
 /// the standard input has to do.
-pub fn die_with_parent() {
+pub fn kill_with_parent() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         eprintln!("it may outlive the runner: {error}");

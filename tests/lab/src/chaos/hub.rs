@@ -28,7 +28,7 @@ pub struct Hello {
 
 /// Runs until the runner is gone or kills it.
 pub async fn run(args: Args) -> Result<(), Failure> {
-    child::end_with_parent();
+    child::exit_with_parent();
     let builder =
         EventHubEmulator::builder("hub").with_partitions(args.partitions).with_retention_count(args.retention);
     let hub = builder.start("127.0.0.1:0").await?;

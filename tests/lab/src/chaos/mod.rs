@@ -9,30 +9,30 @@ mod args;
 mod checks;
 mod child;
 mod clock;
-mod diary;
-mod evidence;
+mod cpu_load;
+mod event_log;
 mod extents;
 mod faults;
 mod fleet;
-mod hog;
 mod hub;
-mod life;
+mod incarnation;
 mod link;
+mod network_faults;
 mod operators;
-mod outside;
 mod plan;
 mod plot;
 mod proxy;
+mod raw_storage;
 mod reading;
 mod report;
 mod request;
 mod resets;
 mod run;
+mod run_data;
 mod samples;
 mod screen;
 mod timeline;
 mod watcher;
-mod weather;
 mod worker;
 mod writes;
 
@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
     // Processes of this program run as what the first argument says.
     let role = std::env::args().nth(1).unwrap_or_default();
     let ended = match role.as_str() {
-        "hog" => hog::run(),
+        "cpu-load" => cpu_load::run(),
         "hub" => runtime.block_on(hub::run(in_role())),
         "worker" => runtime.block_on(worker::run(in_role())),
         _ => return runtime.block_on(chaos(&clap::Parser::parse())),

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use crate::chaos::Failure;
 use crate::chaos::extents::extents;
 use crate::chaos::fleet::Orders;
-use crate::chaos::life::Life;
-use crate::chaos::proxy::{Proxy, Road};
+use crate::chaos::incarnation::IncarnationId;
+use crate::chaos::proxy::{Proxy, ProxyShared};
 use crate::chaos::resets::{Extent, Reset};
 use crate::chaos::worker::GROUP;
 use crate::history::Positions;
@@ -23,7 +23,7 @@ use crate::history::Positions;
 /// The reset of one partition by one operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
-    pub by: Life,
+    pub by: IncarnationId,
     pub partition: String,
     pub to: i64,
     pub outcome: Outcome,
@@ -42,7 +42,7 @@ pub enum Outcome {
     /// For a reason that no run gives.
     Refused,
     /// The position is written, but the partition was not released as planned.
-    UnsureButWritten,
+    IndeterminateButWritten,
     Unsure,
     /// The operator could not list the group, or not connect.
     NotBegun,
@@ -58,7 +58,7 @@ impl Outcome {
             Self::Busy => "not done: busy",
             Self::Failed => "not done: failed",
             Self::Refused => "not done: refused",
-            Self::UnsureButWritten => "unsure, written",
+            Self::IndeterminateButWritten => "unsure, written",
             Self::Unsure => "unsure",
             Self::NotBegun => "not begun",
             Self::Killed => "killed",
@@ -73,7 +73,7 @@ impl From<&ResetOutcome> for Outcome {
             ResetOutcome::NotDone(NotDone::Lost { .. }) => Self::Lost,
             ResetOutcome::NotDone(NotDone::Busy { .. }) => Self::Busy,
             ResetOutcome::NotDone(NotDone::Failed(_)) => Self::Failed,
-            ResetOutcome::Unsure { written: true, .. } => Self::UnsureButWritten,
+            ResetOutcome::Unsure { written: true, .. } => Self::IndeterminateButWritten,
             ResetOutcome::Unsure { .. } => Self::Unsure,
             _ => Self::Refused,
         }
@@ -83,7 +83,7 @@ impl From<&ResetOutcome> for Outcome {
 /// The operators of a run, one after the other.
 pub struct Operators {
     orders: Orders,
-    road: Arc<Road>,
+    shared: Arc<ProxyShared>,
     partitions: u16,
     /// How many events a partition keeps.
     retention: u32,
@@ -99,8 +99,8 @@ struct Goal {
 }
 
 impl Operators {
-    pub fn new(orders: Orders, road: Arc<Road>, (partitions, retention): (u16, u32)) -> Self {
-        Self { orders, road, partitions, retention, attempts: Mutex::default(), count: AtomicU32::new(0) }
+    pub fn new(orders: Orders, shared: Arc<ProxyShared>, (partitions, retention): (u16, u32)) -> Self {
+        Self { orders, shared, partitions, retention, attempts: Mutex::default(), count: AtomicU32::new(0) }
     }
 
     pub fn attempts(&self) -> Vec<Attempt> {
@@ -114,11 +114,11 @@ impl Operators {
         if goals.is_empty() {
             return Ok(());
         }
-        let by = Life::of_operator(self.count.fetch_add(1, Ordering::Relaxed) + 1);
+        let by = IncarnationId::of_operator(self.count.fetch_add(1, Ordering::Relaxed) + 1);
         let first = self.note(by, &goals);
-        let proxy = Proxy::open(self.road.clone(), by).await?;
+        let proxy = Proxy::open(self.shared.clone(), by).await?;
         let operating = self.operate(&proxy, &goals);
-        let outcomes = match timeout(reset.dies_after.unwrap_or(Duration::MAX), operating).await {
+        let outcomes = match timeout(reset.killed_after.unwrap_or(Duration::MAX), operating).await {
             Ok(Ok(outcomes)) => outcomes.iter().map(|(_, outcome)| outcome.into()).collect(),
             Ok(Err(error)) => {
                 eprintln!("{by}: {error}");
@@ -133,7 +133,7 @@ impl Operators {
     }
 
     /// What a user who stops the faults interrupts stays killed. Returns where the attempts begin.
-    fn note(&self, by: Life, goals: &[Goal]) -> usize {
+    fn note(&self, by: IncarnationId, goals: &[Goal]) -> usize {
         let mut attempts = lock(&self.attempts);
         let first = attempts.len();
         attempts.extend(goals.iter().map(|goal| Attempt {
@@ -146,11 +146,11 @@ impl Operators {
     }
 
     async fn operate(&self, proxy: &Proxy, goals: &[Goal]) -> Result<Vec<(PartitionId, ResetOutcome)>, Failure> {
-        let Orders { container, hub, expiry, .. } = &self.orders;
+        let Orders { container, hub, lease_duration, .. } = &self.orders;
         let container = AzureContainer::builder(Access::connection_string(proxy.connection_string(), container));
         let group = ConsumerGroup::from_connection_string(&hub.connection_string, GROUP)?;
         let settings = GroupStore::builder(Arc::new(container.build()?), group, OwnerId::new("operator")?);
-        let operator = Operator::connect(settings.with_lease_duration(*expiry)).await?;
+        let operator = Operator::connect(settings.with_lease_duration(*lease_duration)).await?;
         let resets = goals.iter().map(|goal| (u32::from(goal.partition).into(), goal.to.clone())).collect();
         Ok(operator.reset(resets, &ResetOptions::default()).await?)
     }
@@ -184,7 +184,7 @@ mod tests {
             (ResetOutcome::NotDone(lost), Outcome::Lost),
             (ResetOutcome::NotDone(busy), Outcome::Busy),
             (ResetOutcome::NotDone(foreign), Outcome::Refused),
-            (ResetOutcome::Unsure { written: true, error: None }, Outcome::UnsureButWritten),
+            (ResetOutcome::Unsure { written: true, error: None }, Outcome::IndeterminateButWritten),
             (ResetOutcome::Unsure { written: false, error: None }, Outcome::Unsure),
         ] {
             assert_eq!(Outcome::from(&report), outcome, "{report:?}");

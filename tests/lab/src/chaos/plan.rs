@@ -26,7 +26,7 @@ pub enum Fault {
     /// The storage takes requests and never answers.
     Hang,
     /// A third of the requests is carried out, but the answer is lost.
-    LostAnswers,
+    LostResponses,
     /// Half of the requests or answers come late, some after the deadline.
     Delay,
     /// Half of the requests are refused: 503 with Retry-After.
@@ -36,7 +36,7 @@ pub enum Fault {
     /// Connections to the event hub are cut.
     HubCut,
     /// Connections to the event hub stay, but nothing comes through.
-    HubSilence,
+    HubStall,
     /// Every core has two processes more that never sleep.
     Cpu,
     /// The wall clock of one instance is wrong by minutes.
@@ -80,13 +80,13 @@ impl Incident {
 pub struct Scale {
     pub instances: u32,
     pub partitions: u16,
-    pub expiry: Duration,
+    pub lease_duration: Duration,
     /// Nothing happens before, so that everybody can come up.
     pub warm_up: Duration,
     /// All is over by then.
     pub length: Duration,
     /// Between two incidents, on average.
-    pub pause: Duration,
+    pub fault_interval: Duration,
     /// This fault and no other.
     pub only: Option<Fault>,
 }
@@ -100,22 +100,22 @@ impl Fault {
     /// hear that it was displaced. Trouble with the hub is none, nor is a wrong clock or an end in good order. What comes
     /// again because of a reset is counted by what operators wrote.
     pub fn explains_duplicates(self) -> bool {
-        !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubSilence | Self::Reset)
+        !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubStall | Self::Reset)
     }
 
     /// Whether who was displaced may not hear of it meanwhile, or its successor not displace it. Where there is trouble
     /// with the storage alone, the broker tells.
-    pub fn makes_deaf(self) -> bool {
-        matches!(self, Self::Freeze | Self::Cpu | Self::HubCut | Self::HubSilence)
+    pub fn delays_loss_detection(self) -> bool {
+        matches!(self, Self::Freeze | Self::Cpu | Self::HubCut | Self::HubStall)
     }
 
     pub fn place(self) -> Place {
         match self {
             Self::Kill | Self::Restart | Self::Freeze | Self::Isolate | Self::Clock => Place::Instance,
-            Self::Outage | Self::Hang | Self::LostAnswers | Self::Delay | Self::Throttle | Self::StorageRestart => {
+            Self::Outage | Self::Hang | Self::LostResponses | Self::Delay | Self::Throttle | Self::StorageRestart => {
                 Place::Storage
             }
-            Self::HubCut | Self::HubSilence => Place::Hub,
+            Self::HubCut | Self::HubStall => Place::Hub,
             Self::Cpu => Place::Machine,
             Self::Reset => Place::Checkpoints,
         }
@@ -123,7 +123,7 @@ impl Fault {
 
     /// Whether it strikes one instance at one time, and all at another.
     fn may_strike_one(self) -> bool {
-        matches!(self, Self::Hang | Self::LostAnswers | Self::Delay | Self::Throttle | Self::HubCut | Self::HubSilence)
+        matches!(self, Self::Hang | Self::LostResponses | Self::Delay | Self::Throttle | Self::HubCut | Self::HubStall)
     }
 
     /// Least and most, in expiries. A kill and a restart last until the process comes up again.
@@ -133,8 +133,8 @@ impl Fault {
             Self::Restart => (0.1, 0.5),
             Self::Freeze => (1.3, 2.0),
             Self::Isolate | Self::Outage => (1.5, 1.5),
-            Self::Hang | Self::HubSilence | Self::Reset => (0.5, 1.5),
-            Self::LostAnswers | Self::Delay | Self::Throttle | Self::Cpu => (0.7, 1.3),
+            Self::Hang | Self::HubStall | Self::Reset => (0.5, 1.5),
+            Self::LostResponses | Self::Delay | Self::Throttle | Self::Cpu => (0.7, 1.3),
             Self::StorageRestart => (0.8, 1.2),
             Self::HubCut => (0.01, 0.3),
             Self::Clock => (1.0, 2.0),
@@ -160,7 +160,7 @@ pub fn draw(seed: u64, scale: &Scale) -> Vec<Incident> {
             at = if scale.only.is_some() { incident.end() } else { at };
             incidents.push(incident);
         }
-        at += scale.pause.mul_f64(drawing.rng.random_range(0.5..1.5));
+        at += scale.fault_interval.mul_f64(drawing.rng.random_range(0.5..1.5));
     }
     incidents.sort_by_key(|incident| incident.at);
     incidents
@@ -188,7 +188,8 @@ impl Drawing<'_> {
 
     fn incident(&mut self, fault: Fault, not_before: Moment) -> Option<Incident> {
         let (least, most) = fault.lasts();
-        let lasts = self.scale.expiry.mul_f64(if least < most { self.rng.random_range(least..most) } else { least });
+        let lasts =
+            self.scale.lease_duration.mul_f64(if least < most { self.rng.random_range(least..most) } else { least });
         let place = fault.place();
         let instance = self.instance(fault);
         let free = match (place, instance) {
@@ -241,10 +242,10 @@ mod tests {
         Scale {
             instances: 4,
             partitions: 16,
-            expiry: seconds(8),
+            lease_duration: seconds(8),
             warm_up: seconds(5),
             length: seconds(120),
-            pause: seconds(5),
+            fault_interval: seconds(5),
             only: None,
         }
     }

@@ -23,9 +23,9 @@ use tokio::time::sleep;
 
 use crate::chaos::Failure;
 use crate::chaos::clock::Clock;
-use crate::chaos::life::Life;
+use crate::chaos::incarnation::IncarnationId;
+use crate::chaos::network_faults::{Condition, NetworkFaults, Treatment};
 use crate::chaos::request;
-use crate::chaos::weather::{Condition, Treatment, Weather};
 use crate::chaos::writes::Write;
 use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 
@@ -36,8 +36,8 @@ type Storage = Client<HttpConnector, Full<Bytes>>;
 const TOLERATED_SKEW: time::Duration = time::Duration::minutes(15);
 
 /// What all proxies share.
-pub struct Road {
-    pub weather: Weather,
+pub struct ProxyShared {
+    pub network_faults: NetworkFaults,
     clock: Clock,
     /// Host and port of the storage; it has another port after a restart.
     authority: Mutex<String>,
@@ -45,11 +45,11 @@ pub struct Road {
     writes: Mutex<Vec<Write>>,
 }
 
-impl Road {
-    pub fn new(weather: Weather, clock: Clock, endpoint: &str) -> Arc<Self> {
+impl ProxyShared {
+    pub fn new(network_faults: NetworkFaults, clock: Clock, endpoint: &str) -> Arc<Self> {
         let storage = Client::builder(TokioExecutor::new()).build_http();
         let authority = Mutex::new(authority(endpoint));
-        Arc::new(Self { weather, clock, authority, storage, writes: Mutex::default() })
+        Arc::new(Self { network_faults, clock, authority, storage, writes: Mutex::default() })
     }
 
     pub fn lead_to(&self, endpoint: &str) {
@@ -60,8 +60,8 @@ impl Road {
         std::mem::take(&mut *lock(&self.writes))
     }
 
-    async fn carry(&self, life: Life, head: Parts, body: Bytes) -> Result<Answer, Failure> {
-        let noted = request::written(life, &head, self.clock.now());
+    async fn carry(&self, incarnation: IncarnationId, head: Parts, body: Bytes) -> Result<Answer, Failure> {
+        let noted = request::written(incarnation, &head, self.clock.now());
         let answer = self.forward(head, body).await;
         if let Some(mut write) = noted {
             if let Ok(answer) = &answer {
@@ -97,11 +97,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    pub async fn open(road: Arc<Road>, life: Life) -> Result<Self, Failure> {
+    pub async fn open(shared: Arc<ProxyShared>, incarnation: IncarnationId) -> Result<Self, Failure> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let mut tasks = JoinSet::new();
-        tasks.spawn(listen(listener, road, life));
+        tasks.spawn(listen(listener, shared, incarnation));
         Ok(Self { port, _tasks: tasks })
     }
 
@@ -116,14 +116,14 @@ impl Proxy {
     }
 }
 
-async fn listen(listener: TcpListener, road: Arc<Road>, life: Life) {
+async fn listen(listener: TcpListener, shared: Arc<ProxyShared>, incarnation: IncarnationId) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 // Too many open files, for example: the client will try again.
                 let Ok((connection, _)) = accepted else { continue };
-                connections.spawn(serve(connection, road.clone(), life));
+                connections.spawn(serve(connection, shared.clone(), incarnation));
             }
             Some(_) = connections.join_next() => {}
         }
@@ -131,42 +131,46 @@ async fn listen(listener: TcpListener, road: Arc<Road>, life: Life) {
 }
 
 /// Until the client leaves or the weather breaks the connection.
-async fn serve(connection: TcpStream, road: Arc<Road>, life: Life) {
-    let service = service_fn(|request| treat(request, &road, life));
+async fn serve(connection: TcpStream, shared: Arc<ProxyShared>, incarnation: IncarnationId) {
+    let service = service_fn(|request| treat(request, &shared, incarnation));
     let serving = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
     tokio::select! {
         // It fails when the client leaves.
         _ = serving => {}
-        () = road.weather.strikes(life.instance, Condition::Cut) => {}
+        () = shared.network_faults.strikes(incarnation.instance, Condition::Cut) => {}
     }
 }
 
-async fn treat(request: Request<Incoming>, road: &Arc<Road>, life: Life) -> Result<Answer, Failure> {
+async fn treat(
+    request: Request<Incoming>,
+    shared: &Arc<ProxyShared>,
+    incarnation: IncarnationId,
+) -> Result<Answer, Failure> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     if request::is_skewed(&head, now(), TOLERATED_SKEW) {
         return Ok(refusal(StatusCode::FORBIDDEN, "AuthenticationFailed"));
     }
-    let treatment = road.weather.treatment(life.instance);
+    let treatment = shared.network_faults.treatment(incarnation.instance);
     let before = if let Treatment::Delay { request, .. } = treatment { request } else { Duration::ZERO };
     match treatment {
         Treatment::Cut => return Err("the connection breaks".into()),
         Treatment::Refuse => return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy")),
         Treatment::Hang => {
-            road.weather.spares(life.instance, Condition::Hang).await;
+            shared.network_faults.spares(incarnation.instance, Condition::Hang).await;
             return Err("the connection breaks".into());
         }
-        Treatment::Pass | Treatment::LoseAnswer | Treatment::Delay { .. } => {}
+        Treatment::Pass | Treatment::LoseResponse | Treatment::Delay { .. } => {}
     }
-    let road = road.clone();
+    let shared = shared.clone();
     // In a task of its own: what is on its way arrives even if the client gives up.
     let carried = tokio::spawn(async move {
         sleep(before).await;
-        road.carry(life, head, body).await
+        shared.carry(incarnation, head, body).await
     });
     let answer = carried.await??;
     match treatment {
-        Treatment::LoseAnswer => Err("the answer is lost".into()),
+        Treatment::LoseResponse => Err("the answer is lost".into()),
         Treatment::Delay { answer: late, .. } => {
             sleep(late).await;
             Ok(answer)
@@ -205,17 +209,17 @@ fn now() -> OffsetDateTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chaos::weather::Token;
+    use crate::chaos::network_faults::Token;
     use crate::chaos::writes::Kind;
     use crate::stub::{Act, Stub};
 
-    const LIFE: Life = Life { instance: 1, number: 2 };
+    const INCARNATION: IncarnationId = IncarnationId { instance: 1, number: 2 };
     const CREATED: &str = "HTTP/1.1 201 Created\r\netag: \"0x1\"\r\ncontent-length: 0\r\n\r\n";
 
     /// A storage that takes everything, behind a proxy.
     struct World {
         storage: Stub,
-        road: Arc<Road>,
+        shared: Arc<ProxyShared>,
         proxy: Proxy,
     }
 
@@ -223,13 +227,13 @@ mod tests {
         async fn new() -> Self {
             let storage = Stub::start([Act::Send(CREATED.to_owned())]);
             let endpoint = format!("http://{}/account", storage.address);
-            let road = Road::new(Weather::new(1), Clock::start(), &endpoint);
-            let proxy = Proxy::open(road.clone(), LIFE).await.unwrap();
-            Self { storage, road, proxy }
+            let shared = ProxyShared::new(NetworkFaults::new(1), Clock::start(), &endpoint);
+            let proxy = Proxy::open(shared.clone(), INCARNATION).await.unwrap();
+            Self { storage, shared, proxy }
         }
 
         fn during(&self, condition: Condition) -> Token {
-            self.road.weather.begin(Some(LIFE.instance), condition)
+            self.shared.network_faults.begin(Some(INCARNATION.instance), condition)
         }
 
         /// Writes a checkpoint.
@@ -245,19 +249,19 @@ mod tests {
     async fn what_passes_is_noted_with_its_outcome() {
         let world = World::new().await;
         assert_eq!(world.write().await.unwrap().status(), 201);
-        let [write] = &world.road.take_writes()[..] else { panic!("one write") };
-        assert_eq!((write.by, write.kind, write.partition.as_str()), (LIFE, Kind::Checkpoint, "3"));
+        let [write] = &world.shared.take_writes()[..] else { panic!("one write") };
+        assert_eq!((write.by, write.kind, write.partition.as_str()), (INCARNATION, Kind::Checkpoint, "3"));
         assert_eq!((write.status, write.position, write.owner.as_str()), (201, 7, "i2"));
         assert_eq!((write.replaces.as_deref(), write.etag.as_deref()), (Some("0x0"), Some("0x1")));
-        assert!(world.road.take_writes().is_empty());
+        assert!(world.shared.take_writes().is_empty());
     }
 
     #[tokio::test]
     async fn an_answer_that_is_lost_was_given() {
         let world = World::new().await;
-        let _lost = world.during(Condition::LostAnswers(1.0));
+        let _lost = world.during(Condition::LostResponses(1.0));
         assert!(world.write().await.is_err());
-        assert!(world.road.take_writes()[0].is_accepted());
+        assert!(world.shared.take_writes()[0].is_accepted());
     }
 
     #[tokio::test]
@@ -265,10 +269,10 @@ mod tests {
         let world = World::new().await;
         let cut = world.during(Condition::Cut);
         assert!(world.write().await.is_err());
-        world.road.weather.end(&cut);
+        world.shared.network_faults.end(&cut);
         let hangs = world.during(Condition::Hang);
         assert!(world.write().await.unwrap_err().is_timeout());
-        world.road.weather.end(&hangs);
+        world.shared.network_faults.end(&hangs);
         let _throttled = world.during(Condition::Throttle(1.0));
         let refused = world.write().await.unwrap();
         assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
@@ -285,7 +289,7 @@ mod tests {
         }
         while writes.is_empty() {
             sleep(Duration::from_millis(20)).await;
-            writes = world.road.take_writes();
+            writes = world.shared.take_writes();
         }
         assert!(writes[0].is_accepted());
     }
@@ -294,7 +298,7 @@ mod tests {
     async fn the_storage_may_move() {
         let world = World::new().await;
         let other = Stub::start([Act::Send(CREATED.to_owned())]);
-        world.road.lead_to(&format!("http://{}/account", other.address));
+        world.shared.lead_to(&format!("http://{}/account", other.address));
         world.write().await.unwrap();
         assert_eq!((world.storage.requests().len(), other.requests().len()), (0, 1));
     }

@@ -16,29 +16,29 @@ pub struct Reading {
 
     /// The most events a handler gets at once.
     #[arg(long, default_value_t = 100, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub batch: u32,
+    pub max_batch_size: u32,
 
     /// How long a batch that is not full waits for more events.
     #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = seconds)]
-    pub batch_wait: Duration,
+    pub max_batch_wait: Duration,
 }
 
 impl Reading {
     /// The same for the command line of an instance.
     pub fn args(&self) -> [String; 3] {
-        let Self { prefetch, batch, batch_wait } = self;
+        let Self { prefetch, max_batch_size, max_batch_wait } = self;
         [
             format!("--prefetch={prefetch}"),
-            format!("--batch={batch}"),
-            format!("--batch-wait={}", batch_wait.as_secs_f64()),
+            format!("--max-batch-size={max_batch_size}"),
+            format!("--max-batch-wait={}", max_batch_wait.as_secs_f64()),
         ]
     }
 
     pub fn configure(&self, config: ProcessorConfig) -> ProcessorConfig {
         config
             .with_prefetch(self.prefetch as usize)
-            .with_max_batch_size(self.batch as usize)
-            .with_max_batch_wait(self.batch_wait)
+            .with_max_batch_size(self.max_batch_size as usize)
+            .with_max_batch_wait(self.max_batch_wait)
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn an_instance_reads_as_the_runner_was_asked() {
-        let reading = Reading { prefetch: 3000, batch: 10, batch_wait: Duration::from_millis(1500) };
+        let reading = Reading { prefetch: 3000, max_batch_size: 10, max_batch_wait: Duration::from_millis(1500) };
         let line = Line::parse_from(["worker".to_owned()].into_iter().chain(reading.args()));
         assert_eq!(line.reading, reading);
     }

@@ -9,14 +9,14 @@ use time::macros::format_description;
 use time::{Duration, OffsetDateTime, PrimitiveDateTime};
 
 use crate::chaos::clock::Moment;
-use crate::chaos::life::Life;
+use crate::chaos::incarnation::IncarnationId;
 use crate::chaos::writes::{Kind, Write};
 
 const HTTP_DATE: &[BorrowedFormatItem<'_>] =
     format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
 
 /// What a request would write, if it writes an ownership or a checkpoint.
-pub fn written(by: Life, head: &Parts, sent: Moment) -> Option<Write> {
+pub fn written(by: IncarnationId, head: &Parts, sent: Moment) -> Option<Write> {
     let (kind, partition) = record(head.uri.path()).filter(|_| head.method == Method::PUT)?;
     let metadata = |name: &str| text(&head.headers, &format!("x-ms-meta-{name}"));
     Some(Write {
@@ -83,7 +83,7 @@ mod tests {
     fn a_checkpoint_is_read_from_its_request() {
         let headers = [("if-match", "\"0x8D\""), ("x-ms-meta-ownerid", "i2"), ("x-ms-meta-sequencenumber", "41")];
         let head = head("PUT", "/devstoreaccount1/c/ns%2Fhub%2F%24default%2Fcheckpoint%2F7?comp=metadata", &headers);
-        let write = written(Life { instance: 1, number: 3 }, &head, Moment::ZERO).unwrap();
+        let write = written(IncarnationId { instance: 1, number: 3 }, &head, Moment::ZERO).unwrap();
         assert_eq!((write.kind, write.partition.as_str(), write.position), (Kind::Checkpoint, "7", 41));
         assert_eq!((write.owner.as_str(), write.replaces.as_deref()), ("i2", Some("0x8D")));
         assert!(write.is_open());
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn reads_and_other_blobs_are_no_writes_of_records() {
-        let life = Life { instance: 0, number: 1 };
-        let of = |method, path| written(life, &head(method, path, &[]), Moment::ZERO);
+        let incarnation = IncarnationId { instance: 0, number: 1 };
+        let of = |method, path| written(incarnation, &head(method, path, &[]), Moment::ZERO);
         assert_eq!(of("GET", "/a/c/ns/hub/g/ownership/1"), None);
         assert_eq!(of("PUT", "/a/c/ns/hub/g/presence/i1"), None);
         assert_eq!(of("PUT", "/a/c?restype=container"), None);

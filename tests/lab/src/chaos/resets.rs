@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 const MOST_OPERATORS: u32 = 5;
 
 /// A reset of one partition takes some ten milliseconds if nothing is wrong.
-const DIES_WITHIN: Duration = Duration::from_millis(150);
+const KILLED_WITHIN: Duration = Duration::from_millis(150);
 
 /// What one operator is to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Reset {
     /// How far, from 0 to 1.
     pub share: f64,
     /// When it is killed, after its beginning.
-    pub dies_after: Option<Duration>,
+    pub killed_after: Option<Duration>,
 }
 
 /// The events of one partition, and where its checkpoint is.
@@ -74,7 +74,7 @@ pub fn draw(rng: &mut StdRng, partitions: u16, within: Duration) -> Vec<Reset> {
             },
             ahead: rng.random_bool(0.2),
             share: rng.random(),
-            dies_after: rng.random_bool(0.2).then(|| DIES_WITHIN.mul_f64(rng.random())),
+            killed_after: rng.random_bool(0.2).then(|| KILLED_WITHIN.mul_f64(rng.random())),
         })
         .collect()
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn reset(ahead: bool, share: f64) -> Reset {
-        Reset { after: Duration::ZERO, first: 2, count: 3, ahead, share, dies_after: None }
+        Reset { after: Duration::ZERO, first: 2, count: 3, ahead, share, killed_after: None }
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
             |reset: &Reset| (2..=8).contains(&reset.count),
             |reset: &Reset| reset.count == 16,
             |reset: &Reset| reset.ahead,
-            |reset: &Reset| reset.dies_after.is_some(),
+            |reset: &Reset| reset.killed_after.is_some(),
         ] {
             assert!((5..=130).contains(&drawn.iter().filter(|reset| wanted(reset)).count()));
         }

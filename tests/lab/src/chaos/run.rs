@@ -17,22 +17,22 @@ use crate::chaos::args::Args;
 use crate::chaos::checks::{self, unbalanced};
 use crate::chaos::child::Child;
 use crate::chaos::clock::Clock;
-use crate::chaos::diary;
-use crate::chaos::evidence::Evidence;
+use crate::chaos::event_log;
 use crate::chaos::faults::{Happened, Stage, start_storage};
 use crate::chaos::fleet::{Fleet, Orders};
 use crate::chaos::hub::Hello;
 use crate::chaos::link::Link;
+use crate::chaos::network_faults::NetworkFaults;
 use crate::chaos::operators::Operators;
-use crate::chaos::outside;
 use crate::chaos::plan::{self, Incident};
 use crate::chaos::plot;
-use crate::chaos::proxy::Road;
+use crate::chaos::proxy::ProxyShared;
+use crate::chaos::raw_storage;
 use crate::chaos::report::report;
-use crate::chaos::screen::{Screen, told};
+use crate::chaos::run_data::RunData;
+use crate::chaos::screen::{Screen, describe};
 use crate::chaos::timeline;
 use crate::chaos::watcher::{Seen, watch};
-use crate::chaos::weather::Weather;
 use crate::chaos::writes::settled as settled_writes;
 use crate::draw::svg;
 use crate::publisher::{Address, Load, publish};
@@ -52,27 +52,28 @@ type Positions = BTreeMap<String, i64>;
 /// Runs as the arguments say, tells what came of it, and gives whether all checks hold.
 pub async fn run(args: &Args) -> Result<bool, Failure> {
     args.check()?;
-    if args.show_plan {
+    if args.dry_run {
         for incident in plan::draw(args.seed, &args.scale()) {
-            println!("{:>7.1} s  {}", incident.at.as_secs_f64(), told(&incident));
+            println!("{:>7.1} s  {}", incident.at.as_secs_f64(), describe(&incident));
         }
         return Ok(true);
     }
     let asked_to_end = signals::asked_to_end();
-    let folder = Folder::open(args.keep.as_deref())?;
+    let folder = Folder::open(args.keep_dir.as_deref())?;
     let Args { instances, partitions, seed, .. } = args;
     println!(
         "{instances} instances, {partitions} partitions, {} events, expiry {:?}, seed {seed}; logs in {}",
         args.events(),
-        args.expiry,
+        args.lease_duration,
         folder.path().display()
     );
-    let evidence = Run::start(args, folder.path()).await?.finish(asked_to_end).await?;
-    let checks = checks::all(&evidence);
-    print!("{}", report(&evidence, &checks));
-    let title = format!("Seed {seed}: {instances} processes, {partitions} partitions, leases of {:?}", args.expiry);
-    write(args.plot.as_deref(), || plot::render(&evidence))?;
-    write(args.timeline.as_deref(), || svg::render(&timeline::picture(&evidence, title)))?;
+    let run_data = Run::start(args, folder.path()).await?.finish(asked_to_end).await?;
+    let checks = checks::all(&run_data);
+    print!("{}", report(&run_data, &checks));
+    let title =
+        format!("Seed {seed}: {instances} processes, {partitions} partitions, leases of {:?}", args.lease_duration);
+    write(args.plot.as_deref(), || plot::render(&run_data))?;
+    write(args.timeline.as_deref(), || svg::render(&timeline::picture(&run_data, title)))?;
     let hold = checks.iter().all(|check| check.holds);
     if !hold {
         println!("logs and diaries: {}", folder.keep().display());
@@ -139,28 +140,28 @@ impl<'a> Run<'a> {
         let (hub, hello) = start_hub(args, folder).await?;
         // The first start of all may have had to install the emulator.
         let clock = Clock::start();
-        outside::create_container(&reqwest::Client::new(), azurite.endpoint(), CONTAINER).await?;
-        let road = Road::new(Weather::new(args.seed), clock, azurite.endpoint());
-        let hub_weather = Arc::new(Weather::new(args.seed));
+        raw_storage::create_container(&reqwest::Client::new(), azurite.endpoint(), CONTAINER).await?;
+        let shared = ProxyShared::new(NetworkFaults::new(args.seed), clock, azurite.endpoint());
+        let hub_faults = Arc::new(NetworkFaults::new(args.seed));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hello.port));
-        let links = (0..args.instances).map(|instance| Link::open(hub_weather.clone(), address, instance));
+        let links = (0..args.instances).map(|instance| Link::open(hub_faults.clone(), address, instance));
         let orders = Orders {
             folder: folder.to_owned(),
             container: CONTAINER.to_owned(),
             hub: hello.clone(),
-            expiry: args.expiry,
+            lease_duration: args.lease_duration,
             interval: args.interval(),
             reading: args.reading.clone(),
             clock,
         };
-        let operators = Operators::new(orders.clone(), road.clone(), (args.partitions, retention(args)));
-        let fleet = Arc::new(Fleet::new(orders, road.clone(), try_join_all(links).await?));
+        let operators = Operators::new(orders.clone(), shared.clone(), (args.partitions, retention(args)));
+        let fleet = Arc::new(Fleet::new(orders, shared.clone(), try_join_all(links).await?));
         for instance in 0..args.instances {
             fleet.start(instance).await?;
         }
-        let ends_within = ends_within(args.expiry);
-        let place = (folder.to_owned(), args.expiry);
-        let stage = Stage::new(clock, (fleet, ends_within), (road, hub_weather), azurite, place, operators);
+        let ends_within = ends_within(args.lease_duration);
+        let place = (folder.to_owned(), args.lease_duration);
+        let stage = Stage::new(clock, (fleet, ends_within), (shared, hub_faults), azurite, place, operators);
         let stage = Arc::new(stage);
         let seen = stage.seen.subscribe();
         tokio::spawn(watch(stage.clone(), CONTAINER.to_owned()));
@@ -172,7 +173,7 @@ impl<'a> Run<'a> {
     }
 
     /// Carries out the plan, until it is done or the user has seen enough, and lets all come to an end.
-    async fn finish(mut self, asked_to_end: impl Future<Output = ()>) -> Result<Evidence, Failure> {
+    async fn finish(mut self, asked_to_end: impl Future<Output = ()>) -> Result<RunData, Failure> {
         let plan = plan::draw(self.args.seed, &self.args.scale());
         tokio::pin!(asked_to_end);
         let interrupted = tokio::select! {
@@ -215,16 +216,16 @@ impl<'a> Run<'a> {
     }
 
     async fn look(&self) -> Result<(), Failure> {
-        for (life, status) in self.stage.fleet.look().await? {
-            self.screen.say(&format!("{life} is gone, and nobody asked it to: {status}"));
+        for (incarnation, status) in self.stage.fleet.look().await? {
+            self.screen.say(&format!("{incarnation} is gone, and nobody asked it to: {status}"));
         }
         Ok(())
     }
 
     /// Until all is processed and shared, or that has taken too long: then the checks say what is missing.
-    async fn settle(&mut self, published: &Positions) -> Result<outside::Look, Failure> {
+    async fn settle(&mut self, published: &Positions) -> Result<raw_storage::Look, Failure> {
         let started = Instant::now();
-        while started.elapsed() < patience(self.args) {
+        while started.elapsed() < settle_timeout(self.args) {
             self.look().await?;
             let look = self.seen.borrow().last.clone();
             if look.positions == *published && unbalanced(&look, self.args.instances, self.args.partitions).is_none() {
@@ -237,33 +238,33 @@ impl<'a> Run<'a> {
         Ok(self.seen.borrow().last.clone())
     }
 
-    async fn end(self, published: Positions, settled: outside::Look) -> Result<Evidence, Failure> {
+    async fn end(self, published: Positions, settled: raw_storage::Look) -> Result<RunData, Failure> {
         let fleet = &self.stage.fleet;
         let limit = self.stage.ends_within;
         try_join_all((0..fleet.size()).map(|instance| fleet.end(instance, limit))).await?;
         let endpoint = self.stage.storage().await.ok_or("the storage is gone")?;
-        let ended = outside::look(&reqwest::Client::new(), &endpoint, CONTAINER).await?;
+        let ended = raw_storage::look(&reqwest::Client::new(), &endpoint, CONTAINER).await?;
         // Before the folder goes in which it keeps what it has.
         drop(self.stage.stop_storage().await?);
-        let lives = fleet.biographies().await;
-        let mut diaries = BTreeMap::new();
-        for biography in &lives {
-            let path = self.folder.join(format!("{}.diary", biography.life));
+        let incarnations = fleet.observed_incarnations().await;
+        let mut event_logs = BTreeMap::new();
+        for observed in &incarnations {
+            let path = self.folder.join(format!("{}.events", observed.incarnation));
             // One that was killed before it began has none.
-            let entries = if path.exists() { diary::read(&path)? } else { Vec::new() };
-            diaries.insert(biography.life, entries);
+            let entries = if path.exists() { event_log::read(&path)? } else { Vec::new() };
+            event_logs.insert(observed.incarnation, entries);
         }
         let seen = self.seen.borrow().clone();
-        Ok(Evidence {
-            expiry: self.args.expiry,
+        Ok(RunData {
+            lease_duration: self.args.lease_duration,
             instances: self.args.instances,
             partitions: self.args.partitions,
             retention: retention(self.args),
             published,
             happened: self.stage.happened(),
-            lives,
-            diaries,
-            writes: settled_writes(self.stage.road.take_writes()),
+            incarnations,
+            event_logs,
+            writes: settled_writes(self.stage.shared.take_writes()),
             resets: self.stage.operators.attempts(),
             seen,
             settled,
@@ -313,15 +314,15 @@ fn count(published: &Positions) -> i64 {
 
 /// Handlers drain for a quarter of the expiry and `stopped` takes as long; links, a last checkpoint and a release have
 /// half an expiry each; the client 5 s. A busy machine needs some more.
-fn ends_within(expiry: Duration) -> Duration {
-    expiry * 2 + Duration::from_secs(15)
+fn ends_within(lease_duration: Duration) -> Duration {
+    lease_duration * 2 + Duration::from_secs(15)
 }
 
 /// Long enough for the dead to expire, for every partition to be claimed by one instance after the other, and for the
 /// last batch of a partition to be handed out, twice if it changes hands.
-fn patience(args: &Args) -> Duration {
+fn settle_timeout(args: &Args) -> Duration {
     let claims = args.interval() * (2 * u32::from(args.partitions));
-    args.expiry * 4 + claims + args.reading.batch_wait * 2 + Duration::from_secs(60)
+    args.lease_duration * 4 + claims + args.reading.max_batch_wait * 2 + Duration::from_secs(60)
 }
 
 #[cfg(test)]

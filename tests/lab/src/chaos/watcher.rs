@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use crate::chaos::Failure;
 use crate::chaos::clock::Moment;
 use crate::chaos::faults::Stage;
-use crate::chaos::outside::{self, Look};
+use crate::chaos::raw_storage::{self, Look};
 use crate::history::listed;
 
 const EVERY: Duration = Duration::from_millis(250);
@@ -20,14 +20,14 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub struct Seen {
     pub last: Look,
     pub looks: u64,
-    pub backwards: Vec<Backwards>,
+    pub backwards: Vec<StepBack>,
     /// When the last look began.
     pub began: Moment,
 }
 
 /// A checkpoint was seen to move backwards or to vanish.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Backwards {
+pub struct StepBack {
     pub partition: String,
     /// When the look before began, and when this one had ended.
     pub from: Moment,
@@ -52,14 +52,14 @@ pub async fn watch(stage: Arc<Stage>, container: String) {
 
 async fn look(client: &reqwest::Client, stage: &Stage, container: &str) -> Result<Look, Failure> {
     let endpoint = stage.storage().await.ok_or("there is no storage")?;
-    outside::look(client, &endpoint, container).await
+    raw_storage::look(client, &endpoint, container).await
 }
 
 impl Seen {
     fn add(&mut self, look: Look, (began, ended): (Moment, Moment)) {
         let verdicts = listed(&self.last.positions, &look.positions);
         let backwards = self.last.positions.keys().zip(verdicts).filter_map(|(partition, verdict)| {
-            Some(Backwards {
+            Some(StepBack {
                 partition: partition.clone(),
                 from: self.began,
                 to: ended,
@@ -94,7 +94,7 @@ mod tests {
         }
         assert!(seen.backwards.is_empty());
         seen.add(at(&[("0", 6)]), second(3));
-        let backwards = |step: &Backwards| (step.from, step.to, step.position);
+        let backwards = |step: &StepBack| (step.from, step.to, step.position);
         let expected = [Some(6), None].map(|position| (Moment::from_secs(2), Moment::from_secs(4), position));
         assert_eq!(seen.backwards.iter().map(backwards).collect::<Vec<_>>(), expected);
         let breaches: Vec<_> = seen.backwards.iter().map(|step| step.breach.as_str()).collect();

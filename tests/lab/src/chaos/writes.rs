@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::chaos::clock::Moment;
-use crate::chaos::life::Life;
+use crate::chaos::incarnation::IncarnationId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -14,7 +14,7 @@ pub enum Kind {
 /// One request to write a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    pub by: Life,
+    pub by: IncarnationId,
     pub kind: Kind,
     pub partition: String,
     pub sent: Moment,
@@ -99,11 +99,11 @@ pub fn chain<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<&'a Write> 
 pub mod tests {
     use super::*;
 
-    pub fn life(instance: u32) -> Life {
-        Life { instance, number: 1 }
+    pub fn incarnation(instance: u32) -> IncarnationId {
+        IncarnationId { instance, number: 1 }
     }
 
-    pub fn write(kind: Kind, by: Life, at: u64, etags: (&str, &str), position: i64) -> Write {
+    pub fn write(kind: Kind, by: IncarnationId, at: u64, etags: (&str, &str), position: i64) -> Write {
         Write {
             by,
             kind,
@@ -120,7 +120,7 @@ pub mod tests {
 
     #[test]
     fn etags_order_what_was_written_and_time_fills_the_gaps() {
-        let checkpoint = |at, etags| write(Kind::Checkpoint, life(0), at, etags, 0);
+        let checkpoint = |at, etags| write(Kind::Checkpoint, incarnation(0), at, etags, 0);
         let refused = Write { status: 412, etag: None, ..checkpoint(3, ("b", "x")) };
         // The answer of "b" came last, and that of "d" was not seen.
         let writes = [
@@ -136,11 +136,11 @@ pub mod tests {
 
     #[test]
     fn the_next_write_shows_whether_an_open_write_of_an_operator_was_applied() {
-        let operator = Life::of_operator(1);
+        let operator = IncarnationId::of_operator(1);
         let answered = write(Kind::Checkpoint, operator, 10, ("b", ""), 4);
         let open = Write { answered: None, status: 0, etag: None, ..answered };
         for (next, position, applied) in [("x", 4, true), ("b", 4, false), ("x", 9, false)] {
-            let adoption = write(Kind::Checkpoint, life(0), 20, (next, "y"), position);
+            let adoption = write(Kind::Checkpoint, incarnation(0), 20, (next, "y"), position);
             let settled = settled(vec![open.clone(), adoption]);
             assert_eq!(settled[0].is_accepted(), applied, "{next} {position}");
             assert_eq!(settled[0].etag.as_deref(), applied.then_some("x"));
@@ -150,11 +150,12 @@ pub mod tests {
 
     #[test]
     fn an_operator_claims_under_a_name_of_its_own() {
-        let claim = write(Kind::Ownership, Life::of_operator(1), 1, ("", "a"), 0);
+        let claim = write(Kind::Ownership, IncarnationId::of_operator(1), 1, ("", "a"), 0);
         let of = |owner: &str| Write { owner: owner.to_owned(), ..claim.clone() };
         assert!(of("operator-0123").claims());
         assert!(!of("").claims());
-        let mark = Write { owner: life(1).owner(), ..write(Kind::Ownership, life(0), 1, ("", "a"), 0) };
-        assert!(!mark.claims());
+        let request =
+            Write { owner: incarnation(1).owner(), ..write(Kind::Ownership, incarnation(0), 1, ("", "a"), 0) };
+        assert!(!request.claims());
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
-use super::picture::{Lane, Moment, Owner, Picture, Row, Span, Trouble, Vigour};
+use super::picture::{Disturbance, Lane, Moment, Owner, Picture, ProcessState, Row, Span};
 
 /// Okabe and Ito's colours, which almost everybody can tell apart; black is left out, and grey added.
 const COLOURS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
@@ -43,8 +43,8 @@ pub fn render(picture: &Picture) -> String {
     canvas.lanes(&picture.lanes);
     canvas.rows(&picture.rows);
     canvas.grid();
-    for trouble in &picture.troubles {
-        canvas.trouble_of_all(trouble);
+    for disturbance in &picture.disturbances {
+        canvas.disturbance_of_all(disturbance);
     }
     for (member, lane) in (0u32..).zip(&picture.lanes) {
         canvas.crashes(member, lane);
@@ -100,8 +100,8 @@ impl Canvas {
     }
 
     /// Writing to a String cannot fail.
-    fn write(&mut self, what: impl Display) {
-        let _ = writeln!(self.text, "{what}");
+    fn write(&mut self, value: impl Display) {
+        let _ = writeln!(self.text, "{value}");
     }
 
     fn x(&self, at: Duration) -> f64 {
@@ -141,15 +141,16 @@ impl Canvas {
     /// Instances are named beside their lanes; here is what the signs mean that occur.
     fn legend(&mut self, picture: &Picture) {
         let of_rows =
-            |wanted: fn(Owner) -> bool| picture.rows.iter().flat_map(|row| &row.spans).any(|s| wanted(s.what));
-        let of_lanes = |wanted: Vigour| picture.lanes.iter().flat_map(|lane| &lane.spans).any(|s| s.what == wanted);
+            |wanted: fn(Owner) -> bool| picture.rows.iter().flat_map(|row| &row.spans).any(|s| wanted(s.value));
+        let of_lanes =
+            |wanted: ProcessState| picture.lanes.iter().flat_map(|lane| &lane.spans).any(|s| s.value == wanted);
         let signs = [
-            (of_rows(|owner| owner == Owner::Dark), "class=\"dark\"", "nobody reads it"),
-            (of_rows(|owner| matches!(owner, Owner::Dead(_))), "fill=\"url(#dead)\"", "its owner died"),
-            (of_lanes(Vigour::Down), "class=\"down\"", "down"),
-            (of_lanes(Vigour::Frozen), "fill=\"url(#frozen)\" stroke=\"#333\"", "frozen"),
-            (picture.lanes.iter().any(|lane| !lane.troubles.is_empty()), "class=\"own\"", "trouble of one"),
-            (!picture.troubles.is_empty(), "class=\"trouble\"", "trouble of all"),
+            (of_rows(|owner| owner == Owner::NoReader), "class=\"dark\"", "nobody reads it"),
+            (of_rows(|owner| matches!(owner, Owner::Crashed(_))), "fill=\"url(#dead)\"", "its owner died"),
+            (of_lanes(ProcessState::Down), "class=\"down\"", "down"),
+            (of_lanes(ProcessState::Frozen), "fill=\"url(#frozen)\" stroke=\"#333\"", "frozen"),
+            (picture.lanes.iter().any(|lane| !lane.disturbances.is_empty()), "class=\"own\"", "trouble of one"),
+            (!picture.disturbances.is_empty(), "class=\"trouble\"", "trouble of all"),
         ];
         let (mut x, y) = (8.0, 27.0);
         for (_, look, name) in signs.into_iter().filter(|(occurs, _, _)| *occurs) {
@@ -176,33 +177,38 @@ impl Canvas {
             for span in &lane.spans {
                 self.lane_span(member, lane, span, y);
             }
-            for trouble in &lane.troubles {
-                let title =
-                    format!("{}: {} from {} to {}", lane.name, trouble.name, clock(trouble.from), clock(trouble.to));
-                let x = (self.x(trouble.from), self.x(trouble.to));
+            for disturbance in &lane.disturbances {
+                let title = format!(
+                    "{}: {} from {} to {}",
+                    lane.name,
+                    disturbance.name,
+                    clock(disturbance.from),
+                    clock(disturbance.to)
+                );
+                let x = (self.x(disturbance.from), self.x(disturbance.to));
                 self.bar(x, (y + 1.0, LANE - 3.0), "class=\"own\"", &title);
             }
-            if let Some(up) = lane.spans.iter().find(|span| span.what != Vigour::Down) {
+            if let Some(up) = lane.spans.iter().find(|span| span.value != ProcessState::Down) {
                 let x = self.x(up.from) + 4.0;
                 self.label(x, y + 10.0, "n", &lane.note);
             }
         }
     }
 
-    fn lane_span(&mut self, member: u32, lane: &Lane, span: &Span<Vigour>, y: f64) {
-        let state = match span.what {
-            Vigour::Down => "not running",
-            Vigour::Up => "running",
-            Vigour::Frozen => "frozen",
+    fn lane_span(&mut self, member: u32, lane: &Lane, span: &Span<ProcessState>, y: f64) {
+        let state = match span.value {
+            ProcessState::Down => "not running",
+            ProcessState::Up => "running",
+            ProcessState::Frozen => "frozen",
         };
         let title = format!("{}: {state} from {} to {}", lane.name, clock(span.from), clock(span.to));
         let (x, y) = ((self.x(span.from), self.x(span.to)), (y + 1.0, LANE - 3.0));
-        if span.what == Vigour::Down {
+        if span.value == ProcessState::Down {
             self.bar(x, y, "class=\"down\"", &title);
             return;
         }
         self.member_bar(x, y, member, &title);
-        if span.what == Vigour::Frozen {
+        if span.value == ProcessState::Frozen {
             self.bar(x, y, "fill=\"url(#frozen)\"", &title);
         }
     }
@@ -225,20 +231,20 @@ impl Canvas {
     }
 
     fn row_span(&mut self, partition: usize, span: &Span<Owner>, y: f64) {
-        let owner = match span.what {
+        let owner = match span.value {
             Owner::Absent => "not there yet".to_owned(),
-            Owner::Dark => "nobody reads it".to_owned(),
+            Owner::NoReader => "nobody reads it".to_owned(),
             Owner::Member(member) => self.name(member).to_owned(),
-            Owner::Dead(member) => format!("nobody reads it, {} is dead", self.name(member)),
+            Owner::Crashed(member) => format!("nobody reads it, {} is dead", self.name(member)),
             Owner::Frozen(member) => format!("{}, which is frozen", self.name(member)),
         };
         let title = format!("partition {partition}: {owner} from {} to {}", clock(span.from), clock(span.to));
         let (x, y) = ((self.x(span.from), self.x(span.to)), (y + 0.5, self.row - 1.0));
-        match span.what {
+        match span.value {
             Owner::Absent => self.bar(x, y, "class=\"absent\"", &title),
-            Owner::Dark => self.bar(x, y, "class=\"dark\"", &title),
+            Owner::NoReader => self.bar(x, y, "class=\"dark\"", &title),
             Owner::Member(member) => self.member_bar(x, y, member, &title),
-            Owner::Dead(member) => {
+            Owner::Crashed(member) => {
                 self.member_bar(x, y, member, &title);
                 self.bar(x, y, "fill=\"url(#dead)\"", &title);
             }
@@ -287,9 +293,9 @@ impl Canvas {
         }
     }
 
-    fn trouble_of_all(&mut self, trouble: &Trouble) {
-        let title = format!("{} from {} to {}", trouble.name, clock(trouble.from), clock(trouble.to));
-        let (x, y) = ((self.x(trouble.from), self.x(trouble.to)), self.top_of_lanes);
+    fn disturbance_of_all(&mut self, disturbance: &Disturbance) {
+        let title = format!("{} from {} to {}", disturbance.name, clock(disturbance.from), clock(disturbance.to));
+        let (x, y) = ((self.x(disturbance.from), self.x(disturbance.to)), self.top_of_lanes);
         self.bar(x, (y, self.bottom - y), "class=\"trouble\"", &title);
     }
 
@@ -374,7 +380,7 @@ mod tests {
         let svg = render(&picture);
         assert!(svg.contains(">its owner died<") && svg.contains(">frozen<") && !svg.contains(">trouble of all<"));
         let (from, to) = (Duration::ZERO, Duration::from_secs(9));
-        picture.troubles.push(Trouble { from, to, name: "storage outage".to_owned() });
+        picture.disturbances.push(Disturbance { from, to, name: "storage outage".to_owned() });
         let svg = render(&picture);
         assert!(svg.contains(">trouble of all<"));
         let last = svg.lines().find(|line| line.contains(">checkpoint lag<")).unwrap();

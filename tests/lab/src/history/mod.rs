@@ -7,32 +7,32 @@
 //! | [`Rule`] | holds when |
 //! |---|---|
 //! | `Fenced` | once a checkpoint of a tenure is accepted, none of an earlier tenure is |
-//! | `NeverBack` | no owner of ours moves a checkpoint back, except to replace one that cannot be used |
+//! | `CheckpointMonotonic` | no owner of ours moves a checkpoint back, except to replace one that cannot be used |
 //! | `NothingSkipped` | no checkpoint passes an event that was not processed since the last reset |
 //! | `NothingLost` | every event that the hub still has is processed |
-//! | `NotLostInError` | an owner hears that it lost a partition only if the record named another owner, or none, meanwhile |
+//! | `NoSpuriousLoss` | an owner hears that it lost a partition only if the record named another owner, or none, meanwhile |
 //! | `Continuous` | from one start of a handler to its stop each event comes once and in order |
 //! | `EpochGrows` | of two tenures that processed the one that was won later has the greater epoch |
 
 mod delivery;
-mod done;
 mod epochs;
+mod progress;
 
 use std::collections::BTreeMap;
 
 pub use delivery::Delivery;
-use done::Done;
 pub use epochs::Epochs;
+use progress::Progress;
 
 /// What must hold of every history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the table of the module")]
 pub enum Rule {
     Fenced,
-    NeverBack,
+    CheckpointMonotonic,
     NothingSkipped,
     NothingLost,
-    NotLostInError,
+    NoSpuriousLoss,
     Continuous,
     EpochGrows,
 }
@@ -65,7 +65,7 @@ pub enum Purpose {
     /// Events are processed, by a handler that began in this tenure.
     Progress {
         /// `None` if the writer never adopted the partition.
-        tenure: Option<u64>,
+        ownership: Option<u64>,
     },
     /// The owner puts the checkpoint where it is wanted.
     Reset {
@@ -78,7 +78,7 @@ pub enum Purpose {
 
 /// The record of the ownership was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hands<L> {
+pub struct OwnerChange<L> {
     /// Whom it named before.
     pub before: Option<L>,
     /// Whether it names another now.
@@ -94,8 +94,8 @@ pub struct Partition<L> {
     owner: Option<L>,
     owner_since: Moment,
     latest_owner: Option<L>,
-    tenures: u64,
-    tenure_of: BTreeMap<L, u64>,
+    ownership_count: u64,
+    ownership_of: BTreeMap<L, u64>,
     adoption_of: BTreeMap<L, u64>,
     /// The latest tenure of which a checkpoint was accepted.
     adopted: u64,
@@ -105,8 +105,8 @@ pub struct Partition<L> {
     stale: bool,
     oldest: i64,
     end: i64,
-    since_reset: Done,
-    ever: Done,
+    since_reset: Progress,
+    ever: Progress,
 }
 
 impl<L> Default for Partition<L> {
@@ -116,8 +116,8 @@ impl<L> Default for Partition<L> {
             owner: None,
             owner_since: 0,
             latest_owner: None,
-            tenures: 0,
-            tenure_of: BTreeMap::new(),
+            ownership_count: 0,
+            ownership_of: BTreeMap::new(),
             adoption_of: BTreeMap::new(),
             adopted: 0,
             stored: None,
@@ -125,8 +125,8 @@ impl<L> Default for Partition<L> {
             stale: false,
             oldest: 0,
             end: 0,
-            since_reset: Done::up_to(-1),
-            ever: Done::up_to(-1),
+            since_reset: Progress::up_to(-1),
+            ever: Progress::up_to(-1),
         }
     }
 }
@@ -174,7 +174,7 @@ impl<L> Partition<L> {
     pub fn recreated(&mut self) {
         self.stale |= self.end > 0;
         (self.oldest, self.end) = (0, 0);
-        (self.ever, self.since_reset) = (Done::up_to(-1), Done::up_to(-1));
+        (self.ever, self.since_reset) = (Progress::up_to(-1), Progress::up_to(-1));
     }
 }
 
@@ -186,13 +186,13 @@ impl<L: Clone + Ord> Partition<L> {
     }
 
     /// How often the partition went to another owner than before.
-    pub fn tenures(&self) -> u64 {
-        self.tenures
+    pub fn ownership_count(&self) -> u64 {
+        self.ownership_count
     }
 
     /// The latest tenure of this instance.
-    pub fn tenure_of(&self, instance: &L) -> Option<u64> {
-        self.tenure_of.get(instance).copied()
+    pub fn ownership_of(&self, instance: &L) -> Option<u64> {
+        self.ownership_of.get(instance).copied()
     }
 
     /// The tenure in which this instance last adopted the partition.
@@ -201,7 +201,7 @@ impl<L: Clone + Ord> Partition<L> {
     }
 
     /// A write was accepted, or the record was deleted, which names this owner from now on.
-    pub fn owned_by(&mut self, owner: Option<L>) -> Hands<L> {
+    pub fn owned_by(&mut self, owner: Option<L>) -> OwnerChange<L> {
         self.moment += 1;
         let before = self.owner.clone();
         let changed = owner != before;
@@ -210,17 +210,17 @@ impl<L: Clone + Ord> Partition<L> {
         }
         let begins = owner.is_some() && owner != self.latest_owner;
         if let Some(owner) = owner.filter(|_| begins) {
-            self.tenures += 1;
-            self.tenure_of.insert(owner.clone(), self.tenures);
+            self.ownership_count += 1;
+            self.ownership_of.insert(owner.clone(), self.ownership_count);
             self.latest_owner = Some(owner);
         }
-        Hands { before, changed, begins }
+        OwnerChange { before, changed, begins }
     }
 
     /// The instance heard that the partition is not its own any more, after it was its own at this moment.
     pub fn lost_by(&self, instance: &L, since: Moment) -> Verdict {
         let kept = self.owner.as_ref() == Some(instance) && self.owner_since <= since;
-        Verdict::new(Rule::NotLostInError, !kept, || "lost a partition that was its own all the time".to_owned())
+        Verdict::new(Rule::NoSpuriousLoss, !kept, || "lost a partition that was its own all the time".to_owned())
     }
 }
 
@@ -286,7 +286,7 @@ impl<L: Clone + Ord> Partition<L> {
         let verdicts = match purpose {
             Purpose::Foreign => self.overwritten(position),
             Purpose::Adoption => self.adopted(by, position),
-            Purpose::Progress { tenure } => self.advanced(tenure, position),
+            Purpose::Progress { ownership } => self.advanced(ownership, position),
             Purpose::Reset { by_operator, may_skip } => self.reset(by, by_operator, may_skip, position),
         };
         self.stored = Some(position);
@@ -310,31 +310,31 @@ impl<L: Clone + Ord> Partition<L> {
     /// An instance that never owned the partition pins its start for others.
     fn adopted(&mut self, by: &L, position: i64) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
-        if let Some(tenure) = self.tenure_of(by) {
-            verdicts.push(self.fenced(Some(tenure), position));
-            self.adopted = self.adopted.max(tenure);
-            self.adoption_of.insert(by.clone(), tenure);
+        if let Some(ownership) = self.ownership_of(by) {
+            verdicts.push(self.fenced(Some(ownership), position));
+            self.adopted = self.adopted.max(ownership);
+            self.adoption_of.insert(by.clone(), ownership);
         }
         verdicts.push(self.went_back(position));
         verdicts.extend(self.passed(position));
         verdicts
     }
 
-    fn advanced(&mut self, tenure: Option<u64>, position: i64) -> Vec<Verdict> {
-        let mut verdicts = vec![self.fenced(tenure, position), self.went_back(position)];
+    fn advanced(&mut self, ownership: Option<u64>, position: i64) -> Vec<Verdict> {
+        let mut verdicts = vec![self.fenced(ownership, position), self.went_back(position)];
         verdicts.extend(self.passed(position));
-        self.adopted = self.adopted.max(tenure.unwrap_or_default());
+        self.adopted = self.adopted.max(ownership.unwrap_or_default());
         verdicts
     }
 
     fn reset(&mut self, by: &L, by_operator: bool, may_skip: bool, position: i64) -> Vec<Verdict> {
-        let tenure = self.tenure_of(by);
-        let mut verdicts = vec![self.fenced(tenure, position)];
-        self.adopted = self.adopted.max(tenure.unwrap_or_default());
+        let ownership = self.ownership_of(by);
+        let mut verdicts = vec![self.fenced(ownership, position)];
+        self.adopted = self.adopted.max(ownership.unwrap_or_default());
         let is_back = self.stored.is_some_and(|stored| position < stored);
         if is_back {
             let unusable = self.stale || self.stored.is_some_and(|stored| stored >= self.end);
-            verdicts.push(Verdict::new(Rule::NeverBack, by_operator || unusable, || {
+            verdicts.push(Verdict::new(Rule::CheckpointMonotonic, by_operator || unusable, || {
                 format!("put the checkpoint back from {:?} to {position}, which could be used", self.stored)
             }));
         } else if !by_operator && !may_skip {
@@ -344,21 +344,21 @@ impl<L: Clone + Ord> Partition<L> {
             self.ever.raise(position);
         }
         (self.stale, self.reset_at) = (position >= self.end, self.moment);
-        self.since_reset = Done::up_to(position.max(self.oldest - 1));
+        self.since_reset = Progress::up_to(position.max(self.oldest - 1));
         verdicts
     }
 
-    fn fenced(&self, tenure: Option<u64>, position: i64) -> Verdict {
+    fn fenced(&self, ownership: Option<u64>, position: i64) -> Verdict {
         let latest = self.adopted;
-        Verdict::new(Rule::Fenced, tenure.is_some_and(|tenure| tenure >= latest), || match tenure {
-            Some(tenure) => format!("wrote checkpoint {position} in tenure {tenure}, after tenure {latest} had"),
+        Verdict::new(Rule::Fenced, ownership.is_some_and(|ownership| ownership >= latest), || match ownership {
+            Some(ownership) => format!("wrote checkpoint {position} in tenure {ownership}, after tenure {latest} had"),
             None => format!("wrote checkpoint {position} without a tenure"),
         })
     }
 
     fn went_back(&self, position: i64) -> Verdict {
         let before = self.stored.unwrap_or(-1);
-        Verdict::new(Rule::NeverBack, position >= before, || {
+        Verdict::new(Rule::CheckpointMonotonic, position >= before, || {
             format!("moved the checkpoint from {before} back to {position}")
         })
     }
@@ -383,7 +383,7 @@ pub type Positions = BTreeMap<String, i64>;
 pub fn listed(before: &Positions, now: &Positions) -> Vec<Verdict> {
     let verdicts = before.iter().map(|(partition, before)| {
         let now = now.get(partition);
-        Verdict::new(Rule::NeverBack, now >= Some(before), || {
+        Verdict::new(Rule::CheckpointMonotonic, now >= Some(before), || {
             format!("moved the checkpoint of partition {partition} from {before} to {now:?}")
         })
     });

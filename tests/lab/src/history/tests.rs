@@ -21,8 +21,8 @@ fn broken(verdicts: &[Verdict]) -> Vec<Rule> {
 }
 
 fn progress(partition: &mut Partition<usize>, by: usize, position: i64) -> Vec<Rule> {
-    let tenure = partition.adoption_of(&by);
-    broken(&partition.checkpointed(&by, Purpose::Progress { tenure }, position))
+    let ownership = partition.adoption_of(&by);
+    broken(&partition.checkpointed(&by, Purpose::Progress { ownership }, position))
 }
 
 fn reset(by_operator: bool) -> Purpose {
@@ -33,13 +33,13 @@ fn reset(by_operator: bool) -> Purpose {
 fn an_owner_that_checkpoints_what_is_processed() {
     let (mut partition, _) = begun();
     assert_eq!(progress(&mut partition, ONE, 4), []);
-    assert_eq!((partition.stored(), partition.tenures(), partition.owner()), (Some(4), 1, Some(&ONE)));
+    assert_eq!((partition.stored(), partition.ownership_count(), partition.owner()), (Some(4), 1, Some(&ONE)));
 }
 
 #[test]
 fn an_earlier_tenure_is_fenced_by_the_adoption() {
     let (mut partition, _) = begun();
-    assert_eq!(partition.owned_by(Some(TWO)), Hands { before: Some(ONE), changed: true, begins: true });
+    assert_eq!(partition.owned_by(Some(TWO)), OwnerChange { before: Some(ONE), changed: true, begins: true });
     assert_eq!(progress(&mut partition, ONE, 3), [], "the new owner has not adopted it yet");
     assert_eq!(broken(&partition.checkpointed(&TWO, Purpose::Adoption, 3)), []);
     assert_eq!(progress(&mut partition, ONE, 4), [Rule::Fenced]);
@@ -49,7 +49,7 @@ fn an_earlier_tenure_is_fenced_by_the_adoption() {
 fn an_earlier_tenure_is_fenced_by_progress() {
     let (mut partition, since) = begun();
     partition.owned_by(Some(TWO));
-    assert_eq!(broken(&partition.checkpointed(&TWO, Purpose::Progress { tenure: Some(2) }, 3)), []);
+    assert_eq!(broken(&partition.checkpointed(&TWO, Purpose::Progress { ownership: Some(2) }, 3)), []);
     partition.processed(Some(since), 5, 5);
     assert_eq!(progress(&mut partition, ONE, 5), [Rule::Fenced]);
 }
@@ -65,18 +65,18 @@ fn an_instance_without_a_tenure_may_only_pin() {
 #[test]
 fn a_renewal_and_a_release_begin_no_tenure() {
     let (mut partition, _) = begun();
-    assert_eq!(partition.owned_by(Some(ONE)), Hands { before: Some(ONE), changed: false, begins: false });
+    assert_eq!(partition.owned_by(Some(ONE)), OwnerChange { before: Some(ONE), changed: false, begins: false });
     assert!(!partition.owned_by(None).begins);
     assert!(!partition.owned_by(Some(ONE)).begins);
-    assert_eq!(partition.tenure_of(&ONE), Some(1));
+    assert_eq!(partition.ownership_of(&ONE), Some(1));
 }
 
 #[test]
 fn a_checkpoint_moves_back_only_by_a_reset() {
     let (mut partition, _) = begun();
     assert_eq!(progress(&mut partition, ONE, 4), []);
-    assert_eq!(progress(&mut partition, ONE, 3), [Rule::NeverBack]);
-    assert_eq!(broken(&partition.checkpointed(&ONE, reset(false), 2)), [Rule::NeverBack]);
+    assert_eq!(progress(&mut partition, ONE, 3), [Rule::CheckpointMonotonic]);
+    assert_eq!(broken(&partition.checkpointed(&ONE, reset(false), 2)), [Rule::CheckpointMonotonic]);
     operated(&mut partition, 1);
 }
 
@@ -191,5 +191,8 @@ fn listings_show_no_step_back() {
     };
     let before = positions(&[("0", 5), ("1", -1)]);
     assert_eq!(broken(&listed(&before, &positions(&[("0", 5), ("1", 2), ("2", 0)]))), []);
-    assert_eq!(broken(&listed(&before, &positions(&[("0", 4)]))), [Rule::NeverBack, Rule::NeverBack]);
+    assert_eq!(
+        broken(&listed(&before, &positions(&[("0", 4)]))),
+        [Rule::CheckpointMonotonic, Rule::CheckpointMonotonic]
+    );
 }

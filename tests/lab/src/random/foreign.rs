@@ -8,8 +8,8 @@ use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
 use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 
+use crate::random::incarnation::{Done, UnderWay};
 use crate::random::judge::Judge;
-use crate::random::life::{Done, UnderWay};
 
 pub const NAME: &str = "peer";
 pub const OWNERSHIP: &str = "ns.servicebus.windows.net/hub/group/ownership/0";

@@ -6,8 +6,8 @@
 //! another length, and `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there on.
 
 mod foreign;
+mod incarnation;
 mod judge;
-mod life;
 mod run;
 mod server;
 
@@ -17,7 +17,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use self::run::{Outcome, Profile, run};
 
-const PROFILES: [Profile; 3] = [Profile::Ours, Profile::Mixed, Profile::Stormy];
+const PROFILES: [Profile; 3] = [Profile::CrateOnly, Profile::Mixed, Profile::Stormy];
 
 /// In each profile.
 const STEPS: u32 = 10_000;

@@ -18,8 +18,8 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::random::foreign::OWNERSHIP;
+use crate::random::incarnation::FreezeGate;
 use crate::random::judge::{Intent, Judge};
-use crate::random::life::Ice;
 
 tokio::task_local! {
     /// What a request is for, as long as somebody waits for its answer.
@@ -47,9 +47,9 @@ struct Line {
 /// The server's end of it.
 struct Arrival {
     server: Server,
-    life: usize,
+    incarnation: usize,
     sent: Sent,
-    ice: Arc<Ice>,
+    freeze_gate: Arc<FreezeGate>,
     rng: Mutex<StdRng>,
 }
 
@@ -59,10 +59,15 @@ impl Server {
     }
 
     /// A line for this life, and its faults.
-    pub fn line(&self, life: usize, seed: u64, ice: Arc<Ice>) -> (Arc<dyn BlobContainer>, FaultyContainer) {
+    pub fn line(
+        &self,
+        incarnation: usize,
+        seed: u64,
+        freeze_gate: Arc<FreezeGate>,
+    ) -> (Arc<dyn BlobContainer>, FaultyContainer) {
         let sent = Sent::default();
         let rng = Mutex::new(StdRng::seed_from_u64(seed));
-        let arrival = Arrival { server: self.clone(), life, sent: sent.clone(), ice, rng };
+        let arrival = Arrival { server: self.clone(), incarnation, sent: sent.clone(), freeze_gate, rng };
         let faulty = FaultyContainer::new(Arc::new(arrival), seed);
         (Arc::new(Line { faulty: faulty.clone(), sent }), faulty)
     }
@@ -71,7 +76,7 @@ impl Server {
     pub async fn delete_ownership(&self) {
         let _turn = self.turn.lock().await;
         if self.container.delete(OWNERSHIP, &Condition::Unconditional).await.is_ok() {
-            self.judge.lock().ownership_vanished();
+            self.judge.lock().ownership_deleted();
         }
     }
 
@@ -80,18 +85,18 @@ impl Server {
         tokio::spawn(request).await.unwrap()
     }
 
-    async fn list(self, life: usize, prefix: String) -> Result<ListResult> {
+    async fn list(self, incarnation: usize, prefix: String) -> Result<ListResult> {
         let _turn = self.turn.lock().await;
         let listed = self.container.list(&prefix).await;
-        self.judge.lock().note(life, "lists");
+        self.judge.lock().note(incarnation, "lists");
         listed
     }
 
-    async fn read(self, life: usize, name: String) -> Result<Blob> {
+    async fn read(self, incarnation: usize, name: String) -> Result<Blob> {
         let _turn = self.turn.lock().await;
         let read = self.container.get(&name).await;
         let found = read.as_ref().map_or("nothing", |blob| blob.etag.as_str());
-        self.judge.lock().note(life, format_args!("reads {}: {found}", short(&name)));
+        self.judge.lock().note(incarnation, format_args!("reads {}: {found}", short(&name)));
         read
     }
 
@@ -105,12 +110,12 @@ impl Server {
             other => format!("{other:?}"),
         };
         let outcome = written.as_ref().map_or("refused", |_| "accepted");
-        judge.note(write.life, format_args!("writes {} {under}: {outcome}{late}", short(&write.name)));
+        judge.note(write.incarnation, format_args!("writes {} {under}: {outcome}{late}", short(&write.name)));
         match &written {
             Ok(written) if write.name.contains("/ownership/") => {
-                judge.ownership_written(write.life, &written.etag, &write.metadata);
+                judge.ownership_written(write.incarnation, &written.etag, &write.metadata);
             }
-            Ok(written) => judge.checkpoint_written(write.life, write.intent, &written.etag, &write.metadata),
+            Ok(written) => judge.checkpoint_written(write.incarnation, write.intent, &written.etag, &write.metadata),
             Err(_) => {}
         }
         if write.late {
@@ -121,7 +126,7 @@ impl Server {
 }
 
 struct Arrived {
-    life: usize,
+    incarnation: usize,
     name: String,
     metadata: Metadata,
     condition: Condition,
@@ -140,7 +145,7 @@ impl Arrival {
             let mut rng = self.rng.lock().unwrap();
             rng.random_bool(0.4).then(|| Duration::from_millis(rng.random_range(0..1200)))
         };
-        self.ice.answer_on_its_way();
+        self.freeze_gate.answer_on_its_way();
         yield_now().await;
         sleep(delay.unwrap_or_default()).await;
         outcome
@@ -155,26 +160,26 @@ impl Arrival {
 
 impl std::fmt::Debug for Arrival {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arrival").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Arrival").field("life", &self.incarnation).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl BlobContainer for Arrival {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
-        let listed = Server::serve(self.server.clone().list(self.life, prefix.to_owned())).await;
+        let listed = Server::serve(self.server.clone().list(self.incarnation, prefix.to_owned())).await;
         self.answer(listed).await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        let read = Server::serve(self.server.clone().read(self.life, name.to_owned())).await;
+        let read = Server::serve(self.server.clone().read(self.incarnation, name.to_owned())).await;
         self.answer(read).await
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let told = INTENT.try_with(|intent| *intent).ok();
         let arrived = Arrived {
-            life: self.life,
+            incarnation: self.incarnation,
             name: name.to_owned(),
             metadata: metadata.clone(),
             condition: condition.clone(),

@@ -11,7 +11,7 @@ use super::plan::{HEAVY, Settings, Tuning};
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The longest time between two cycles of another SDK, jitter and requests included.
-const PEER_CYCLE: Duration = Duration::from_secs(41);
+const FOREIGN_CYCLE: Duration = Duration::from_secs(41);
 
 /// How long a settled group is watched at least.
 const QUIET: Duration = Duration::from_secs(480);
@@ -30,7 +30,7 @@ pub struct Bounds {
     /// Until an abandoned ownership of ours is free.
     pub lifetime: Duration,
     /// The same for one of another SDK.
-    pub peer_lifetime: Duration,
+    pub foreign_lifetime: Duration,
     interval: Duration,
     expiry: Duration,
     sharing: Sharing,
@@ -60,7 +60,7 @@ impl Bounds {
         Self {
             cycle: longest + deadline,
             lifetime: settings.expiry + LeaseDurations::GRACE,
-            peer_lifetime: settings.peer_expiry + LeaseDurations::GRACE,
+            foreign_lifetime: settings.peer_expiry + LeaseDurations::GRACE,
             interval: settings.interval + settings.latency * 4,
             expiry: settings.expiry,
             sharing: match settings.greedy {
@@ -84,17 +84,17 @@ impl Bounds {
     /// The same where an owner of another SDK has a clock that is so far behind, for it compares the server's times
     /// with it: to it, the dead live that much longer, and nobody else takes its share.
     #[must_use]
-    pub fn with_peers_behind(self, behind: Duration) -> Self {
-        Self { peer_lifetime: self.peer_lifetime + behind, ..self }
+    pub fn with_foreign_clock_lag(self, behind: Duration) -> Self {
+        Self { foreign_lifetime: self.foreign_lifetime + behind, ..self }
     }
 
     /// How long a partition may be without an owner after that of ours died, when its `survivors` share `partitions`
     /// and nothing else goes wrong: its lifetime, the longest cycle, and one interval for each partition that a
     /// survivor must claim; all at once, if they are greedy.
     #[must_use]
-    pub fn dark(&self, partitions: usize, survivors: usize, foreign: bool) -> Duration {
-        let lifetime = if foreign { self.peer_lifetime } else { self.lifetime };
-        let cycle = if foreign { self.cycle.max(PEER_CYCLE) } else { self.cycle };
+    pub fn unowned_time(&self, partitions: usize, survivors: usize, foreign: bool) -> Duration {
+        let lifetime = if foreign { self.foreign_lifetime } else { self.lifetime };
+        let cycle = if foreign { self.cycle.max(FOREIGN_CYCLE) } else { self.cycle };
         lifetime + cycle + self.rounds(partitions, survivors)
     }
 
@@ -117,7 +117,11 @@ impl Bounds {
     /// again.
     #[must_use]
     pub fn convergence(&self, partitions: usize, instances: usize, foreign: bool) -> Duration {
-        self.expiry + self.dark(partitions, instances, foreign) + 2 * self.cycle + LONGEST_PAUSE + self.aftermath
+        self.expiry
+            + self.unowned_time(partitions, instances, foreign)
+            + 2 * self.cycle
+            + LONGEST_PAUSE
+            + self.aftermath
     }
 
     /// The most requests that an instance sends in calm times within `lasted`, if it holds `held` partitions and has

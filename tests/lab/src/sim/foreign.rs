@@ -26,7 +26,7 @@ use self::choice::{Seen, choose};
 pub(super) use self::reading::Reading;
 pub use self::rules::Sdk;
 use self::rules::{OnError, Rules};
-use super::host::{Ended, Host, Kind, Living};
+use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, ETag, Metadata};
 use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
@@ -50,18 +50,18 @@ impl Foreign {
     }
 }
 
-impl Kind for Foreign {
-    fn is_ours(&self) -> bool {
+impl InstanceKind for Foreign {
+    fn is_crate_processor(&self) -> bool {
         false
     }
 
-    fn live(&self, host: Host) -> Living {
-        let life = Life::new(self.rules, host);
-        Box::pin(life.run())
+    fn live(&self, host: Host) -> InstanceFuture {
+        let instance = Instance::new(self.rules, host);
+        Box::pin(instance.run())
     }
 }
 
-struct Life {
+struct Instance {
     rules: Rules,
     host: Arc<Host>,
     names: BlobNames,
@@ -69,14 +69,14 @@ struct Life {
     readings: BTreeMap<PartitionId, Reading>,
 }
 
-impl Life {
+impl Instance {
     fn new(rules: Rules, host: Host) -> Self {
         let names = BlobNames::new(&host.group, BlobNameCase::Lower);
         let rng = StdRng::seed_from_u64(host.seed);
         Self { rules, host: Arc::new(host), names, rng, readings: BTreeMap::new() }
     }
 
-    async fn run(mut self) -> Ended {
+    async fn run(mut self) -> ExitStatus {
         let asked = self.host.shut_down();
         tokio::pin!(asked);
         loop {
@@ -95,11 +95,11 @@ impl Life {
                 () = sleep(pause) => {}
             }
         }
-        let mine: Vec<_> = std::mem::take(&mut self.readings).into_keys().collect();
+        let owned: Vec<_> = std::mem::take(&mut self.readings).into_keys().collect();
         if self.rules.releases {
-            self.release(mine).await;
+            self.release(owned).await;
         }
-        Ended::Shutdown { clean: true, report: String::new() }
+        ExitStatus::Shutdown { clean: true, report: String::new() }
     }
 
     /// Lists, renews, claims. True if it went for something.
@@ -107,11 +107,11 @@ impl Life {
         let partitions = self.host.source.event_hub_properties().await?.partitions;
         let seen = self.list().await?;
         let choice = choose(&self.rules, self.host.owner.as_str(), &partitions, &seen, &mut self.rng);
-        self.readings.retain(|partition, _| choice.mine.contains(partition));
+        self.readings.retain(|partition, _| choice.owned.contains(partition));
         let due = |partition: &PartitionId| {
-            !self.rules.renews_the_old || seen.get(partition).is_none_or(|seen| seen.age > self.rules.interval)
+            !self.rules.renews_only_old || seen.get(partition).is_none_or(|seen| seen.age > self.rules.interval)
         };
-        let (due, fresh): (Vec<_>, Vec<_>) = choice.mine.into_iter().partition(due);
+        let (due, fresh): (Vec<_>, Vec<_>) = choice.owned.into_iter().partition(due);
         for partition in fresh {
             self.read(partition);
         }
@@ -165,7 +165,7 @@ impl Life {
     async fn claim(&self, partition: &PartitionId, seen: Option<&Seen>) -> Result<bool> {
         let condition = match seen {
             Some(seen) => Condition::IfMatch(seen.etag.clone()),
-            None if self.rules.creates_at_will => Condition::Unconditional,
+            None if self.rules.creates_unconditionally => Condition::Unconditional,
             None => Condition::Create,
         };
         match self.write(partition, self.host.owner.as_str(), &condition).await {
@@ -175,9 +175,9 @@ impl Life {
         }
     }
 
-    async fn release(&self, mine: Vec<PartitionId>) {
+    async fn release(&self, owned: Vec<PartitionId>) {
         let Ok(seen) = self.list().await else { return };
-        for partition in mine {
+        for partition in owned {
             let etag: Option<&ETag> =
                 seen.get(&partition).filter(|seen| seen.owner == self.host.owner.as_str()).map(|seen| &seen.etag);
             if let Some(etag) = etag {

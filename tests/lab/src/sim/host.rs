@@ -14,8 +14,8 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::gate::Gate;
-use super::gate::HostSource;
+use super::freeze::Gate;
+use super::freeze::HostSource;
 use super::observer::Reporter;
 use super::plan::{Member, Settings};
 
@@ -44,7 +44,7 @@ pub struct Host {
     /// How much longer than usual its handlers take.
     pub extra_work: watch::Receiver<Duration>,
     pub(super) gate: Gate,
-    pub(super) desk: Desk,
+    pub(super) handle_slot: HandleSlot,
 }
 
 impl Host {
@@ -65,8 +65,8 @@ impl Host {
     }
 
     /// Lets the plan pause and release partitions of this processor.
-    pub fn steered_by(&self, handle: ProcessorHandle) {
-        self.desk.set(handle);
+    pub fn register_handle(&self, handle: ProcessorHandle) {
+        self.handle_slot.set(handle);
     }
 }
 
@@ -79,7 +79,7 @@ impl fmt::Debug for Host {
 /// How a life ended by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
+pub enum ExitStatus {
     /// As it was told to.
     Shutdown {
         /// Nothing was left undone.
@@ -94,22 +94,22 @@ pub enum Ended {
 }
 
 /// A life. Dropped, it has crashed: nothing of it may be left.
-pub type Living = Pin<Box<dyn Future<Output = Ended> + Send>>;
+pub type InstanceFuture = Pin<Box<dyn Future<Output = ExitStatus> + Send>>;
 
 /// A kind of instance.
-pub trait Kind: Send + Sync {
+pub trait InstanceKind: Send + Sync {
     /// Whether this crate's promises are expected of it.
-    fn is_ours(&self) -> bool;
+    fn is_crate_processor(&self) -> bool;
 
     /// One life of it.
-    fn live(&self, host: Host) -> Living;
+    fn live(&self, host: Host) -> InstanceFuture;
 }
 
 /// Where a life leaves its handle.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Desk(Arc<Mutex<Option<ProcessorHandle>>>);
+pub(super) struct HandleSlot(Arc<Mutex<Option<ProcessorHandle>>>);
 
-impl Desk {
+impl HandleSlot {
     fn set(&self, handle: ProcessorHandle) {
         *lock(&self.0) = Some(handle);
     }

@@ -12,11 +12,11 @@ pub enum Invariant {
     /// I1: after a new owner's adoption no checkpoint of an earlier owner is accepted. Foreign owners adopt nothing.
     Fenced,
     /// I2: no write of ours moves a checkpoint back, but for a reset, and where the hub was made anew.
-    NeverBack,
+    CheckpointMonotonic,
     /// I3: no checkpoint passes an event that nobody processed since the last reset, unless retention took it.
     NothingSkipped,
     /// I4: no handler is told that its partition is lost while the record was its own all the time.
-    NotLostInError,
+    NoSpuriousLoss,
     /// I5: when nothing goes wrong any more, every partition is owned and processed, in fair shares, within the bound.
     Converges,
     /// Then nothing moves any more. Nor does anything because of a reset that nothing else disturbs.
@@ -24,11 +24,11 @@ pub enum Invariant {
     /// And everything that was published and is still there has been processed, and checkpointed.
     CaughtUp,
     /// I7: only a later life under the same name replaces an instance; and then it ends.
-    NewerStays,
+    NewestIncarnationWins,
     /// Under strict leases no handler still runs when its lease is taken over because it has expired.
     StrictLease,
     /// A partition whose owner died is claimed within the bound; one that was released by an owner that ends, sooner.
-    NotDark,
+    NoUnownedPartition,
     /// Starts and stops of a partition's handler alternate in one instance, and one batch is handled at a time.
     OneHandler,
     /// In one start of a partition the handler of ours gets every event once and in order, but for those that retention
@@ -46,24 +46,24 @@ pub enum Invariant {
     /// from it before its ownership has expired.
     Operator,
     /// A shutdown in calm leaves nothing undone.
-    CleanEnd,
+    CleanShutdown,
     /// When an instance is gone, no task and no memory of it is left.
-    NothingLeft,
+    NoLeaks,
 }
 
 impl Invariant {
     /// All of them.
     pub const ALL: [Self; 19] = [
         Self::Fenced,
-        Self::NeverBack,
+        Self::CheckpointMonotonic,
         Self::NothingSkipped,
-        Self::NotLostInError,
+        Self::NoSpuriousLoss,
         Self::Converges,
         Self::Sticky,
         Self::CaughtUp,
-        Self::NewerStays,
+        Self::NewestIncarnationWins,
         Self::StrictLease,
-        Self::NotDark,
+        Self::NoUnownedPartition,
         Self::OneHandler,
         Self::Continuous,
         Self::Restrained,
@@ -71,8 +71,8 @@ impl Invariant {
         Self::Conditional,
         Self::EpochGrows,
         Self::Operator,
-        Self::CleanEnd,
-        Self::NothingLeft,
+        Self::CleanShutdown,
+        Self::NoLeaks,
     ];
 }
 
@@ -80,10 +80,10 @@ impl From<Rule> for Invariant {
     fn from(rule: Rule) -> Self {
         match rule {
             Rule::Fenced => Self::Fenced,
-            Rule::NeverBack => Self::NeverBack,
+            Rule::CheckpointMonotonic => Self::CheckpointMonotonic,
             Rule::NothingSkipped => Self::NothingSkipped,
             Rule::NothingLost => Self::CaughtUp,
-            Rule::NotLostInError => Self::NotLostInError,
+            Rule::NoSpuriousLoss => Self::NoSpuriousLoss,
             Rule::Continuous => Self::Continuous,
             Rule::EpochGrows => Self::EpochGrows,
         }
@@ -98,11 +98,11 @@ pub struct Violation {
     /// When, counted from the beginning.
     pub at: Duration,
     /// How.
-    pub what: String,
+    pub description: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} after {:.3} s: {}", self.invariant, self.at.as_secs_f64(), self.what)
+        write!(f, "{:?} after {:.3} s: {}", self.invariant, self.at.as_secs_f64(), self.description)
     }
 }

@@ -22,33 +22,35 @@
 //! [`Simulation`] is the smaller one, with balancing loops alone.
 
 mod bounds;
-mod cast;
+mod crate_processor;
+mod factory;
 mod foreign;
-mod gate;
+mod freeze;
 mod host;
 mod invariant;
 mod loops;
 mod observer;
-mod ours;
 mod plan;
+mod recorder;
 mod report;
 mod rivals;
 mod shrink;
 #[cfg(test)]
 mod tests;
-mod witness;
 mod world;
 
 pub use self::bounds::Bounds;
-pub use self::cast::{Cast, Usual};
+pub use self::crate_processor::CrateProcessor;
+pub use self::factory::{BuiltIn, InstanceFactory};
 pub use self::foreign::{Foreign, Sdk};
-pub use self::gate::HostSource;
-pub use self::host::{Ended, Host, Kind, Living};
+pub use self::freeze::HostSource;
+pub use self::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 pub use self::invariant::{Invariant, Violation};
-pub use self::loops::{Entry, Happening, Move, Simulation};
-pub use self::observer::{Handling, Mark, Marked, Reporter};
-pub use self::ours::Ours;
-pub use self::plan::{Incident, Load, Member, Plan, Reset, Role, Scale, Settings, StartAt, Trouble, Tuning, What};
+pub use self::loops::{Entry, LoopEventKind, Move, Simulation};
+pub use self::observer::{BatchInProgress, Reporter, TimelineEntry, TimelineEvent};
+pub use self::plan::{
+    Incident, IncidentKind, Load, Member, Plan, Reset, Role, Scale, Settings, StartAt, StorageFault, Tuning,
+};
 pub use self::report::{Report, Totals};
 pub use self::rivals::LeaseGrab;
 pub use self::shrink::shrink;

@@ -1,7 +1,7 @@
 //! Who takes part, and everything that will go wrong: decided before anything starts.
 
 mod draw;
-mod trouble;
+mod storage_fault;
 mod tuning;
 mod wild;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[cfg(test)]
 pub(super) use self::draw::reset;
-pub use self::trouble::Trouble;
+pub use self::storage_fault::StorageFault;
 pub use self::tuning::{StartAt, Tuning};
 use super::foreign::Sdk;
 use eventhubs_checkpoint::LeaseScope;
@@ -77,7 +77,7 @@ pub struct Plan {
 impl Plan {
     /// How far the slowest wall clock of the owners of other SDKs is behind.
     #[must_use]
-    pub fn peers_behind(&self) -> Duration {
+    pub fn foreign_clock_lag(&self) -> Duration {
         let foreign = self.members.iter().filter(|member| matches!(member.role, Role::Foreign(_)));
         let behind = foreign.map(|member| member.skew_seconds.min(0).unsigned_abs()).max();
         Duration::from_secs(behind.unwrap_or(0))
@@ -173,10 +173,10 @@ pub struct Member {
 #[non_exhaustive]
 pub enum Role {
     /// This crate's processor.
-    Ours,
+    CrateProcessor,
     /// An owner that behaves like that of another SDK. It leaves before the calm.
     Foreign(Sdk),
-    /// Whatever the [`Cast`](super::Cast) makes of this number.
+    /// Whatever the [`InstanceFactory`](super::Cast) makes of this number.
     Guest(u32),
 }
 
@@ -195,13 +195,13 @@ pub struct Incident {
     /// When, counted from the beginning.
     pub at: Duration,
     /// What.
-    pub what: What,
+    pub kind: IncidentKind,
 }
 
 /// What can happen. Each is whole in itself: what it begins, it ends, so that any of them may be left out of a plan.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum What {
+pub enum IncidentKind {
     /// An instance dies without any clean-up, and comes back after a time.
     Crash {
         /// Which.
@@ -242,14 +242,14 @@ pub enum What {
         /// Whose; nothing: everybody's.
         member: Option<u32>,
         /// How.
-        trouble: Trouble,
+        storage_fault: StorageFault,
         /// For how long.
         lasts: Duration,
     },
     /// The link of whoever reads a partition breaks.
     LinkBreaks(u32),
     /// It delivers nothing for a while, or until it is opened anew.
-    LinkIsSilent {
+    LinkStalls {
         /// The partition.
         partition: u32,
         /// For how long.
@@ -265,7 +265,7 @@ pub enum What {
         keep: u32,
     },
     /// The hub is deleted and made anew.
-    HubMadeAnew,
+    HubRecreated,
     /// The hub gets more partitions.
     Growth(u32),
     /// An operator puts checkpoints elsewhere.
@@ -308,23 +308,23 @@ pub struct Reset {
     /// are put elsewhere.
     pub per_mille: u32,
     /// Whether it works beside owners of other SDKs, too.
-    pub beside_foreign: bool,
+    pub with_foreign: bool,
     /// How long it waits for those.
     pub settle: Duration,
     /// What is wrong with its requests; `None`: what is wrong with those of all instances.
-    pub trouble: Option<Trouble>,
+    pub storage_fault: Option<StorageFault>,
     /// When it is killed, counted from its start, unless it has ended.
-    pub dies_after: Option<Duration>,
+    pub killed_after: Option<Duration>,
 }
 
 impl Reset {
     /// Whether nothing goes wrong with it by itself.
-    pub(super) fn is_unharmed(&self) -> bool {
-        self.trouble.is_none() && self.dies_after.is_none()
+    pub(super) fn is_undisturbed(&self) -> bool {
+        self.storage_fault.is_none() && self.killed_after.is_none()
     }
 }
 
-impl What {
+impl IncidentKind {
     /// Its name, to count it by.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -334,12 +334,12 @@ impl What {
             Self::Deployment { .. } => "rolling deployment",
             Self::Freeze { .. } => "freeze",
             Self::Replace { .. } => "replaced while frozen",
-            Self::Storage { trouble, .. } => trouble.name(),
+            Self::Storage { storage_fault, .. } => storage_fault.name(),
             Self::LinkBreaks(_) => "link breaks",
-            Self::LinkIsSilent { .. } => "silent link",
+            Self::LinkStalls { .. } => "silent link",
             Self::LinkReattaches(_) => "link reattaches",
             Self::Expiry { .. } => "retention",
-            Self::HubMadeAnew => "hub made anew",
+            Self::HubRecreated => "hub made anew",
             Self::Growth(_) => "growth",
             Self::Reset(_) => "reset",
             Self::Release { .. } => "release with cool-down",
@@ -355,7 +355,7 @@ impl What {
             Self::Freeze { lasts, .. }
             | Self::Replace { lasts, .. }
             | Self::Storage { lasts, .. }
-            | Self::LinkIsSilent { lasts, .. }
+            | Self::LinkStalls { lasts, .. }
             | Self::Pause { lasts, .. }
             | Self::HeavyLoad { lasts, .. } => *lasts,
             Self::Crash { down, .. } | Self::Restart { down, .. } => *down,

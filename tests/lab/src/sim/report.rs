@@ -6,7 +6,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::testing::faulty::FaultKind;
 
 use super::invariant::{Invariant, Violation};
-use super::observer::Marked;
+use super::observer::TimelineEntry;
 
 /// What came of a plan.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Report {
     /// Storage requests of each member.
     pub requests_by_member: BTreeMap<u32, u64>,
     /// For a picture.
-    pub timeline: Vec<Marked>,
+    pub timeline: Vec<TimelineEntry>,
 }
 
 /// Numbers that can be summed up.
@@ -59,7 +59,7 @@ pub struct Totals {
     /// Partitions taken from an owner that went on.
     pub moves: u64,
     /// The sum, over the partitions, of the time in which none of the living owned them.
-    pub dark: Duration,
+    pub unowned_time: Duration,
     /// Other things that came about.
     pub counts: BTreeMap<&'static str, u64>,
 }
@@ -75,7 +75,7 @@ impl Totals {
         self.handled += other.handled;
         self.repeated += other.repeated;
         self.moves += other.moves;
-        self.dark += other.dark;
+        self.unowned_time += other.unowned_time;
         add_all(&mut self.checked, &other.checked);
         add_all(&mut self.incidents, &other.incidents);
         add_all(&mut self.faults, &other.faults);

@@ -51,18 +51,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sim::{Scale, What};
+    use crate::sim::{IncidentKind, Scale};
 
     fn numbered(count: u32) -> Plan {
         let plan = Plan::calm(1, &Scale::default());
-        (0..count).fold(plan, |plan, number| plan.with(Duration::from_secs(number.into()), What::Growth(number)))
+        (0..count)
+            .fold(plan, |plan, number| plan.with(Duration::from_secs(number.into()), IncidentKind::Growth(number)))
     }
 
     fn numbers(plan: &Plan) -> Vec<u32> {
         plan.incidents
             .iter()
-            .filter_map(|incident| match incident.what {
-                What::Growth(number) => Some(number),
+            .filter_map(|incident| match incident.kind {
+                IncidentKind::Growth(number) => Some(number),
                 _ => None,
             })
             .collect()

@@ -17,8 +17,8 @@ use rand::{RngExt, SeedableRng};
 
 use crate::sim::plan::reset;
 use crate::sim::{
-    Cast, Foreign, Host, Invariant, Kind, Living, Plan, Report, Reset, Role, Scale, Sdk, Totals, Usual, What, run,
-    shrink,
+    BuiltIn, Foreign, Host, IncidentKind, InstanceFactory, InstanceFuture, InstanceKind, Invariant, Plan, Report,
+    Reset, Role, Scale, Sdk, Totals, run, shrink,
 };
 
 /// From 1 on. In debug builds each takes six seconds; `cargo simulate` runs them by the thousand.
@@ -39,12 +39,12 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 fn play(plan: &Plan, verbose: bool) -> Report {
-    play_with(plan, &Usual, verbose)
+    play_with(plan, &BuiltIn, verbose)
 }
 
-fn play_with(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Report {
+fn play_with(plan: &Plan, factory: &dyn InstanceFactory, verbose: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(run(plan, cast, verbose)).unwrap()
+    runtime.block_on(run(plan, factory, verbose)).unwrap()
 }
 
 fn fails(plan: &Plan) -> bool {
@@ -126,7 +126,7 @@ fn stormy(seed: u64) -> Plan {
     let mut at = Duration::from_secs(60);
     while at < scale.storm {
         at += Duration::from_secs(rng.random_range(1..150));
-        plan = plan.clone().with(at, What::Reset(reset(&mut rng, plan.partitions, &plan.settings)));
+        plan = plan.clone().with(at, IncidentKind::Reset(reset(&mut rng, plan.partitions, &plan.settings)));
     }
     plan
 }
@@ -145,7 +145,7 @@ fn calm(seed: u64) -> Plan {
     let mut at = Duration::from_secs(300);
     while at < scale.storm {
         let reset = reset(&mut rng, plan.partitions, &plan.settings);
-        plan = plan.with(at, What::Reset(Reset { trouble: None, dies_after: None, ..reset }));
+        plan = plan.with(at, IncidentKind::Reset(Reset { storage_fault: None, killed_after: None, ..reset }));
         at += Duration::from_secs(rng.random_range(150..400));
     }
     plan
@@ -174,23 +174,23 @@ fn a_seed_repeats_itself() {
 #[derive(Default)]
 struct Impostors(AtomicU32);
 
-impl Cast for Impostors {
-    fn kind_of(&self, role: Role) -> Arc<dyn Kind> {
+impl InstanceFactory for Impostors {
+    fn kind_of(&self, role: Role) -> Arc<dyn InstanceKind> {
         match role {
             Role::Guest(_) if self.0.fetch_add(1, Ordering::Relaxed) > 0 => Arc::new(Impostor),
-            role => Usual.kind_of(role),
+            role => BuiltIn.kind_of(role),
         }
     }
 }
 
 struct Impostor;
 
-impl Kind for Impostor {
-    fn is_ours(&self) -> bool {
+impl InstanceKind for Impostor {
+    fn is_crate_processor(&self) -> bool {
         true
     }
 
-    fn live(&self, host: Host) -> Living {
+    fn live(&self, host: Host) -> InstanceFuture {
         Foreign::like(Sdk::JavaScript).live(host)
     }
 }
@@ -207,7 +207,7 @@ fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes()
         wild: false,
     };
     let mut plan =
-        Plan::draw(7, &scale).with(Duration::from_secs(300), What::Crash { member: 1, down: Duration::ZERO });
+        Plan::draw(7, &scale).with(Duration::from_secs(300), IncidentKind::Crash { member: 1, down: Duration::ZERO });
     plan.members[1].role = Role::Guest(0);
     let breaks = |plan: &Plan| {
         let report = play_with(plan, &Impostors::default(), false);
@@ -215,10 +215,12 @@ fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes()
     };
     assert!(plan.incidents.len() > 5 && breaks(&plan));
     let smallest = shrink(&plan, breaks);
-    let comes_back = |what: &What| match what {
-        What::Crash { member, .. } | What::Restart { member, .. } | What::Replace { member, .. } => *member == 1,
-        What::Deployment { .. } => true,
+    let comes_back = |kind: &IncidentKind| match kind {
+        IncidentKind::Crash { member, .. }
+        | IncidentKind::Restart { member, .. }
+        | IncidentKind::Replace { member, .. } => *member == 1,
+        IncidentKind::Deployment { .. } => true,
         _ => false,
     };
-    assert!(matches!(&smallest.incidents[..], [only] if comes_back(&only.what)), "{:#?}", smallest.incidents);
+    assert!(matches!(&smallest.incidents[..], [only] if comes_back(&only.kind)), "{:#?}", smallest.incidents);
 }

@@ -1,10 +1,10 @@
 //! Lets a plan happen.
 
-mod finale;
-mod happens;
-mod lives;
+mod final_checks;
+mod incarnations;
+mod incidents;
 mod operators;
-mod seat;
+mod slot;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use self::seat::Seat;
-use super::cast::Cast;
-use super::observer::{Mark, Observer};
-use super::plan::{Plan, Trouble, What};
+use self::slot::Slot;
+use super::factory::InstanceFactory;
+use super::observer::{Observer, TimelineEvent};
+use super::plan::{IncidentKind, Plan, StorageFault};
 use super::report::{Report, Totals};
 
 /// The name of the hub.
@@ -45,9 +45,9 @@ const LAG_EVERY: Duration = Duration::from_secs(60);
 ///
 /// [`ErrorKind::Config`](eventhubs_checkpoint::ErrorKind::Config), if the plan cannot be set up. What goes wrong while
 /// it runs is in the report.
-pub async fn run(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Result<Report> {
+pub async fn run(plan: &Plan, factory: &dyn InstanceFactory, verbose: bool) -> Result<Report> {
     let tasks_before = Handle::current().metrics().num_alive_tasks();
-    let mut world = World::new(plan, cast, verbose)?;
+    let mut world = World::new(plan, factory, verbose)?;
     world.storm().await;
     world.calm().await;
     world.finish().await;
@@ -78,7 +78,7 @@ enum Action {
 
 struct World<'a> {
     plan: &'a Plan,
-    cast: &'a dyn Cast,
+    factory: &'a dyn InstanceFactory,
     group: ConsumerGroup,
     observer: Observer,
     memory: MemoryContainer,
@@ -91,11 +91,11 @@ struct World<'a> {
     heavy: u32,
     rng: StdRng,
     started: Instant,
-    seats: Vec<Seat>,
+    slots: Vec<Slot>,
     actions: BTreeMap<(Instant, u64), Action>,
     numbered: u64,
     /// The troubles that go on: by which incident, and whose.
-    troubles: Vec<(usize, Option<u32>, Trouble)>,
+    storage_faults: Vec<(usize, Option<u32>, StorageFault)>,
     /// The lives that each incident has frozen.
     frozen: BTreeMap<usize, Vec<usize>>,
     /// Those that have not been seen to end yet.
@@ -107,7 +107,7 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(plan: &'a Plan, cast: &'a dyn Cast, verbose: bool) -> Result<Self> {
+    fn new(plan: &'a Plan, factory: &'a dyn InstanceFactory, verbose: bool) -> Result<Self> {
         let group = ConsumerGroup::new("ns", HUB, "group")?;
         let started = Instant::now();
         let memory = MemoryContainer::new();
@@ -117,7 +117,7 @@ impl<'a> World<'a> {
         }
         let mut world = Self {
             plan,
-            cast,
+            factory,
             group,
             observer: Observer::new(plan, verbose),
             memory,
@@ -127,10 +127,10 @@ impl<'a> World<'a> {
             heavy: 0,
             rng: StdRng::seed_from_u64(plan.seed ^ 0x5eed),
             started,
-            seats: plan.members.iter().map(|_| Seat::default()).collect(),
+            slots: plan.members.iter().map(|_| Slot::default()).collect(),
             actions: BTreeMap::new(),
             numbered: 0,
-            troubles: Vec::new(),
+            storage_faults: Vec::new(),
             frozen: BTreeMap::new(),
             operators: Vec::new(),
             publishes: true,
@@ -165,7 +165,7 @@ impl<'a> World<'a> {
     /// Until the end of the storm, and until everything that it has begun is over.
     async fn storm(&mut self) {
         self.run_for(self.plan.storm.saturating_sub(self.started.elapsed())).await;
-        self.foreigners_leave();
+        self.stop_foreign_owners();
         while self.is_something_to_come() {
             self.run_for(TICK).await;
         }
@@ -187,7 +187,9 @@ impl<'a> World<'a> {
 
     fn is_something_to_come(&self) -> bool {
         let passing = |action: &Action| matches!(action, Action::Publish(_) | Action::Tick | Action::Lags);
-        !self.troubles.is_empty() || !self.operators.is_empty() || self.actions.values().any(|action| !passing(action))
+        !self.storage_faults.is_empty()
+            || !self.operators.is_empty()
+            || self.actions.values().any(|action| !passing(action))
     }
 
     async fn act(&mut self, action: Action) {
@@ -206,11 +208,11 @@ impl<'a> World<'a> {
                 self.reap().await;
                 self.operators.retain(|operator| !operator.is_finished());
                 self.resume_parked();
-                self.observer.lock().look_at_the_time();
+                self.observer.lock().check_deadlines();
                 self.after(TICK, Action::Tick);
             }
             Action::Lags => {
-                self.observer.lock().mark_lags();
+                self.observer.lock().record_lags();
                 self.after(LAG_EVERY, Action::Lags);
             }
         }
@@ -231,7 +233,7 @@ impl<'a> World<'a> {
     }
 
     fn disturbed(&self) {
-        self.observer.lock().in_trouble(!self.troubles.is_empty() || !self.frozen.is_empty() || self.heavy > 0);
+        self.observer.lock().disrupted(!self.storage_faults.is_empty() || !self.frozen.is_empty() || self.heavy > 0);
     }
 
     fn report(&self) -> Report {
@@ -249,7 +251,7 @@ impl<'a> World<'a> {
             handled: seen.handled,
             repeated: seen.repeated,
             moves: seen.moves,
-            dark: seen.dark,
+            unowned_time: seen.unowned_time,
             counts: seen.counts.clone(),
         };
         Report {
@@ -266,11 +268,11 @@ impl<'a> World<'a> {
     }
 
     /// A mark in the timeline for an incident.
-    fn tell(&mut self, what: &What) {
-        *self.incidents.entry(what.name()).or_default() += 1;
+    fn record_incident(&mut self, kind: &IncidentKind) {
+        *self.incidents.entry(kind.name()).or_default() += 1;
         let mut observer = self.observer.lock();
-        observer.note(format!("-- {what:?}"));
-        let mark = Mark::Incident { name: what.name(), lasts: what.lasts(), partition: what.partition() };
-        observer.mark_alone(what.member(), mark);
+        observer.note(format!("-- {kind:?}"));
+        let event = TimelineEvent::Incident { name: kind.name(), lasts: kind.lasts(), partition: kind.partition() };
+        observer.record_without_incarnation(kind.member(), event);
     }
 }

@@ -18,7 +18,7 @@ Examples:
   simulate --first-seed 42 --verbose                              what seed 42 does, and why it fails
   simulate --first-seed 42 --timeline seed-42.svg                 the same as a picture
   simulate --compare --seeds 20                                   how other ways to share partitions do
-  simulate --requests                                             what groups at rest cost";
+  simulate --request-costs                                        what groups at rest cost";
 
 /// Lets whole groups of processors run for hours of virtual time while everything goes wrong, and checks that nothing
 /// that is promised is broken.
@@ -65,7 +65,7 @@ pub struct Args {
 
     /// How many seeds run at once [default: one per core].
     #[arg(long, value_name = "N")]
-    pub workers: Option<NonZeroUsize>,
+    pub jobs: Option<NonZeroUsize>,
 
     /// Looks at the first seed alone: prints its plan, the end of its history and, if it fails, the smallest plan that
     /// does.
@@ -76,20 +76,20 @@ pub struct Args {
     #[arg(long, value_name = "FILE.svg")]
     pub timeline: Option<PathBuf>,
 
-    /// Plays this story in place of what the seed would draw; `--first-seed` alone has a say in it.
+    /// Plays this scenario in place of what the seed would draw; `--first-seed` alone has a say in it.
     #[arg(long, value_enum, value_name = "NAME")]
     #[arg(conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform", "wild"])]
-    pub story: Option<Story>,
+    pub scenario: Option<Scenario>,
 
     /// Compares with groups that follow the rules of the official SDKs, and with lease grabbing, on the same seeds.
-    /// Prints a table in Markdown. With `--seeds`, `--first-seed`, `--instances`, `--partitions`, `--workers`.
-    #[arg(long, conflicts_with_all = ["timeline", "verbose", "story", "json", "hours", "no_foreign", "platform", "wild"])]
+    /// Prints a table in Markdown. With `--seeds`, `--first-seed`, `--instances`, `--partitions`, `--jobs`.
+    #[arg(long, conflicts_with_all = ["timeline", "verbose", "scenario", "json", "hours", "no_foreign", "platform", "wild"])]
     pub compare: bool,
 
     /// Counts what groups at rest ask of the storage in an hour, beside what the defaults of the official SDKs come to.
     /// Prints a table in Markdown.
     #[arg(long, exclusive = true)]
-    pub requests: bool,
+    pub request_costs: bool,
 
     /// Prints the result as one JSON object.
     #[arg(long)]
@@ -98,15 +98,15 @@ pub struct Args {
 
 /// A plan made by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Story {
+pub enum Scenario {
     /// A calm group: one instance joins, one dies and comes back, all are redeployed one after another.
     Rolling,
 }
 
 impl Args {
-    pub fn workers(&self) -> usize {
+    pub fn jobs(&self) -> usize {
         let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        self.workers.unwrap_or_else(cores).get()
+        self.jobs.unwrap_or_else(cores).get()
     }
 
     pub fn seeds(&self) -> Range<u64> {
@@ -115,9 +115,9 @@ impl Args {
 
     /// The command that looks at this seed.
     pub fn replay(&self, seed: u64) -> String {
-        if let Some(name) = self.story.and_then(|story| story.to_possible_value()) {
-            let story = name.get_name();
-            return format!("cargo simulate --first-seed {seed} --story {story} --verbose");
+        if let Some(name) = self.scenario.and_then(|scenario| scenario.to_possible_value()) {
+            let scenario = name.get_name();
+            return format!("cargo simulate --first-seed {seed} --scenario {scenario} --verbose");
         }
         let foreign = if self.no_foreign { " --no-foreign" } else { "" };
         let platform = if self.platform { " --platform" } else { "" };
@@ -168,11 +168,11 @@ mod tests {
             ("--hours soon", "'soon' for '--hours <HOURS>'", "give hours, 0.1 to 1000"),
             ("--hours 0", "'0' for '--hours <HOURS>'", "give 0.1 to 1000 hours"),
             ("--hours NaN", "'NaN' for '--hours <HOURS>'", "give 0.1 to 1000 hours"),
-            ("--workers 0", "'0' for '--workers <N>'", "non-zero"),
-            ("--story war", "'war' for '--story <NAME>'", "rolling"),
+            ("--jobs 0", "'0' for '--jobs <N>'", "non-zero"),
+            ("--scenario war", "'war' for '--scenario <NAME>'", "rolling"),
             ("--compare --hours 1", "'--compare' cannot be used with '--hours", ""),
             ("--compare --platform", "'--compare' cannot be used with '--platform'", ""),
-            ("--story rolling --partitions 3", "'--story <NAME>' cannot be used with '--partitions", ""),
+            ("--scenario rolling --partitions 3", "'--scenario <NAME>' cannot be used with '--partitions", ""),
         ] {
             let error = parsed(line).expect_err(line);
             assert!(error.contains(value) && error.contains(remedy), "{line}: {error}");
@@ -186,9 +186,9 @@ mod tests {
         let command = args.replay(7);
         let again = parsed(command.strip_prefix("cargo simulate ").unwrap()).unwrap();
         assert_eq!((again.first_seed, again.scale(), again.verbose), (7, args.scale(), true));
-        let story = parsed("--story rolling --first-seed 4").unwrap().replay(4);
-        let again = parsed(story.strip_prefix("cargo simulate ").unwrap()).unwrap();
-        assert_eq!((again.first_seed, again.story), (4, Some(Story::Rolling)));
+        let scenario = parsed("--scenario rolling --first-seed 4").unwrap().replay(4);
+        let again = parsed(scenario.strip_prefix("cargo simulate ").unwrap()).unwrap();
+        assert_eq!((again.first_seed, again.scenario), (4, Some(Scenario::Rolling)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::sim::{Plan, Report, Role, Scale, Settings, Trouble, What};
+use crate::sim::{IncidentKind, Plan, Report, Role, Scale, Settings, StorageFault};
 use crate::simulate::Failure;
 use crate::simulate::args::Args;
 use crate::simulate::groups::{Group, Members};
@@ -37,7 +37,7 @@ struct Result {
     after_deployment: Option<Duration>,
     changes: usize,
     repeated: u64,
-    dark: Duration,
+    unowned_time: Duration,
     requests_per_hour: f64,
     lost_by_busy: usize,
     behind_by_busy: i64,
@@ -56,7 +56,7 @@ const MEASURES: [Measure; 10] = [
     Measure { name: "after a deployment, s", of: |result| result.after_deployment.map(|time| time.as_secs_f64()) },
     Measure { name: "moves", of: |result| Some(result.changes as f64) },
     Measure { name: "events again", of: |result| Some(result.repeated as f64) },
-    Measure { name: "dark partition-seconds", of: |result| Some(result.dark.as_secs_f64()) },
+    Measure { name: "dark partition-seconds", of: |result| Some(result.unowned_time.as_secs_f64()) },
     Measure { name: "requests per hour", of: |result| Some(result.requests_per_hour) },
     Measure { name: "lost by a busy host", of: |result| Some(result.lost_by_busy as f64) },
     Measure { name: "events behind meanwhile", of: |result| Some(result.behind_by_busy as f64) },
@@ -79,7 +79,7 @@ pub fn compare(args: &Args) -> std::result::Result<String, Failure> {
     let mut results = Vec::new();
     workers::each(
         &items,
-        args.workers(),
+        args.jobs(),
         |(group, seed)| measured(args, group, seed),
         |result| {
             results.push(result);
@@ -103,8 +103,9 @@ fn table_of(results: &[Result]) -> String {
 /// Told by the numbers, so that the table is no advertisement. The first group is what others are compared with.
 fn where_others_are_better(results: &[Result]) -> String {
     let lines = MEASURES.iter().filter_map(|measure| {
-        let ours = Spread::of(measure, 0, results);
-        let better = (1..Group::ALL.len()).filter(|group| Spread::of(measure, *group, results).median < ours.median);
+        let crate_processor = Spread::of(measure, 0, results);
+        let better =
+            (1..Group::ALL.len()).filter(|group| Spread::of(measure, *group, results).median < crate_processor.median);
         let names: Vec<_> = better.map(|group| Group::ALL[group].name()).collect();
         (!names.is_empty()).then(|| format!("- {}: {}\n", measure.name, names.join(", ")))
     });
@@ -159,7 +160,7 @@ fn measured(args: &Args, index: usize, seed: u64) -> std::result::Result<Result,
         after_deployment: converges(last_back..end),
         changes: measure::changes_of_hands(&report.timeline, partitions, &(FIRST..end)),
         repeated: report.totals.repeated,
-        dark: measure::dark(&report.timeline, partitions, &(FIRST..end)),
+        unowned_time: measure::unowned_time(&report.timeline, partitions, &(FIRST..end)),
         requests_per_hour: requests as f64 * 3600.0 / report.elapsed.as_secs_f64(),
         lost_by_busy: measure::losses(&with_busy.timeline, partitions, victim(args, seed), &while_busy),
         behind_by_busy: measure::most_behind(&with_busy.timeline, &while_busy),
@@ -198,16 +199,16 @@ fn end_of_day(args: &Args) -> Duration {
 /// One crash, from which it comes back, and a rolling deployment.
 fn day(args: &Args, group: Group, seed: u64) -> Plan {
     calm(args, group, seed, end_of_day(args))
-        .with(FIRST, What::Crash { member: victim(args, seed), down: BACK - FIRST })
-        .with(DEPLOYMENT, What::Deployment { gap: GAP, down: Duration::from_secs(5) })
+        .with(FIRST, IncidentKind::Crash { member: victim(args, seed), down: BACK - FIRST })
+        .with(DEPLOYMENT, IncidentKind::Deployment { gap: GAP, down: Duration::from_secs(5) })
 }
 
 /// Handlers take up to a minute longer, and half the requests up to 8 s.
 fn busy(args: &Args, group: Group, seed: u64) -> Plan {
     let member = victim(args, seed);
     calm(args, group, seed, FIRST + BUSY + minutes(5))
-        .with(FIRST, What::HeavyLoad { member, lasts: BUSY })
-        .with(FIRST, What::Storage { member: Some(member), trouble: Trouble::Slow, lasts: BUSY })
+        .with(FIRST, IncidentKind::HeavyLoad { member, lasts: BUSY })
+        .with(FIRST, IncidentKind::Storage { member: Some(member), storage_fault: StorageFault::Slow, lasts: BUSY })
 }
 
 fn wrong_clock(args: &Args, group: Group, seed: u64) -> Plan {
@@ -228,7 +229,7 @@ mod tests {
             after_deployment: None,
             changes,
             repeated: 0,
-            dark: Duration::ZERO,
+            unowned_time: Duration::ZERO,
             requests_per_hour: 0.0,
             lost_by_busy: 0,
             behind_by_busy: 0,

@@ -64,7 +64,7 @@ impl<'a> Summary<'a> {
             "handled_again": totals.repeated,
             "requests": totals.requests,
             "moves": totals.moves,
-            "dark_seconds": totals.dark.as_secs_f64(),
+            "dark_seconds": totals.unowned_time.as_secs_f64(),
             "incidents": totals.incidents,
             "faults": faults,
             "counts": totals.counts,
@@ -129,7 +129,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt:
 mod tests {
     use std::time::Duration;
 
-    use crate::sim::{Plan, Scale, Usual, What};
+    use crate::sim::{BuiltIn, IncidentKind, Plan, Scale};
     use clap::Parser;
 
     use super::*;
@@ -137,8 +137,8 @@ mod tests {
 
     fn report() -> Report {
         let scale = Scale { instances: 1, partitions: 1, storm: Duration::from_secs(60), ..Scale::default() };
-        let plan = Plan::calm(3, &scale).with(Duration::from_secs(9), What::LinkBreaks(0));
-        workers::play(&plan, &Usual, false).unwrap()
+        let plan = Plan::calm(3, &scale).with(Duration::from_secs(9), IncidentKind::LinkBreaks(0));
+        workers::play(&plan, &BuiltIn, false).unwrap()
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::sim::{Cast, Plan, Report, run};
+use crate::sim::{InstanceFactory, Plan, Report, run};
 use crate::simulate::Failure;
 
 /// Lets one plan happen.
-pub fn play(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Result<Report, Failure> {
+pub fn play(plan: &Plan, factory: &dyn InstanceFactory, verbose: bool) -> Result<Report, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
-    Ok(runtime.block_on(run(plan, cast, verbose))?)
+    Ok(runtime.block_on(run(plan, factory, verbose))?)
 }
 
 /// Does the work on every item, with so many threads, and hands each result over as soon as it is there.

@@ -7,7 +7,7 @@ mod resources;
 mod rules;
 mod spans;
 
-use crate::chaos::evidence::Evidence;
+use crate::chaos::run_data::RunData;
 use duplicates::duplicates;
 
 pub use group::unbalanced;
@@ -33,17 +33,17 @@ impl Check {
     }
 }
 
-pub fn all(evidence: &Evidence) -> Vec<Check> {
-    let sessions = evidence.sessions();
-    let mut checks = rules::checks(evidence, &sessions);
-    let duplicates = duplicates(evidence, &sessions);
+pub fn all(run_data: &RunData) -> Vec<Check> {
+    let sessions = run_data.sessions();
+    let mut checks = rules::checks(run_data, &sessions);
+    let duplicates = duplicates(run_data, &sessions);
     checks.extend([
-        resets::are_reported(evidence, &sessions, &duplicates),
+        resets::are_reported(run_data, &sessions, &duplicates),
         duplicates::are_explained(&duplicates),
-        group::is_balanced(evidence),
-        group::ends_in_good_order(evidence),
-        group::nobody_is_gone(evidence),
-        resources::are_flat(&evidence.lives),
+        group::is_balanced(run_data),
+        group::ends_cleanly(run_data),
+        group::no_unexpected_exit(run_data),
+        resources::are_flat(&run_data.incarnations),
     ]);
     checks
 }

@@ -21,39 +21,39 @@ pub(super) struct Seen {
 
 /// What is mine already, and what to go for.
 pub(super) struct Choice {
-    pub(super) mine: Vec<PartitionId>,
+    pub(super) owned: Vec<PartitionId>,
     pub(super) wanted: Vec<PartitionId>,
 }
 
 /// What one of them makes of a listing.
 pub(super) fn choose(
     rules: &Rules,
-    me: &str,
+    this_owner: &str,
     partitions: &[PartitionId],
     seen: &BTreeMap<PartitionId, Seen>,
     rng: &mut StdRng,
 ) -> Choice {
-    let mut mine = Vec::new();
+    let mut owned = Vec::new();
     let mut free = Vec::new();
     let mut others: BTreeMap<&str, Vec<&PartitionId>> = BTreeMap::new();
     for partition in partitions {
         let live = seen.get(partition).filter(|seen| seen.live && (rules.counts_released || !seen.owner.is_empty()));
         match live {
-            Some(seen) if seen.owner == me => mine.push(partition.clone()),
+            Some(seen) if seen.owner == this_owner => owned.push(partition.clone()),
             Some(seen) => others.entry(seen.owner.as_str()).or_default().push(partition),
             None => free.push(partition),
         }
     }
     let owners = others.len() + 1;
     let group = Group {
-        own: mine.len(),
+        own: owned.len(),
         others: others.into_values().collect(),
         free,
         share: partitions.len() / owners,
         uneven: partitions.len() % owners,
     };
     let (from, count) = group.wanted(rules.sdk, rng);
-    Choice { mine, wanted: drawn(from, count, rng) }
+    Choice { owned, wanted: drawn(from, count, rng) }
 }
 
 /// Who has what.
@@ -84,8 +84,8 @@ impl<'a> Group<'a> {
 
     fn like_dot_net(self) -> Wanted<'a> {
         let (own, share) = (self.own, self.share);
-        let nobody_lacks = self.others.iter().all(|held| held.len() >= share);
-        if own > share || (own == share && !nobody_lacks) {
+        let no_one_lacks = self.others.iter().all(|held| held.len() >= share);
+        if own > share || (own == share && !no_one_lacks) {
             return (Vec::new(), 0);
         }
         if !self.free.is_empty() {
@@ -184,7 +184,7 @@ mod tests {
         });
         let seen = seen.collect();
         let choice = choose(&Rules::of(sdk), "1", &partitions, &seen, &mut StdRng::seed_from_u64(1));
-        assert_eq!(choice.mine.len(), held[0]);
+        assert_eq!(choice.owned.len(), held[0]);
         let mut taken = BTreeMap::new();
         for partition in choice.wanted {
             let index: usize = partition.as_str().parse().unwrap();

@@ -52,11 +52,11 @@ pub(super) struct Rules {
     /// The pause after a cycle that went for something, if it is not the interval.
     pub(super) again_after: Option<Duration>,
     /// Whether it renews only what is older than the interval.
-    pub(super) renews_the_old: bool,
+    pub(super) renews_only_old: bool,
     /// Whether it claims and renews several partitions at a time.
     pub(super) concurrent: bool,
     /// Where there is no blob, it writes under no condition at all.
-    pub(super) creates_at_will: bool,
+    pub(super) creates_unconditionally: bool,
     pub(super) on_error: OnError,
     /// Whether it lists the checkpoints in every cycle.
     pub(super) lists_checkpoints: bool,
@@ -75,9 +75,9 @@ impl Rules {
             expiry: seconds(120),
             sdk,
             again_after: None,
-            renews_the_old: false,
+            renews_only_old: false,
             concurrent: false,
-            creates_at_will: false,
+            creates_unconditionally: false,
             on_error: OnError::EndsCycle,
             lists_checkpoints: false,
             releases: true,
@@ -85,11 +85,11 @@ impl Rules {
         };
         let quick = Self { interval: seconds(10), expiry: seconds(60), ..usual };
         match sdk {
-            Sdk::DotNet => Self { again_after: Some(Duration::from_millis(15)), renews_the_old: true, ..usual },
+            Sdk::DotNet => Self { again_after: Some(Duration::from_millis(15)), renews_only_old: true, ..usual },
             Sdk::Java => {
                 Self { again_after: Some(Duration::ZERO), concurrent: true, on_error: OnError::GoesOn, ..usual }
             }
-            Sdk::JavaScript => Self { creates_at_will: true, on_error: OnError::GoesOn, ..quick },
+            Sdk::JavaScript => Self { creates_unconditionally: true, on_error: OnError::GoesOn, ..quick },
             Sdk::Python => {
                 Self { jitter: 0.2, expiry: seconds(180), concurrent: true, on_error: OnError::Keeps, ..usual }
             }

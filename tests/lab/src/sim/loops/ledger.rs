@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::trace::Move;
 use crate::history;
-use crate::sim::witness::Witness;
+use crate::sim::recorder::Recorder;
 
 /// Clones are the same.
 #[derive(Clone)]
@@ -21,13 +21,13 @@ pub(super) struct Ledger {
 }
 
 /// An instance, as ownerships name it.
-type Life = (OwnerId, Option<Incarnation>);
+type Holder = (OwnerId, Option<Incarnation>);
 
 #[derive(Default)]
 struct Books {
     /// The lives that go on.
     alive: BTreeMap<OwnerId, Incarnation>,
-    partitions: BTreeMap<PartitionId, history::Partition<Life>>,
+    partitions: BTreeMap<PartitionId, history::Partition<Holder>>,
     moves: Vec<Move>,
 }
 
@@ -39,15 +39,15 @@ impl Ledger {
     /// The container, of which all writes are booked.
     pub(super) fn around(&self, inner: Arc<dyn BlobContainer>) -> Arc<dyn BlobContainer> {
         let ledger = self.clone();
-        Witness::new(inner, move |name, metadata, _| ledger.book(name, metadata))
+        Recorder::new(inner, move |name, metadata, _| ledger.book(name, metadata))
     }
 
-    pub(super) fn begins(&self, life: &Identity) {
-        self.books().alive.insert(life.owner.clone(), life.incarnation.clone());
+    pub(super) fn begins(&self, identity: &Identity) {
+        self.books().alive.insert(identity.owner.clone(), identity.incarnation.clone());
     }
 
-    pub(super) fn ends(&self, life: &Identity) {
-        self.books().alive.remove(&life.owner);
+    pub(super) fn ends(&self, identity: &Identity) {
+        self.books().alive.remove(&identity.owner);
     }
 
     pub(super) fn owners(&self) -> BTreeMap<PartitionId, OwnerId> {
@@ -72,8 +72,8 @@ impl Ledger {
         let (record, _) = decode_ownership(name, metadata);
         let owner = record.owner.map(|owner| (owner, record.incarnation));
         let mut books = self.books();
-        let hands = books.partitions.entry(partition.clone()).or_default().owned_by(owner.clone());
-        let before = hands.before.filter(|before| books.is_alive(before));
+        let change = books.partitions.entry(partition.clone()).or_default().owned_by(owner.clone());
+        let before = change.before.filter(|before| books.is_alive(before));
         if let (Some((from, _)), Some((to, _))) = (before, owner)
             && from != to
         {
@@ -83,7 +83,7 @@ impl Ledger {
 }
 
 impl Books {
-    fn is_alive(&self, (owner, incarnation): &Life) -> bool {
+    fn is_alive(&self, (owner, incarnation): &Holder) -> bool {
         self.alive.get(owner).is_some_and(|alive| Some(alive) == incarnation.as_ref())
     }
 }

@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use self::ledger::Ledger;
-pub use self::trace::{Entry, Happening, Move};
+pub use self::trace::{Entry, LoopEventKind, Move};
 use self::trace::{Trace, listen};
 use crate::invariants::fair;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
@@ -44,7 +44,7 @@ use eventhubs_checkpoint::{Error, ErrorKind, Result};
 const STEP: Duration = Duration::from_millis(100);
 
 /// How long it takes at most until an instance knows what the hub has.
-const LEARNS_WITHIN: Duration = Duration::from_secs(10);
+const DETECTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A group of instances, its storage, and everything that happens to them.
 ///
@@ -176,7 +176,7 @@ impl Simulation {
         let (balancer, handle) = Balancer::new(store.clone(), config, known)?;
         let listening =
             tokio::spawn(listen(owner.clone(), handle.ownership_events(), self.started, self.trace.clone()));
-        self.note(&owner, Happening::Started);
+        self.note(&owner, LoopEventKind::Started);
         self.ledger.begins(store.identity());
         let running = tokio::spawn(self.run(balancer, store.clone()));
         self.members.insert(owner, Member { store, handle, faulty, partitions, running, listening });
@@ -190,7 +190,7 @@ impl Simulation {
             let error = balancer.run().await.err().map(|error| error.kind());
             ledger.ends(store.identity());
             let owner = store.identity().owner.clone();
-            trace::push(&trace, Entry { at: started.elapsed(), owner, what: Happening::Ended(error) });
+            trace::push(&trace, Entry { at: started.elapsed(), owner, kind: LoopEventKind::Ended(error) });
         }
     }
 
@@ -217,7 +217,7 @@ impl Simulation {
         let identity = member.store.identity().clone();
         self.ledger.ends(&identity);
         member.gone().await;
-        self.note(&identity.owner, Happening::Crashed);
+        self.note(&identity.owner, LoopEventKind::Crashed);
         Ok(())
     }
 
@@ -227,7 +227,7 @@ impl Simulation {
         self.hub.send_replace(ids.into_iter().map(PartitionId::from).collect());
         for member in self.members.values() {
             let (known, hub) = (member.partitions.clone(), self.hub.clone());
-            let delay = LEARNS_WITHIN.mul_f64(self.rng.random_range(0.0..1.0));
+            let delay = DETECTED_WITHIN.mul_f64(self.rng.random_range(0.0..1.0));
             tokio::spawn(async move {
                 sleep(delay).await;
                 known.send_replace(hub.borrow().clone());
@@ -340,8 +340,8 @@ impl Simulation {
         self.members.remove(&named(owner)?).ok_or_else(|| unknown(owner))
     }
 
-    fn note(&self, owner: &OwnerId, what: Happening) {
-        trace::push(&self.trace, Entry { at: self.elapsed(), owner: owner.clone(), what });
+    fn note(&self, owner: &OwnerId, kind: LoopEventKind) {
+        trace::push(&self.trace, Entry { at: self.elapsed(), owner: owner.clone(), kind });
     }
 }
 

@@ -20,17 +20,17 @@ pub struct Entry {
     /// To whom.
     pub owner: OwnerId,
     /// What.
-    pub what: Happening,
+    pub kind: LoopEventKind,
 }
 
 /// What can happen to an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happening {
+pub enum LoopEventKind {
     /// It was started.
     Started,
     /// What its loop told: claims, losses and releases, with their reasons.
-    Told(OwnershipEvent),
+    Emitted(OwnershipEvent),
     /// So many of its events came too fast to be heard.
     Missed(u64),
     /// It was made to crash.
@@ -67,11 +67,11 @@ pub(super) async fn listen(
     trace: Trace,
 ) {
     loop {
-        let what = match events.recv().await {
-            Ok(event) => Happening::Told(event),
-            Err(RecvError::Lagged(missed)) => Happening::Missed(missed),
+        let kind = match events.recv().await {
+            Ok(event) => LoopEventKind::Emitted(event),
+            Err(RecvError::Lagged(missed)) => LoopEventKind::Missed(missed),
             Err(RecvError::Closed) => return,
         };
-        push(&trace, Entry { at: started.elapsed(), owner: owner.clone(), what });
+        push(&trace, Entry { at: started.elapsed(), owner: owner.clone(), kind });
     }
 }

@@ -33,9 +33,9 @@ impl State {
         self.disturbed();
     }
 
-    pub(in super::super) fn made_anew(&mut self, generation: u32) {
+    pub(in super::super) fn hub_recreated(&mut self, generation: u32) {
         self.generation = generation.to_string();
-        let sessions = self.lives.iter_mut().flat_map(|life| life.sessions.values_mut());
+        let sessions = self.incarnations.iter_mut().flat_map(|incarnation| incarnation.sessions.values_mut());
         sessions.for_each(|session| session.delivery.restart());
         for book in &mut self.partitions {
             book.history.recreated();

@@ -1,10 +1,9 @@
 //! Reads what the container accepts and what handlers do, and nothing else.
 
 mod checkpoints;
-mod dark;
 mod handlers;
 mod hub;
-mod lives;
+mod incarnations;
 mod ownerships;
 mod reporter;
 mod resets;
@@ -12,6 +11,7 @@ mod restraint;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod unowned_time;
 mod verdicts;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,12 +20,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::dark::Watch;
-pub(super) use self::lives::Entering;
-use self::lives::Life;
-pub use self::reporter::{Handling, Reporter};
+use self::incarnations::IncarnationState;
+pub(super) use self::incarnations::NewIncarnation;
+pub use self::reporter::{BatchInProgress, Reporter};
 pub(super) use self::resets::Wanted;
-pub use self::timeline::{Mark, Marked};
+pub use self::timeline::{TimelineEntry, TimelineEvent};
+use self::unowned_time::Watch;
 use super::bounds::Bounds;
 use super::invariant::{Invariant, Violation};
 use super::plan::{Plan, Role, StartAt};
@@ -74,20 +74,20 @@ pub(super) struct State {
     /// Counts what was seen.
     moment: u64,
     hash: Fnv,
-    lives: Vec<Life>,
+    incarnations: Vec<IncarnationState>,
     partitions: Vec<Partition>,
     watches: Vec<Watch>,
     /// When something last went wrong, or was to change.
     disturbed_at: Instant,
     /// Something is wrong with the storage, or an instance is frozen, and that goes on.
-    in_trouble: bool,
+    disrupted: bool,
     /// The owners of all partitions, since an operator began in calm: the same ones get them back.
-    still: Option<Vec<Option<usize>>>,
+    owners_before_reset: Option<Vec<Option<usize>>>,
     verbose: bool,
     history: VecDeque<String>,
     pub(super) checked: BTreeMap<Invariant, u64>,
     pub(super) violations: Vec<Violation>,
-    pub(super) timeline: Vec<Marked>,
+    pub(super) timeline: Vec<TimelineEntry>,
     pub(super) totals: Totals,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Totals {
     pub(super) handled: u64,
     pub(super) repeated: u64,
     pub(super) moves: u64,
-    pub(super) dark: Duration,
+    pub(super) unowned_time: Duration,
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
 
@@ -152,7 +152,7 @@ impl Observer {
         };
         Self(Arc::new(Mutex::new(State {
             started: Instant::now(),
-            bounds: Bounds::of(&plan.settings).with_peers_behind(plan.peers_behind()),
+            bounds: Bounds::of(&plan.settings).with_foreign_clock_lag(plan.foreign_clock_lag()),
             expiry: plan.settings.expiry,
             strict: plan.settings.strict,
             latest: plan.settings.latest,
@@ -165,12 +165,12 @@ impl Observer {
             generation: FIRST_GENERATION.to_owned(),
             moment: 0,
             hash: Fnv::default(),
-            lives: Vec::new(),
+            incarnations: Vec::new(),
             partitions: (0..plan.partitions).map(|_| Partition::new()).collect(),
             watches: Vec::new(),
             disturbed_at: Instant::now(),
-            in_trouble: false,
-            still: None,
+            disrupted: false,
+            owners_before_reset: None,
             verbose,
             history: VecDeque::new(),
             checked: BTreeMap::new(),
@@ -199,21 +199,21 @@ impl State {
         self.history.iter().cloned().collect()
     }
 
-    pub(super) fn count(&mut self, what: &'static str) {
-        *self.totals.counts.entry(what).or_default() += 1;
+    pub(super) fn count(&mut self, counter: &'static str) {
+        *self.totals.counts.entry(counter).or_default() += 1;
     }
 
     /// Something was seen. It goes into the hash of the trace.
-    fn saw(&mut self, life: usize, what: &str, partition: usize, number: i64) {
+    fn trace(&mut self, incarnation: usize, what: &str, partition: usize, number: i64) {
         self.moment += 1;
         let at = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.hash.add(&at.to_le_bytes());
-        self.hash.add(&life.to_le_bytes());
+        self.hash.add(&incarnation.to_le_bytes());
         self.hash.add(what.as_bytes());
         self.hash.add(&partition.to_le_bytes());
         self.hash.add(&number.to_le_bytes());
         if self.verbose {
-            let name = self.name_of(life);
+            let name = self.name_of(incarnation);
             self.note(format!("{name:<6} {what} {partition}: {number}"));
         }
     }
@@ -229,25 +229,25 @@ impl State {
         }
     }
 
-    pub(super) fn check(&mut self, invariant: Invariant, holds: bool, what: impl FnOnce() -> String) {
+    pub(super) fn check(&mut self, invariant: Invariant, holds: bool, describe: impl FnOnce() -> String) {
         *self.checked.entry(invariant).or_default() += 1;
         if !holds {
-            let violation = Violation { invariant, at: self.elapsed(), what: what() };
+            let violation = Violation { invariant, at: self.elapsed(), description: describe() };
             self.note(format!("VIOLATES {violation}"));
             self.violations.push(violation);
         }
     }
 
     /// What a rule of histories says of this life and partition.
-    fn judged(&mut self, life: usize, partition: usize, verdict: Verdict) {
-        let name = self.name_of(life);
+    fn judged(&mut self, incarnation: usize, partition: usize, verdict: Verdict) {
+        let name = self.name_of(incarnation);
         let holds = verdict.breach.is_none();
         self.check(verdict.rule.into(), holds, || {
             format!("{name} {} (partition {partition})", verdict.breach.unwrap_or_default())
         });
     }
 
-    pub(super) fn requested(&mut self, life: usize, kind: Request) {
+    pub(super) fn requested(&mut self, incarnation: usize, kind: Request) {
         let name = match kind {
             Request::List => "listings",
             Request::Get => "reads",
@@ -255,27 +255,27 @@ impl State {
         };
         self.count(name);
         self.totals.requests += 1;
-        if let Some(life) = self.lives.get_mut(life) {
-            life.requests += 1;
+        if let Some(incarnation) = self.incarnations.get_mut(incarnation) {
+            incarnation.requests += 1;
         }
     }
 
     /// The container accepted this.
-    pub(super) fn written(&mut self, life: usize, name: &str, metadata: &Metadata, condition: &Condition) {
-        self.presence_written(name, metadata);
+    pub(super) fn written(&mut self, incarnation: usize, name: &str, metadata: &Metadata, condition: &Condition) {
+        self.heartbeat_written(name, metadata);
         let Some((kind, partition)) = record_of(name) else { return };
         if partition >= self.partitions.len() {
             return;
         }
-        let ours = self.lives[life].ours;
-        if ours {
+        let crate_processor = self.incarnations[incarnation].crate_processor;
+        if crate_processor {
             self.check(Invariant::Conditional, *condition != Condition::Unconditional, || {
                 format!("{name} was written at will")
             });
         }
         match kind {
-            "ownership" => self.ownership_written(life, partition, name, metadata),
-            "checkpoint" => self.checkpoint_written(life, partition, name, metadata),
+            "ownership" => self.ownership_written(incarnation, partition, name, metadata),
+            "checkpoint" => self.checkpoint_written(incarnation, partition, name, metadata),
             _ => {}
         }
     }

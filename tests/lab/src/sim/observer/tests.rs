@@ -11,7 +11,7 @@ use eventhubs_checkpoint::{CheckpointRecord, Identity, Incarnation, OwnerId, Own
 use time::macros::datetime;
 use tokio::time::advance;
 
-use super::{Entering, Observer, Reporter, Request};
+use super::{NewIncarnation, Observer, Reporter, Request};
 use crate::sim::invariant::Invariant;
 use crate::sim::{Bounds, Plan, Scale};
 
@@ -19,7 +19,7 @@ use crate::sim::{Bounds, Plan, Scale};
 struct Scene {
     observer: Observer,
     plan: Plan,
-    lives: Vec<Identity>,
+    incarnations: Vec<Identity>,
 }
 
 impl Scene {
@@ -29,28 +29,29 @@ impl Scene {
         change(&mut plan);
         let observer = Observer::new(&plan, true);
         observer.lock().published(0, 100);
-        Self { observer, plan, lives: Vec::new() }
+        Self { observer, plan, incarnations: Vec::new() }
     }
 
     /// Of ours; an operator, if it is no member.
-    fn enters(&mut self, name: &str, member: Option<u32>) -> usize {
+    fn register(&mut self, name: &str, member: Option<u32>) -> usize {
         let owner = OwnerId::new(name).unwrap();
-        let life = self.observer.lock().enters(Entering { member, owner: owner.clone(), ours: true });
-        let number = u32::try_from(life).unwrap();
+        let incarnation =
+            self.observer.lock().register(NewIncarnation { member, owner: owner.clone(), crate_processor: true });
+        let number = u32::try_from(incarnation).unwrap();
         let identity = Identity::new(owner, Incarnation::new(datetime!(2026-01-01 00:00 UTC), number));
-        self.observer.lock().identified(life, &identity);
-        self.lives.push(identity);
-        life
+        self.observer.lock().identified(incarnation, &identity);
+        self.incarnations.push(identity);
+        incarnation
     }
 
-    fn written(&self, life: usize, kind: &str, metadata: &eventhubs_checkpoint::blob::Metadata) {
-        self.observer.lock().written(life, &format!("ns/hub/g/{kind}/0"), metadata, &Condition::Create);
+    fn written(&self, incarnation: usize, kind: &str, metadata: &eventhubs_checkpoint::blob::Metadata) {
+        self.observer.lock().written(incarnation, &format!("ns/hub/g/{kind}/0"), metadata, &Condition::Create);
     }
 
-    fn owns(&self, life: usize) {
-        let Identity { owner, incarnation, .. } = self.lives[life].clone();
-        let record = OwnershipRecord::owned_by(owner, Some(incarnation));
-        self.written(life, "ownership", &encode_ownership(&record));
+    fn owns(&self, incarnation: usize) {
+        let Identity { owner, incarnation: id, .. } = self.incarnations[incarnation].clone();
+        let record = OwnershipRecord::owned_by(owner, Some(id));
+        self.written(incarnation, "ownership", &encode_ownership(&record));
     }
 
     /// An operator takes the partition.
@@ -59,41 +60,41 @@ impl Scene {
         self.owns(operator);
     }
 
-    fn releases(&self, life: usize) {
-        self.written(life, "ownership", &encode_ownership(&OwnershipRecord::default()));
+    fn releases(&self, incarnation: usize) {
+        self.written(incarnation, "ownership", &encode_ownership(&OwnershipRecord::default()));
     }
 
-    fn asks(&self, life: usize, from: usize) {
-        let Identity { owner, incarnation, .. } = self.lives[from].clone();
-        let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
-        record.handoff_to = Some(self.lives[life].owner.clone());
-        self.written(life, "ownership", &encode_ownership(&record));
+    fn requests_handoff(&self, incarnation: usize, from: usize) {
+        let Identity { owner, incarnation: id, .. } = self.incarnations[from].clone();
+        let mut record = OwnershipRecord::owned_by(owner, Some(id));
+        record.handoff_to = Some(self.incarnations[incarnation].owner.clone());
+        self.written(incarnation, "ownership", &encode_ownership(&record));
     }
 
-    fn begins_at(&self, life: usize, number: i64) {
-        self.owns(life);
-        self.stores(life, number);
-        self.reporter(life).started(&0.into(), None);
+    fn begins_at(&self, incarnation: usize, number: i64) {
+        self.owns(incarnation);
+        self.stores(incarnation, number);
+        self.reporter(incarnation).started(&0.into(), None);
     }
 
-    fn stores(&self, life: usize, number: i64) {
+    fn stores(&self, incarnation: usize, number: i64) {
         let mut record = CheckpointRecord::default();
         (record.sequence_number, record.offset) = (Some(number), Some((number * 10).to_string()));
-        self.written(life, "checkpoint", &encode_checkpoint(&record));
+        self.written(incarnation, "checkpoint", &encode_checkpoint(&record));
     }
 
-    fn reporter(&self, life: usize) -> Reporter {
-        Reporter { observer: self.observer.clone(), life }
+    fn reporter(&self, incarnation: usize) -> Reporter {
+        Reporter { observer: self.observer.clone(), incarnation }
     }
 
     /// All up to this, by a handler that has started.
-    fn handles(&self, life: usize, numbers: std::ops::RangeInclusive<i64>) {
+    fn handles(&self, incarnation: usize, numbers: std::ops::RangeInclusive<i64>) {
         let events: Vec<_> = numbers.map(|number| MemoryEvent::new(number, "0")).collect();
-        self.reporter(life).begins(&0.into(), &events).done(&events);
+        self.reporter(incarnation).begins(&0.into(), &events).done(&events);
     }
 
-    fn begins(&self, life: usize) {
-        self.begins_at(life, -1);
+    fn begins(&self, incarnation: usize) {
+        self.begins_at(incarnation, -1);
     }
 
     fn broken(&self) -> Vec<Invariant> {
@@ -108,7 +109,7 @@ fn nothing() -> [Invariant; 0] {
 #[test]
 fn an_owner_who_checkpoints_what_it_has_processed_does_nothing_wrong() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.begins(one);
     scene.handles(one, 0..=4);
     scene.stores(one, 4);
@@ -118,7 +119,7 @@ fn an_owner_who_checkpoints_what_it_has_processed_does_nothing_wrong() {
 #[test]
 fn a_checkpoint_that_passes_what_nobody_processed_skips_it() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.begins(one);
     scene.handles(one, 0..=4);
     scene.stores(one, 5);
@@ -128,7 +129,7 @@ fn a_checkpoint_that_passes_what_nobody_processed_skips_it() {
 #[test]
 fn retention_may_take_what_nobody_processed() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.begins(one);
     scene.observer.lock().expired(0, 50);
     scene.stores(one, 49);
@@ -138,7 +139,7 @@ fn retention_may_take_what_nobody_processed() {
 #[test]
 fn who_was_displaced_must_not_write_after_the_next_has_adopted() {
     let mut scene = Scene::new(|_| {});
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
     scene.handles(one, 0..=4);
     scene.owns(other);
@@ -152,7 +153,7 @@ fn who_was_displaced_must_not_write_after_the_next_has_adopted() {
 #[test]
 fn only_an_operator_puts_a_checkpoint_back() {
     let mut scene = Scene::new(|_| {});
-    let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+    let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
     scene.begins(one);
     scene.handles(one, 0..=9);
     scene.stores(one, 9);
@@ -165,7 +166,7 @@ fn only_an_operator_puts_a_checkpoint_back() {
     scene.stores(one, 9);
     assert_eq!(scene.broken(), [Invariant::NothingSkipped], "what was processed before counts no more");
     scene.stores(one, 8);
-    assert!(scene.broken().contains(&Invariant::NeverBack));
+    assert!(scene.broken().contains(&Invariant::CheckpointMonotonic));
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn an_operator_puts_a_checkpoint_where_it_is_wanted_and_only_as_the_owner() {
         [(true, 3, vec![]), (true, 4, vec![Invariant::Operator]), (false, 3, vec![Invariant::Fenced])]
     {
         let mut scene = Scene::new(|_| {});
-        let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+        let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
         scene.begins(one);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
@@ -202,7 +203,7 @@ fn an_operator_reports_what_is_so() {
         let reports = [ResetOutcome::Done, lost(), unsure(false), unsure(true)];
         for (report, expected) in reports.into_iter().zip(expected) {
             let mut scene = Scene::new(|_| {});
-            let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+            let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
             scene.begins(one);
             scene.handles(one, 0..=9);
             scene.stores(one, 9);
@@ -223,7 +224,7 @@ fn an_operator_reports_what_is_so() {
 #[test]
 fn an_operator_that_has_given_up_writes_nothing_more() {
     let mut scene = Scene::new(|_| {});
-    let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+    let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
     scene.begins(one);
     scene.resets(operator, 3);
     scene.observer.lock().reported(operator, 0, &ResetOutcome::NotDone(NotDone::Lost { by: None }));
@@ -236,7 +237,7 @@ fn an_operator_that_has_given_up_writes_nothing_more() {
 fn the_next_owner_begins_exactly_where_the_checkpoint_was_put() {
     for (first, broken) in [(4, vec![]), (3, vec![Invariant::Continuous]), (5, vec![Invariant::Continuous])] {
         let mut scene = Scene::new(|_| {});
-        let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+        let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
         scene.begins(one);
         scene.resets(operator, 3);
         scene.stores(operator, -1);
@@ -251,19 +252,19 @@ fn the_next_owner_begins_exactly_where_the_checkpoint_was_put() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_is_neither_robbed_nor_asked() {
-    for (after, asks, broken) in
+    for (after, requests_handoff, broken) in
         [(0, false, vec![Invariant::Operator]), (60, false, vec![]), (0, true, vec![Invariant::Operator])]
     {
         let mut scene = Scene::new(|plan| plan.settings.expiry = Duration::from_secs(60));
-        let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+        let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
         scene.resets(operator, 3);
         advance(Duration::from_secs(after)).await;
-        if asks {
-            scene.asks(one, operator);
+        if requests_handoff {
+            scene.requests_handoff(one, operator);
         } else {
             scene.owns(one);
         }
-        assert_eq!(scene.broken(), broken, "after {after} s, asks: {asks}");
+        assert_eq!(scene.broken(), broken, "after {after} s, asks: {requests_handoff}");
     }
 }
 
@@ -271,8 +272,8 @@ async fn an_operator_is_neither_robbed_nor_asked() {
 async fn a_reset_in_calm_moves_nothing() {
     for (returns, broken) in [(true, vec![]), (false, vec![Invariant::Sticky])] {
         let mut scene = Scene::new(|plan| plan.settings.expiry = Duration::from_secs(60));
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
-        let operator = scene.enters("operator", None);
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
+        let operator = scene.register("operator", None);
         scene.begins(one);
         advance(Duration::from_secs(120)).await;
         scene.resets(operator, 3);
@@ -285,23 +286,23 @@ async fn a_reset_in_calm_moves_nothing() {
 #[test]
 fn a_member_that_replaces_a_checkpoint_must_be_the_owner_and_have_a_reason() {
     let mut scene = Scene::new(|_| {});
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
     scene.handles(one, 0..=9);
     scene.stores(one, 9);
     scene.stores(other, 3);
-    assert_eq!(scene.broken(), [Invariant::Fenced, Invariant::NeverBack]);
+    assert_eq!(scene.broken(), [Invariant::Fenced, Invariant::CheckpointMonotonic]);
 }
 
 #[test]
 fn a_member_replaces_an_unusable_checkpoint_before_its_handler_starts() {
-    for (starts, broken) in [(false, vec![]), (true, vec![Invariant::NeverBack])] {
+    for (starts, broken) in [(false, vec![]), (true, vec![Invariant::CheckpointMonotonic])] {
         let mut scene = Scene::new(|_| {});
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.begins(one);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
-        scene.observer.lock().made_anew(1);
+        scene.observer.lock().hub_recreated(1);
         scene.observer.lock().published(0, 5);
         scene.owns(one);
         scene.stores(one, 9);
@@ -319,12 +320,12 @@ fn a_later_tenure_has_the_greater_epoch() {
     for (epochs, broken) in [([5, 7], vec![]), ([7, 5], vec![Invariant::EpochGrows])] {
         let mut scene = Scene::new(|_| {});
         for (member, epoch) in (0..).zip(epochs) {
-            let life = scene.enters(["one", "other"][member as usize], Some(member));
-            let Identity { owner, incarnation, .. } = scene.lives[life].clone();
-            let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
+            let incarnation = scene.register(["one", "other"][member as usize], Some(member));
+            let Identity { owner, incarnation: id, .. } = scene.incarnations[incarnation].clone();
+            let mut record = OwnershipRecord::owned_by(owner, Some(id));
             record.epoch = Some(epoch);
-            scene.written(life, "ownership", &encode_ownership(&record));
-            scene.reporter(life).started(&0.into(), Some(epoch));
+            scene.written(incarnation, "ownership", &encode_ownership(&record));
+            scene.reporter(incarnation).started(&0.into(), Some(epoch));
         }
         assert_eq!(scene.broken(), broken, "{epochs:?}");
     }
@@ -334,7 +335,7 @@ fn a_later_tenure_has_the_greater_epoch() {
 fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
     for (start, broken) in [(99, vec![]), (120, vec![Invariant::NothingSkipped])] {
         let mut scene = Scene::new(|plan| plan.settings.latest = true);
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.owns(one);
         scene.reporter(one).started(&0.into(), None);
         scene.observer.lock().published(0, 150);
@@ -346,26 +347,26 @@ fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
 #[test]
 fn a_handler_is_told_of_a_loss_only_if_the_record_is_not_its_own() {
     let mut scene = Scene::new(|_| {});
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
     scene.owns(other);
     scene.reporter(one).stopped(&0.into(), &StopReason::OwnershipLost { by: None });
     assert_eq!(scene.broken(), nothing());
     scene.begins(other);
     scene.reporter(other).stopped(&0.into(), &StopReason::OwnershipLost { by: None });
-    assert_eq!(scene.broken(), [Invariant::NotLostInError]);
+    assert_eq!(scene.broken(), [Invariant::NoSpuriousLoss]);
 }
 
 #[test]
 fn what_ours_writes_to_an_ownership_names_itself_or_nobody() {
     let mut scene = Scene::new(|_| {});
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.owns(one);
     let released = encode_ownership(&OwnershipRecord::default());
     scene.written(other, "ownership", &released);
     assert_eq!(scene.broken(), [Invariant::OwnRecord], "it was not its own to release");
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.written(one, "ownership", &eventhubs_checkpoint::blob::Metadata::new());
     assert_eq!(scene.broken(), [Invariant::OwnRecord], "the key is missing");
 }
@@ -374,10 +375,10 @@ fn what_ours_writes_to_an_ownership_names_itself_or_nobody() {
 fn a_mark_adds_nothing_but_who_asks() {
     for (key, broken) in [("handoffto", vec![]), ("load", vec![Invariant::OwnRecord])] {
         let mut scene = Scene::new(|_| {});
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.owns(one);
-        let Identity { owner, incarnation, .. } = scene.lives[one].clone();
-        let record = OwnershipRecord::owned_by(owner, Some(incarnation));
+        let Identity { owner, incarnation: id, .. } = scene.incarnations[one].clone();
+        let record = OwnershipRecord::owned_by(owner, Some(id));
         let mut metadata = encode_ownership(&record);
         metadata.insert(key.to_owned(), "other".to_owned());
         scene.written(other, "ownership", &metadata);
@@ -388,7 +389,7 @@ fn a_mark_adds_nothing_but_who_asks() {
 #[test]
 fn nothing_of_ours_is_written_without_a_condition() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.observer.lock().written(
         one,
         "ns/hub/g/ownership/0",
@@ -400,12 +401,12 @@ fn nothing_of_ours_is_written_without_a_condition() {
 
 #[tokio::test(start_paused = true)]
 async fn a_partition_whose_owner_died_must_be_claimed_within_the_bound() {
-    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NotDark])] {
+    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NoUnownedPartition])] {
         let mut scene = Scene::new(|_| {});
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.begins(one);
         scene.observer.lock().crashes(one);
-        advance(Bounds::of(&scene.plan.settings).dark(1, 1, false) + late).await;
+        advance(Bounds::of(&scene.plan.settings).unowned_time(1, 1, false) + late).await;
         scene.owns(other);
         assert_eq!(scene.broken(), broken);
     }
@@ -413,9 +414,9 @@ async fn a_partition_whose_owner_died_must_be_claimed_within_the_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn what_an_owner_that_ends_has_released_must_be_claimed_sooner() {
-    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NotDark])] {
+    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NoUnownedPartition])] {
         let mut scene = Scene::new(|_| {});
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.begins(one);
         advance(2 * scene.plan.settings.expiry).await;
         scene.observer.lock().leaves(one);
@@ -429,7 +430,7 @@ async fn what_an_owner_that_ends_has_released_must_be_claimed_sooner() {
 #[tokio::test(start_paused = true)]
 async fn a_strict_lease_is_not_processed_after_its_expiry() {
     let mut scene = Scene::new(|plan| plan.settings.strict = true);
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
     advance(scene.plan.settings.expiry).await;
     scene.owns(other);
@@ -439,7 +440,7 @@ async fn a_strict_lease_is_not_processed_after_its_expiry() {
 #[test]
 fn one_batch_at_a_time_between_one_start_and_one_stop() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.begins(one);
     scene.reporter(one).started(&0.into(), None);
     assert_eq!(scene.broken(), [Invariant::OneHandler], "a second start");
@@ -450,17 +451,17 @@ fn one_batch_at_a_time_between_one_start_and_one_stop() {
 
 #[tokio::test(start_paused = true)]
 async fn d01_while_a_trouble_goes_on_no_bound_holds() {
-    for (in_trouble, broken) in [(false, vec![Invariant::NotDark]), (true, vec![])] {
+    for (disrupted, broken) in [(false, vec![Invariant::NoUnownedPartition]), (true, vec![])] {
         let mut scene = Scene::new(|_| {});
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.begins(one);
-        scene.observer.lock().in_trouble(in_trouble);
+        scene.observer.lock().disrupted(disrupted);
         advance(2 * scene.plan.settings.expiry).await;
         scene.observer.lock().leaves(one);
         scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));
         advance(Bounds::of(&scene.plan.settings).free(1, 1) + Duration::from_secs(1)).await;
         scene.owns(other);
-        assert_eq!(scene.broken(), broken, "{in_trouble}");
+        assert_eq!(scene.broken(), broken, "{disrupted}");
     }
 }
 
@@ -470,7 +471,7 @@ mod continuity {
     /// One start of a handler, which gets these batches.
     fn broken_by(batches: [std::ops::RangeInclusive<i64>; 2], between: impl FnOnce(&Scene, usize)) -> Vec<Invariant> {
         let mut scene = Scene::new(|_| {});
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.begins(one);
         let [first, second] = batches;
         scene.handles(one, first);
@@ -515,7 +516,7 @@ mod continuity {
 async fn d16_no_more_is_sent_while_requests_are_refused() {
     for (too_many, broken) in [(0, vec![]), (1, vec![Invariant::Restrained])] {
         let mut scene = Scene::new(|_| {});
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.begins(one);
         scene.observer.lock().refuses(one, true);
         advance(Duration::from_secs(60)).await;
@@ -532,7 +533,7 @@ async fn d16_no_more_is_sent_while_requests_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn d16_lost_partitions_cost_until_they_stop() {
     let mut scene = Scene::new(|_| {});
-    let [one, two] = [0, 1].map(|member| scene.enters(&format!("m{member}"), Some(member)));
+    let [one, two] = [0, 1].map(|member| scene.register(&format!("m{member}"), Some(member)));
     scene.begins(one);
     scene.owns(two);
     scene.observer.lock().refuses(one, true);
@@ -546,18 +547,23 @@ async fn d16_lost_partitions_cost_until_they_stop() {
 
 #[test]
 fn a_checkpoint_that_another_sdk_set_back_is_excused() {
-    for (ours, broken) in [(false, vec![]), (true, vec![Invariant::NeverBack, Invariant::CaughtUp])] {
+    for (crate_processor, broken) in
+        [(false, vec![]), (true, vec![Invariant::CheckpointMonotonic, Invariant::CaughtUp])]
+    {
         let mut scene = Scene::new(|_| {});
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.begins(one);
         scene.observer.lock().published(0, 10);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
         let owner = OwnerId::new("other").unwrap();
-        let other =
-            if ours { one } else { scene.observer.lock().enters(Entering { member: Some(1), owner, ours: false }) };
+        let other = if crate_processor {
+            one
+        } else {
+            scene.observer.lock().register(NewIncarnation { member: Some(1), owner, crate_processor: false })
+        };
         scene.stores(other, 5);
         scene.observer.lock().must_be_checkpointed();
-        assert_eq!(scene.broken(), broken, "{ours}");
+        assert_eq!(scene.broken(), broken, "{crate_processor}");
     }
 }

@@ -6,22 +6,22 @@ use super::State;
 
 /// Something that happened, and when.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Marked {
+pub struct TimelineEntry {
     /// When, counted from the beginning.
     pub at: Duration,
     /// The member that it happened to, if it is about one. Operators are none.
     pub member: Option<u32>,
     /// Counts the lives of all members.
-    pub life: Option<usize>,
+    pub incarnation: Option<usize>,
     /// What.
-    pub mark: Mark,
+    pub event: TimelineEvent,
 }
 
 /// What can be shown.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the fields are what their names say; partitions are numbers, owners are members")]
-pub enum Mark {
+pub enum TimelineEvent {
     /// A life begins.
     Started,
     /// It dies.
@@ -53,28 +53,28 @@ pub enum Mark {
 }
 
 impl State {
-    pub(in super::super) fn mark(&mut self, life: usize, mark: Mark) {
-        let member = self.lives.get(life).and_then(|life| life.member);
-        self.timeline.push(Marked { at: self.elapsed(), member, life: Some(life), mark });
+    pub(in super::super) fn record(&mut self, incarnation: usize, event: TimelineEvent) {
+        let member = self.incarnations.get(incarnation).and_then(|incarnation| incarnation.member);
+        self.timeline.push(TimelineEntry { at: self.elapsed(), member, incarnation: Some(incarnation), event });
     }
 
-    pub(in super::super) fn mark_alone(&mut self, member: Option<u32>, mark: Mark) {
-        self.timeline.push(Marked { at: self.elapsed(), member, life: None, mark });
+    pub(in super::super) fn record_without_incarnation(&mut self, member: Option<u32>, event: TimelineEvent) {
+        self.timeline.push(TimelineEntry { at: self.elapsed(), member, incarnation: None, event });
     }
 
-    pub(super) fn mark_owner(&mut self, partition: usize, holder: Option<usize>) {
+    pub(super) fn record_owner(&mut self, partition: usize, holder: Option<usize>) {
         match holder {
-            Some(life) => self.mark(life, Mark::Owner { partition }),
-            None => self.mark_alone(None, Mark::Owner { partition }),
+            Some(incarnation) => self.record(incarnation, TimelineEvent::Owner { partition }),
+            None => self.record_without_incarnation(None, TimelineEvent::Owner { partition }),
         }
     }
 
     /// Writes down how far the checkpoints are behind.
-    pub(in super::super) fn mark_lags(&mut self) {
+    pub(in super::super) fn record_lags(&mut self) {
         let lags: Vec<_> =
             self.partitions.iter().map(|book| book.history.end() - 1 - book.history.stored().unwrap_or(-1)).collect();
         for (partition, events) in lags.into_iter().enumerate() {
-            self.mark_alone(None, Mark::Lag { partition, events });
+            self.record_without_incarnation(None, TimelineEvent::Lag { partition, events });
         }
     }
 }

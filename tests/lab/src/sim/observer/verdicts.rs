@@ -11,41 +11,41 @@ const AWAY: &str = "away";
 
 impl State {
     /// Nothing, if every partition is owned by a survivor whose handler runs, in fair shares; or what is amiss.
-    pub(in super::super) fn amiss(&self) -> Option<String> {
+    pub(in super::super) fn problem(&self) -> Option<String> {
         let survivors = self.survivors();
-        let mut counts: BTreeMap<usize, usize> = survivors.iter().map(|life| (*life, 0)).collect();
+        let mut counts: BTreeMap<usize, usize> = survivors.iter().map(|incarnation| (*incarnation, 0)).collect();
         for (index, book) in self.partitions.iter().enumerate() {
             let Some(holder) = book.holder() else { return Some(format!("partition {index} has no owner")) };
             let Some(count) = counts.get_mut(&holder) else {
                 return Some(format!("partition {index} belongs to {}, which is gone", self.name_of(holder)));
             };
             *count += 1;
-            let life = &self.lives[holder];
-            if life.ours && !life.sessions.contains_key(&index) {
+            let incarnation = &self.incarnations[holder];
+            if incarnation.crate_processor && !incarnation.sessions.contains_key(&index) {
                 return Some(format!("partition {index} is not processed by {}", self.name_of(holder)));
             }
         }
         let held: Vec<_> = counts.values().copied().collect();
         let shares = if self.by_load { Ok(()) } else { fair(self.partitions.len(), &held) };
         let superseded = self
-            .lives
+            .incarnations
             .iter()
             .enumerate()
-            .find(|(life, book)| book.alive && book.member.is_some() && !survivors.contains(life));
-        if let Some((life, _)) = superseded {
-            return Some(format!("{} still runs beside a later life", self.name_of(life)));
+            .find(|(incarnation, book)| book.alive && book.member.is_some() && !survivors.contains(incarnation));
+        if let Some((incarnation, _)) = superseded {
+            return Some(format!("{} still runs beside a later life", self.name_of(incarnation)));
         }
         shares.err().map(|violation| format!("{violation}: {held:?}"))
     }
 
     /// How often a partition has changed hands.
-    pub(in super::super) fn tenures(&self) -> u64 {
-        self.partitions.iter().map(|book| book.history.tenures()).sum()
+    pub(in super::super) fn ownership_count(&self) -> u64 {
+        self.partitions.iter().map(|book| book.history.ownership_count()).sum()
     }
 
-    pub(in super::super) fn is_at_rest(&self) -> bool {
+    pub(in super::super) fn is_quiescent(&self) -> bool {
         let is_processed = |book: &Partition| book.history.lost().breach.is_none();
-        self.amiss().is_none() && self.partitions.iter().all(is_processed)
+        self.problem().is_none() && self.partitions.iter().all(is_processed)
     }
 
     pub(in super::super) fn must_be_caught_up(&mut self) {
@@ -77,6 +77,8 @@ impl State {
         let is_owned = |book: &Partition| book.holder().is_some() && !book.record.contains_key(AWAY);
         let owned: Vec<_> = self.partitions.iter().enumerate().filter(|(_, book)| is_owned(book)).collect();
         let owned: Vec<_> = owned.into_iter().map(|(index, _)| index).collect();
-        self.check(Invariant::CleanEnd, owned.is_empty(), || format!("the partitions {owned:?} were not released"));
+        self.check(Invariant::CleanShutdown, owned.is_empty(), || {
+            format!("the partitions {owned:?} were not released")
+        });
     }
 }

@@ -22,11 +22,11 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(10);
 
 /// A start by time is so long before an instance comes up. So nothing is left out as long as each partition has an
 /// owner once.
-const LOOKS_BACK: Duration = Duration::from_secs(600);
+const START_AGE: Duration = Duration::from_secs(600);
 
 impl Settings {
     /// The same settings, but far from the defaults.
-    pub(super) fn made_wild(self, seed: u64, roles: impl Iterator<Item = Role>) -> Self {
+    pub(super) fn with_wild_settings(self, seed: u64, roles: impl Iterator<Item = Role>) -> Self {
         let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0x0177_11d0));
         let mixed = roles.into_iter().any(|role| matches!(role, Role::Foreign(_)));
         let mut settings = draw.terms(self, mixed);
@@ -107,7 +107,7 @@ impl Draw {
     }
 
     fn start(&mut self) -> StartAt {
-        if self.0.random_bool(0.5) { StartAt::Ago(LOOKS_BACK) } else { StartAt::After(self.0.random_range(0..40)) }
+        if self.0.random_bool(0.5) { StartAt::Ago(START_AGE) } else { StartAt::After(self.0.random_range(0..40)) }
     }
 
     /// The time to stop has to fit into a handoff, and under strict leases into what is left of the expiry.

@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::sim::foreign::{Reading, within};
-use crate::sim::host::{Ended, Host, Kind, Living};
+use crate::sim::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 
 /// Every how often a host challenges for each partition.
 const LEASE: Duration = Duration::from_secs(60);
@@ -75,24 +75,24 @@ enum Notice {
     AllocatedEnded(PartitionId),
 }
 
-impl Kind for LeaseGrab {
-    fn is_ours(&self) -> bool {
+impl InstanceKind for LeaseGrab {
+    fn is_crate_processor(&self) -> bool {
         false
     }
 
-    fn live(&self, host: Host) -> Living {
-        let life = Life {
+    fn live(&self, host: Host) -> InstanceFuture {
+        let instance = Instance {
             names: BlobNames::new(&host.group, BlobNameCase::Lower),
             host: Arc::new(host),
             notices: self.notices.clone(),
             readings: Mutex::default(),
             challenged: Mutex::default(),
         };
-        Box::pin(run(Arc::new(life)))
+        Box::pin(run(Arc::new(instance)))
     }
 }
 
-struct Life {
+struct Instance {
     names: BlobNames,
     host: Arc<Host>,
     notices: broadcast::Sender<Notice>,
@@ -101,18 +101,18 @@ struct Life {
     challenged: Mutex<BTreeMap<PartitionId, Instant>>,
 }
 
-async fn run(life: Arc<Life>) -> Ended {
-    let asked = life.host.shut_down();
+async fn run(instance: Arc<Instance>) -> ExitStatus {
+    let asked = instance.host.shut_down();
     tokio::pin!(asked);
-    let mut heard = life.notices.subscribe();
+    let mut heard = instance.notices.subscribe();
     let mut contests = JoinSet::new();
-    contests.spawn(challenge_for_ever(Arc::clone(&life)));
+    contests.spawn(challenge_repeatedly(Arc::clone(&instance)));
     loop {
         tokio::select! {
             biased;
             () = &mut asked => break,
             notice = heard.recv() => match notice {
-                Ok(Notice::Grab(partition)) => drop(contests.spawn(contend(Arc::clone(&life), partition))),
+                Ok(Notice::Grab(partition)) => drop(contests.spawn(contend(Arc::clone(&instance), partition))),
                 Ok(Notice::AllocatedEnded(_)) | Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
             },
@@ -120,19 +120,19 @@ async fn run(life: Arc<Life>) -> Ended {
         while contests.try_join_next().is_some() {}
     }
     contests.shutdown().await;
-    let mine: Vec<_> = std::mem::take(&mut *life.readings()).into_keys().collect();
-    for partition in mine {
+    let owned: Vec<_> = std::mem::take(&mut *instance.readings()).into_keys().collect();
+    for partition in owned {
         // Whoever cannot give it back leaves it to the next challenge.
-        let _ = life.give_up(&partition).await;
+        let _ = instance.give_up(&partition).await;
     }
-    Ended::Shutdown { clean: true, report: String::new() }
+    ExitStatus::Shutdown { clean: true, report: String::new() }
 }
 
 /// Once per lease, partition by partition.
-async fn challenge_for_ever(life: Arc<Life>) {
-    let mut rng = StdRng::seed_from_u64(life.host.seed);
+async fn challenge_repeatedly(instance: Arc<Instance>) {
+    let mut rng = StdRng::seed_from_u64(instance.host.seed);
     loop {
-        let Ok(hub) = life.host.source.event_hub_properties().await else {
+        let Ok(hub) = instance.host.source.event_hub_properties().await else {
             sleep(LEASE).await;
             continue;
         };
@@ -143,12 +143,12 @@ async fn challenge_for_ever(life: Arc<Life>) {
                 break;
             }
             let partition = partitions.swap_remove(rng.random_range(0..partitions.len()));
-            life.host.runs().await;
-            if life.processes(&partition) {
-                life.reads_on(&partition);
+            instance.host.runs().await;
+            if instance.processes(&partition) {
+                instance.reads_on(&partition);
             } else {
                 // It is tried again in the next round.
-                let _ = life.challenge(&partition).await;
+                let _ = instance.challenge(&partition).await;
             }
             sleep_until(begin + step * turn).await;
         }
@@ -156,30 +156,30 @@ async fn challenge_for_ever(life: Arc<Life>) {
 }
 
 /// Everybody's answer to a challenge.
-async fn contend(life: Arc<Life>, partition: PartitionId) {
-    life.challenged().insert(partition.clone(), Instant::now());
+async fn contend(instance: Arc<Instance>, partition: PartitionId) {
+    instance.challenged().insert(partition.clone(), Instant::now());
     // Two statements: a guard of the first would live until its end.
-    let held = life.readings().len();
-    let processes = life.processes(&partition);
+    let held = instance.readings().len();
+    let processes = instance.processes(&partition);
     let doubled = u32::try_from(2 * held).unwrap_or(u32::MAX);
     let halves = if processes { doubled.saturating_sub(1) } else { doubled + 1 };
     let tie_break = if processes { Duration::ZERO } else { TIE_BREAK };
     sleep(DELAY_PER_PARTITION * halves / 2 + tie_break).await;
-    life.host.runs().await;
+    instance.host.runs().await;
     // An error is no defeat: nobody knows.
-    let Ok(won) = life.grab(&partition).await else { return };
+    let Ok(won) = instance.grab(&partition).await else { return };
     let _ = match (won, processes) {
-        (true, false) => life.take_over(&partition).await,
-        (false, true) => life.lose(&partition).await,
+        (true, false) => instance.take_over(&partition).await,
+        (false, true) => instance.lose(&partition).await,
         _ => Ok(()),
     };
     if won {
         sleep(SHORTEST_GRAB).await;
-        let _ = life.end_of_grab(&partition).await;
+        let _ = instance.end_of_grab(&partition).await;
     }
 }
 
-impl Life {
+impl Instance {
     fn readings(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Reading>> {
         lock(&self.readings)
     }
@@ -283,12 +283,12 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::{Cast, Mark, Plan, Role, Scale, run};
+    use crate::sim::{InstanceFactory, Plan, Role, Scale, TimelineEvent, run};
 
     struct Grabbing(LeaseGrab);
 
-    impl Cast for Grabbing {
-        fn kind_of(&self, _: Role) -> Arc<dyn Kind> {
+    impl InstanceFactory for Grabbing {
+        fn kind_of(&self, _: Role) -> Arc<dyn InstanceKind> {
             Arc::new(self.0.clone())
         }
     }
@@ -298,8 +298,8 @@ mod tests {
         let scale = Scale { instances: 2, partitions: 4, storm: Duration::from_secs(900), ..Scale::default() };
         let report = run(&Plan::calm(1, &scale), &Grabbing(LeaseGrab::default()), false).await.unwrap();
         let mut owners = BTreeMap::new();
-        for entry in report.timeline.iter().take_while(|entry| entry.mark != Mark::Calm) {
-            if let Mark::Owner { partition } = entry.mark {
+        for entry in report.timeline.iter().take_while(|entry| entry.event != TimelineEvent::Calm) {
+            if let TimelineEvent::Owner { partition } = entry.event {
                 owners.insert(partition, entry.member);
             }
         }

@@ -10,9 +10,9 @@ use eventhubs_checkpoint::{OwnerId, PartitionId, Position, Result};
 use tokio::time::timeout;
 
 use super::World;
-use super::lives::seed_of;
-use crate::sim::observer::{Entering, Observer, Wanted};
-use crate::sim::ours::with_terms;
+use super::incarnations::seed_of;
+use crate::sim::crate_processor::with_terms;
+use crate::sim::observer::{NewIncarnation, Observer, Wanted};
 use crate::sim::plan::Reset;
 
 /// What distinguishes the seeds of operators from those of members.
@@ -23,23 +23,30 @@ impl World<'_> {
     pub(super) fn reset(&mut self, reset: &Reset) {
         let Ok(owner) = OwnerId::new("operator") else { return };
         let wanted = self.wanted(reset);
-        let entering = Entering { member: None, owner: owner.clone(), ours: true };
-        let unharmed = reset.is_unharmed() && !self.plan.moves_in_calm();
-        let life = {
+        let new = NewIncarnation { member: None, owner: owner.clone(), crate_processor: true };
+        let undisturbed = reset.is_undisturbed() && !self.plan.moves_in_calm();
+        let incarnation = {
             let mut observer = self.observer.lock();
-            let life = observer.enters(entering);
-            observer.operates(life, wanted.clone(), unharmed);
-            life
+            let incarnation = observer.register(new);
+            observer.operates(incarnation, wanted.clone(), undisturbed);
+            incarnation
         };
-        let seed = seed_of(self.plan.seed, OPERATORS, u32::try_from(life).unwrap_or(OPERATORS));
-        let faulty = FaultyContainer::new(self.witnessed(life), seed);
+        let seed = seed_of(self.plan.seed, OPERATORS, u32::try_from(incarnation).unwrap_or(OPERATORS));
+        let faulty = FaultyContainer::new(self.recording_container(incarnation), seed);
         let latency = self.plan.settings.latency;
-        faulty.set_plan(reset.trouble.map_or_else(|| self.usual_faults(), |trouble| trouble.faults(latency)));
+        faulty.set_plan(
+            reset.storage_fault.map_or_else(|| self.usual_faults(), |storage_fault| storage_fault.faults(latency)),
+        );
         let settings = GroupStore::builder(Arc::new(faulty), self.group.clone(), owner);
         let settings = with_terms(settings, &self.plan.settings).with_seed(seed);
-        let options = ResetOptions::default().with_beside_foreign(reset.beside_foreign).with_settle(reset.settle);
-        let operating = operate(self.observer.clone(), life, settings, wanted, options);
-        self.operators.push(tokio::spawn(killed_after(reset.dies_after, self.observer.clone(), life, operating)));
+        let options = ResetOptions::default().with_beside_foreign(reset.with_foreign).with_settle(reset.settle);
+        let operating = operate(self.observer.clone(), incarnation, settings, wanted, options);
+        self.operators.push(tokio::spawn(killed_after(
+            reset.killed_after,
+            self.observer.clone(),
+            incarnation,
+            operating,
+        )));
     }
 
     /// Between the oldest event and the last one, elsewhere in each partition.
@@ -57,22 +64,33 @@ impl World<'_> {
     }
 }
 
-async fn killed_after(time: Option<Duration>, observer: Observer, life: usize, operating: impl Future<Output = ()>) {
+async fn killed_after(
+    time: Option<Duration>,
+    observer: Observer,
+    incarnation: usize,
+    operating: impl Future<Output = ()>,
+) {
     match time {
         Some(time) => {
             let _ = timeout(time, operating).await;
         }
         None => operating.await,
     }
-    observer.lock().operator_ends(life);
+    observer.lock().operator_ends(incarnation);
 }
 
 /// If it cannot connect, or sees nothing, it writes nothing.
-async fn operate(observer: Observer, life: usize, settings: GroupStoreBuilder, wanted: Wanted, options: ResetOptions) {
+async fn operate(
+    observer: Observer,
+    incarnation: usize,
+    settings: GroupStoreBuilder,
+    wanted: Wanted,
+    options: ResetOptions,
+) {
     let Ok(outcomes) = outcomes(settings, &wanted, &options).await else { return };
     let mut observer = observer.lock();
     for ((partition, _), (_, outcome)) in wanted.iter().zip(&outcomes) {
-        observer.reported(life, *partition, outcome);
+        observer.reported(incarnation, *partition, outcome);
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::random::judge::{Adopted, Judge};
 
 pub const EXPIRY: Duration = Duration::from_secs(20);
-pub const PEER_EXPIRY: Duration = Duration::from_secs(60);
+pub const FOREIGN_LEASE_DURATION: Duration = Duration::from_secs(60);
 
 pub fn group() -> ConsumerGroup {
     ConsumerGroup::new("ns.servicebus.windows.net", "hub", "group").unwrap()
@@ -34,13 +34,13 @@ fn at(sequence_number: i64) -> Position {
 
 /// Holds up whatever runs in it, like a process that is stopped.
 #[derive(Debug, Default)]
-pub struct Ice {
+pub struct FreezeGate {
     frozen: AtomicBool,
     armed: AtomicBool,
     waiting: Mutex<Vec<Waker>>,
 }
 
-impl Ice {
+impl FreezeGate {
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::Relaxed);
     }
@@ -93,23 +93,23 @@ pub struct Running {
     /// The event that was processed last.
     pub at: i64,
     pub adopted: Adopted,
-    pub tenure: Tenure,
+    pub ownership: OwnershipEpoch,
 }
 
 /// A tenure, and how many may have begun when it was adopted.
 #[derive(Clone, Copy, Debug)]
-pub struct Tenure {
+pub struct OwnershipEpoch {
     pub epoch: i64,
     pub begun: u64,
 }
 
 /// One life of one of our owners.
 #[derive(Debug)]
-pub struct Life {
+pub struct OwnerIncarnation {
     pub id: usize,
     pub owner: OwnerId,
     pub faulty: FaultyContainer,
-    pub ice: Arc<Ice>,
+    pub freeze_gate: Arc<FreezeGate>,
     pub thaws_at: Option<Instant>,
     pub store: Option<GroupStore>,
     /// How many tenures may have begun: claims that were made, and renewals that found the record gone.
@@ -130,8 +130,8 @@ pub enum Done {
     Claimed(ClaimOutcome),
     Renewed(ClaimOutcome),
     Released,
-    Adopted(Result<AdoptOutcome>, Option<Adopted>, Tenure),
-    Checkpointed(Result<CheckpointOutcome>, Tenure),
+    Adopted(Result<AdoptOutcome>, Option<Adopted>, OwnershipEpoch),
+    Checkpointed(Result<CheckpointOutcome>, OwnershipEpoch),
     Foreign(Option<crate::random::foreign::Belief>),
 }
 
@@ -139,19 +139,25 @@ pub enum Done {
 #[derive(Clone)]
 pub struct Acting {
     pub judge: Judge,
-    pub life: usize,
+    pub incarnation: usize,
     pub operation: u64,
     pub store: GroupStore,
     pub begun: Arc<AtomicU64>,
 }
 
-pub async fn connect(life: usize, judge: Judge, owner: OwnerId, container: Arc<dyn BlobContainer>, seed: u64) -> Done {
+pub async fn connect(
+    incarnation: usize,
+    judge: Judge,
+    owner: OwnerId,
+    container: Arc<dyn BlobContainer>,
+    seed: u64,
+) -> Done {
     let builder = GroupStore::builder(container, group(), owner)
         .with_lease_duration(EXPIRY)
-        .with_foreign_lease_duration(PEER_EXPIRY);
+        .with_foreign_lease_duration(FOREIGN_LEASE_DURATION);
     let connected = builder.with_seed(seed).connect().await;
     if let Ok(store) = &connected {
-        judge.lock().connected(life, store.identity().clone());
+        judge.lock().connected(incarnation, store.identity().clone());
     }
     Done::Connected(connected)
 }
@@ -159,7 +165,7 @@ pub async fn connect(life: usize, judge: Judge, owner: OwnerId, container: Arc<d
 impl Acting {
     fn begin(&self, what: impl std::fmt::Display) -> u64 {
         let mut judge = self.judge.lock();
-        judge.note(self.life, format_args!("begins: {what}"));
+        judge.note(self.incarnation, format_args!("begins: {what}"));
         judge.moment()
     }
 
@@ -174,7 +180,7 @@ impl Acting {
             (Relation::Unowned, _) => "claim of a released one",
             (Relation::This | Relation::EarlierIncarnation, _) => "reclaim",
             (Relation::LaterIncarnation, true) => {
-                self.judge.lock().note(self.life, "sees a later life");
+                self.judge.lock().note(self.incarnation, "sees a later life");
                 return Done::SeenReplaced;
             }
             (Relation::Other | Relation::LaterIncarnation, false) => "claim of an expired one",
@@ -185,10 +191,10 @@ impl Acting {
     }
 
     async fn claim(self, since: u64, claim: Claim, why: &'static str) -> Done {
-        self.judge.lock().note(self.life, why);
+        self.judge.lock().note(self.incarnation, why);
         self.begun.fetch_add(1, Ordering::Relaxed);
         let outcome = self.store.claim_all(vec![claim]).await.remove(0).1;
-        self.judge.lock().claimed(self.life, since, true, &outcome, &self.store);
+        self.judge.lock().claimed(self.incarnation, since, true, &outcome, &self.store);
         if matches!(outcome, ClaimOutcome::Won(_)) {
             self.judge.lock().count(why);
         }
@@ -199,7 +205,7 @@ impl Acting {
         let since = self.begin(format_args!("renew {}", lease.etag().as_str()));
         let epoch = lease.epoch();
         let outcome = self.store.renew_all(vec![lease]).await.remove(0).1;
-        self.judge.lock().claimed(self.life, since, false, &outcome, &self.store);
+        self.judge.lock().claimed(self.incarnation, since, false, &outcome, &self.store);
         if matches!(&outcome, ClaimOutcome::Won(lease) if lease.epoch() != epoch) {
             self.begun.fetch_add(1, Ordering::Relaxed);
             self.judge.lock().count("renewal found the record gone");
@@ -210,26 +216,26 @@ impl Acting {
     pub async fn release(self, lease: Lease) -> Done {
         let since = self.begin(format_args!("release {}", lease.etag().as_str()));
         let outcome = self.store.release_all(vec![lease]).await.remove(0).1;
-        self.judge.lock().released(self.life, since, &outcome);
+        self.judge.lock().released(self.incarnation, since, &outcome);
         Done::Released
     }
 
     pub async fn adopt(self, epoch: i64) -> Done {
         let since = self.begin("adopt");
-        let tenure = Tenure { epoch, begun: self.begun.load(Ordering::Relaxed) };
+        let ownership = OwnershipEpoch { epoch, begun: self.begun.load(Ordering::Relaxed) };
         let outcome = self.store.adopt(&zero(), epoch, Some(&at(-1))).await;
-        let again = self.begun.load(Ordering::Relaxed) != tenure.begun;
+        let again = self.begun.load(Ordering::Relaxed) != ownership.begun;
         let mut judge = self.judge.lock();
-        judge.adopted(self.life, since, (self.operation, again), &outcome);
-        Done::Adopted(outcome, judge.adoption(self.operation), tenure)
+        judge.adopted(self.incarnation, since, (self.operation, again), &outcome);
+        Done::Adopted(outcome, judge.adoption(self.operation), ownership)
     }
 
     pub async fn checkpoint(self, running: Running) -> Done {
         let since = self.begin(format_args!("checkpoint {}", running.at));
         let mut adoption = running.adoption.lock().await;
         let outcome = self.store.checkpoint(&mut adoption, &at(running.at)).await;
-        let again = self.begun.load(Ordering::Relaxed) != running.tenure.begun;
-        self.judge.lock().checkpointed(self.life, since, (running.at, again), &outcome);
-        Done::Checkpointed(outcome, running.tenure)
+        let again = self.begun.load(Ordering::Relaxed) != running.ownership.begun;
+        self.judge.lock().checkpointed(self.incarnation, since, (running.at, again), &outcome);
+        Done::Checkpointed(outcome, running.ownership)
     }
 }

@@ -15,7 +15,7 @@ pub struct Entry {
     /// Microseconds since the run began.
     pub at: u64,
     #[serde(flatten)]
-    pub what: What,
+    pub kind: LogEntryKind,
 }
 
 impl Entry {
@@ -26,7 +26,7 @@ impl Entry {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum LogEntryKind {
     /// A partition begins to deliver.
     Started(String),
     /// And stops, for this reason.
@@ -43,12 +43,12 @@ pub enum What {
 
 /// The writing end.
 #[derive(Debug)]
-pub struct Diary {
+pub struct EventLog {
     file: Mutex<File>,
     clock: Clock,
 }
 
-impl Diary {
+impl EventLog {
     pub fn open(path: &Path, clock: Clock) -> Result<Self, String> {
         let file = OpenOptions::new().append(true).create(true).open(path);
         let file = file.map_err(|error| format!("the diary {} cannot be written: {error}", path.display()))?;
@@ -56,11 +56,11 @@ impl Diary {
     }
 
     /// It survives the end of the process once this has returned; not that of the machine.
-    pub fn write(&self, entries: impl IntoIterator<Item = What>) -> io::Result<()> {
+    pub fn write(&self, entries: impl IntoIterator<Item = LogEntryKind>) -> io::Result<()> {
         let at = u64::try_from(self.clock.now().as_micros()).unwrap_or(u64::MAX);
         let mut lines = Vec::new();
-        for what in entries {
-            serde_json::to_writer(&mut lines, &Entry { at, what })?;
+        for kind in entries {
+            serde_json::to_writer(&mut lines, &Entry { at, kind })?;
             lines.push(b'\n');
         }
         lock(&self.file).write_all(&lines)
@@ -82,14 +82,18 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_half_a_line_is_left_out() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("diary");
-        let diary = Diary::open(&path, Clock::start()).unwrap();
-        let written = [What::Started("3".to_owned()), What::Processed("3".to_owned(), 0, 9), What::Tasks(7)];
-        diary.write(written.clone()).unwrap();
+        let path = folder.path().join("events");
+        let event_log = EventLog::open(&path, Clock::start()).unwrap();
+        let written = [
+            LogEntryKind::Started("3".to_owned()),
+            LogEntryKind::Processed("3".to_owned(), 0, 9),
+            LogEntryKind::Tasks(7),
+        ];
+        event_log.write(written.clone()).unwrap();
         let mut text = fs::read(&path).unwrap();
         text.extend(b"{\"at\":12,\"sta");
         fs::write(&path, text).unwrap();
-        let read: Vec<_> = read(&path).unwrap().into_iter().map(|entry| entry.what).collect();
+        let read: Vec<_> = read(&path).unwrap().into_iter().map(|entry| entry.kind).collect();
         assert_eq!(read, written);
     }
 }

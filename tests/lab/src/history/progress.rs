@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 /// Everything up to a place, and ranges beyond it.
 #[derive(Clone, Debug)]
-pub struct Done {
+pub struct Progress {
     prefix: i64,
     /// First and last of each; they do not touch.
     beyond: BTreeMap<i64, i64>,
 }
 
-impl Done {
+impl Progress {
     /// Everything up to this is.
     pub fn up_to(prefix: i64) -> Self {
         Self { prefix, beyond: BTreeMap::new() }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn gaps_hold_the_prefix_back_until_they_are_filled() {
-        let mut done = Done::up_to(-1);
+        let mut done = Progress::up_to(-1);
         done.add(2, 3);
         done.add(6, 6);
         assert_eq!(done.prefix(), -1);

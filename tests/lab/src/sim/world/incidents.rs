@@ -5,37 +5,39 @@ use std::time::Duration;
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::processor::{OnFailure, PartitionState};
 
-use super::lives::GRACE_PERIOD;
+use super::incarnations::GRACE_PERIOD;
 use super::{Action, World};
-use crate::sim::plan::{HEAVY, Trouble, What};
+use crate::sim::plan::{HEAVY, IncidentKind, StorageFault};
 
 impl World<'_> {
     pub(super) async fn begin(&mut self, index: usize) {
         let plan = self.plan;
         let Some(incident) = plan.incidents.get(index) else { return };
-        let what = &incident.what;
-        self.tell(what);
-        match what {
-            What::Crash { member, down } => {
+        let kind = &incident.kind;
+        self.record_incident(kind);
+        match kind {
+            IncidentKind::Crash { member, down } => {
                 self.crash(*member).await;
                 self.after(*down, Action::Start { member: *member, replaces: false });
             }
-            What::Restart { member, down } => self.restart(*member, Duration::ZERO, *down),
-            What::Deployment { gap, down } => {
+            IncidentKind::Restart { member, down } => self.restart(*member, Duration::ZERO, *down),
+            IncidentKind::Deployment { gap, down } => {
                 for (turn, _) in (0u32..).zip(&plan.members) {
                     self.restart(turn, *gap * turn, *down);
                 }
             }
-            What::Freeze { member, lasts } => self.freeze(index, *member, *lasts),
-            What::Replace { member, lasts } => {
+            IncidentKind::Freeze { member, lasts } => self.freeze(index, *member, *lasts),
+            IncidentKind::Replace { member, lasts } => {
                 self.freeze(index, *member, *lasts);
                 self.after(Duration::ZERO, Action::Start { member: *member, replaces: true });
             }
-            What::Storage { member, trouble, lasts } => self.trouble(index, *member, *trouble, *lasts),
-            What::Reset(reset) => self.reset(reset),
-            What::Release { member, index, cool_down } => self.release(*member, *index, *cool_down),
-            What::Pause { member, index: which, lasts } => self.pause(index, *member, *which, *lasts),
-            What::HeavyLoad { member, lasts } => {
+            IncidentKind::Storage { member, storage_fault, lasts } => {
+                self.storage_fault(index, *member, *storage_fault, *lasts)
+            }
+            IncidentKind::Reset(reset) => self.reset(reset),
+            IncidentKind::Release { member, index, cool_down } => self.release(*member, *index, *cool_down),
+            IncidentKind::Pause { member, index: which, lasts } => self.pause(index, *member, *which, *lasts),
+            IncidentKind::HeavyLoad { member, lasts } => {
                 self.extra_work(*member, HEAVY);
                 self.after(*lasts, Action::End(index));
                 if plan.settings.tuning.stalls_under_heavy_load() {
@@ -48,37 +50,37 @@ impl World<'_> {
         }
     }
 
-    fn hub_incident(&mut self, index: usize, what: &What) {
-        match what {
-            What::LinkBreaks(partition) => self.hub.break_link(*partition),
-            What::LinkIsSilent { partition, lasts } => {
+    fn hub_incident(&mut self, index: usize, kind: &IncidentKind) {
+        match kind {
+            IncidentKind::LinkBreaks(partition) => self.hub.break_link(*partition),
+            IncidentKind::LinkStalls { partition, lasts } => {
                 self.hub.silence(*partition, true);
                 self.after(*lasts, Action::End(index));
             }
-            What::LinkReattaches(partition) => self.hub.reattach(*partition),
-            What::Expiry { partition, keep } => self.expire(*partition, *keep),
-            What::HubMadeAnew => {
+            IncidentKind::LinkReattaches(partition) => self.hub.reattach(*partition),
+            IncidentKind::Expiry { partition, keep } => self.expire(*partition, *keep),
+            IncidentKind::HubRecreated => {
                 self.generation += 1;
                 self.hub.recreate();
-                self.observer.lock().made_anew(self.generation);
+                self.observer.lock().hub_recreated(self.generation);
             }
-            What::Growth(by) => self.grow(*by),
+            IncidentKind::Growth(by) => self.grow(*by),
             _ => {}
         }
     }
 
     pub(super) fn end(&mut self, index: usize) {
         let Some(incident) = self.plan.incidents.get(index) else { return };
-        match &incident.what {
-            What::Freeze { member, .. } | What::Replace { member, .. } => self.thaw(index, *member),
-            What::Storage { .. } => {
-                self.troubles.retain(|(by, _, _)| *by != index);
+        match &incident.kind {
+            IncidentKind::Freeze { member, .. } | IncidentKind::Replace { member, .. } => self.thaw(index, *member),
+            IncidentKind::Storage { .. } => {
+                self.storage_faults.retain(|(by, _, _)| *by != index);
                 self.disturbed();
-                self.apply_troubles();
+                self.apply_storage_faults();
             }
-            What::LinkIsSilent { partition, .. } => self.hub.silence(*partition, false),
-            What::HeavyLoad { member, .. } => self.extra_work(*member, Duration::ZERO),
-            What::Pause { member, .. } => self.resume(*member),
+            IncidentKind::LinkStalls { partition, .. } => self.hub.silence(*partition, false),
+            IncidentKind::HeavyLoad { member, .. } => self.extra_work(*member, Duration::ZERO),
+            IncidentKind::Pause { member, .. } => self.resume(*member),
             _ => {}
         }
     }
@@ -89,35 +91,35 @@ impl World<'_> {
     }
 
     fn freeze(&mut self, index: usize, member: u32, lasts: Duration) {
-        let Some(seat) = self.seats.get(member as usize) else { return };
-        for running in &seat.lives {
+        let Some(slot) = self.slots.get(member as usize) else { return };
+        for running in &slot.incarnations {
             running.gate.freeze(true);
-            self.observer.lock().freezes(running.life, true);
+            self.observer.lock().freezes(running.incarnation, true);
         }
-        self.frozen.insert(index, seat.lives.iter().map(|running| running.life).collect());
+        self.frozen.insert(index, slot.incarnations.iter().map(|running| running.incarnation).collect());
         self.disturbed();
         self.after(lasts, Action::End(index));
     }
 
     fn thaw(&mut self, index: usize, member: u32) {
-        let lives = self.frozen.remove(&index).unwrap_or_default();
+        let incarnations = self.frozen.remove(&index).unwrap_or_default();
         self.disturbed();
-        let Some(seat) = self.seats.get(member as usize) else { return };
-        for running in seat.lives.iter().filter(|running| lives.contains(&running.life)) {
+        let Some(slot) = self.slots.get(member as usize) else { return };
+        for running in slot.incarnations.iter().filter(|running| incarnations.contains(&running.incarnation)) {
             running.gate.freeze(false);
-            self.observer.lock().freezes(running.life, false);
+            self.observer.lock().freezes(running.incarnation, false);
         }
     }
 
-    fn trouble(&mut self, index: usize, member: Option<u32>, trouble: Trouble, lasts: Duration) {
-        self.troubles.push((index, member, trouble));
+    fn storage_fault(&mut self, index: usize, member: Option<u32>, storage_fault: StorageFault, lasts: Duration) {
+        self.storage_faults.push((index, member, storage_fault));
         self.disturbed();
-        self.apply_troubles();
+        self.apply_storage_faults();
         self.after(lasts, Action::End(index));
     }
 
     fn extra_work(&self, member: u32, extra: Duration) {
-        for running in self.seats.get(member as usize).iter().flat_map(|seat| &seat.lives) {
+        for running in self.slots.get(member as usize).iter().flat_map(|slot| &slot.incarnations) {
             running.extra_work.send_replace(extra);
         }
     }
@@ -128,7 +130,7 @@ impl World<'_> {
         member: u32,
         index: u32,
     ) -> Option<(eventhubs_checkpoint::processor::ProcessorHandle, PartitionId)> {
-        let handle = self.seats.get(member as usize)?.lives.last()?.desk.handle()?;
+        let handle = self.slots.get(member as usize)?.incarnations.last()?.handle_slot.handle()?;
         let partitions = handle.partitions();
         let status = partitions.get(index as usize % partitions.len().max(1))?;
         Some((handle, status.partition.clone()))
@@ -154,8 +156,8 @@ impl World<'_> {
         if self.plan.settings.tuning.on_failure != OnFailure::Park {
             return;
         }
-        for running in self.seats.iter().flat_map(|seat| &seat.lives) {
-            let Some(handle) = running.desk.handle() else { continue };
+        for running in self.slots.iter().flat_map(|slot| &slot.incarnations) {
+            let Some(handle) = running.handle_slot.handle() else { continue };
             for parked in handle.partitions().iter().filter(|status| status.state == PartitionState::Parked) {
                 let _ = handle.resume(&parked.partition);
             }
@@ -163,8 +165,8 @@ impl World<'_> {
     }
 
     fn resume(&self, member: u32) {
-        for running in self.seats.get(member as usize).iter().flat_map(|seat| &seat.lives) {
-            let Some(handle) = running.desk.handle() else { continue };
+        for running in self.slots.get(member as usize).iter().flat_map(|slot| &slot.incarnations) {
+            let Some(handle) = running.handle_slot.handle() else { continue };
             for status in handle.partitions() {
                 let _ = handle.resume(&status.partition);
             }
@@ -190,7 +192,7 @@ impl World<'_> {
     }
 }
 
-impl What {
+impl IncidentKind {
     /// The member that it is about, if it is about one.
     #[must_use]
     pub fn member(&self) -> Option<u32> {
@@ -213,7 +215,7 @@ impl What {
         match self {
             Self::LinkBreaks(partition)
             | Self::LinkReattaches(partition)
-            | Self::LinkIsSilent { partition, .. }
+            | Self::LinkStalls { partition, .. }
             | Self::Expiry { partition, .. } => Some(*partition),
             _ => None,
         }

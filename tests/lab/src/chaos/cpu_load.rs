@@ -1,4 +1,4 @@
-//! A process that needs a whole core: `chaos hog`.
+//! A process that needs a whole core: `chaos cpu-load`.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use crate::chaos::child;
 
 /// Runs until the runner is gone or kills it.
 pub fn run() -> ! {
-    child::end_with_parent();
+    child::exit_with_parent();
     let mut number = 0_u64;
     loop {
         number = black_box(number.wrapping_mul(31).wrapping_add(7));

@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep};
 
 use super::World;
 use crate::sim::bounds::Bounds;
-use crate::sim::host::Ended;
+use crate::sim::host::ExitStatus;
 use crate::sim::invariant::Invariant;
-use crate::sim::observer::Mark;
+use crate::sim::observer::TimelineEvent;
 use crate::sim::plan::Role;
 
 /// How often a group that settles is looked at.
@@ -21,29 +21,29 @@ const AFTERWARDS: Duration = Duration::from_secs(60);
 impl World<'_> {
     /// The group settles, and nothing moves any more.
     pub(super) async fn calm(&mut self) {
-        self.observer.lock().mark_alone(None, Mark::Calm);
+        self.observer.lock().record_without_incarnation(None, TimelineEvent::Calm);
         let (since, bound) = (Instant::now(), self.bound());
-        while self.observer.lock().amiss().is_some() && since.elapsed() < bound {
+        while self.observer.lock().problem().is_some() && since.elapsed() < bound {
             self.run_for(LOOK_EVERY).await;
         }
         let took = since.elapsed();
-        self.convergence = self.observer.lock().amiss().is_none().then_some(took);
-        self.must_be_settled(|amiss| format!("within {took:?}: {amiss}"), Invariant::Converges);
+        self.convergence = self.observer.lock().problem().is_none().then_some(took);
+        self.must_be_settled(|problem| format!("within {took:?}: {problem}"), Invariant::Converges);
         if self.convergence.is_none() {
             return;
         }
-        self.observer.lock().mark_alone(None, Mark::Balanced);
-        let before = self.observer.lock().tenures();
+        self.observer.lock().record_without_incarnation(None, TimelineEvent::Balanced);
+        let before = self.observer.lock().ownership_count();
         self.publishes = false;
         self.run_for(Bounds::of(&self.plan.settings).quiet()).await;
-        let after = self.observer.lock().tenures();
+        let after = self.observer.lock().ownership_count();
         let moved = after - before;
         if self.plan.moves_in_calm() {
-            self.come_to_rest().await;
+            self.wait_until_quiescent().await;
         } else {
             self.observer.lock().check(Invariant::Sticky, moved == 0, || format!("{moved} partitions moved in calm"));
         }
-        self.must_be_settled(|amiss| format!("later: {amiss}"), Invariant::Sticky);
+        self.must_be_settled(|problem| format!("later: {problem}"), Invariant::Sticky);
         self.observer.lock().must_be_caught_up();
         if self.plan.settings.tuning.checkpoints_by_time && !self.plan.moves_in_calm() {
             self.observer.lock().must_be_checkpointed();
@@ -51,9 +51,9 @@ impl World<'_> {
     }
 
     /// What moves although nothing goes wrong may do so just now, and a batch then waits again.
-    async fn come_to_rest(&mut self) {
+    async fn wait_until_quiescent(&mut self) {
         let (since, bound) = (Instant::now(), self.bound() + Bounds::of(&self.plan.settings).quiet());
-        while !self.observer.lock().is_at_rest() && since.elapsed() < bound {
+        while !self.observer.lock().is_quiescent() && since.elapsed() < bound {
             self.run_for(LOOK_EVERY).await;
         }
     }
@@ -65,18 +65,20 @@ impl World<'_> {
         Bounds::of(&self.plan.settings).convergence(observer.partition_count(), survivors, foreign)
     }
 
-    fn must_be_settled(&self, what: impl FnOnce(&str) -> String, invariant: Invariant) {
+    fn must_be_settled(&self, describe: impl FnOnce(&str) -> String, invariant: Invariant) {
         let mut observer = self.observer.lock();
-        let amiss = observer.amiss();
-        observer.check(invariant, amiss.is_none(), || what(&amiss.unwrap_or_default()));
+        let problem = observer.problem();
+        observer.check(invariant, problem.is_none(), || describe(&problem.unwrap_or_default()));
     }
 
     /// Everybody ends in good order.
     pub(super) async fn finish(&mut self) {
         self.publishes = false;
-        for (life, ended) in self.stop_all().await {
-            let clean = matches!(ended, Some(Ended::Shutdown { clean: true, .. }));
-            self.observer.lock().check(Invariant::CleanEnd, clean, || format!("life {life} ended so: {ended:?}"));
+        for (incarnation, ended) in self.stop_all().await {
+            let clean = matches!(ended, Some(ExitStatus::Shutdown { clean: true, .. }));
+            self.observer
+                .lock()
+                .check(Invariant::CleanShutdown, clean, || format!("life {incarnation} ended so: {ended:?}"));
         }
         self.observer.lock().must_be_released();
         let moves = self.convergence.is_none() || self.plan.moves_in_calm();
@@ -89,14 +91,14 @@ impl World<'_> {
     pub(super) async fn must_be_gone(&mut self, tasks_before: usize) {
         self.run_for(Duration::ZERO).await;
         sleep(AFTERWARDS).await;
-        for (life, gate) in self.seats.iter().flat_map(|seat| &seat.gone) {
+        for (incarnation, gate) in self.slots.iter().flat_map(|slot| &slot.gone) {
             let holders = gate.holders();
-            self.observer.lock().check(Invariant::NothingLeft, holders == 1, || {
-                format!("something of life {life} is left: its gate has {holders} holders")
+            self.observer.lock().check(Invariant::NoLeaks, holders == 1, || {
+                format!("something of life {incarnation} is left: its gate has {holders} holders")
             });
         }
         let tasks = Handle::current().metrics().num_alive_tasks();
-        self.observer.lock().check(Invariant::NothingLeft, tasks == tasks_before, || {
+        self.observer.lock().check(Invariant::NoLeaks, tasks == tasks_before, || {
             format!("{tasks} tasks run, but before there were {tasks_before}")
         });
     }

@@ -4,8 +4,8 @@ use rand::RngExt;
 
 use super::Run;
 use crate::random::foreign::{Acting, Belief};
+use crate::random::incarnation::{Done, UnderWay};
 use crate::random::judge::{Adopted, Intent, Purpose};
-use crate::random::life::{Done, UnderWay};
 use crate::random::server::INTENT;
 
 impl Run {

@@ -6,15 +6,15 @@ use eventhubs_checkpoint::store::Lease;
 use tokio::time::{Instant, sleep};
 
 use super::{OWNERS, Run};
-use crate::random::life::Life;
+use crate::random::incarnation::OwnerIncarnation;
 
 /// How long it may take after the last fault until all is well: a foreign owner that died is waited for.
 const RECOVERY: Duration = Duration::from_secs(150);
 
 impl Run {
     /// The faults stop: somebody owns the partition, adopts it, and stores what is published, also what comes later.
-    pub(super) async fn peace(&mut self) -> Result<(), String> {
-        self.set_peace(true);
+    pub(super) async fn recovery(&mut self) -> Result<(), String> {
+        self.set_recovery(true);
         if let Some(foreign) = &mut self.foreign {
             foreign.belief = None;
             if let Some(under_way) = foreign.under_way.take() {
@@ -25,17 +25,17 @@ impl Run {
             self.published += 3;
             self.recovers().await?;
         }
-        self.set_peace(false);
+        self.set_recovery(false);
         Ok(())
     }
 
-    fn set_peace(&mut self, peace: bool) {
-        self.peace = peace;
+    fn set_recovery(&mut self, recovery: bool) {
+        self.recovery = recovery;
         let plan = self.plan();
-        for life in &mut self.lives {
-            life.faulty.set_plan(plan.clone());
-            life.thaws_at = None;
-            life.ice.thaw();
+        for incarnation in &mut self.incarnations {
+            incarnation.faulty.set_plan(plan.clone());
+            incarnation.thaws_at = None;
+            incarnation.freeze_gate.thaw();
         }
         if let Some(foreign) = &self.foreign {
             foreign.faulty.set_plan(plan);
@@ -44,17 +44,17 @@ impl Run {
 
     async fn recovers(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + RECOVERY;
-        while !self.is_well() {
+        while !self.is_recovered() {
             if Instant::now() > deadline {
                 return Err(format!("I5 is violated: event {} is not stored within {RECOVERY:?}", self.published));
             }
             for owner in OWNERS {
-                if self.lives.iter().all(|life| life.owner.as_str() != owner) {
+                if self.incarnations.iter().all(|incarnation| incarnation.owner.as_str() != owner) {
                     self.start(owner);
                 }
             }
-            for index in 0..self.lives.len() {
-                if self.lives[index].store.is_some() {
+            for index in 0..self.incarnations.len() {
+                if self.incarnations[index].store.is_some() {
                     self.works_on_ownership(index);
                     self.works_on_checkpoint(index);
                 }
@@ -68,14 +68,14 @@ impl Run {
         Ok(())
     }
 
-    fn is_well(&self) -> bool {
+    fn is_recovered(&self) -> bool {
         let judge = self.judge.lock();
-        let runs = |life: &&Life| {
-            let tenure = life.lease.as_ref().map(Lease::epoch);
-            judge.holder() == Some(life.id)
-                && tenure.is_some()
-                && tenure == life.running.as_ref().map(|running| running.tenure.epoch)
+        let runs = |incarnation: &&OwnerIncarnation| {
+            let ownership = incarnation.lease.as_ref().map(Lease::epoch);
+            judge.holder() == Some(incarnation.id)
+                && ownership.is_some()
+                && ownership == incarnation.running.as_ref().map(|running| running.ownership.epoch)
         };
-        judge.position() == Some(self.published) && self.lives.iter().any(|life| runs(&life))
+        judge.position() == Some(self.published) && self.incarnations.iter().any(|incarnation| runs(&incarnation))
     }
 }

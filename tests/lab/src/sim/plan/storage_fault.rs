@@ -7,7 +7,7 @@ use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Tar
 /// What is wrong with the storage for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum StorageFault {
     /// It cannot be reached.
     Outage,
     /// Every request hangs.
@@ -17,7 +17,7 @@ pub enum Trouble {
     /// Requests take seconds.
     Slow,
     /// Of some writes the answer is lost.
-    AnswersLost,
+    ResponsesLost,
     /// Some writes take effect late.
     LateWrites,
     /// Some conditions fail although nobody wrote.
@@ -30,23 +30,23 @@ pub enum Trouble {
     Checkpoints,
     /// Most checkpoints meet a conflict although nobody wrote, and what is read then comes late: there is time for
     /// somebody else to take the partition in between.
-    Doubts,
+    CheckpointConflicts,
 }
 
-impl Trouble {
+impl StorageFault {
     /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Outage,
         Self::Hang,
         Self::Throttling,
         Self::Slow,
-        Self::AnswersLost,
+        Self::ResponsesLost,
         Self::LateWrites,
         Self::Conflicts,
         Self::StaleListings,
         Self::Mixed,
         Self::Checkpoints,
-        Self::Doubts,
+        Self::CheckpointConflicts,
     ];
 
     /// Its name, to count it by.
@@ -57,13 +57,13 @@ impl Trouble {
             Self::Hang => "storage hangs",
             Self::Throttling => "storage throttles",
             Self::Slow => "slow storage",
-            Self::AnswersLost => "answers lost",
+            Self::ResponsesLost => "answers lost",
             Self::LateWrites => "late writes",
             Self::Conflicts => "conflicts",
             Self::StaleListings => "stale listings",
             Self::Mixed => "mixed faults",
             Self::Checkpoints => "checkpoints fail",
-            Self::Doubts => "doubtful checkpoints",
+            Self::CheckpointConflicts => "doubtful checkpoints",
         }
     }
 
@@ -77,7 +77,7 @@ impl Trouble {
             Self::Hang => usual.with(1.0, Fault::Hang),
             Self::Throttling => usual.with(0.6, throttled),
             Self::Slow => usual.with(0.5, Fault::Latency(Duration::from_secs(8))),
-            Self::AnswersLost => usual.with(0.4, Fault::ResponseLost),
+            Self::ResponsesLost => usual.with(0.4, Fault::ResponseLost),
             Self::LateWrites => usual.with(0.4, late),
             Self::Conflicts => usual.with(0.4, Fault::Conflict),
             Self::StaleListings => usual.with(0.7, Fault::StaleListing(Duration::from_secs(120))),
@@ -85,7 +85,7 @@ impl Trouble {
             Self::Checkpoints => {
                 usual.with_on(1.0, Target::from(BlobOperation::Write).named("/checkpoint/"), throttled)
             }
-            Self::Doubts => usual
+            Self::CheckpointConflicts => usual
                 .with_on(0.6, Target::from(BlobOperation::Write).named("/checkpoint/"), Fault::Conflict)
                 .with_on(1.0, BlobOperation::Get, Fault::Latency(Duration::from_millis(4500))),
         }

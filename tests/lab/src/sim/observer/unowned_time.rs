@@ -15,14 +15,14 @@ pub(super) struct Watch {
 }
 
 impl State {
-    pub(super) fn watch_what_is_left_by(&mut self, life: usize) {
+    pub(super) fn watch_partitions_of(&mut self, incarnation: usize) {
         let survivors = self.survivors().len();
-        if survivors == 0 || self.in_trouble {
+        if survivors == 0 || self.disrupted {
             return;
         }
-        let foreign = self.foreigners_count() || !self.lives[life].ours;
-        let bound = self.bounds.dark(self.partitions.len(), survivors, foreign);
-        let left = self.partitions.iter().enumerate().filter(|(_, book)| book.holder() == Some(life));
+        let foreign = self.has_foreign_owner() || !self.incarnations[incarnation].crate_processor;
+        let bound = self.bounds.unowned_time(self.partitions.len(), survivors, foreign);
+        let left = self.partitions.iter().enumerate().filter(|(_, book)| book.holder() == Some(incarnation));
         for partition in left.map(|(partition, _)| partition).collect::<Vec<_>>() {
             self.watch(partition, bound);
         }
@@ -34,32 +34,32 @@ impl State {
     }
 
     /// It is told to end. If all is well now, what it releases has to be claimed in time.
-    pub(in super::super) fn leaves(&mut self, life: usize) {
-        let all_is_well = self.all_is_well();
-        let held = self.partitions.iter().filter(|book| book.holder() == Some(life)).count();
+    pub(in super::super) fn leaves(&mut self, incarnation: usize) {
+        let is_settled = self.is_settled();
+        let held = self.partitions.iter().filter(|book| book.holder() == Some(incarnation)).count();
         self.disturbed();
-        self.lives[life].leaves = all_is_well.then_some(held);
+        self.incarnations[incarnation].leaves = is_settled.then_some(held);
     }
 
-    pub(super) fn all_is_well(&self) -> bool {
-        let quiet = !self.in_trouble && self.disturbed_at.elapsed() >= 2 * self.expiry;
-        quiet && !self.foreigners_count() && self.amiss().is_none()
+    pub(super) fn is_settled(&self) -> bool {
+        let quiet = !self.disrupted && self.disturbed_at.elapsed() >= 2 * self.expiry;
+        quiet && !self.has_foreign_owner() && self.problem().is_none()
     }
 
     /// Released, for somebody else.
     pub(super) fn is_free(&mut self, partition: usize, before: usize) {
         if self.is_operator(before) {
-            return self.is_returned(partition);
+            return self.is_back_unowned(partition);
         }
-        let survivors = self.survivors().iter().filter(|life| **life != before).count();
-        if let Some(left) = self.lives[before].leaves.filter(|_| survivors > 0) {
+        let survivors = self.survivors().iter().filter(|incarnation| **incarnation != before).count();
+        if let Some(left) = self.incarnations[before].leaves.filter(|_| survivors > 0) {
             self.watch(partition, self.bounds.free(left, survivors));
         }
     }
 
     /// Released by an operator. In calm its former owner lives.
-    fn is_returned(&mut self, partition: usize) {
-        if self.still.is_some() {
+    fn is_back_unowned(&mut self, partition: usize) {
+        if self.owners_before_reset.is_some() {
             self.watch(partition, self.bounds.free(0, 1));
         }
     }
@@ -73,7 +73,7 @@ impl State {
     fn judge(&mut self, watch: &Watch) {
         let (partition, took) = (watch.partition, watch.since.elapsed());
         let bound = watch.deadline - watch.since;
-        self.check(Invariant::NotDark, took <= bound, || {
+        self.check(Invariant::NoUnownedPartition, took <= bound, || {
             format!("partition {partition} has had no owner for {took:?}, but the bound is {bound:?}")
         });
     }
@@ -82,17 +82,17 @@ impl State {
     /// either: an instance whose requests are throttled claims later than they say.
     pub(in super::super) fn disturbed(&mut self) {
         self.watches.clear();
-        self.still = None;
-        self.lives.iter_mut().for_each(|life| life.leaves = None);
+        self.owners_before_reset = None;
+        self.incarnations.iter_mut().for_each(|incarnation| incarnation.leaves = None);
         self.disturbed_at = Instant::now();
     }
 
-    pub(in super::super) fn in_trouble(&mut self, in_trouble: bool) {
-        self.in_trouble = in_trouble;
+    pub(in super::super) fn disrupted(&mut self, disrupted: bool) {
+        self.disrupted = disrupted;
         self.disturbed();
     }
 
-    pub(in super::super) fn look_at_the_time(&mut self) {
+    pub(in super::super) fn check_deadlines(&mut self) {
         let now = Instant::now();
         let late: Vec<_> = self.watches.extract_if(.., |watch| watch.deadline < now).collect();
         for watch in &late {

@@ -20,8 +20,8 @@ use time::OffsetDateTime;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::host::{Ended, Host, Kind, Living};
-use super::observer::Handling;
+use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
+use super::observer::BatchInProgress;
 use super::plan::{Settings, StartAt, Tuning};
 
 /// Until a process that cannot connect tries again.
@@ -32,25 +32,25 @@ const LEASE_EPOCH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// This crate's processor, with a handler that takes its time, fails now and then, and may track events.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ours;
+pub struct CrateProcessor;
 
-impl Kind for Ours {
-    fn is_ours(&self) -> bool {
+impl InstanceKind for CrateProcessor {
+    fn is_crate_processor(&self) -> bool {
         true
     }
 
-    fn live(&self, host: Host) -> Living {
+    fn live(&self, host: Host) -> InstanceFuture {
         Box::pin(live(host))
     }
 }
 
-async fn live(host: Host) -> Ended {
+async fn live(host: Host) -> ExitStatus {
     let mut rng = StdRng::seed_from_u64(host.seed);
     let asked = host.shut_down();
     tokio::pin!(asked);
     let store = tokio::select! {
         biased;
-        () = &mut asked => return Ended::Shutdown { clean: true, report: "it never came up".to_owned() },
+        () = &mut asked => return ExitStatus::Shutdown { clean: true, report: "it never came up".to_owned() },
         store = connect(&host, rng.next_u64()) => store,
     };
     host.reporter.identified(store.identity());
@@ -60,14 +60,14 @@ async fn live(host: Host) -> Ended {
     let handler = Worker { host: Arc::clone(&host), rng: Mutex::new(rng), under_way: Mutex::default() };
     let processor = match Processor::builder(source, store, handler).with_config(config).build() {
         Ok(processor) => processor,
-        Err(error) => return Ended::Failed(error.to_string()),
+        Err(error) => return ExitStatus::Failed(error.to_string()),
     };
-    host.steered_by(processor.handle());
+    host.register_handle(processor.handle());
     drop(host);
     match processor.run(asked).await {
-        Ok(report) => Ended::Shutdown { clean: report.is_clean(), report: format!("{report:?}") },
-        Err(error) if error.kind() == ErrorKind::Replaced => Ended::Replaced,
-        Err(error) => Ended::Failed(error.to_string()),
+        Ok(report) => ExitStatus::Shutdown { clean: report.is_clean(), report: format!("{report:?}") },
+        Err(error) if error.kind() == ErrorKind::Replaced => ExitStatus::Replaced,
+        Err(error) => ExitStatus::Failed(error.to_string()),
     }
 }
 
@@ -184,7 +184,7 @@ impl Worker {
         self.host.runs().await;
     }
 
-    fn finish_later(&self, handling: &Handling, event: &MemoryEvent, token: TrackedEvent) {
+    fn finish_later(&self, handling: &BatchInProgress, event: &MemoryEvent, token: TrackedEvent) {
         let (handling, host, event) = (handling.clone(), Arc::clone(&self.host), event.clone());
         let longest = self.host.member.work + Duration::from_millis(500);
         let time = self.up_to(longest.mul_f64(self.host.settings.tuning.pace()));

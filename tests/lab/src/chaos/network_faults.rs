@@ -17,7 +17,7 @@ pub enum Condition {
     /// Connections stay, and nothing comes through.
     Hang,
     /// This share of the answers is lost.
-    LostAnswers(f64),
+    LostResponses(f64),
     /// This share of the requests, and of the answers, is late by up to this time.
     Delay(f64, Duration),
     /// This share of the requests is refused for now.
@@ -30,7 +30,7 @@ pub enum Treatment {
     Pass,
     Cut,
     Hang,
-    LoseAnswer,
+    LoseResponse,
     Delay { request: Duration, answer: Duration },
     Refuse,
 }
@@ -45,7 +45,7 @@ struct Active {
 
 /// The conditions on the way to one service.
 #[derive(Debug)]
-pub struct Weather {
+pub struct NetworkFaults {
     active: watch::Sender<Vec<Active>>,
     next: AtomicU64,
     rng: Mutex<StdRng>,
@@ -56,7 +56,7 @@ pub struct Weather {
 #[must_use = "the condition lasts until this is given back"]
 pub struct Token(u64);
 
-impl Weather {
+impl NetworkFaults {
     pub fn new(seed: u64) -> Self {
         let rng = Mutex::new(StdRng::seed_from_u64(seed));
         Self { active: watch::Sender::new(Vec::new()), next: AtomicU64::new(0), rng }
@@ -112,7 +112,7 @@ fn treatment(conditions: &[Condition], rng: &mut impl Rng) -> Treatment {
     }
     for condition in conditions {
         match *condition {
-            Condition::LostAnswers(share) if rng.random_bool(share) => return Treatment::LoseAnswer,
+            Condition::LostResponses(share) if rng.random_bool(share) => return Treatment::LoseResponse,
             Condition::Throttle(share) if rng.random_bool(share) => return Treatment::Refuse,
             Condition::Delay(share, most) => {
                 let mut late = || if rng.random_bool(share) { most.mul_f64(rng.random()) } else { Duration::ZERO };
@@ -130,33 +130,33 @@ mod tests {
 
     #[test]
     fn a_condition_strikes_whom_it_is_for_until_it_ends() {
-        let weather = Weather::new(1);
-        let token = weather.begin(Some(1), Condition::Hang);
-        assert_eq!((weather.treatment(0), weather.treatment(1)), (Treatment::Pass, Treatment::Hang));
-        let all = weather.begin(None, Condition::Cut);
-        assert_eq!((weather.treatment(0), weather.treatment(1)), (Treatment::Cut, Treatment::Cut));
-        weather.end(&all);
-        weather.end(&token);
-        assert_eq!((weather.treatment(0), weather.treatment(1)), (Treatment::Pass, Treatment::Pass));
+        let network_faults = NetworkFaults::new(1);
+        let token = network_faults.begin(Some(1), Condition::Hang);
+        assert_eq!((network_faults.treatment(0), network_faults.treatment(1)), (Treatment::Pass, Treatment::Hang));
+        let all = network_faults.begin(None, Condition::Cut);
+        assert_eq!((network_faults.treatment(0), network_faults.treatment(1)), (Treatment::Cut, Treatment::Cut));
+        network_faults.end(&all);
+        network_faults.end(&token);
+        assert_eq!((network_faults.treatment(0), network_faults.treatment(1)), (Treatment::Pass, Treatment::Pass));
     }
 
     #[test]
     fn shares_are_shares() {
-        let weather = Weather::new(1);
-        let lost = weather.begin(None, Condition::LostAnswers(0.3));
-        let count = |wanted| (0..1000).filter(|_| weather.treatment(0) == wanted).count();
-        assert!((250..350).contains(&count(Treatment::LoseAnswer)));
-        weather.end(&lost);
-        let _throttled = weather.begin(None, Condition::Throttle(0.5));
+        let network_faults = NetworkFaults::new(1);
+        let lost = network_faults.begin(None, Condition::LostResponses(0.3));
+        let count = |wanted| (0..1000).filter(|_| network_faults.treatment(0) == wanted).count();
+        assert!((250..350).contains(&count(Treatment::LoseResponse)));
+        network_faults.end(&lost);
+        let _throttled = network_faults.begin(None, Condition::Throttle(0.5));
         assert!((420..580).contains(&count(Treatment::Refuse)));
     }
 
     #[test]
     fn delays_are_within_their_bound_and_not_all_alike() {
-        let weather = Weather::new(1);
+        let network_faults = NetworkFaults::new(1);
         let most = Duration::from_secs(3);
-        let _late = weather.begin(None, Condition::Delay(0.5, most));
-        let drawn: Vec<_> = (0..100).map(|_| weather.treatment(0)).collect();
+        let _late = network_faults.begin(None, Condition::Delay(0.5, most));
+        let drawn: Vec<_> = (0..100).map(|_| network_faults.treatment(0)).collect();
         assert!(drawn.iter().any(|treatment| *treatment != drawn[0]));
         for treatment in drawn {
             let Treatment::Delay { request, answer } = treatment else { panic!("{treatment:?}") };

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use crate::sim::{Load, Plan, Role, Scale, Settings, What};
-use crate::simulate::args::Story;
+use crate::sim::{IncidentKind, Load, Plan, Role, Scale, Settings};
+use crate::simulate::args::Scenario;
 
-pub fn plan(story: Story, seed: u64) -> Plan {
-    match story {
-        Story::Rolling => rolling(seed),
+pub fn plan(scenario: Scenario, seed: u64) -> Plan {
+    match scenario {
+        Scenario::Rolling => rolling(seed),
     }
 }
 
-pub fn headline(story: Story) -> &'static str {
-    match story {
-        Story::Rolling => "A crash and a rolling deployment",
+pub fn headline(scenario: Scenario) -> &'static str {
+    match scenario {
+        Scenario::Rolling => "A crash and a rolling deployment",
     }
 }
 
@@ -26,7 +26,7 @@ fn rolling(seed: u64) -> Plan {
     let mut plan = Plan::calm(seed, &scale);
     plan.settings = Settings::default();
     for (index, member) in (0u32..).zip(&mut plan.members) {
-        member.role = Role::Ours;
+        member.role = Role::CrateProcessor;
         member.starts_at = Duration::from_secs(5) * index;
         (member.skew_seconds, member.failures_per_mille, member.tracks) = (0, 0, false);
         member.work = Duration::from_millis(100);
@@ -34,6 +34,6 @@ fn rolling(seed: u64) -> Plan {
     plan.members[3].starts_at = minutes(3);
     plan.members[1].skew_seconds = 300;
     plan.loads = vec![Load { every: Duration::from_secs(20), burst: 20 }];
-    plan.with(minutes(6), What::Crash { member: 2, down: minutes(3) })
-        .with(minutes(12), What::Deployment { gap: Duration::from_secs(90), down: Duration::from_secs(5) })
+    plan.with(minutes(6), IncidentKind::Crash { member: 2, down: minutes(3) })
+        .with(minutes(12), IncidentKind::Deployment { gap: Duration::from_secs(90), down: Duration::from_secs(5) })
 }

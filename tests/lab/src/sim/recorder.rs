@@ -20,28 +20,28 @@ type Saw = dyn Fn(&str, &Metadata, &Condition) + Send + Sync;
 
 /// A container of which every accepted write is seen, in the order in which the writes were applied.
 #[derive(Clone)]
-pub(super) struct Witness {
+pub(super) struct Recorder {
     inner: Arc<dyn BlobContainer>,
-    saw: Arc<Saw>,
+    trace: Arc<Saw>,
 }
 
-impl Witness {
+impl Recorder {
     pub(super) fn new(
         inner: Arc<dyn BlobContainer>,
-        saw: impl Fn(&str, &Metadata, &Condition) + Send + Sync + 'static,
+        trace: impl Fn(&str, &Metadata, &Condition) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { inner, saw: Arc::new(saw) })
+        Arc::new(Self { inner, trace: Arc::new(trace) })
     }
 }
 
-impl fmt::Debug for Witness {
+impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Witness").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl BlobContainer for Witness {
+impl BlobContainer for Recorder {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
         self.inner.list(prefix).await
     }
@@ -51,12 +51,12 @@ impl BlobContainer for Witness {
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let (witness, name) = (self.clone(), name.to_owned());
+        let (recorder, name) = (self.clone(), name.to_owned());
         let (metadata, condition) = (metadata.clone(), condition.clone());
         // A write that has arrived is applied and seen, even if its sender is gone.
         let applied = tokio::spawn(async move {
-            let written = at_once(witness.inner.write(&name, &metadata, &condition)).await?;
-            (witness.saw)(&name, &metadata, &condition);
+            let written = at_once(recorder.inner.write(&name, &metadata, &condition)).await?;
+            (recorder.trace)(&name, &metadata, &condition);
             Ok(written)
         });
         applied.await.unwrap_or_else(|error| {

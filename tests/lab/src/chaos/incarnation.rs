@@ -9,13 +9,13 @@ const OPERATORS: u32 = u32::MAX;
 
 /// One process of one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Life {
+pub struct IncarnationId {
     pub instance: u32,
     /// From 1.
     pub number: u32,
 }
 
-impl Life {
+impl IncarnationId {
     /// An operator, which lives once.
     pub fn of_operator(number: u32) -> Self {
         Self { instance: OPERATORS, number }
@@ -35,7 +35,7 @@ pub fn owner(instance: u32) -> String {
     if instance == OPERATORS { "operator".to_owned() } else { format!("i{}", instance + 1) }
 }
 
-impl fmt::Display for Life {
+impl fmt::Display for IncarnationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.owner(), self.number)
     }
