@@ -1,4 +1,4 @@
-//! Our own processor as an instance.
+//! This crate's processor as an instance.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,13 +24,13 @@ use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 use super::observer::BatchInProgress;
 use super::plan::{Settings, StartAt, Tuning};
 
-/// Until a process that cannot connect tries again.
+/// The wait before a process that cannot connect tries again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Where the clocks of leases begin: far enough from zero that a moment before is one, too.
+/// Where the lease clocks begin: far enough from zero that an earlier moment exists, too.
 const LEASE_EPOCH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// This crate's processor, with a handler that takes its time, fails now and then, and may track events.
+/// This crate's processor, with a handler that takes time, fails sometimes, and may track events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CrateProcessor;
 
@@ -50,7 +50,7 @@ async fn live(host: Host) -> ExitStatus {
     tokio::pin!(asked);
     let store = tokio::select! {
         biased;
-        () = &mut asked => return ExitStatus::Shutdown { clean: true, report: "it never came up".to_owned() },
+        () = &mut asked => return ExitStatus::Shutdown { clean: true, report: "it never connected".to_owned() },
         store = connect(&host, rng.next_u64()) => store,
     };
     host.reporter.identified(store.identity());
@@ -83,7 +83,7 @@ async fn connect(host: &Host, seed: u64) -> GroupStore {
     }
 }
 
-/// With what all instances of ours have in common.
+/// Applies the settings that all instances of this crate share.
 pub(super) fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> GroupStoreBuilder {
     builder
         .with_lease_clock(Arc::new(NeverSuspended(Instant::now())))
@@ -93,7 +93,7 @@ pub(super) fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> Gro
         .with_request_timeout(settings.tuning.deadline(settings.expiry))
 }
 
-/// Leases by tokio's clock alone: a run must not depend on what the machine under it does.
+/// A lease clock that follows tokio's clock only: a run must not depend on the machine's clock.
 #[derive(Debug)]
 struct NeverSuspended(Instant);
 
@@ -160,7 +160,7 @@ fn checkpoints(settings: &Settings) -> CheckpointPolicy {
 struct Worker {
     host: Arc<Host>,
     rng: Mutex<StdRng>,
-    /// Events that are finished later.
+    /// Tracked events that are finished later.
     under_way: Mutex<JoinSet<()>>,
 }
 
@@ -217,7 +217,7 @@ impl Handler<MemoryEvent> for Worker {
         if self.fails() {
             let half = events.len() / 2;
             handling.done(&events[..half]);
-            return Err(Error::new(ErrorKind::Handler, "it fails now and then").into());
+            return Err(Error::new(ErrorKind::Handler, "an occasional failure").into());
         }
         handling.done(&events);
         if let Some(last) = events.last() {
@@ -241,7 +241,7 @@ mod tests {
     use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_drawn_is_accepted() {
+    async fn drawn_settings_are_accepted() {
         for seed in 0..1000 {
             let settings = Plan::draw(seed, &Scale { wild: true, ..Scale::default() }).settings;
             let group = ConsumerGroup::new("ns", "hub", "group").unwrap();

@@ -1,4 +1,4 @@
-//! Who takes part in a simulation.
+//! Creates the instances of a simulation.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use super::foreign::Foreign;
 use super::host::InstanceKind;
 use super::plan::Role;
 
-/// Who plays which role.
+/// Maps roles to kinds of instances.
 pub trait InstanceFactory: Send + Sync {
-    /// The kind for this role.
+    /// Returns the kind of instance for this role.
     fn kind_of(&self, role: Role) -> Arc<dyn InstanceKind>;
 }
 
-/// Our processor, and the foreign owners that are built in. A guest is played by our processor.
+/// The built-in instances: this crate's processor and the foreign owners. A guest is played by this crate's processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BuiltIn;
 

@@ -1,13 +1,14 @@
-//! Owners that behave like those of the other SDKs, as far as others can notice.
+//! Owners that behave like those of the other SDKs, as far as other instances can observe.
 //!
-//! What they have in common: they compare the server's times with their own wall clock, renew what is theirs in every
-//! cycle, write nothing but `ownerid` (which erases whatever others added), and write checkpoints at will. Where they
-//! differ is in their [`Rules`]. Read in their sources in November 2026.
+//! All of them compare the server's times with their own wall clock, renew their partitions in every cycle, write only
+//! `ownerid` (which erases all other keys), and write checkpoints without conditions. Their differences are in their
+//! [`Rules`], which were taken from their sources in November 2026.
 //!
 //! # Simplified
 //!
-//! - All of them list first, then renew and claim, and then wait for the interval, however long that took.
-//! - An error does not end the process, not even where it would; everybody keeps the name that the plan gives.
+//! - All of them list first, then renew and claim, and then wait for the interval, regardless of how long that took.
+//! - An error never ends the process, even if it would end that of the SDK. Every owner keeps the name that the plan
+//!   gives it.
 
 mod choice;
 mod reading;
@@ -33,17 +34,17 @@ use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind}
 use eventhubs_checkpoint::processor::EventSource;
 use eventhubs_checkpoint::{ErrorKind, Result};
 
-/// How long one of its requests may take.
+/// The request timeout.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// An owner like that of another SDK.
+/// An owner that behaves like that of another SDK.
 #[derive(Clone, Copy, Debug)]
 pub struct Foreign {
     rules: Rules,
 }
 
 impl Foreign {
-    /// One that behaves like this SDK's, with its defaults.
+    /// Creates an owner that behaves like that of this SDK, with the SDK's defaults.
     #[must_use]
     pub fn like(sdk: Sdk) -> Self {
         Self { rules: Rules::of(sdk) }
@@ -81,7 +82,7 @@ impl Instance {
         tokio::pin!(asked);
         loop {
             self.host.runs().await;
-            // Nobody else's errors end it here: those that end their own process are started again by somebody.
+            // An error does not end this owner: in practice a process that an error ended is restarted.
             let claimed = tokio::select! {
                 biased;
                 () = &mut asked => break,
@@ -102,7 +103,7 @@ impl Instance {
         ExitStatus::Shutdown { clean: true, report: String::new() }
     }
 
-    /// Lists, renews, claims. True if it went for something.
+    /// Lists, renews and claims. Returns whether it tried to claim anything.
     async fn cycle(&mut self) -> Result<bool> {
         let partitions = self.host.source.event_hub_properties().await?.partitions;
         let seen = self.list().await?;
@@ -135,7 +136,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Unless it does already.
+    /// Starts to read the partition, unless it is read already.
     fn read(&mut self, partition: PartitionId) {
         if !self.readings.get(&partition).is_some_and(Reading::goes_on) {
             let reading = Reading::begin(Arc::clone(&self.host), &self.names, partition.clone());
@@ -161,7 +162,7 @@ impl Instance {
         Ok(seen)
     }
 
-    /// True if it is won; a renewal is the same.
+    /// Returns whether the claim or the renewal succeeded.
     async fn claim(&self, partition: &PartitionId, seen: Option<&Seen>) -> Result<bool> {
         let condition = match seen {
             Some(seen) => Condition::IfMatch(seen.etag.clone()),
@@ -181,7 +182,7 @@ impl Instance {
             let etag: Option<&ETag> =
                 seen.get(&partition).filter(|seen| seen.owner == self.host.owner.as_str()).map(|seen| &seen.etag);
             if let Some(etag) = etag {
-                // Whoever cannot release leaves it to the expiry.
+                // If the release fails, the lease expires.
                 let _ = self.write(&partition, "", &Condition::IfMatch(etag.clone())).await;
             }
         }
@@ -195,7 +196,7 @@ impl Instance {
 }
 
 pub(super) async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(DEADLINE, request).await.unwrap_or_else(|_| {
-        Err(eventhubs_checkpoint::Error::new(ErrorKind::Indeterminate, "the request took too long"))
-    })
+    tokio::time::timeout(DEADLINE, request)
+        .await
+        .unwrap_or_else(|_| Err(eventhubs_checkpoint::Error::new(ErrorKind::Indeterminate, "the request timed out")))
 }

@@ -1,4 +1,4 @@
-//! What separates a host from the rest of the world while its process is frozen.
+//! Separates a host from storage and hub while its process is frozen.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use super::observer::{Reporter, Request};
 /// How long a link may take to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Open, unless its host is frozen. Clones are the same.
+/// Open, unless its host is frozen. Clones share the same gate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gate(Arc<Hinge>);
 
-/// Wakes in the order of arrival. A watch channel would not, with many waiting.
+/// Wakes waiters in the order of arrival. A watch channel does not, if many wait.
 #[derive(Debug, Default)]
 struct Hinge {
     frozen: AtomicBool,
@@ -47,12 +47,12 @@ impl Gate {
         }
     }
 
-    /// How many hold it.
+    /// Returns how many clones exist.
     pub(super) fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
-    /// Requests leave and answers arrive only while the process runs.
+    /// Sends a request. Requests leave and responses arrive only while the process runs.
     async fn around<T>(&self, request: impl Future<Output = T>) -> T {
         self.pass().await;
         let answer = request.await;
@@ -61,7 +61,7 @@ impl Gate {
     }
 }
 
-/// A container behind a gate. Every request that passes is counted, even if it is refused or lost later.
+/// A container after a gate. Every request that passes is counted, even if it is rejected or lost later.
 #[derive(Clone)]
 pub(super) struct GatedContainer {
     pub(super) inner: Arc<dyn BlobContainer>,
@@ -112,7 +112,7 @@ impl BlobContainer for GatedContainer {
     }
 }
 
-/// The hub as seen by one host.
+/// The hub as one host sees it.
 #[derive(Clone, Debug)]
 pub struct HostSource {
     pub(super) inner: MemorySource,
@@ -150,7 +150,7 @@ async fn forward(mut receiver: EventReceiver<MemoryEvent>, sender: EventSender<M
             () = sender.closed() => break,
             batch = receiver.next_batch(100) => batch,
         };
-        // A process may die while it is frozen.
+        // A process may be killed while it is frozen.
         let runs = tokio::select! {
             biased;
             () = sender.closed() => false,

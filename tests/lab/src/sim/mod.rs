@@ -1,25 +1,26 @@
-//! Whole groups of instances in one process and in paused time: what they do in hours, within a fraction of a second.
+//! Whole groups of instances in one process and in paused time: hours of a group within a fraction of a second.
 //!
-//! A [`Plan`] says who takes part and everything that will go wrong. It is a pure function of a seed and a [`Scale`].
-//! [`run`] lets it happen, to whole processors over one container and one hub in memory, mixed with owners that behave
-//! like the other SDKs. An observer sees every write that the container accepts and every call of a handler, and checks
-//! the [`Invariant`]s; it never asks the instances what they believe. [`shrink`] leaves out of a failing plan whatever
-//! is not needed for its failure.
+//! A [`Plan`] lists the instances and all faults. It is a pure function of a seed and a [`Scale`]. [`run`] executes it
+//! with complete processors over one container and one hub in memory, mixed with owners that behave like the other
+//! SDKs. An observer sees every write that the container accepts and every call of a handler, and checks the
+//! [`Invariant`]s; it never asks the instances for their state. [`shrink`] removes everything from a failing plan that
+//! its failure does not need.
 //!
 //! # Guarantees
 //!
-//! On a current-thread runtime with paused time the same plan gives the same [`Report`], to the hash of its trace.
+//! On a current-thread runtime with paused time the same plan gives the same [`Report`], including the hash of its
+//! trace.
 //!
-//! # Not modelled
+//! # Not modeled
 //!
-//! - A process that is frozen: its requests, its links and its handlers hang until it wakes, and go on with what it
-//!   believed before. Its timers run on meanwhile, as if it were cut off from everything.
+//! - A truly frozen process: here its requests, its links and its handlers hang until it wakes, and continue with the
+//!   state of before; but its timers run meanwhile, as if it were disconnected from everything.
 //! - The network between client and service beyond what [`Fault`](eventhubs_checkpoint::testing::faulty::Fault) has,
 //!   and the broker beyond what [`MemoryHub`](eventhubs_checkpoint::testing::memory_hub::MemoryHub) has.
-//! - Two trees of names, and the official adapter.
-//! - What the real storage does and a container in memory does not, unless [`Scale::platform`] is set.
+//! - Blob names in the other name case, and the official adapter.
+//! - Differences between the real storage and a container in memory, unless [`Scale::platform`] is set.
 //!
-//! [`Simulation`] is the smaller one, with balancing loops alone.
+//! [`Simulation`] is the smaller simulation, with balancing loops only.
 
 mod bounds;
 mod crate_processor;

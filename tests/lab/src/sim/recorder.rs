@@ -1,4 +1,4 @@
-//! Sees every write that the container accepts.
+//! Records every write that the container accepts.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -12,13 +12,13 @@ use eventhubs_checkpoint::blob::{
 };
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 
-/// More than a request to a container in memory waits for.
+/// More polls than a request to a container in memory needs.
 const TURNS: usize = 8;
 
-/// What gets every write that was accepted.
+/// Called with every accepted write.
 type Saw = dyn Fn(&str, &Metadata, &Condition) + Send + Sync;
 
-/// A container of which every accepted write is seen, in the order in which the writes were applied.
+/// A container that reports every accepted write, in the order in which the writes were applied.
 #[derive(Clone)]
 pub(super) struct Recorder {
     inner: Arc<dyn BlobContainer>,
@@ -53,7 +53,7 @@ impl BlobContainer for Recorder {
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let (recorder, name) = (self.clone(), name.to_owned());
         let (metadata, condition) = (metadata.clone(), condition.clone());
-        // A write that has arrived is applied and seen, even if its sender is gone.
+        // A write that has arrived is applied and recorded, even if its sender has ended.
         let applied = tokio::spawn(async move {
             let written = at_once(recorder.inner.write(&name, &metadata, &condition)).await?;
             (recorder.trace)(&name, &metadata, &condition);
@@ -77,7 +77,7 @@ impl BlobContainer for Recorder {
     }
 }
 
-/// A write that waits for nothing but its turn, without a turn for any other: no request finds it before it is seen.
+/// Polls a write to its end without yielding to another task: no request can see it before it is recorded.
 async fn at_once<T>(write: impl Future<Output = T>) -> T {
     let mut write = pin!(write);
     poll_fn(|context| {

@@ -1,8 +1,8 @@
-//! Whole groups of processors, mixed with owners of other SDKs, in storms of everything that can go wrong.
+//! Whole groups of processors, mixed with owners of other SDKs, with every kind of fault.
 //!
-//! A run prints its seed when it fails, and the plan of the fewest incidents that still make it fail. To see it again:
-//! `EVENTHUBS_CHECKPOINT_SEED=7 cargo test -p eventhubs-checkpoint-lab sim::`, with `EVENTHUBS_CHECKPOINT_RUNS` for so
-//! many seeds from there on.
+//! A failing run prints its seed and the smallest plan that still fails. To repeat it: `EVENTHUBS_CHECKPOINT_SEED=7
+//! cargo test -p eventhubs-checkpoint-lab sim::`, with `EVENTHUBS_CHECKPOINT_RUNS` for the number of seeds from there
+//! on.
 
 use std::env;
 use std::num::NonZero;
@@ -21,16 +21,16 @@ use crate::sim::{
     Reset, Role, Scale, Sdk, Totals, run, shrink,
 };
 
-/// From 1 on. In debug builds each takes six seconds; `cargo simulate` runs them by the thousand.
+/// Seeds from 1 on. In debug builds each takes six seconds; `cargo simulate` runs thousands.
 const SEEDS: u64 = 10;
 
-/// The same over a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform).
+/// The number of seeds over a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform).
 const SEEDS_OVER_PLATFORM: u64 = 4;
 
-/// The same with settings from the whole range that `build` accepts.
+/// The number of seeds with settings from the whole range that `build` accepts.
 const WILD_SEEDS: u64 = 4;
 
-/// The same with operators.
+/// The number of seeds with operators.
 const RESET_SEEDS: u64 = 4;
 
 fn variable(name: &str) -> Option<u64> {
@@ -51,7 +51,7 @@ fn fails(plan: &Plan) -> bool {
     !play(plan, false).violations.is_empty()
 }
 
-/// What is needed to understand a failure.
+/// Returns a description of the failure: the plan, its history, and the command that repeats it.
 fn explanation(plan: &Plan, test: &str) -> String {
     let smallest = shrink(plan, fails);
     let report = play(&smallest, true);
@@ -64,7 +64,7 @@ fn explanation(plan: &Plan, test: &str) -> String {
     )
 }
 
-/// Plays these seeds, on all cores at once.
+/// Runs these seeds on all cores.
 fn play_all(seeds: Range<u64>, draw: impl Fn(u64) -> Plan + Sync) -> (Totals, Vec<u64>) {
     let (left, played) = (Mutex::new(seeds), Mutex::new((Totals::default(), Vec::new())));
     let work = || {
@@ -86,7 +86,7 @@ fn play_all(seeds: Range<u64>, draw: impl Fn(u64) -> Plan + Sync) -> (Totals, Ve
     played.into_inner().unwrap()
 }
 
-/// Plays the seeds that the environment names, or else so many from 1 on. `test` is where this is called.
+/// Runs the seeds that the environment sets, or else `seeds` seeds from 1 on. `test` is the name of the calling test.
 fn assert_no_violation(test: &str, seeds: u64, draw: impl Fn(u64) -> Plan + Sync) -> Totals {
     let first = variable("EVENTHUBS_CHECKPOINT_SEED");
     let runs = variable("EVENTHUBS_CHECKPOINT_RUNS").unwrap_or(if first.is_some() { 1 } else { seeds });
@@ -116,7 +116,7 @@ fn far_from_the_defaults() {
     assert_no_violation("far_from_the_defaults", WILD_SEEDS, |seed| Plan::draw(seed, &scale));
 }
 
-/// Operators come all the time, in storms of every kind.
+/// Returns a plan with frequent operators and every kind of fault.
 fn stormy(seed: u64) -> Plan {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0be2);
     let storm = Duration::from_secs(1440);
@@ -132,11 +132,11 @@ fn stormy(seed: u64) -> Plan {
 }
 
 #[test]
-fn operators_reset_in_storms() {
-    assert_no_violation("operators_reset_in_storms", RESET_SEEDS, stormy);
+fn operators_reset_during_faults() {
+    assert_no_violation("operators_reset_during_faults", RESET_SEEDS, stormy);
 }
 
-/// Operators come to groups that are well, now and then, and nothing else happens.
+/// Returns a plan with occasional operators and no other incidents.
 fn calm(seed: u64) -> Plan {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0be2);
     let scale =
@@ -152,13 +152,13 @@ fn calm(seed: u64) -> Plan {
 }
 
 #[test]
-fn nothing_moves_because_of_a_reset() {
-    let totals = assert_no_violation("nothing_moves_because_of_a_reset", RESET_SEEDS, calm);
+fn no_partition_moves_because_of_a_reset() {
+    let totals = assert_no_violation("no_partition_moves_because_of_a_reset", RESET_SEEDS, calm);
     assert!(totals.counts["resets in calm"] > 3 * totals.plans, "{totals:?}");
 }
 
 #[test]
-fn a_seed_repeats_itself() {
+fn a_seed_is_repeatable() {
     let plain = Plan::draw(1, &Scale::default());
     let over_platform = Plan::draw(1, &Scale { platform: true, ..Scale::default() });
     let [plain, over_platform] = [plain, over_platform].map(|plan| {
@@ -170,7 +170,7 @@ fn a_seed_repeats_itself() {
     assert_ne!(plain, play(&Plan::draw(2, &Scale::default()), false).trace);
 }
 
-/// Guests come back from a crash with the code of another SDK, and still say that they are ours.
+/// Guests that run the code of another SDK after a crash and still claim to run this crate.
 #[derive(Default)]
 struct Impostors(AtomicU32);
 
@@ -196,7 +196,7 @@ impl InstanceKind for Impostor {
 }
 
 #[test]
-fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes() {
+fn a_violation_is_found_and_shrunk_to_its_incident() {
     let scale = Scale {
         instances: 3,
         partitions: 4,

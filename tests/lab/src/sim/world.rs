@@ -1,4 +1,4 @@
-//! Lets a plan happen.
+//! Executes a plan.
 
 mod final_checks;
 mod incarnations;
@@ -31,20 +31,20 @@ use super::report::{Report, Totals};
 /// The name of the hub.
 const HUB: &str = "hub";
 
-/// How often the world is looked at.
+/// How often the state of the group is checked.
 const TICK: Duration = Duration::from_secs(5);
 
-/// How often the lag of every partition is written down.
+/// How often the lag of every partition is recorded.
 const LAG_EVERY: Duration = Duration::from_secs(60);
 
-/// Lets a plan happen, and tells what came of it; with the last lines of its history, if `verbose`.
+/// Executes a plan and returns its report; with the last lines of its history if `verbose`.
 ///
-/// To be called on a current-thread runtime with paused time that runs nothing else.
+/// Call it on a current-thread runtime with paused time that runs nothing else.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`](eventhubs_checkpoint::ErrorKind::Config), if the plan cannot be set up. What goes wrong while
-/// it runs is in the report.
+/// [`ErrorKind::Config`](eventhubs_checkpoint::ErrorKind::Config) if the plan cannot be set up. Violations during the
+/// run are in the report.
 pub async fn run(plan: &Plan, factory: &dyn InstanceFactory, verbose: bool) -> Result<Report> {
     let tasks_before = Handle::current().metrics().num_alive_tasks();
     let mut world = World::new(plan, factory, verbose)?;
@@ -55,21 +55,22 @@ pub async fn run(plan: &Plan, factory: &dyn InstanceFactory, verbose: bool) -> R
     Ok(world.report())
 }
 
-/// What is to be done, and when.
+/// What is to be done at a time.
 #[derive(Debug)]
 enum Action {
     Begin(usize),
     End(usize),
-    /// A member comes up, unless it is up; or in any case, under the name of the life before.
+    /// A member starts unless it is running. With `replaces` it starts in any case, with the owner id of the previous
+    /// incarnation.
     Start {
         member: u32,
         replaces: bool,
     },
-    /// It is told to end.
+    /// A member is shut down.
     Stop(u32),
-    /// Those of its lives that were told to end have had their time.
+    /// Kills the incarnations that have not ended within the grace period.
     Kill(u32),
-    /// The last batch of a heavy load is over.
+    /// The last batch of a heavy load is finished.
     Recovered,
     Publish(u32),
     Tick,
@@ -82,10 +83,10 @@ struct World<'a> {
     group: ConsumerGroup,
     observer: Observer,
     memory: MemoryContainer,
-    /// What requests reach: the memory, or a platform over it.
+    /// The target of all requests: the memory, or a platform over it.
     container: Arc<dyn BlobContainer>,
     hub: MemoryHub,
-    /// How often the hub was made anew.
+    /// How often the hub was recreated.
     generation: u32,
     /// How many instances are under heavy load and may count as stalled.
     heavy: u32,
@@ -94,11 +95,11 @@ struct World<'a> {
     slots: Vec<Slot>,
     actions: BTreeMap<(Instant, u64), Action>,
     numbered: u64,
-    /// The troubles that go on: by which incident, and whose.
+    /// The current storage faults: the incident that caused each, and the member that it affects.
     storage_faults: Vec<(usize, Option<u32>, StorageFault)>,
-    /// The lives that each incident has frozen.
+    /// The incarnations that each incident has frozen.
     frozen: BTreeMap<usize, Vec<usize>>,
-    /// Those that have not been seen to end yet.
+    /// Operators that may not have ended yet.
     operators: Vec<JoinHandle<()>>,
     publishes: bool,
     convergence: Option<Duration>,
@@ -162,7 +163,7 @@ impl<'a> World<'a> {
         self.actions.insert((Instant::now() + delay, self.numbered), action);
     }
 
-    /// Until the end of the storm, and until everything that it has begun is over.
+    /// Runs until the end of the faults, and until everything that they have begun is over.
     async fn storm(&mut self) {
         self.run_for(self.plan.storm.saturating_sub(self.started.elapsed())).await;
         self.stop_foreign_owners();
@@ -267,7 +268,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A mark in the timeline for an incident.
+    /// Adds an incident to the timeline.
     fn record_incident(&mut self, kind: &IncidentKind) {
         *self.incidents.entry(kind.name()).or_default() += 1;
         let mut observer = self.observer.lock();

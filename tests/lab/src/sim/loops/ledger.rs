@@ -1,4 +1,4 @@
-//! Who owns what, by the writes that the container accepted.
+//! Tracks the owner of each partition from the writes that the container accepted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,19 +13,19 @@ use super::trace::Move;
 use crate::history;
 use crate::sim::recorder::Recorder;
 
-/// Clones are the same.
+/// Clones share the same books.
 #[derive(Clone)]
 pub(super) struct Ledger {
     started: Instant,
     books: Arc<Mutex<Books>>,
 }
 
-/// An instance, as ownerships name it.
+/// An instance as ownership records name it.
 type Holder = (OwnerId, Option<Incarnation>);
 
 #[derive(Default)]
 struct Books {
-    /// The lives that go on.
+    /// The running instances.
     alive: BTreeMap<OwnerId, Incarnation>,
     partitions: BTreeMap<PartitionId, history::Partition<Holder>>,
     moves: Vec<Move>,
@@ -36,7 +36,7 @@ impl Ledger {
         Self { started: Instant::now(), books: Arc::default() }
     }
 
-    /// The container, of which all writes are booked.
+    /// Wraps a container so that all its writes are recorded.
     pub(super) fn around(&self, inner: Arc<dyn BlobContainer>) -> Arc<dyn BlobContainer> {
         let ledger = self.clone();
         Recorder::new(inner, move |name, metadata, _| ledger.book(name, metadata))
@@ -61,7 +61,7 @@ impl Ledger {
         self.books().moves.clone()
     }
 
-    /// The books are right after every statement, so a panic elsewhere while they were locked does no harm.
+    /// The books are consistent after every statement, so a panic elsewhere while they were locked does no harm.
     fn books(&self) -> MutexGuard<'_, Books> {
         lock(&self.books)
     }

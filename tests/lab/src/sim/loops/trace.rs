@@ -1,4 +1,4 @@
-//! What has happened, and when.
+//! The trace of a simulation.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,11 +15,11 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// When, counted from the beginning.
+    /// Time since the beginning.
     pub at: Duration,
-    /// To whom.
+    /// The instance.
     pub owner: OwnerId,
-    /// What.
+    /// What happened.
     pub kind: LoopEventKind,
 }
 
@@ -29,27 +29,27 @@ pub struct Entry {
 pub enum LoopEventKind {
     /// It was started.
     Started,
-    /// What its loop told: claims, losses and releases, with their reasons.
+    /// Its loop emitted an event: claims, losses and releases, with their reasons.
     Emitted(OwnershipEvent),
-    /// So many of its events came too fast to be heard.
+    /// This many of its events were missed, because they were emitted too fast.
     Missed(u64),
-    /// It was made to crash.
+    /// It crashed.
     Crashed,
-    /// It ended, in good order or with such an error.
+    /// It ended, gracefully or with this error.
     Ended(Option<ErrorKind>),
 }
 
-/// A partition was taken from an instance that was running.
+/// A partition was taken from a running instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Move {
-    /// When, counted from the beginning.
+    /// Time since the beginning.
     pub at: Duration,
-    /// Which.
+    /// Which partition.
     pub partition: PartitionId,
-    /// From whom.
+    /// The previous owner.
     pub from: OwnerId,
-    /// By whom.
+    /// The new owner.
     pub to: OwnerId,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn push(trace: &Trace, entry: Entry) {
     lock(trace).push(entry);
 }
 
-/// Writes down what an instance tells until it is gone.
+/// Records the events of an instance until it has ended.
 pub(super) async fn listen(
     owner: OwnerId,
     mut events: broadcast::Receiver<OwnershipEvent>,

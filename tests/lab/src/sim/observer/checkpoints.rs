@@ -32,7 +32,7 @@ impl State {
     fn first_checkpoint(&mut self, incarnation: usize, partition: usize, position: i64) -> Purpose {
         let is_founder = u32::try_from(partition).is_ok_and(|partition| partition < self.founders);
         let book = &mut self.partitions[partition];
-        // Owners of other SDKs write checkpoints in no order, so that nobody can tell what was added.
+        // Owners of other SDKs write checkpoints in any order, so it is unknown which partitions were added later.
         if self.latest && (is_founder || self.mixed) {
             let begun_at = book.begun_at.filter(|_| is_founder);
             book.history.leave_out(begun_at.map_or(position, |begun_at| begun_at.min(position)));
@@ -66,7 +66,8 @@ impl State {
         self.count("foreign checkpoints");
         let is_another_hub = self.generation != FIRST_GENERATION;
         let history = &mut self.partitions[partition].history;
-        // Of a hub that was made anew it has left out whatever the old checkpoint was ahead, and nobody could tell.
+        // After the hub was recreated, a foreign owner has skipped all events up to the old checkpoint without a
+        // notice.
         if is_another_hub && position > history.ever_processed_up_to() {
             history.set_stale();
         }

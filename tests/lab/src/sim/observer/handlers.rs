@@ -1,4 +1,4 @@
-//! What handlers do. What a life that has died does until its tasks are gone does not count.
+//! Calls of handlers. Calls of a crashed incarnation do not count, although its tasks may take a moment to end.
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::processor::StopReason;
@@ -36,7 +36,8 @@ impl State {
         self.record(incarnation, TimelineEvent::HandlerStarted { partition });
     }
 
-    /// With the first handler of ours: from here on a start at the latest leaves nothing out, of no partition.
+    /// The first handler of this crate has started. From here on a start at the latest event skips no event of any
+    /// partition.
     fn group_begins(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.partitions.iter_mut().for_each(|book| book.begun_at = Some(book.history.end() - 1));
@@ -61,7 +62,7 @@ impl State {
         since
     }
 
-    /// Events of a hub that is gone follow nothing, and nothing follows them.
+    /// Events of a deleted hub follow no other events, and no other events follow them.
     fn must_follow(&mut self, incarnation: usize, partition: usize, events: &[MemoryEvent]) {
         let oldest = self.partitions.get(partition).map_or(0, |book| book.history.oldest());
         for event in events {
@@ -78,7 +79,7 @@ impl State {
         }
     }
 
-    /// The batch was given back, whatever became of it.
+    /// The handler returned, with any result.
     pub(super) fn handler_returns(&mut self, incarnation: usize, partition: usize, since: u64) {
         let session = self.incarnations[incarnation].sessions.get_mut(&partition);
         if let Some(session) = session.filter(|session| session.since == since) {

@@ -1,4 +1,4 @@
-//! Who there is.
+//! The incarnations that the observer knows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::history::{self, Delivery};
 use crate::sim::host::ExitStatus;
 use crate::sim::invariant::Invariant;
 
-/// One life of a member, or an operator.
+/// One incarnation of a member, or an operator.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct IncarnationState {
     pub(super) member: Option<u32>,
@@ -23,17 +23,17 @@ pub(super) struct IncarnationState {
     pub(super) crate_processor: bool,
     pub(super) alive: bool,
     pub(super) frozen: bool,
-    /// It was frozen, or shown the past: what it believes may be wrong in good faith.
+    /// It was frozen, or got an old listing: its wrong view is not its fault.
     pub(super) stale_view: bool,
-    /// It was told to end while all was well, and held so many partitions then.
-    pub(super) leaves: Option<usize>,
-    /// When it last said that it is there, if nobody has declared it dead since.
+    /// How many partitions it held when it got a shutdown request, if the group was settled then.
+    pub(super) held_at_shutdown: Option<usize>,
+    /// When it last wrote its heartbeat, unless another instance has declared it dead since.
     pub(super) heartbeat_at: Option<Instant>,
     pub(super) requests: u64,
-    /// Since its requests are refused.
+    /// Set while its requests are rejected.
     pub(super) refused: Option<Refused>,
     pub(super) sessions: BTreeMap<usize, Session>,
-    /// What an operator is to do with each partition.
+    /// The position to which an operator is to reset each partition.
     pub(super) resets: BTreeMap<usize, Progress>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Session {
     pub(super) delivery: Delivery,
 }
 
-/// Who enters.
+/// A new incarnation.
 pub(in super::super) struct NewIncarnation {
     pub(in super::super) member: Option<u32>,
     pub(in super::super) owner: OwnerId,
@@ -62,7 +62,7 @@ impl State {
             alive: true,
             frozen: false,
             stale_view: false,
-            leaves: None,
+            held_at_shutdown: None,
             heartbeat_at: None,
             requests: 0,
             refused: None,
@@ -146,11 +146,11 @@ impl State {
         let replaced = self.incarnations.iter().any(later);
         let name = self.name_of(incarnation);
         self.check(Invariant::NewestIncarnationWins, replaced, || {
-            format!("{name} says it was replaced, but nobody came later")
+            format!("{name} reports that it was replaced, but there is no later incarnation")
         });
     }
 
-    /// Of those that are alive, how many there are; of two with one name the newer counts.
+    /// Returns the running incarnations. Of two with one name, only the newer one is included.
     pub(in super::super) fn survivors(&self) -> Vec<usize> {
         let newest = |incarnation: &usize| {
             let this = &self.incarnations[*incarnation];
@@ -162,8 +162,8 @@ impl State {
         (0..self.incarnations.len()).filter(members).filter(newest).collect()
     }
 
-    /// Whether there is an owner of another SDK, or the records of one that has died: as long as those live, its share
-    /// is left to it.
+    /// Returns whether there is an owner of another SDK, or a record of an ended one. While such records are valid, the
+    /// share of that owner is reserved for it.
     pub(super) fn has_foreign_owner(&self) -> bool {
         let foreign = |incarnation: &IncarnationState| !incarnation.crate_processor && incarnation.member.is_some();
         let holds = |book: &Partition| book.holder().is_some_and(|holder| foreign(&self.incarnations[holder]));
@@ -171,7 +171,7 @@ impl State {
             || self.partitions.iter().any(holds)
     }
 
-    /// Storage requests of each member.
+    /// Returns the storage requests of each member.
     pub(in super::super) fn requests_by_member(&self) -> BTreeMap<u32, u64> {
         let mut requests = BTreeMap::new();
         for incarnation in &self.incarnations {
@@ -182,7 +182,7 @@ impl State {
         requests
     }
 
-    /// Counts the time that partitions of the dead have been without a living owner.
+    /// Starts to count the unowned time of partitions whose owner has ended.
     fn partitions_become_unowned(&mut self, incarnation: usize) {
         let now = Instant::now();
         for partition in &mut self.partitions {

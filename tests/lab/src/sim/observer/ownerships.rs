@@ -11,10 +11,10 @@ use super::timeline::TimelineEvent;
 use crate::history::OwnerChange;
 use crate::sim::invariant::Invariant;
 
-/// The key that says who asks for a partition.
+/// The key that names the instance that requested a handoff.
 const HANDOFF_KEY: &str = "handoffto";
 
-/// The key that says what keeps an ownership alive.
+/// The key that names the lease scope.
 const SCOPE: &str = "scope";
 
 impl State {
@@ -34,7 +34,7 @@ impl State {
         self.partitions[partition].written = Instant::now();
     }
 
-    /// Somebody says that it is there, or that another is not.
+    /// An instance wrote its heartbeat, or declared another instance dead.
     pub(super) fn heartbeat_written(&mut self, name: &str, metadata: &Metadata) {
         let Some(owner) = metadata.get("ownerid").filter(|_| name.contains("/presence/")) else { return };
         let (record, _) = decode_heartbeat(name, recorded::owner(owner), metadata);
@@ -43,7 +43,7 @@ impl State {
         }
     }
 
-    /// Whether its owner has given no sign of life for so long that anybody may take it.
+    /// Returns whether the lease has expired, so that any instance may claim the partition.
     fn is_expired(&self, partition: usize) -> bool {
         let book = &self.partitions[partition];
         let by_heartbeat = book.record.get(SCOPE).is_some_and(|scope| scope == "instance");
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Nothing but that this one asks for it.
+    /// Returns whether the write only adds this incarnation's handoff request.
     fn is_handoff_request(&self, incarnation: usize, partition: usize, metadata: &Metadata) -> bool {
         let mut entry = self.partitions[partition].record.clone();
         entry.insert(HANDOFF_KEY.to_owned(), self.incarnations[incarnation].owner.as_str().to_owned());
@@ -136,7 +136,7 @@ impl State {
         let victim = &self.incarnations[from];
         if victim.alive && !same_name {
             self.totals.moves += 1;
-            self.count(if expired { "taken from a silent owner" } else { "stolen" });
+            self.count(if expired { "taken from an expired owner" } else { "stolen" });
             self.record(to, TimelineEvent::Took { partition, from });
         }
         let victim = &self.incarnations[from];
@@ -150,7 +150,9 @@ impl State {
             let idle = !victim.sessions.contains_key(&partition);
             let (from, to) = (self.name_of(from), self.name_of(to));
             self.check(Invariant::StrictLease, idle, || {
-                format!("{to} took partition {partition}, whose lease had expired, while {from} was still at it")
+                format!(
+                    "{to} took partition {partition}, whose lease had expired, while {from} was still processing it"
+                )
             });
         }
     }

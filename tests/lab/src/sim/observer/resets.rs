@@ -1,4 +1,4 @@
-//! What operators do, and what they report.
+//! What operators do and report.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use eventhubs_checkpoint::admin::ResetOutcome;
 use super::State;
 use crate::sim::invariant::Invariant;
 
-/// Where an operator is to put checkpoints, by partition.
+/// The position to which an operator is to reset each partition.
 pub(in super::super) type Wanted = BTreeMap<usize, i64>;
 
-/// How far the reset of one partition is.
+/// The progress of the reset of one partition.
 pub(super) struct Progress {
     to: i64,
-    /// It moved the checkpoint there, or wrote it where it was.
+    /// The operator wrote the checkpoint, with or without moving it.
     written: bool,
-    /// It moved the checkpoint.
+    /// The operator moved the checkpoint.
     moved: bool,
-    /// It has reported that it did not, and will not.
+    /// The operator reported that it did not reset the partition and will not.
     given_up: bool,
 }
 
@@ -27,7 +27,8 @@ impl State {
         self.incarnations[incarnation].crate_processor && self.incarnations[incarnation].member.is_none()
     }
 
-    /// An operator begins. If all is well, and nothing goes wrong with it, what it resets goes back to the same owners.
+    /// An operator begins. If the group is settled and the operator is undisturbed, each partition that it resets goes
+    /// back to the same owner.
     pub(in super::super) fn operates(&mut self, incarnation: usize, wanted: Wanted, undisturbed: bool) {
         let owners_before_reset = (undisturbed && self.is_settled()).then(|| {
             self.count("resets in calm");
@@ -40,7 +41,7 @@ impl State {
             wanted.into_iter().map(|(partition, to)| (partition, progress(to))).collect();
     }
 
-    /// Its first record says who it is.
+    /// The first record of an operator reveals its identity.
     pub(super) fn operator_is_known(&mut self, incarnation: usize, record: &OwnershipRecord) {
         if !self.is_operator(incarnation) || self.incarnations[incarnation].id.is_some() {
             return;
@@ -51,7 +52,7 @@ impl State {
         }
     }
 
-    /// A checkpoint was accepted, where this one was stored before. An adoption leaves it where an operator has put it.
+    /// A checkpoint was accepted in place of `stored`. An adoption leaves the position of a reset unchanged.
     pub(super) fn put_or_moved(&mut self, incarnation: usize, partition: usize, stored: Option<i64>, position: i64) {
         if self.is_operator(incarnation) {
             return self.operator_wrote(incarnation, partition, stored, position);
@@ -79,7 +80,7 @@ impl State {
         });
     }
 
-    /// What an operator reports of a partition.
+    /// Checks what an operator reports of a partition.
     pub(in super::super) fn reported(&mut self, incarnation: usize, partition: usize, outcome: &ResetOutcome) {
         let Some(progress) = self.incarnations[incarnation].resets.get_mut(&partition) else { return };
         let (written, moved) = (progress.written, progress.moved);
@@ -103,22 +104,24 @@ impl State {
         });
     }
 
-    /// It has ended, or was killed.
+    /// The operator has ended, or was killed.
     pub(in super::super) fn operator_ends(&mut self, incarnation: usize) {
         self.trace(incarnation, "ends", 0, 0);
         self.terminates(incarnation);
         self.watch_partitions_of(incarnation);
     }
 
-    /// An owner writes its mark into the record of another.
+    /// An owner writes its handoff request into the record of another.
     pub(super) fn requests_handoff(&mut self, incarnation: usize, partition: usize) {
         let Some(holder) = self.partitions[partition].holder() else { return };
         let operator = self.is_operator(holder);
         let name = self.name_of(incarnation);
-        self.check(Invariant::Operator, !operator, || format!("{name} asks an operator for partition {partition}"));
+        self.check(Invariant::Operator, !operator, || {
+            format!("{name} requests partition {partition} from an operator")
+        });
     }
 
-    /// An operator takes a partition, or one of its own is taken. That is no move of the group.
+    /// An operator takes a partition, or a partition is taken from it. Neither counts as a move of the group.
     pub(super) fn taken_with_an_operator(&mut self, partition: usize, from: usize, to: usize, expired: bool) {
         self.count(if self.is_operator(to) { "taken by an operator" } else { "taken from an operator" });
         let stolen = self.is_operator(from) && self.incarnations[to].crate_processor && !expired;
@@ -126,7 +129,7 @@ impl State {
         self.check(Invariant::Operator, !stolen, || format!("{to} took partition {partition} from {from}"));
     }
 
-    /// Nothing moves because of a reset.
+    /// Checks that no partition moves because of a reset.
     pub(super) fn must_not_move(&mut self, partition: usize, to: usize) {
         if self.is_operator(to) {
             return;
@@ -142,7 +145,7 @@ fn name_of(outcome: &ResetOutcome) -> &'static str {
     match outcome {
         ResetOutcome::Done => "resets done",
         ResetOutcome::NotDone(_) => "resets not done",
-        ResetOutcome::Unsure { written: true, .. } => "resets unsure, written",
-        _ => "resets unsure",
+        ResetOutcome::Unsure { written: true, .. } => "resets indeterminate, written",
+        _ => "resets indeterminate",
     }
 }

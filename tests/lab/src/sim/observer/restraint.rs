@@ -1,23 +1,23 @@
-//! What instances send while the storage refuses.
+//! What instances send while the storage rejects requests.
 
 use tokio::time::Instant;
 
 use super::State;
 use crate::sim::invariant::Invariant;
 
-/// From the moment when a life's requests begin to be refused.
+/// Counted from the moment when an incarnation's requests begin to be rejected.
 pub(super) struct Refused {
     since: Instant,
     /// How many requests it had sent before.
     before: u64,
     /// The most partitions that it has held since.
     held: usize,
-    /// How many it has gained since.
+    /// How many partitions it has gained since.
     gained: usize,
 }
 
 impl State {
-    /// Whether the storage refuses requests of this life from now on, all or a part of them.
+    /// Whether the storage rejects all or some requests of this incarnation from now on.
     pub(in super::super) fn refuses(&mut self, incarnation: usize, begins: bool) {
         let held = self.held_by(incarnation);
         let book = &mut self.incarnations[incarnation];
@@ -32,8 +32,8 @@ impl State {
         }
     }
 
-    /// What it has sent until it was connected does not count: how often a process that cannot connect is started is
-    /// not a matter of this crate.
+    /// Requests before the first connection do not count: the process supervisor decides how often it restarts a
+    /// process that cannot connect.
     pub(super) fn is_connected(&mut self, incarnation: usize) {
         let book = &mut self.incarnations[incarnation];
         if let Some(refused) = &mut book.refused {
@@ -49,7 +49,7 @@ impl State {
         }
     }
 
-    /// How many partitions it holds, or processes without knowing that it has lost them.
+    /// Returns how many partitions the incarnation holds, or processes because it has not detected their loss yet.
     fn held_by(&self, incarnation: usize) -> usize {
         let processed = &self.incarnations[incarnation].sessions;
         let partitions = self.partitions.iter().enumerate();
@@ -64,7 +64,10 @@ impl State {
         let usual = self.bounds.requests(refused.held, refused.gained, lasted);
         let (name, held) = (self.name_of(incarnation), refused.held);
         self.check(Invariant::Restrained, sent <= usual, || {
-            format!("{name} sent {sent} requests in {lasted:.1?} while they were refused, with {held} partitions; in calm {usual}")
+            format!(
+                "{name} sent {sent} requests in {lasted:.1?} while they were rejected, with {held} partitions; \
+                the usual number is {usual}"
+            )
         });
     }
 }

@@ -1,4 +1,4 @@
-//! The observer sees what is wrong, and nothing where all is well.
+//! The observer finds every violation, and reports none for correct behavior.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{NewIncarnation, Observer, Reporter, Request};
 use crate::sim::invariant::Invariant;
 use crate::sim::{Bounds, Plan, Scale};
 
-/// One partition with a hundred events, and owners who do as they are told.
+/// One partition with a hundred events, and owners that follow a script.
 struct Scene {
     observer: Observer,
     plan: Plan,
@@ -32,7 +32,7 @@ impl Scene {
         Self { observer, plan, incarnations: Vec::new() }
     }
 
-    /// Of ours; an operator, if it is no member.
+    /// Registers an instance of this crate; an operator, if `member` is `None`.
     fn register(&mut self, name: &str, member: Option<u32>) -> usize {
         let owner = OwnerId::new(name).unwrap();
         let incarnation =
@@ -54,7 +54,7 @@ impl Scene {
         self.written(incarnation, "ownership", &encode_ownership(&record));
     }
 
-    /// An operator takes the partition.
+    /// An operator takes the partition and resets its checkpoint.
     fn resets(&self, operator: usize, to: i64) {
         self.observer.lock().operates(operator, [(0, to)].into(), true);
         self.owns(operator);
@@ -87,7 +87,7 @@ impl Scene {
         Reporter { observer: self.observer.clone(), incarnation }
     }
 
-    /// All up to this, by a handler that has started.
+    /// A newly started handler processes these events.
     fn handles(&self, incarnation: usize, numbers: std::ops::RangeInclusive<i64>) {
         let events: Vec<_> = numbers.map(|number| MemoryEvent::new(number, "0")).collect();
         self.reporter(incarnation).begins(&0.into(), &events).done(&events);
@@ -107,7 +107,7 @@ fn nothing() -> [Invariant; 0] {
 }
 
 #[test]
-fn an_owner_who_checkpoints_what_it_has_processed_does_nothing_wrong() {
+fn a_correct_owner_violates_nothing() {
     let mut scene = Scene::new(|_| {});
     let one = scene.register("one", Some(0));
     scene.begins(one);
@@ -117,7 +117,7 @@ fn an_owner_who_checkpoints_what_it_has_processed_does_nothing_wrong() {
 }
 
 #[test]
-fn a_checkpoint_that_passes_what_nobody_processed_skips_it() {
+fn a_checkpoint_past_unprocessed_events_skips_them() {
     let mut scene = Scene::new(|_| {});
     let one = scene.register("one", Some(0));
     scene.begins(one);
@@ -127,7 +127,7 @@ fn a_checkpoint_that_passes_what_nobody_processed_skips_it() {
 }
 
 #[test]
-fn retention_may_take_what_nobody_processed() {
+fn retention_may_remove_unprocessed_events() {
     let mut scene = Scene::new(|_| {});
     let one = scene.register("one", Some(0));
     scene.begins(one);
@@ -137,21 +137,21 @@ fn retention_may_take_what_nobody_processed() {
 }
 
 #[test]
-fn who_was_displaced_must_not_write_after_the_next_has_adopted() {
+fn a_displaced_owner_is_fenced_by_the_next_adoption() {
     let mut scene = Scene::new(|_| {});
     let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
     scene.handles(one, 0..=4);
     scene.owns(other);
     scene.stores(one, 2);
-    assert_eq!(scene.broken(), nothing(), "nobody has adopted yet");
+    assert_eq!(scene.broken(), nothing(), "no owner has adopted yet");
     scene.stores(other, 2);
     scene.stores(one, 4);
     assert_eq!(scene.broken(), [Invariant::Fenced]);
 }
 
 #[test]
-fn only_an_operator_puts_a_checkpoint_back() {
+fn only_an_operator_moves_a_checkpoint_back() {
     let mut scene = Scene::new(|_| {});
     let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
     scene.begins(one);
@@ -164,13 +164,13 @@ fn only_an_operator_puts_a_checkpoint_back() {
     scene.owns(one);
     scene.stores(one, 3);
     scene.stores(one, 9);
-    assert_eq!(scene.broken(), [Invariant::NothingSkipped], "what was processed before counts no more");
+    assert_eq!(scene.broken(), [Invariant::NothingSkipped], "what was processed before the reset does not count");
     scene.stores(one, 8);
     assert!(scene.broken().contains(&Invariant::CheckpointMonotonic));
 }
 
 #[test]
-fn an_operator_puts_a_checkpoint_where_it_is_wanted_and_only_as_the_owner() {
+fn an_operator_writes_the_wanted_position_as_owner() {
     for (owns, to, broken) in
         [(true, 3, vec![]), (true, 4, vec![Invariant::Operator]), (false, 3, vec![Invariant::Fenced])]
     {
@@ -189,10 +189,11 @@ fn an_operator_puts_a_checkpoint_where_it_is_wanted_and_only_as_the_owner() {
 }
 
 #[test]
-fn an_operator_reports_what_is_so() {
+fn an_operator_must_report_the_truth() {
     let lost = || ResetOutcome::NotDone(NotDone::Lost { by: None });
     let unsure = |written| ResetOutcome::Unsure { written, error: None };
-    // What it does, and whether these reports are true: done, not done, unsure, unsure but written.
+    // The checkpoints that it writes, whether it releases, and whether these reports are true: done, not done,
+    // indeterminate, indeterminate but written.
     let cases: [(&[i64], bool, [bool; 4]); 4] = [
         (&[9], true, [false, true, true, false]),
         (&[9, 3], false, [false, false, true, true]),
@@ -222,7 +223,7 @@ fn an_operator_reports_what_is_so() {
 }
 
 #[test]
-fn an_operator_that_has_given_up_writes_nothing_more() {
+fn an_operator_writes_nothing_after_giving_up() {
     let mut scene = Scene::new(|_| {});
     let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
     scene.begins(one);
@@ -234,7 +235,7 @@ fn an_operator_that_has_given_up_writes_nothing_more() {
 }
 
 #[test]
-fn the_next_owner_begins_exactly_where_the_checkpoint_was_put() {
+fn the_next_owner_starts_at_the_reset_position() {
     for (first, broken) in [(4, vec![]), (3, vec![Invariant::Continuous]), (5, vec![Invariant::Continuous])] {
         let mut scene = Scene::new(|_| {});
         let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
@@ -251,7 +252,7 @@ fn the_next_owner_begins_exactly_where_the_checkpoint_was_put() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_is_neither_robbed_nor_asked() {
+async fn operators_are_not_stolen_from_or_asked() {
     for (after, requests_handoff, broken) in
         [(0, false, vec![Invariant::Operator]), (60, false, vec![]), (0, true, vec![Invariant::Operator])]
     {
@@ -264,7 +265,7 @@ async fn an_operator_is_neither_robbed_nor_asked() {
         } else {
             scene.owns(one);
         }
-        assert_eq!(scene.broken(), broken, "after {after} s, asks: {requests_handoff}");
+        assert_eq!(scene.broken(), broken, "after {after} s, requests handoff: {requests_handoff}");
     }
 }
 
@@ -279,12 +280,12 @@ async fn a_reset_in_calm_moves_nothing() {
         scene.resets(operator, 3);
         scene.releases(operator);
         scene.owns(if returns { one } else { other });
-        assert_eq!(scene.broken(), broken, "it returns: {returns}");
+        assert_eq!(scene.broken(), broken, "back at its owner: {returns}");
     }
 }
 
 #[test]
-fn a_member_that_replaces_a_checkpoint_must_be_the_owner_and_have_a_reason() {
+fn a_member_replaces_a_checkpoint_only_with_a_reason() {
     let mut scene = Scene::new(|_| {});
     let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
@@ -295,7 +296,7 @@ fn a_member_that_replaces_a_checkpoint_must_be_the_owner_and_have_a_reason() {
 }
 
 #[test]
-fn a_member_replaces_an_unusable_checkpoint_before_its_handler_starts() {
+fn a_checkpoint_is_replaced_before_the_handler_starts() {
     for (starts, broken) in [(false, vec![]), (true, vec![Invariant::CheckpointMonotonic])] {
         let mut scene = Scene::new(|_| {});
         let one = scene.register("one", Some(0));
@@ -316,7 +317,7 @@ fn a_member_replaces_an_unusable_checkpoint_before_its_handler_starts() {
 }
 
 #[test]
-fn a_later_tenure_has_the_greater_epoch() {
+fn a_later_ownership_has_the_greater_epoch() {
     for (epochs, broken) in [([5, 7], vec![]), ([7, 5], vec![Invariant::EpochGrows])] {
         let mut scene = Scene::new(|_| {});
         for (member, epoch) in (0..).zip(epochs) {
@@ -332,7 +333,7 @@ fn a_later_tenure_has_the_greater_epoch() {
 }
 
 #[test]
-fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
+fn a_start_at_latest_skips_nothing_later() {
     for (start, broken) in [(99, vec![]), (120, vec![Invariant::NothingSkipped])] {
         let mut scene = Scene::new(|plan| plan.settings.latest = true);
         let one = scene.register("one", Some(0));
@@ -345,7 +346,7 @@ fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
 }
 
 #[test]
-fn a_handler_is_told_of_a_loss_only_if_the_record_is_not_its_own() {
+fn a_loss_is_reported_only_if_the_record_changed() {
     let mut scene = Scene::new(|_| {});
     let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
@@ -358,13 +359,13 @@ fn a_handler_is_told_of_a_loss_only_if_the_record_is_not_its_own() {
 }
 
 #[test]
-fn what_ours_writes_to_an_ownership_names_itself_or_nobody() {
+fn an_ownership_names_its_writer_or_no_owner() {
     let mut scene = Scene::new(|_| {});
     let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.owns(one);
     let released = encode_ownership(&OwnershipRecord::default());
     scene.written(other, "ownership", &released);
-    assert_eq!(scene.broken(), [Invariant::OwnRecord], "it was not its own to release");
+    assert_eq!(scene.broken(), [Invariant::OwnRecord], "it was not the owner");
     let mut scene = Scene::new(|_| {});
     let one = scene.register("one", Some(0));
     scene.written(one, "ownership", &eventhubs_checkpoint::blob::Metadata::new());
@@ -372,7 +373,7 @@ fn what_ours_writes_to_an_ownership_names_itself_or_nobody() {
 }
 
 #[test]
-fn a_mark_adds_nothing_but_who_asks() {
+fn a_handoff_request_changes_nothing_else() {
     for (key, broken) in [("handoffto", vec![]), ("load", vec![Invariant::OwnRecord])] {
         let mut scene = Scene::new(|_| {});
         let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
@@ -387,7 +388,7 @@ fn a_mark_adds_nothing_but_who_asks() {
 }
 
 #[test]
-fn nothing_of_ours_is_written_without_a_condition() {
+fn this_crate_writes_only_with_conditions() {
     let mut scene = Scene::new(|_| {});
     let one = scene.register("one", Some(0));
     scene.observer.lock().written(
@@ -400,7 +401,7 @@ fn nothing_of_ours_is_written_without_a_condition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_whose_owner_died_must_be_claimed_within_the_bound() {
+async fn crash_leftovers_are_claimed_within_the_bound() {
     for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NoUnownedPartition])] {
         let mut scene = Scene::new(|_| {});
         let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
@@ -413,13 +414,13 @@ async fn a_partition_whose_owner_died_must_be_claimed_within_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_owner_that_ends_has_released_must_be_claimed_sooner() {
+async fn released_partitions_are_claimed_sooner() {
     for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NoUnownedPartition])] {
         let mut scene = Scene::new(|_| {});
         let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.begins(one);
         advance(2 * scene.plan.settings.expiry).await;
-        scene.observer.lock().leaves(one);
+        scene.observer.lock().shuts_down(one);
         scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));
         advance(Bounds::of(&scene.plan.settings).free(1, 1) + late).await;
         scene.owns(other);
@@ -428,7 +429,7 @@ async fn what_an_owner_that_ends_has_released_must_be_claimed_sooner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strict_lease_is_not_processed_after_its_expiry() {
+async fn a_strict_lease_is_not_processed_after_expiry() {
     let mut scene = Scene::new(|plan| plan.settings.strict = true);
     let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
@@ -438,7 +439,7 @@ async fn a_strict_lease_is_not_processed_after_its_expiry() {
 }
 
 #[test]
-fn one_batch_at_a_time_between_one_start_and_one_stop() {
+fn one_batch_at_a_time_between_start_and_stop() {
     let mut scene = Scene::new(|_| {});
     let one = scene.register("one", Some(0));
     scene.begins(one);
@@ -450,14 +451,14 @@ fn one_batch_at_a_time_between_one_start_and_one_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d01_while_a_trouble_goes_on_no_bound_holds() {
+async fn d01_no_bound_applies_during_a_fault() {
     for (disrupted, broken) in [(false, vec![Invariant::NoUnownedPartition]), (true, vec![])] {
         let mut scene = Scene::new(|_| {});
         let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.begins(one);
         scene.observer.lock().disrupted(disrupted);
         advance(2 * scene.plan.settings.expiry).await;
-        scene.observer.lock().leaves(one);
+        scene.observer.lock().shuts_down(one);
         scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));
         advance(Bounds::of(&scene.plan.settings).free(1, 1) + Duration::from_secs(1)).await;
         scene.owns(other);
@@ -468,7 +469,7 @@ async fn d01_while_a_trouble_goes_on_no_bound_holds() {
 mod continuity {
     use super::*;
 
-    /// One start of a handler, which gets these batches.
+    /// Returns the violations of one start of a handler that gets these batches.
     fn broken_by(batches: [std::ops::RangeInclusive<i64>; 2], between: impl FnOnce(&Scene, usize)) -> Vec<Invariant> {
         let mut scene = Scene::new(|_| {});
         let one = scene.register("one", Some(0));
@@ -481,7 +482,7 @@ mod continuity {
     }
 
     #[test]
-    fn events_follow_each_other() {
+    fn consecutive_events_are_no_violation() {
         assert_eq!(broken_by([0..=4, 5..=9], |_, _| {}), []);
     }
 
@@ -496,7 +497,7 @@ mod continuity {
     }
 
     #[test]
-    fn retention_may_make_a_gap() {
+    fn retention_may_cause_a_gap() {
         let expires = |scene: &Scene, _| scene.observer.lock().expired(0, 50);
         assert_eq!(broken_by([0..=4, 50..=59], expires), []);
         assert_eq!(broken_by([0..=4, 51..=59], expires), [Invariant::Continuous]);
@@ -513,7 +514,7 @@ mod continuity {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d16_no_more_is_sent_while_requests_are_refused() {
+async fn d16_no_more_requests_while_they_are_rejected() {
     for (too_many, broken) in [(0, vec![]), (1, vec![Invariant::Restrained])] {
         let mut scene = Scene::new(|_| {});
         let one = scene.register("one", Some(0));
@@ -529,7 +530,7 @@ async fn d16_no_more_is_sent_while_requests_are_refused() {
     }
 }
 
-/// An instance that was frozen does not know yet what it has lost, and goes on with it.
+/// An instance that was frozen has not detected its losses yet and continues with the lost partitions.
 #[tokio::test(start_paused = true)]
 async fn d16_lost_partitions_cost_until_they_stop() {
     let mut scene = Scene::new(|_| {});
@@ -546,7 +547,7 @@ async fn d16_lost_partitions_cost_until_they_stop() {
 }
 
 #[test]
-fn a_checkpoint_that_another_sdk_set_back_is_excused() {
+fn a_checkpoint_set_back_by_another_sdk_is_excused() {
     for (crate_processor, broken) in
         [(false, vec![]), (true, vec![Invariant::CheckpointMonotonic, Invariant::CaughtUp])]
     {

@@ -4,51 +4,51 @@ use std::time::Duration;
 
 use super::State;
 
-/// Something that happened, and when.
+/// An event and its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimelineEntry {
-    /// When, counted from the beginning.
+    /// Time since the beginning.
     pub at: Duration,
-    /// The member that it happened to, if it is about one. Operators are none.
+    /// The member, if the event concerns one. Operators are not members.
     pub member: Option<u32>,
-    /// Counts the lives of all members.
+    /// Counts the incarnations of all members.
     pub incarnation: Option<usize>,
-    /// What.
+    /// What happened.
     pub event: TimelineEvent,
 }
 
-/// What can be shown.
+/// An event of the timeline.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "the fields are what their names say; partitions are numbers, owners are members")]
+#[expect(missing_docs, reason = "the field names are self-explanatory; partitions are numbers, owners are members")]
 pub enum TimelineEvent {
-    /// A life begins.
+    /// An incarnation starts.
     Started,
-    /// It dies.
+    /// It crashes.
     Crashed,
     /// It ends by itself.
     Ended,
     /// Its process is frozen.
     Frozen,
-    /// Its process runs again.
+    /// Its process continues.
     Woke,
-    /// The ownership of a partition names this life from now on: that of the entry; nothing: nobody.
+    /// The ownership of a partition names the incarnation of the entry from now on, or no owner if the entry has none.
     Owner { partition: usize },
-    /// It took a partition from a life that goes on.
+    /// It took a partition from a running incarnation.
     Took { partition: usize, from: usize },
     /// A handler starts.
     HandlerStarted { partition: usize },
     /// A handler has stopped.
     HandlerStopped { partition: usize },
-    /// A checkpoint was put elsewhere.
+    /// A checkpoint was reset.
     Reset { partition: usize, to: i64 },
-    /// An incident begins: its name, and how long it goes on.
+    /// An incident begins: its name and its duration.
     Incident { name: &'static str, lasts: Duration, partition: Option<u32> },
-    /// How many events the checkpoint is behind the end.
+    /// How many events the checkpoint lags behind the end of the partition.
     Lag { partition: usize, events: i64 },
-    /// From now on nothing goes wrong any more.
+    /// From now on there are no faults.
     Calm,
-    /// Everything is owned and processed, in fair shares.
+    /// Every partition is owned and processed, in fair shares.
     Balanced,
 }
 
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Writes down how far the checkpoints are behind.
+    /// Records the lag of every checkpoint.
     pub(in super::super) fn record_lags(&mut self) {
         let lags: Vec<_> =
             self.partitions.iter().map(|book| book.history.end() - 1 - book.history.stored().unwrap_or(-1)).collect();

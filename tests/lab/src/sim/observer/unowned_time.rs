@@ -1,4 +1,4 @@
-//! How long the partitions of an owner that died may be without another.
+//! How long partitions may be unowned after their owner has ended.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::State;
 use crate::sim::invariant::Invariant;
 
-/// A partition that somebody has to claim in time.
+/// A partition that an instance must claim before the deadline.
 pub(super) struct Watch {
     partition: usize,
     since: Instant,
@@ -33,12 +33,13 @@ impl State {
         self.watches.push(Watch { partition, since, deadline: since + bound });
     }
 
-    /// It is told to end. If all is well now, what it releases has to be claimed in time.
-    pub(in super::super) fn leaves(&mut self, incarnation: usize) {
+    /// The incarnation gets a shutdown request. If the group is settled now, the partitions that it releases must be
+    /// claimed within the bound.
+    pub(in super::super) fn shuts_down(&mut self, incarnation: usize) {
         let is_settled = self.is_settled();
         let held = self.partitions.iter().filter(|book| book.holder() == Some(incarnation)).count();
         self.disturbed();
-        self.incarnations[incarnation].leaves = is_settled.then_some(held);
+        self.incarnations[incarnation].held_at_shutdown = is_settled.then_some(held);
     }
 
     pub(super) fn is_settled(&self) -> bool {
@@ -46,18 +47,18 @@ impl State {
         quiet && !self.has_foreign_owner() && self.problem().is_none()
     }
 
-    /// Released, for somebody else.
+    /// An owner released the partition for other instances.
     pub(super) fn is_free(&mut self, partition: usize, before: usize) {
         if self.is_operator(before) {
             return self.is_back_unowned(partition);
         }
         let survivors = self.survivors().iter().filter(|incarnation| **incarnation != before).count();
-        if let Some(left) = self.incarnations[before].leaves.filter(|_| survivors > 0) {
+        if let Some(left) = self.incarnations[before].held_at_shutdown.filter(|_| survivors > 0) {
             self.watch(partition, self.bounds.free(left, survivors));
         }
     }
 
-    /// Released by an operator. In calm its former owner lives.
+    /// An operator released the partition. If the group was settled, its former owner is running and must claim it.
     fn is_back_unowned(&mut self, partition: usize) {
         if self.owners_before_reset.is_some() {
             self.watch(partition, self.bounds.free(0, 1));
@@ -78,12 +79,12 @@ impl State {
         });
     }
 
-    /// Something else goes wrong, or ends: the bounds do not hold now. As long as a trouble goes on they do not hold
-    /// either: an instance whose requests are throttled claims later than they say.
+    /// Another fault begins or ends, so the bounds do not apply now. They do not apply while a fault lasts either: for
+    /// example, an instance whose requests are throttled claims later.
     pub(in super::super) fn disturbed(&mut self) {
         self.watches.clear();
         self.owners_before_reset = None;
-        self.incarnations.iter_mut().for_each(|incarnation| incarnation.leaves = None);
+        self.incarnations.iter_mut().for_each(|incarnation| incarnation.held_at_shutdown = None);
         self.disturbed_at = Instant::now();
     }
 

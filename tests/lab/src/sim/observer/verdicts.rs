@@ -1,4 +1,4 @@
-//! What must hold in the calm and at the end.
+//! What must hold after the last fault and at the end.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,19 @@ use super::{Partition, State};
 use crate::invariants::fair;
 use crate::sim::invariant::Invariant;
 
-/// The key of a record that its owner left for its restart.
+/// The key of a record that its owner reserved for its own restart.
 const AWAY: &str = "away";
 
 impl State {
-    /// Nothing, if every partition is owned by a survivor whose handler runs, in fair shares; or what is amiss.
+    /// Returns `None` if every partition is owned by a survivor whose handler runs, in fair shares; otherwise, what is
+    /// wrong.
     pub(in super::super) fn problem(&self) -> Option<String> {
         let survivors = self.survivors();
         let mut counts: BTreeMap<usize, usize> = survivors.iter().map(|incarnation| (*incarnation, 0)).collect();
         for (index, book) in self.partitions.iter().enumerate() {
             let Some(holder) = book.holder() else { return Some(format!("partition {index} has no owner")) };
             let Some(count) = counts.get_mut(&holder) else {
-                return Some(format!("partition {index} belongs to {}, which is gone", self.name_of(holder)));
+                return Some(format!("partition {index} belongs to {}, which has ended", self.name_of(holder)));
             };
             *count += 1;
             let incarnation = &self.incarnations[holder];
@@ -33,12 +34,12 @@ impl State {
             .enumerate()
             .find(|(incarnation, book)| book.alive && book.member.is_some() && !survivors.contains(incarnation));
         if let Some((incarnation, _)) = superseded {
-            return Some(format!("{} still runs beside a later life", self.name_of(incarnation)));
+            return Some(format!("{} still runs although a later incarnation runs", self.name_of(incarnation)));
         }
         shares.err().map(|violation| format!("{violation}: {held:?}"))
     }
 
-    /// How often a partition has changed hands.
+    /// Returns how often a partition went to another owner.
     pub(in super::super) fn ownership_count(&self) -> u64 {
         self.partitions.iter().map(|book| book.history.ownership_count()).sum()
     }
@@ -58,7 +59,7 @@ impl State {
         }
     }
 
-    /// Unless an owner of another SDK has set the checkpoint back: the next event has it written again.
+    /// Except where an owner of another SDK has set the checkpoint back: it is written again with the next event.
     pub(in super::super) fn must_be_checkpointed(&mut self) {
         for index in 0..self.partitions.len() {
             let book = &self.partitions[index];
@@ -67,12 +68,12 @@ impl State {
             }
             let (last, stored) = (book.history.end() - 1, book.history.stored().unwrap_or(-1));
             self.check(Invariant::CaughtUp, stored == last, || {
-                format!("of partition {index} {last} is published, but the checkpoint is {stored}")
+                format!("partition {index} is published up to {last}, but its checkpoint is {stored}")
             });
         }
     }
 
-    /// All instances have ended. What they left for their restart says so.
+    /// Checks that all partitions are released after all instances have ended, except those reserved for a restart.
     pub(in super::super) fn must_be_released(&mut self) {
         let is_owned = |book: &Partition| book.holder().is_some() && !book.record.contains_key(AWAY);
         let owned: Vec<_> = self.partitions.iter().enumerate().filter(|(_, book)| is_owned(book)).collect();

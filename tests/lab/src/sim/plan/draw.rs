@@ -9,14 +9,14 @@ use rand::{RngExt, SeedableRng};
 use super::{Incident, IncidentKind, Load, Member, Plan, Reset, Role, Scale, Settings, StorageFault, Tuning};
 use crate::sim::foreign::Sdk;
 
-/// Instances come up within this time.
+/// All instances start within this time.
 const START_WITHIN: Duration = Duration::from_secs(120);
 
-/// Before its end nothing begins in a storm.
+/// No incident begins this long before the end of the faults.
 const LULL: Duration = Duration::from_secs(60);
 
 impl Plan {
-    /// The plan of a seed.
+    /// Returns the plan of a seed.
     #[must_use]
     pub fn draw(seed: u64, scale: &Scale) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -37,7 +37,8 @@ impl Plan {
         Self { seed, platform, partitions, settings, members, loads, storm, incidents }
     }
 
-    /// The same without the incidents: for the comparison of groups in calm, and as a beginning for plans made by hand.
+    /// Returns the plan of a seed without its incidents: for the comparison of groups without faults, and as a base for
+    /// handmade plans.
     #[must_use]
     pub fn calm(seed: u64, scale: &Scale) -> Self {
         Self { incidents: Vec::new(), ..Self::draw(seed, scale) }
@@ -73,7 +74,7 @@ fn settings(rng: &mut StdRng) -> Settings {
 
 fn member(rng: &mut StdRng, index: u32, mixed: bool) -> Member {
     let sdk = Sdk::ALL[rng.random_range(0..Sdk::ALL.len())];
-    // The first is ours: a group without any of ours has nothing to show.
+    // The first member runs this crate: a group without any instance of this crate tests nothing.
     let foreign = mixed && index > 0 && rng.random_bool(0.4);
     Member {
         role: if foreign { Role::Foreign(sdk) } else { Role::CrateProcessor },
@@ -87,8 +88,8 @@ fn member(rng: &mut StdRng, index: u32, mixed: bool) -> Member {
     }
 }
 
-/// Members in pairs: without dots, or both with dots, or one called like the other but for a dot. Drawn apart from
-/// everything else, so that the rest of the plan stays the same.
+/// Names members in pairs: without dots, both with dots, or with names that differ only by a dot. Uses its own random
+/// numbers, so that the rest of the plan stays the same.
 fn name_with_dots(members: &mut [Member], seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xd075);
     for pair in members.chunks_mut(2) {
@@ -104,7 +105,7 @@ fn load(rng: &mut StdRng) -> Load {
     Load { every: Duration::from_secs(rng.random_range(10..120)), burst: rng.random_range(1..20) }
 }
 
-/// Half of them of one partition. Some operators die about when they write.
+/// Half of the resets affect one partition. Some operators are killed at about the time when they write.
 pub(crate) fn reset(rng: &mut StdRng, partitions: u32, settings: &Settings) -> Reset {
     let partitions = partitions.max(1);
     let all = rng.random_bool(0.5);
@@ -180,7 +181,8 @@ impl Drawing<'_> {
         }
     }
 
-    /// Doubts harm whoever loses partitions meanwhile: others come back, and take their share.
+    /// Checkpoint conflicts harm an instance that loses partitions meanwhile: another member crashes, returns, and
+    /// takes its share.
     fn companion(&mut self, kind: &IncidentKind) -> Option<IncidentKind> {
         let IncidentKind::Storage { member: Some(affected), storage_fault: StorageFault::CheckpointConflicts, .. } =
             kind

@@ -1,40 +1,40 @@
-//! What may be wrong with the storage.
+//! Faults of the storage.
 
 use std::time::Duration;
 
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 
-/// What is wrong with the storage for a while.
+/// What goes wrong with the storage for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum StorageFault {
-    /// It cannot be reached.
+    /// The storage is unreachable.
     Outage,
     /// Every request hangs.
     Hang,
-    /// A part of the requests is throttled.
+    /// Some requests are throttled.
     Throttling,
     /// Requests take seconds.
     Slow,
-    /// Of some writes the answer is lost.
+    /// The responses of some writes are lost.
     ResponsesLost,
     /// Some writes take effect late.
     LateWrites,
-    /// Some conditions fail although nobody wrote.
+    /// Some conditions fail although there was no other writer.
     Conflicts,
-    /// Listings show what was.
+    /// Listings show an old state.
     StaleListings,
     /// A little of everything.
     Mixed,
-    /// Checkpoints alone cannot be written.
+    /// Only checkpoints cannot be written.
     Checkpoints,
-    /// Most checkpoints meet a conflict although nobody wrote, and what is read then comes late: there is time for
-    /// somebody else to take the partition in between.
+    /// Most checkpoint writes get a conflict although there was no other writer, and the read that follows is slow:
+    /// meanwhile another instance has time to take the partition.
     CheckpointConflicts,
 }
 
 impl StorageFault {
-    /// All of them.
+    /// All storage faults.
     pub const ALL: [Self; 11] = [
         Self::Outage,
         Self::Hang,
@@ -49,7 +49,7 @@ impl StorageFault {
         Self::CheckpointConflicts,
     ];
 
-    /// Its name, to count it by.
+    /// Returns the name under which it is counted.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,17 +57,17 @@ impl StorageFault {
             Self::Hang => "storage hangs",
             Self::Throttling => "storage throttles",
             Self::Slow => "slow storage",
-            Self::ResponsesLost => "answers lost",
+            Self::ResponsesLost => "responses lost",
             Self::LateWrites => "late writes",
             Self::Conflicts => "conflicts",
             Self::StaleListings => "stale listings",
             Self::Mixed => "mixed faults",
             Self::Checkpoints => "checkpoints fail",
-            Self::CheckpointConflicts => "doubtful checkpoints",
+            Self::CheckpointConflicts => "checkpoint conflicts",
         }
     }
 
-    /// What befalls the requests, which take this long at the most when all is well.
+    /// Returns the faults of requests that take up to `latency` otherwise.
     pub(crate) fn faults(self, latency: Duration) -> FaultPlan {
         let usual = FaultPlan::always(Fault::Latency(latency));
         let throttled = Fault::Throttled { retry_after: Some(Duration::from_secs(3)) };
@@ -91,12 +91,12 @@ impl StorageFault {
         }
     }
 
-    /// Whether requests are refused: then fewer of them should come.
+    /// Returns whether requests are rejected: instances should then send fewer of them.
     pub(crate) fn refuses(self) -> bool {
         matches!(self, Self::Outage | Self::Throttling | Self::Checkpoints)
     }
 
-    /// Whether listings may show what was: then an instance may be wrong in good faith.
+    /// Returns whether listings may show an old state: the view of an instance may then be wrong.
     pub(crate) fn shows_the_past(self) -> bool {
         matches!(self, Self::StaleListings | Self::Mixed)
     }

@@ -1,18 +1,18 @@
-//! Leases that are grabbed: whoever holds the least answers a challenge first.
+//! Lease grabbing: the host that holds the fewest partitions is the first to respond to a challenge.
 //!
-//! An algorithm from outside the world of event hubs, over a store of keys with conditional writes and notifications. A
-//! host challenges for every partition that it does not process. Everybody waits the longer the more he holds, and then
-//! tries to write his name. Whoever processes the partition has an advantage of one partition; if he loses nevertheless
-//! he stops, and the winner starts. Its author withdrew it: a host under heavy load answers late, and loses what it
-//! has.
+//! This algorithm is not from the world of event hubs; it uses a key-value store with conditional writes and
+//! notifications. A host challenges for every partition that it does not process. Every host then waits, longer the
+//! more partitions it holds, and tries to write its name. The host that processes the partition has an advantage of one
+//! partition; if it loses nevertheless it stops, and the winner starts. The author withdrew the algorithm: a host under
+//! heavy load responds late and loses its partitions.
 //!
 //! # Simplified
 //!
-//! - The keys are blobs, each access one request. Notifications cost nothing, arrive at once and are never lost.
-//! - Challenges are spread over the lease. Otherwise somebody new would win all partitions at once.
-//! - Whoever processes a partition wins a tie. Otherwise it would hop for ever where shares are uneven by one, but a
-//!   single partition is said never to.
-//! - A loser stops at once, so that a winner waits for nothing but the dead.
+//! - The keys are blobs; each access is one request. Notifications cost nothing, arrive at once and are never lost.
+//! - Challenges are spread over the lease. Otherwise a new host would win all partitions at once.
+//! - The host that processes a partition wins a tie. Otherwise the partition would move forever if shares are uneven by
+//!   one, although the algorithm claims that a single partition never moves.
+//! - A loser stops at once, so that a winner waits only for crashed hosts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,29 +33,29 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::sim::foreign::{Reading, within};
 use crate::sim::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 
-/// Every how often a host challenges for each partition.
+/// How often a host challenges for each partition.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// A partition that nobody challenged for so long is stuck: whoever won it died on the way.
+/// A partition that was not challenged for this long is stuck: its winner crashed before it had finished.
 const LONGEST_LEASE: Duration = Duration::from_secs(180);
 
 /// How long a winner waits for the loser to stop.
 const LONGEST_SHUTDOWN: Duration = Duration::from_secs(10);
 
-/// How long nobody challenges again.
+/// How long a partition is not challenged again after it was won.
 const SHORTEST_GRAB: Duration = Duration::from_secs(30);
 
-/// How much longer an answer waits for each partition held.
+/// By how much the response is delayed for each partition held.
 const DELAY_PER_PARTITION: Duration = Duration::from_millis(500);
 
-/// How much longer somebody waits who does not process the partition, so that a tie does not hang on who is reached
-/// first.
+/// The extra delay of hosts that do not process the partition, so that a tie does not depend on the order of
+/// notifications.
 const TIE_BREAK: Duration = Duration::from_millis(100);
 
 /// How many notifications may wait for a host.
 const WAITING: usize = 4096;
 
-/// An instance of a group that grabs leases. Clones belong to the same group: they share the notifications.
+/// An instance of a group that uses lease grabbing. Clones belong to the same group: they share the notifications.
 #[derive(Clone, Debug)]
 pub struct LeaseGrab {
     notices: broadcast::Sender<Notice>,
@@ -69,7 +69,7 @@ impl Default for LeaseGrab {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Notice {
-    /// Somebody challenges.
+    /// A host challenges.
     Grab(PartitionId),
     /// The loser has stopped.
     AllocatedEnded(PartitionId),
@@ -97,7 +97,7 @@ struct Instance {
     host: Arc<Host>,
     notices: broadcast::Sender<Notice>,
     readings: Mutex<BTreeMap<PartitionId, Reading>>,
-    /// When a challenge for each partition was heard last.
+    /// When the last challenge for each partition was received.
     challenged: Mutex<BTreeMap<PartitionId, Instant>>,
 }
 
@@ -122,13 +122,13 @@ async fn run(instance: Arc<Instance>) -> ExitStatus {
     contests.shutdown().await;
     let owned: Vec<_> = std::mem::take(&mut *instance.readings()).into_keys().collect();
     for partition in owned {
-        // Whoever cannot give it back leaves it to the next challenge.
+        // If the write fails, the next challenge reassigns the partition.
         let _ = instance.give_up(&partition).await;
     }
     ExitStatus::Shutdown { clean: true, report: String::new() }
 }
 
-/// Once per lease, partition by partition.
+/// Challenges once per lease, partition by partition.
 async fn challenge_repeatedly(instance: Arc<Instance>) {
     let mut rng = StdRng::seed_from_u64(instance.host.seed);
     loop {
@@ -147,7 +147,7 @@ async fn challenge_repeatedly(instance: Arc<Instance>) {
             if instance.processes(&partition) {
                 instance.reads_on(&partition);
             } else {
-                // It is tried again in the next round.
+                // The next round tries it again.
                 let _ = instance.challenge(&partition).await;
             }
             sleep_until(begin + step * turn).await;
@@ -155,10 +155,10 @@ async fn challenge_repeatedly(instance: Arc<Instance>) {
     }
 }
 
-/// Everybody's answer to a challenge.
+/// Responds to a challenge. Every host does this.
 async fn contend(instance: Arc<Instance>, partition: PartitionId) {
     instance.challenged().insert(partition.clone(), Instant::now());
-    // Two statements: a guard of the first would live until its end.
+    // Two statements: a guard of the first one would be held until its end.
     let held = instance.readings().len();
     let processes = instance.processes(&partition);
     let doubled = u32::try_from(2 * held).unwrap_or(u32::MAX);
@@ -166,7 +166,7 @@ async fn contend(instance: Arc<Instance>, partition: PartitionId) {
     let tie_break = if processes { Duration::ZERO } else { TIE_BREAK };
     sleep(DELAY_PER_PARTITION * halves / 2 + tie_break).await;
     instance.host.runs().await;
-    // An error is no defeat: nobody knows.
+    // An error is not a defeat: the outcome is unknown.
     let Ok(won) = instance.grab(&partition).await else { return };
     let _ = match (won, processes) {
         (true, false) => instance.take_over(&partition).await,
@@ -207,7 +207,7 @@ impl Instance {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        // Without listeners nobody minds.
+        // Sending fails only if there are no receivers.
         let _ = self.notices.send(Notice::Grab(partition.clone()));
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Instance {
         last.elapsed() > LONGEST_LEASE
     }
 
-    /// True if this host won.
+    /// Returns whether this host won.
     async fn grab(&self, partition: &PartitionId) -> Result<bool> {
         match self.write(&self.grab_key(partition), self.host.owner.as_str(), &Condition::Create).await {
             Ok(()) => Ok(true),
@@ -236,7 +236,7 @@ impl Instance {
         if self.is_allocated(partition).await? {
             let ended = Notice::AllocatedEnded(partition.clone());
             let stopped = async { while heard.recv().await.is_ok_and(|notice| notice != ended) {} };
-            // The dead do not answer.
+            // A crashed host does not respond.
             let _ = timeout(LONGEST_SHUTDOWN, stopped).await;
         }
         self.write(&self.allocation_key(partition), self.host.owner.as_str(), &Condition::Unconditional).await?;
@@ -248,7 +248,7 @@ impl Instance {
         Reading::begin(Arc::clone(&self.host), &self.names, partition.clone())
     }
 
-    /// Opens it again, if it broke.
+    /// Opens the reading again if it broke.
     fn reads_on(&self, partition: &PartitionId) {
         if let Some(reading) = self.readings().get_mut(partition).filter(|reading| !reading.goes_on()) {
             *reading = self.read(partition);

@@ -1,4 +1,4 @@
-//! When nothing goes wrong any more.
+//! The time without faults, and the end.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::sim::invariant::Invariant;
 use crate::sim::observer::TimelineEvent;
 use crate::sim::plan::Role;
 
-/// How often a group that settles is looked at.
+/// How often a group that settles is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Until late writes have arrived, and whatever ends has ended.
+/// The time until late writes have arrived and all tasks have ended.
 const AFTERWARDS: Duration = Duration::from_secs(60);
 
 impl World<'_> {
-    /// The group settles, and nothing moves any more.
+    /// Waits until the group settles, and checks that nothing moves after that.
     pub(super) async fn calm(&mut self) {
         self.observer.lock().record_without_incarnation(None, TimelineEvent::Calm);
         let (since, bound) = (Instant::now(), self.bound());
@@ -50,7 +50,7 @@ impl World<'_> {
         }
     }
 
-    /// What moves although nothing goes wrong may do so just now, and a batch then waits again.
+    /// A plan that moves partitions without faults may do so right now, and batches then wait again.
     async fn wait_until_quiescent(&mut self) {
         let (since, bound) = (Instant::now(), self.bound() + Bounds::of(&self.plan.settings).quiet());
         while !self.observer.lock().is_quiescent() && since.elapsed() < bound {
@@ -71,14 +71,14 @@ impl World<'_> {
         observer.check(invariant, problem.is_none(), || describe(&problem.unwrap_or_default()));
     }
 
-    /// Everybody ends in good order.
+    /// Shuts all instances down gracefully.
     pub(super) async fn finish(&mut self) {
         self.publishes = false;
         for (incarnation, ended) in self.stop_all().await {
             let clean = matches!(ended, Some(ExitStatus::Shutdown { clean: true, .. }));
             self.observer
                 .lock()
-                .check(Invariant::CleanShutdown, clean, || format!("life {incarnation} ended so: {ended:?}"));
+                .check(Invariant::CleanShutdown, clean, || format!("incarnation {incarnation} ended with {ended:?}"));
         }
         self.observer.lock().must_be_released();
         let moves = self.convergence.is_none() || self.plan.moves_in_calm();
@@ -87,19 +87,19 @@ impl World<'_> {
         }
     }
 
-    /// Nothing is left of any life.
+    /// Checks that nothing remains of any incarnation.
     pub(super) async fn must_be_gone(&mut self, tasks_before: usize) {
         self.run_for(Duration::ZERO).await;
         sleep(AFTERWARDS).await;
         for (incarnation, gate) in self.slots.iter().flat_map(|slot| &slot.gone) {
             let holders = gate.holders();
             self.observer.lock().check(Invariant::NoLeaks, holders == 1, || {
-                format!("something of life {incarnation} is left: its gate has {holders} holders")
+                format!("something of incarnation {incarnation} remains: its gate has {holders} holders")
             });
         }
         let tasks = Handle::current().metrics().num_alive_tasks();
         self.observer.lock().check(Invariant::NoLeaks, tasks == tasks_before, || {
-            format!("{tasks} tasks run, but before there were {tasks_before}")
+            format!("{tasks} tasks run, but {tasks_before} ran before")
         });
     }
 }

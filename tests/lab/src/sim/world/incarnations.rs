@@ -1,4 +1,4 @@
-//! How the lives of members begin and end.
+//! How incarnations of members begin and end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,8 +94,7 @@ impl World<'_> {
         Running { incarnation, owner, gate, faulty, shutdown, extra_work, handle_slot, task }
     }
 
-    /// The container as this life reaches it when nothing goes wrong on the way. The observer sees names as they were
-    /// sent.
+    /// Returns the container as this incarnation reaches it without faults. The observer sees names as they were sent.
     pub(super) fn recording_container(&self, incarnation: usize) -> Arc<dyn BlobContainer> {
         let observer = self.observer.clone();
         Recorder::new(self.container.clone(), move |name, metadata, condition| {
@@ -103,7 +102,7 @@ impl World<'_> {
         })
     }
 
-    /// What the storage's clock shows.
+    /// Returns the time of the storage's clock.
     async fn server_time(&self) -> OffsetDateTime {
         match self.memory.list("none").await {
             Ok(list) => list.response.server_time,
@@ -111,7 +110,7 @@ impl World<'_> {
         }
     }
 
-    /// Takes away those that have ended.
+    /// Collects the incarnations that have ended.
     pub(super) async fn reap(&mut self) {
         for member in 0..self.slots.len() {
             while let Some(index) =
@@ -133,7 +132,7 @@ impl World<'_> {
         match task.await {
             Ok(ended) => Some(ended),
             Err(error) if error.is_panic() => {
-                let name = format!("life {incarnation} panicked: {error}");
+                let name = format!("incarnation {incarnation} panicked: {error}");
                 self.observer.lock().check(Invariant::CleanShutdown, false, || name);
                 None
             }
@@ -141,7 +140,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets all lives of a member die.
+    /// Crashes all incarnations of a member.
     pub(super) async fn crash(&mut self, member: u32) {
         let Some(slot) = self.slots.get_mut(member as usize) else { return };
         self.observer.lock().disturbed();
@@ -160,7 +159,7 @@ impl World<'_> {
     pub(super) fn stop(&mut self, member: u32) {
         let incarnations = self.slots.get(member as usize).map_or(&[][..], |slot| &slot.incarnations);
         for running in incarnations {
-            self.observer.lock().leaves(running.incarnation);
+            self.observer.lock().shuts_down(running.incarnation);
             running.shutdown.send_replace(true);
         }
         self.after(GRACE_PERIOD, Action::Kill(member));
@@ -182,14 +181,14 @@ impl World<'_> {
         }
     }
 
-    /// Foreign owners have no part in the calm.
+    /// Foreign owners leave before the time without faults.
     fn has_stopped(&self, member: u32) -> bool {
         let is_foreign = |role: &Role| matches!(role, Role::Foreign(_));
         let spec = self.plan.members.get(member as usize);
         self.started.elapsed() >= self.plan.storm && spec.is_some_and(|spec| is_foreign(&spec.role))
     }
 
-    /// What befalls the requests of an operator that comes now.
+    /// Returns the faults of the requests of a new operator.
     pub(super) fn usual_faults(&self) -> FaultPlan {
         let latency = self.plan.settings.latency;
         let storage_fault = self.storage_faults.iter().rfind(|(_, whose, _)| whose.is_none());
@@ -199,7 +198,7 @@ impl World<'_> {
         )
     }
 
-    /// What befalls the requests of everybody now.
+    /// Sets the current faults of the requests of all instances.
     pub(super) fn apply_storage_faults(&self) {
         let latency = self.plan.settings.latency;
         for (member, slot) in (0u32..).zip(&self.slots) {
@@ -223,7 +222,7 @@ impl World<'_> {
         }
     }
 
-    /// All lives are told to end. Answers how they did.
+    /// Shuts all incarnations down and returns how they ended.
     pub(super) async fn stop_all(&mut self) -> Vec<(usize, Option<ExitStatus>)> {
         for running in self.slots.iter().flat_map(|slot| &slot.incarnations) {
             running.shutdown.send_replace(true);
@@ -241,7 +240,7 @@ impl World<'_> {
     }
 }
 
-/// A seed of its own for every life, whatever else happens in the plan.
+/// Returns a separate seed for every incarnation, independent of the other events of the plan.
 pub(super) fn seed_of(seed: u64, member: u32, ordinal: u32) -> u64 {
     // The finalizer of SplitMix64.
     let mixed = seed ^ (u64::from(member) << 32 | u64::from(ordinal)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

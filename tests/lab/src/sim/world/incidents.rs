@@ -124,7 +124,7 @@ impl World<'_> {
         }
     }
 
-    /// One of the partitions that this member processes.
+    /// Returns one of the partitions that this member processes.
     fn partition_of(
         &self,
         member: u32,
@@ -139,7 +139,7 @@ impl World<'_> {
     fn release(&self, member: u32, index: u32, cool_down: Duration) {
         if let Some((handle, partition)) = self.partition_of(member, index) {
             self.disturbed();
-            // It may have been lost just now.
+            // The partition may have been lost just now.
             let _ = handle.release(&partition, cool_down);
         }
     }
@@ -151,7 +151,7 @@ impl World<'_> {
         }
     }
 
-    /// An operator resumes what is parked after a failure.
+    /// Resumes the partitions that are parked after a failure, as an operator would.
     pub(super) fn resume_parked(&self) {
         if self.plan.settings.tuning.on_failure != OnFailure::Park {
             return;
@@ -193,7 +193,7 @@ impl World<'_> {
 }
 
 impl IncidentKind {
-    /// The member that it is about, if it is about one.
+    /// Returns the member that it concerns, if any.
     #[must_use]
     pub fn member(&self) -> Option<u32> {
         match self {
@@ -209,7 +209,7 @@ impl IncidentKind {
         }
     }
 
-    /// The partition that it is about, if it is about one.
+    /// Returns the partition that it concerns, if any.
     #[must_use]
     pub fn partition(&self) -> Option<u32> {
         match self {

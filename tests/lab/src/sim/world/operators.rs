@@ -1,4 +1,4 @@
-//! Operators, which reset checkpoints.
+//! Operators that reset checkpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::sim::crate_processor::with_terms;
 use crate::sim::observer::{NewIncarnation, Observer, Wanted};
 use crate::sim::plan::Reset;
 
-/// What distinguishes the seeds of operators from those of members.
+/// Distinguishes the seeds of operators from those of members.
 const OPERATORS: u32 = u32::MAX;
 
 impl World<'_> {
-    /// An operator comes, with access of its own. It goes when it has reported, or is killed.
+    /// Starts an operator with its own access to the storage. It ends when it has reported, or is killed.
     pub(super) fn reset(&mut self, reset: &Reset) {
         let Ok(owner) = OwnerId::new("operator") else { return };
         let wanted = self.wanted(reset);
@@ -49,7 +49,7 @@ impl World<'_> {
         )));
     }
 
-    /// Between the oldest event and the last one, elsewhere in each partition.
+    /// Returns a position between the oldest and the last event of each partition, relatively different in each.
     fn wanted(&self, reset: &Reset) -> Wanted {
         let observer = self.observer.lock();
         let partitions = u32::try_from(observer.partition_count()).unwrap_or(u32::MAX);
@@ -79,7 +79,7 @@ async fn killed_after(
     observer.lock().operator_ends(incarnation);
 }
 
-/// If it cannot connect, or sees nothing, it writes nothing.
+/// Writes nothing if it cannot connect or its listing is empty.
 async fn operate(
     observer: Observer,
     incarnation: usize,

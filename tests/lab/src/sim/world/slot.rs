@@ -1,4 +1,4 @@
-//! Where the lives of a member come and go.
+//! The place of a member's incarnations.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use tokio::task::JoinHandle;
 use crate::sim::freeze::Gate;
 use crate::sim::host::{ExitStatus, HandleSlot};
 
-/// Where the lives of one member come and go.
+/// The place of the incarnations of one member.
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) ordinal: u32,
     pub(super) incarnations: Vec<Running>,
-    /// Their gates, which nobody else may hold any more.
+    /// The gates of ended incarnations. Nothing else may hold them.
     pub(super) gone: Vec<(usize, Gate)>,
 }
 
-/// A life that has not been seen to end yet.
+/// An incarnation whose end has not been collected yet.
 pub(super) struct Running {
     pub(super) incarnation: usize,
     pub(super) owner: OwnerId,
