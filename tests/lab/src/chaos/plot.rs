@@ -7,7 +7,7 @@ use crate::chaos::clock::Moment;
 use crate::chaos::event_log::LogEntryKind;
 use crate::chaos::incarnation::{IncarnationId, owner};
 use crate::chaos::run_data::RunData;
-use crate::draw::svg::colour;
+use crate::draw::svg::color;
 
 const LEFT: f64 = 56.0;
 const WIDTH: f64 = 820.0;
@@ -88,7 +88,7 @@ fn legend(svg: &mut String, run_data: &RunData) {
         let _ = writeln!(
             svg,
             "<rect x=\"{left}\" y=\"9\" width=\"12\" height=\"10\" fill=\"{}\"/><text x=\"{}\" y=\"18\">{}</text>",
-            colour(instance),
+            color(instance),
             left + 16.0,
             owner(instance)
         );
@@ -142,7 +142,7 @@ fn draw(svg: &mut String, panel: &Panel, length: Duration, top: f64) {
         let _ = writeln!(
             svg,
             "<polyline class=\"line\" stroke=\"{}\" points=\"{}\"><title>{}</title></polyline>",
-            colour(line.incarnation.instance),
+            color(line.incarnation.instance),
             points.join(" "),
             line.incarnation
         );

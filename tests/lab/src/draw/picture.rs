@@ -1,4 +1,4 @@
-//! What a picture of a group shows: plain values, without any drawing.
+//! The data of a picture of a group, independent of the drawing.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ pub struct Picture {
     pub length: Duration,
     pub lanes: Vec<Lane>,
     pub rows: Vec<Row>,
-    /// What concerns everybody.
+    /// Events that concern the whole group.
     pub moments: Vec<Moment>,
     pub disturbances: Vec<Disturbance>,
 }
@@ -17,7 +17,7 @@ pub struct Picture {
 #[derive(Debug)]
 pub struct Lane {
     pub name: String,
-    /// What is not as with the others: whose rules it follows, how wrong its clock is.
+    /// How it differs from the other members: the rules that it follows, the skew of its clock.
     pub note: String,
     /// Without gaps from the beginning to the end.
     pub spans: Vec<Span<ProcessState>>,
@@ -30,7 +30,7 @@ pub struct Lane {
 pub struct Row {
     /// Without gaps from the beginning to the end.
     pub spans: Vec<Span<Owner>>,
-    /// How many events the checkpoint is behind.
+    /// How many events the checkpoint lags behind.
     pub lag: Vec<(Duration, i64)>,
     pub moments: Vec<Moment>,
 }
@@ -49,17 +49,17 @@ pub enum ProcessState {
     Frozen,
 }
 
-/// Who has a partition, and whether anybody reads it.
+/// The owner of a partition, and whether a handler reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The hub has no such partition yet.
+    /// The hub does not have the partition yet.
     Absent,
-    /// Whatever its record says, no handler runs.
+    /// No handler runs, whatever the record contains.
     NoReader,
     Member(u32),
-    /// It is no more, but its lease goes on; nobody reads.
+    /// The owner has crashed, but its lease is still valid; no handler reads.
     Crashed(u32),
-    /// Its handler runs, but its process does not.
+    /// The handler runs, but its process is frozen.
     Frozen(u32),
 }
 
@@ -76,7 +76,7 @@ pub struct Disturbance {
     pub name: String,
 }
 
-/// A value that changes.
+/// A value that changes over time.
 pub struct Steps<T> {
     spans: Vec<Span<T>>,
     since: Duration,
@@ -118,7 +118,7 @@ pub(crate) mod tests {
         steps.until(Duration::from_secs(end))
     }
 
-    /// Two members, of whom one freezes and the other dies, and two partitions.
+    /// Two members, one of which freezes while the other crashes, and two partitions.
     pub(crate) fn sample() -> Picture {
         let seconds = Duration::from_secs;
         let lane = |name: &str, note: &str, crashes, changes: &[(u64, ProcessState)]| {
@@ -151,7 +151,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_value_has_no_gaps_and_no_steps_to_itself() {
+    fn a_value_has_no_gaps_and_no_empty_steps() {
         let seconds = Duration::from_secs;
         let spans = stepped('a', &[(0, 'b'), (3, 'b'), (5, 'c'), (5, 'd')], 9);
         let span = |from, to, value| Span { from: seconds(from), to: seconds(to), value };

@@ -1,14 +1,14 @@
-//! Draws a picture as SVG, for a browser: pointing at something tells what it is.
+//! Draws a picture as SVG for a browser: a tooltip explains each element.
 
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
 use super::picture::{Disturbance, Lane, Moment, Owner, Picture, ProcessState, Row, Span};
 
-/// Okabe and Ito's colours, which almost everybody can tell apart; black is left out, and grey added.
-const COLOURS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
+/// Okabe and Ito's colors, which most people can distinguish; without black, with gray.
+const COLORS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
-/// Together as wide as a README.
+/// The total width is that of a README.
 const LEFT: f64 = 40.0;
 const WIDTH: f64 = 836.0;
 const RIGHT: f64 = 24.0;
@@ -17,25 +17,25 @@ const LABELS: f64 = 34.0;
 const LANE: f64 = 14.0;
 const GAP: f64 = 16.0;
 const AXIS: f64 = 28.0;
-/// Of a letter, roughly.
+/// The approximate width of a letter.
 const LETTER: f64 = 6.2;
 
 const STYLE: &str = "text{font:11px sans-serif;fill:#333}.h{font-weight:bold;font-size:13px}.m{text-anchor:middle}\
     .e{text-anchor:end}.grid{stroke:#000;stroke-opacity:.12}.lag{fill:none;stroke:#000;stroke-width:1.2;stroke-opacity:.75}\
     .crash{stroke:#c00;stroke-width:2.2}.crashline{stroke:#c00;stroke-dasharray:3 3;stroke-opacity:.8}\
-    .moment{stroke:#333;stroke-dasharray:1 3}.trouble{fill:#c00;fill-opacity:.13}.own{fill:url(#trouble)}\
-    .dark{fill:#1a1a1a}.down,.absent{fill:#eee}\
+    .moment{stroke:#333;stroke-dasharray:1 3}.fault{fill:#c00;fill-opacity:.13}.own{fill:url(#fault)}\
+    .unread{fill:#1a1a1a}.down,.absent{fill:#eee}\
     .n{font-size:10px;fill:#000}";
 
-const PATTERNS: &str = "<defs><pattern id=\"dead\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
+const PATTERNS: &str = "<defs><pattern id=\"crashed\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
     patternTransform=\"rotate(45)\"><rect width=\"4\" height=\"6\" fill=\"#1a1a1a\"/></pattern>\
     <pattern id=\"frozen\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\"><rect width=\"2.5\" height=\"5\" \
-    fill=\"#fff\"/></pattern><pattern id=\"trouble\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\" \
+    fill=\"#fff\"/></pattern><pattern id=\"fault\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\" \
     patternTransform=\"rotate(-45)\"><rect width=\"1.5\" height=\"4\" fill=\"#c00\"/></pattern>\
     <pattern id=\"second\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\"><rect width=\"2\" height=\"2\" \
     fill=\"#fff\" fill-opacity=\".7\"/></pattern></defs>";
 
-/// The whole document.
+/// Returns the whole document.
 pub fn render(picture: &Picture) -> String {
     let mut canvas = Canvas::new(picture);
     canvas.head(picture);
@@ -54,25 +54,25 @@ pub fn render(picture: &Picture) -> String {
     canvas.text
 }
 
-/// For text and for values of attributes.
+/// Escapes text for elements and attributes.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Minutes and seconds, with hours where there are any.
+/// Formats minutes and seconds, with hours if there are any.
 fn clock(at: Duration) -> String {
     let seconds = at.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
-pub fn colour(member: u32) -> &'static str {
-    COLOURS[member as usize % COLOURS.len()]
+pub fn color(member: u32) -> &'static str {
+    COLORS[member as usize % COLORS.len()]
 }
 
-/// Members beyond the number of colours are dotted.
+/// Members beyond the number of colors are dotted.
 fn is_dotted(member: u32) -> bool {
-    member as usize >= COLOURS.len()
+    member as usize >= COLORS.len()
 }
 
 struct Canvas {
@@ -96,7 +96,7 @@ impl Canvas {
     }
 
     fn name(&self, member: u32) -> &str {
-        self.names.get(member as usize).map_or("somebody", String::as_str)
+        self.names.get(member as usize).map_or("unknown", String::as_str)
     }
 
     /// Writing to a String cannot fail.
@@ -122,7 +122,7 @@ impl Canvas {
         self.write(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escaped(text)));
     }
 
-    /// How it looks is in `look`: attributes.
+    /// The appearance is in `look`: attributes.
     fn bar(&mut self, (x, to): (f64, f64), (y, height): (f64, f64), look: &str, title: &str) {
         self.write(format_args!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\" {look}><title>{}</title></rect>",
@@ -132,25 +132,25 @@ impl Canvas {
     }
 
     fn member_bar(&mut self, x: (f64, f64), y: (f64, f64), member: u32, title: &str) {
-        self.bar(x, y, &format!("fill=\"{}\"", colour(member)), title);
+        self.bar(x, y, &format!("fill=\"{}\"", color(member)), title);
         if is_dotted(member) {
             self.bar(x, y, "fill=\"url(#second)\"", title);
         }
     }
 
-    /// Instances are named beside their lanes; here is what the signs mean that occur.
+    /// Explains the signs that occur. The names of instances are next to their lanes.
     fn legend(&mut self, picture: &Picture) {
         let of_rows =
             |wanted: fn(Owner) -> bool| picture.rows.iter().flat_map(|row| &row.spans).any(|s| wanted(s.value));
         let of_lanes =
             |wanted: ProcessState| picture.lanes.iter().flat_map(|lane| &lane.spans).any(|s| s.value == wanted);
         let signs = [
-            (of_rows(|owner| owner == Owner::NoReader), "class=\"dark\"", "nobody reads it"),
-            (of_rows(|owner| matches!(owner, Owner::Crashed(_))), "fill=\"url(#dead)\"", "its owner died"),
+            (of_rows(|owner| owner == Owner::NoReader), "class=\"unread\"", "no reader"),
+            (of_rows(|owner| matches!(owner, Owner::Crashed(_))), "fill=\"url(#crashed)\"", "owner crashed"),
             (of_lanes(ProcessState::Down), "class=\"down\"", "down"),
             (of_lanes(ProcessState::Frozen), "fill=\"url(#frozen)\" stroke=\"#333\"", "frozen"),
-            (picture.lanes.iter().any(|lane| !lane.disturbances.is_empty()), "class=\"own\"", "trouble of one"),
-            (!picture.disturbances.is_empty(), "class=\"trouble\"", "trouble of all"),
+            (picture.lanes.iter().any(|lane| !lane.disturbances.is_empty()), "class=\"own\"", "fault of one instance"),
+            (!picture.disturbances.is_empty(), "class=\"fault\"", "fault of all instances"),
         ];
         let (mut x, y) = (8.0, 27.0);
         for (_, look, name) in signs.into_iter().filter(|(occurs, _, _)| *occurs) {
@@ -232,21 +232,21 @@ impl Canvas {
 
     fn row_span(&mut self, partition: usize, span: &Span<Owner>, y: f64) {
         let owner = match span.value {
-            Owner::Absent => "not there yet".to_owned(),
-            Owner::NoReader => "nobody reads it".to_owned(),
+            Owner::Absent => "not created yet".to_owned(),
+            Owner::NoReader => "no reader".to_owned(),
             Owner::Member(member) => self.name(member).to_owned(),
-            Owner::Crashed(member) => format!("nobody reads it, {} is dead", self.name(member)),
+            Owner::Crashed(member) => format!("no reader, {} crashed", self.name(member)),
             Owner::Frozen(member) => format!("{}, which is frozen", self.name(member)),
         };
         let title = format!("partition {partition}: {owner} from {} to {}", clock(span.from), clock(span.to));
         let (x, y) = ((self.x(span.from), self.x(span.to)), (y + 0.5, self.row - 1.0));
         match span.value {
             Owner::Absent => self.bar(x, y, "class=\"absent\"", &title),
-            Owner::NoReader => self.bar(x, y, "class=\"dark\"", &title),
+            Owner::NoReader => self.bar(x, y, "class=\"unread\"", &title),
             Owner::Member(member) => self.member_bar(x, y, member, &title),
             Owner::Crashed(member) => {
                 self.member_bar(x, y, member, &title);
-                self.bar(x, y, "fill=\"url(#dead)\"", &title);
+                self.bar(x, y, "fill=\"url(#crashed)\"", &title);
             }
             Owner::Frozen(member) => {
                 self.member_bar(x, y, member, &title);
@@ -255,7 +255,7 @@ impl Canvas {
         }
     }
 
-    /// The root makes small lags visible beside large ones.
+    /// The square root makes small lags visible next to large ones.
     fn lag(&mut self, lag: &[(Duration, i64)], worst: i64, y: f64) {
         let points: Vec<_> = lag
             .iter()
@@ -296,7 +296,7 @@ impl Canvas {
     fn disturbance_of_all(&mut self, disturbance: &Disturbance) {
         let title = format!("{} from {} to {}", disturbance.name, clock(disturbance.from), clock(disturbance.to));
         let (x, y) = ((self.x(disturbance.from), self.x(disturbance.to)), self.top_of_lanes);
-        self.bar(x, (y, self.bottom - y), "class=\"trouble\"", &title);
+        self.bar(x, (y, self.bottom - y), "class=\"fault\"", &title);
     }
 
     fn crashes(&mut self, member: u32, lane: &Lane) {
@@ -321,7 +321,7 @@ impl Canvas {
         ));
     }
 
-    /// With labels where there is room for them.
+    /// Labels moments if there is enough space.
     fn moments(&mut self, moments: &[Moment]) {
         let mut taken = 0.0;
         for moment in moments {
@@ -375,14 +375,16 @@ mod tests {
     }
 
     #[test]
-    fn the_legend_names_what_occurs_and_fits_into_the_width() {
+    fn the_legend_explains_what_occurs_and_fits() {
         let mut picture = sample();
         let svg = render(&picture);
-        assert!(svg.contains(">its owner died<") && svg.contains(">frozen<") && !svg.contains(">trouble of all<"));
+        assert!(
+            svg.contains(">owner crashed<") && svg.contains(">frozen<") && !svg.contains(">fault of all instances<")
+        );
         let (from, to) = (Duration::ZERO, Duration::from_secs(9));
         picture.disturbances.push(Disturbance { from, to, name: "storage outage".to_owned() });
         let svg = render(&picture);
-        assert!(svg.contains(">trouble of all<"));
+        assert!(svg.contains(">fault of all instances<"));
         let last = svg.lines().find(|line| line.contains(">checkpoint lag<")).unwrap();
         let x: f64 = last.split('"').nth(1).unwrap().parse().unwrap();
         assert!(x + LETTER * 14.0 <= LEFT + WIDTH + RIGHT, "{last}");

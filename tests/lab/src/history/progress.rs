@@ -2,33 +2,33 @@
 
 use std::collections::BTreeMap;
 
-/// Everything up to a place, and ranges beyond it.
+/// A processed prefix, and processed ranges beyond it.
 #[derive(Clone, Debug)]
 pub struct Progress {
     prefix: i64,
-    /// First and last of each; they do not touch.
+    /// First and last of each range; ranges do not touch.
     beyond: BTreeMap<i64, i64>,
 }
 
 impl Progress {
-    /// Everything up to this is.
+    /// Everything up to this event is processed.
     pub fn up_to(prefix: i64) -> Self {
         Self { prefix, beyond: BTreeMap::new() }
     }
 
-    /// The last of those that are processed without a gap.
+    /// Returns the last event of the prefix.
     pub fn prefix(&self) -> i64 {
         self.prefix
     }
 
-    /// How many of these are.
+    /// Returns how many of these events are processed.
     pub fn count(&self, first: i64, last: i64) -> u64 {
         let all = last.saturating_add(1).saturating_sub(first).max(0);
         let missing: i64 = self.gaps(first, last).into_iter().map(|(first, last)| last - first + 1).sum();
         u64::try_from(all - missing).unwrap_or_default()
     }
 
-    /// Those of these that are not, as pairs of first and last.
+    /// Returns which of these events are not processed, as pairs of first and last.
     pub fn gaps(&self, first: i64, last: i64) -> Vec<(i64, i64)> {
         let mut next = first.max(self.prefix.saturating_add(1));
         let mut gaps = Vec::new();
@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// Everything up to this counts as processed.
+    /// Everything up to this event counts as processed.
     pub fn raise(&mut self, to: i64) {
         self.add(i64::MIN, to);
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_hold_the_prefix_back_until_they_are_filled() {
+    fn gaps_hold_back_the_prefix_until_they_are_filled() {
         let mut done = Progress::up_to(-1);
         done.add(2, 3);
         done.add(6, 6);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::draw::picture::{Disturbance, Lane, Moment, Owner, Picture, ProcessState, Row, Steps};
 use crate::sim::{Plan, Report, Role, TimelineEntry, TimelineEvent};
 
-/// How much of the calm is shown.
+/// How much of the time after balancing is shown.
 const AFTERMATH: Duration = Duration::from_secs(120);
 
 pub fn picture(plan: &Plan, report: &Report, headline: &str) -> Picture {
@@ -19,7 +19,7 @@ pub fn picture(plan: &Plan, report: &Report, headline: &str) -> Picture {
     drawing.finish(plan, headline)
 }
 
-/// What is known up to a moment.
+/// The state up to a moment.
 struct Drawing {
     length: Duration,
     lanes: Vec<(Lane, Steps<ProcessState>)>,
@@ -27,7 +27,7 @@ struct Drawing {
     moments: Vec<Moment>,
     disturbances: Vec<Disturbance>,
     incarnations: BTreeMap<usize, IncarnationState>,
-    /// The life that each partition belongs to.
+    /// The incarnation that owns each partition.
     holders: BTreeMap<usize, usize>,
 }
 
@@ -71,7 +71,7 @@ impl Drawing {
         drawing
     }
 
-    /// Partitions may be added later.
+    /// Returns the row of a partition. Partitions may be added later.
     fn row(&mut self, partition: usize) -> &mut (Row, Steps<Owner>) {
         while self.rows.len() <= partition {
             let row = Row { spans: Vec::new(), lag: Vec::new(), moments: Vec::new() };
@@ -128,7 +128,7 @@ impl Drawing {
                 self.row(*partition).0.lag.push((at, *events));
             }
             (TimelineEvent::Reset { partition, to }, _) => {
-                self.row(*partition).0.moments.push(Moment { at, name: format!("put to {to}") });
+                self.row(*partition).0.moments.push(Moment { at, name: format!("reset to {to}") });
             }
             (TimelineEvent::Incident { name, lasts, partition }, _) => self.incident(entry, name, *lasts, *partition),
             (TimelineEvent::Calm, _) => self.moments.push(Moment { at, name: "calm".to_owned() }),
@@ -174,7 +174,7 @@ impl Drawing {
         self.row(partition).1.step(at, owner);
     }
 
-    /// While a partition changes hands, its reader counts.
+    /// Returns the owner to draw. During a handover this is the reader.
     fn owner_of(&self, partition: usize) -> Owner {
         let holder = self.holders.get(&partition).and_then(|incarnation| self.incarnations.get(incarnation));
         let readers = || {
@@ -192,7 +192,7 @@ impl Drawing {
 
     fn incident(&mut self, entry: &TimelineEntry, name: &str, lasts: Duration, partition: Option<u32>) {
         let (at, name) = (entry.at, name.to_owned());
-        // What is drawn anyway.
+        // Drawn in another way.
         if ["crash", "restart", "freeze"].contains(&name.as_str()) {
             return;
         }
@@ -237,7 +237,7 @@ mod tests {
     use crate::draw::picture::Span;
     use crate::simulate::workers;
 
-    /// A short one, with something of everything that is drawn.
+    /// A short run with every element that can be drawn.
     fn of_a_storm() -> Picture {
         let seconds = Duration::from_secs;
         let scale = Scale { instances: 3, partitions: 6, storm: seconds(900), ..Scale::default() };
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_in_the_picture() {
+    fn the_picture_shows_what_happened() {
         let picture = of_a_storm();
         assert_eq!(picture.lanes[1].crashes, [Duration::from_secs(300)]);
         assert!(picture.lanes[2].spans.iter().any(|span| span.value == ProcessState::Frozen));
@@ -283,12 +283,12 @@ mod tests {
         assert!(picture.moments.iter().any(|moment| moment.name == "balanced"));
         let dead =
             picture.rows.iter().flat_map(|row| &row.spans).filter(|span| span.value == Owner::Crashed(1)).count();
-        assert!(dead > 0, "the crash left nothing behind");
+        assert!(dead > 0, "the crash left no unread partition");
         assert!(picture.rows.iter().any(|row| row.spans.iter().any(|span| span.value == Owner::Frozen(2))));
     }
 
     #[test]
-    fn a_partition_is_dark_until_somebody_reads_it_and_absent_before_it_is_added() {
+    fn partitions_have_no_reader_or_are_absent_first() {
         let picture = of_a_storm();
         for row in &picture.rows[..6] {
             assert!(matches!(
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_wrong_is_noted() {
+    fn a_wrong_clock_is_noted() {
         let mut plan = Plan::calm(1, &Scale { instances: 2, partitions: 2, ..Scale::default() });
         plan.members[0].skew_seconds = -90;
         plan.members[1].role = Role::Foreign(Sdk::Go);

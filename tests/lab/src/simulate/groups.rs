@@ -47,7 +47,7 @@ impl Group {
         }
     }
 
-    /// For one run: those that need it share something.
+    /// Returns the implementation for one run, because the members of some groups share state.
     fn kind(self) -> Arc<dyn InstanceKind> {
         match self {
             Self::Balanced | Self::Greedy => Arc::new(CrateProcessor),
@@ -57,7 +57,7 @@ impl Group {
     }
 }
 
-/// All members of a group, whose requests are counted.
+/// All members of a group, with counted requests.
 pub struct Members {
     kind: Arc<dyn InstanceKind>,
     requests: Arc<AtomicU64>,
@@ -68,7 +68,7 @@ impl Members {
         Self { kind: group.kind(), requests: Arc::default() }
     }
 
-    /// So far, without writes of checkpoints: how often an application checkpoints is its own matter.
+    /// Returns the number of requests without checkpoint writes, whose frequency is up to the application.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }

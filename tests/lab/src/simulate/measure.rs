@@ -1,4 +1,4 @@
-//! Reads from a timeline what groups are compared by.
+//! Computes from a timeline the values by which groups are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::sim::{TimelineEntry, TimelineEvent};
 
-/// From here to there, counted from the beginning.
+/// A range of times since the beginning.
 pub type Window = Range<Duration>;
 
-/// How long it took from the beginning of the window until every partition belonged to somebody alive, in fair shares.
-/// Nothing, if it never was so.
+/// Returns how long it took from the beginning of the window until every partition had a running owner, in fair shares,
+/// or `None` if this never was the case.
 pub fn convergence(timeline: &[TimelineEntry], partitions: usize, window: &Window) -> Option<Duration> {
     let mut state = State::new(partitions);
     for entry in timeline.iter().take_while(|entry| entry.at < window.end) {
@@ -22,8 +22,8 @@ pub fn convergence(timeline: &[TimelineEntry], partitions: usize, window: &Windo
     None
 }
 
-/// How often a partition got another owner than the one before.
-pub fn changes_of_hands(timeline: &[TimelineEntry], partitions: usize, window: &Window) -> usize {
+/// Returns how often a partition got a different owner.
+pub fn owner_changes(timeline: &[TimelineEntry], partitions: usize, window: &Window) -> usize {
     let mut owners: Vec<Option<usize>> = vec![None; partitions];
     let mut changes = 0;
     for entry in timeline.iter().take_while(|entry| entry.at < window.end) {
@@ -36,7 +36,7 @@ pub fn changes_of_hands(timeline: &[TimelineEntry], partitions: usize, window: &
     changes
 }
 
-/// How often a member that was alive lost a partition.
+/// Returns how often the member lost a partition while it was running.
 pub fn losses(timeline: &[TimelineEntry], partitions: usize, member: u32, window: &Window) -> usize {
     let mut state = State::new(partitions);
     let mut lost = 0;
@@ -51,8 +51,8 @@ pub fn losses(timeline: &[TimelineEntry], partitions: usize, member: u32, window
     lost
 }
 
-/// The sum, over the partitions, of the time in which nobody read them.
-pub fn unowned_time(timeline: &[TimelineEntry], partitions: usize, window: &Window) -> Duration {
+/// Returns the sum, over the partitions, of the time without a reader.
+pub fn unread_time(timeline: &[TimelineEntry], partitions: usize, window: &Window) -> Duration {
     let (mut state, mut sum, mut since) = (State::new(partitions), Duration::ZERO, window.start);
     for entry in timeline.iter().take_while(|entry| entry.at < window.end) {
         if entry.at > since {
@@ -64,7 +64,7 @@ pub fn unowned_time(timeline: &[TimelineEntry], partitions: usize, window: &Wind
     sum + (window.end - since) * state.unread()
 }
 
-/// The most events that all checkpoints together were behind at once.
+/// Returns the largest total lag of all checkpoints at one moment.
 pub fn most_behind(timeline: &[TimelineEntry], window: &Window) -> i64 {
     let mut sums: BTreeMap<Duration, i64> = BTreeMap::new();
     for entry in timeline.iter().filter(|entry| window.contains(&entry.at)) {
@@ -75,7 +75,7 @@ pub fn most_behind(timeline: &[TimelineEntry], window: &Window) -> i64 {
     sums.into_values().max().unwrap_or(0)
 }
 
-/// Who is alive, and has and reads what.
+/// The running incarnations, the owners and the readers.
 struct State {
     alive: BTreeMap<usize, u32>,
     holders: Vec<Option<usize>>,
@@ -143,7 +143,8 @@ mod tests {
         Duration::from_secs(range.start)..Duration::from_secs(range.end)
     }
 
-    /// One starts alone, a second takes one of two partitions, the first dies, the second takes the other.
+    /// One instance starts, a second one takes one of two partitions, the first one crashes, and the second one takes
+    /// the other.
     fn timeline() -> Vec<TimelineEntry> {
         vec![
             entry(0, 0, TimelineEvent::Started),
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn convergence_is_counted_from_what_disturbed() {
+    fn convergence_starts_at_the_disturbance() {
         assert_eq!(convergence(&timeline(), 2, &seconds(0..10)), Some(Duration::from_secs(2)));
         assert_eq!(convergence(&timeline(), 2, &seconds(10..20)), Some(Duration::from_secs(4)));
         assert_eq!(convergence(&timeline(), 2, &seconds(20..60)), Some(Duration::from_secs(30)));
@@ -171,20 +172,20 @@ mod tests {
 
     #[test]
     fn changes_count_from_the_second_owner_on() {
-        assert_eq!(changes_of_hands(&timeline(), 2, &seconds(0..60)), 2);
-        assert_eq!(changes_of_hands(&timeline(), 2, &seconds(20..60)), 1);
+        assert_eq!(owner_changes(&timeline(), 2, &seconds(0..60)), 2);
+        assert_eq!(owner_changes(&timeline(), 2, &seconds(20..60)), 1);
     }
 
     #[test]
-    fn the_dead_lose_nothing() {
+    fn a_crashed_member_loses_nothing() {
         assert_eq!(losses(&timeline(), 2, 0, &seconds(0..60)), 1);
         assert_eq!(losses(&timeline(), 2, 1, &seconds(0..60)), 0);
     }
 
     #[test]
-    fn a_partition_without_a_reader_is_dark() {
-        assert_eq!(unowned_time(&timeline(), 2, &seconds(0..3)), Duration::from_secs(4));
-        assert_eq!(unowned_time(&timeline(), 2, &seconds(10..60)), Duration::from_secs(1 + 31));
+    fn a_partition_without_a_reader_is_unread() {
+        assert_eq!(unread_time(&timeline(), 2, &seconds(0..3)), Duration::from_secs(4));
+        assert_eq!(unread_time(&timeline(), 2, &seconds(10..60)), Duration::from_secs(1 + 31));
     }
 
     #[test]
@@ -196,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_dies_leaves_its_partitions_dark_though_its_handlers_were_not_stopped() {
+    fn a_crashed_reader_leaves_its_partitions_unread() {
         let timeline = [
             entry(0, 0, TimelineEvent::Started),
             entry(0, 0, TimelineEvent::HandlerStarted { partition: 0 }),
             entry(5, 0, TimelineEvent::Crashed),
             entry(6, 0, TimelineEvent::HandlerStarted { partition: 0 }),
         ];
-        assert_eq!(unowned_time(&timeline, 1, &seconds(0..8)), Duration::from_secs(3));
+        assert_eq!(unread_time(&timeline, 1, &seconds(0..8)), Duration::from_secs(3));
     }
 }

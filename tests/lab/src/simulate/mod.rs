@@ -1,4 +1,4 @@
-//! Whole groups of processors in virtual time, with everything going wrong: `--help` tells more.
+//! Whole groups of processors in virtual time, with all kinds of faults: see `--help`.
 
 #![allow(clippy::unchecked_time_subtraction, reason = "of constants, and of earlier moments from later ones")]
 #![allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
@@ -23,13 +23,13 @@ use args::Args;
 use progress::Progress;
 use summary::Summary;
 
-/// Whatever ends it.
+/// Any error that ends the simulation.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const VIOLATED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// The command line.
+/// Runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
     let args = Args::parse();
@@ -43,7 +43,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// True if all is well.
+/// Returns whether no invariant was violated.
 fn run(args: &Args) -> Result<bool, Failure> {
     if args.compare {
         println!("{}", comparison::compare(args)?);
@@ -85,7 +85,7 @@ fn print(args: &Args, summary: &Summary<'_>) -> Result<bool, Failure> {
     Ok(summary.failures() == 0)
 }
 
-/// One plan, looked at closely.
+/// Runs one plan and prints the details.
 fn one(args: &Args, plan: &Plan) -> Result<bool, Failure> {
     let report = workers::play(plan, &BuiltIn, args.verbose)?;
     if let Some(path) = &args.timeline {
@@ -108,7 +108,7 @@ fn one(args: &Args, plan: &Plan) -> Result<bool, Failure> {
 }
 
 fn explain(plan: &Plan, args: &Args) -> Result<(), Failure> {
-    eprintln!("looking for the fewest incidents that still make it fail ...");
+    eprintln!("searching for the fewest incidents that still fail ...");
     let fails = |plan: &Plan| workers::play(plan, &BuiltIn, false).is_ok_and(|report| !report.violations.is_empty());
     let smallest = shrink(plan, fails);
     let report = workers::play(&smallest, &BuiltIn, args.verbose)?;

@@ -1,4 +1,4 @@
-//! Plans made by hand.
+//! Handmade plans.
 
 use std::time::Duration;
 

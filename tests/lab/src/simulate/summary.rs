@@ -1,4 +1,4 @@
-//! What came of many seeds.
+//! The results of many seeds.
 
 use std::fmt;
 
@@ -97,7 +97,7 @@ impl fmt::Display for Summary<'_> {
         row(f, "events published", totals.published)?;
         row(f, "events processed", format!("{}, {} of them again", totals.handled, totals.repeated))?;
         row(f, "storage requests", totals.requests)?;
-        row(f, "partitions taken from an owner that went on", totals.moves)?;
+        row(f, "partitions taken from a running owner", totals.moves)?;
         heading(f, "incidents", totals.incidents.values().sum())?;
         for (incident, count) in &totals.incidents {
             row(f, &format!("  {incident}"), count)?;
@@ -120,7 +120,7 @@ fn heading(f: &mut fmt::Formatter<'_>, name: &str, sum: u64) -> fmt::Result {
 }
 
 fn row(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
-    // In a column, whatever kind of value it is.
+    // Aligned, for any kind of value.
     let value = value.to_string();
     writeln!(f, "{name:<46}{value:>14}")
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_that_fail_are_listed_with_their_commands() {
+    fn failed_seeds_are_listed_with_their_commands() {
         let args = Args::parse_from(["simulate", "--instances", "2"]);
         let mut summary = Summary::new(&args);
         for seed in [9, 4] {
