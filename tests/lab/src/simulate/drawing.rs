@@ -281,9 +281,9 @@ mod tests {
         assert_eq!(picture.rows[3].moments[0].name, "link breaks");
         assert!(picture.moments.iter().any(|moment| moment.name == "growth"));
         assert!(picture.moments.iter().any(|moment| moment.name == "balanced"));
-        let dead =
+        let crashed =
             picture.rows.iter().flat_map(|row| &row.spans).filter(|span| span.value == Owner::Crashed(1)).count();
-        assert!(dead > 0, "the crash left no unread partition");
+        assert!(crashed > 0, "the crash left no unread partition");
         assert!(picture.rows.iter().any(|row| row.spans.iter().any(|span| span.value == Owner::Frozen(2))));
     }
 

@@ -1,4 +1,4 @@
-//! What is given back: what the hub no longer has, what is not assigned any more, what somebody asks for.
+//! Releases: of removed partitions, of partitions that are not assigned any more, and on request.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use eventhubs_checkpoint::balancer::OwnershipEvent;
 use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy, ReleaseReason};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
-use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by, sizes, told};
+use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, events, group, held_by, sizes};
 
-fn released_for(group: &Simulation, since: usize, why: ReleaseReason) -> Vec<PartitionId> {
-    let mut partitions: Vec<_> = told(group, since)
+fn released_with(group: &Simulation, since: usize, why: ReleaseReason) -> Vec<PartitionId> {
+    let mut partitions: Vec<_> = events(group, since)
         .into_iter()
         .filter_map(|(_, _, event)| match event {
             OwnershipEvent::Releasing { partition, reason } if reason == why => Some(partition),
@@ -22,12 +22,12 @@ fn released_for(group: &Simulation, since: usize, why: ReleaseReason) -> Vec<Par
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_hub_no_longer_has_is_released_and_taken_again_when_it_is_back() {
+async fn removed_partitions_are_released_and_claimed_again() {
     let mut group = group(13, 8, &["a", "b"]).await;
     let since = group.trace().len();
     group.set_partitions(0..5);
     balanced(&group, INTERVAL + ROUND * 3).await;
-    assert_eq!(released_for(&group, since, ReleaseReason::PartitionRemoved), [5, 6, 7].map(PartitionId::from));
+    assert_eq!(released_with(&group, since, ReleaseReason::PartitionRemoved), [5, 6, 7].map(PartitionId::from));
     group.run_for(5 * MINUTE).await;
     assert_eq!(sizes(&group), [3, 2]);
 
@@ -35,14 +35,15 @@ async fn what_the_hub_no_longer_has_is_released_and_taken_again_when_it_is_back(
     group.set_partitions(0..8);
     balanced(&group, INTERVAL + ROUND * 3).await;
     group.run_for(5 * MINUTE).await;
-    let told = told(&group, since);
-    let back = |event: &OwnershipEvent| matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::Released, .. });
-    assert!(told.len() == 3 && told.iter().all(|(_, _, event)| back(event)), "{told:#?}");
+    let events = events(&group, since);
+    let is_removal =
+        |event: &OwnershipEvent| matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::Released, .. });
+    assert!(events.len() == 3 && events.iter().all(|(_, _, event)| is_removal(event)), "{events:#?}");
     assert_eq!((sizes(&group), group.moves().len()), (vec![4, 4], moves));
 }
 
 #[tokio::test(start_paused = true)]
-async fn static_instances_give_back_what_is_not_assigned_any_more_and_steal_nothing() {
+async fn static_instances_release_and_never_steal() {
     let mut group = Simulation::new(14, 4);
     for (index, owner) in ["a", "b"].into_iter().enumerate() {
         let strategy = LoadBalancingStrategy::Static(Assignment::index(index, 2).unwrap());
@@ -56,20 +57,20 @@ async fn static_instances_give_back_what_is_not_assigned_any_more_and_steal_noth
     comes(&group, ROUND, assigned(&[(0, "a"), (1, "b"), (2, "a"), (3, "b")])).await;
     group.run_for(5 * MINUTE).await;
     let since = group.trace().len();
-    // Their places in the list change, and with them all assignments.
+    // Their ordinals change, and with them all assignments.
     group.set_partitions(1..5);
     comes(&group, INTERVAL + LONGEST_CYCLE + ROUND, assigned(&[(1, "a"), (2, "b"), (3, "a"), (4, "b")])).await;
     group.run_for(5 * MINUTE).await;
-    assert_eq!(released_for(&group, since, ReleaseReason::PartitionRemoved), [0].map(PartitionId::from));
-    assert_eq!(released_for(&group, since, ReleaseReason::NotAssigned), [1, 2, 3].map(PartitionId::from));
+    assert_eq!(released_with(&group, since, ReleaseReason::PartitionRemoved), [0].map(PartitionId::from));
+    assert_eq!(released_with(&group, since, ReleaseReason::NotAssigned), [1, 2, 3].map(PartitionId::from));
     assert_eq!(group.moves(), []);
     group.stop("a").await.unwrap();
     group.run_for(10 * MINUTE).await;
-    assert_eq!(held_by(&group, "b"), 2, "what is assigned to nobody stays unowned");
+    assert_eq!(held_by(&group, "b"), 2, "a partition without an assigned instance stays unowned");
 }
 
-/// Gives the first partition of an owner back.
-fn give_back(group: &Simulation, owner: &str, cool_down: Duration) -> PartitionId {
+/// Releases the first partition of an owner.
+fn release_first(group: &Simulation, owner: &str, cool_down: Duration) -> PartitionId {
     let handle = group.handle(owner).unwrap();
     let held = handle.snapshots().borrow().owned.clone();
     let (partition, ownership) = held.first_key_value().unwrap();
@@ -78,23 +79,23 @@ fn give_back(group: &Simulation, owner: &str, cool_down: Duration) -> PartitionI
 }
 
 #[tokio::test(start_paused = true)]
-async fn d4_what_was_released_with_a_cool_down_is_not_taken_back_before_its_end() {
+async fn d4_its_releaser_waits_for_the_end_of_the_cooldown() {
     let group = group(15, 2, &["a"]).await;
-    let partition = give_back(&group, "a", 5 * MINUTE);
+    let partition = release_first(&group, "a", 5 * MINUTE);
     let owned = |group: &Simulation| group.owners().contains_key(&partition);
     comes(&group, Duration::from_secs(1), |group| !owned(group)).await;
     assert_eq!(
         group.run_until((5 * MINUTE).saturating_sub(Duration::from_secs(2)), owned).await,
         None,
-        "taken back too soon"
+        "reclaimed too soon"
     );
     comes(&group, LONGEST_CYCLE + ROUND, owned).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn d4_others_may_claim_what_was_released_with_a_cool_down_at_once() {
+async fn d4_others_may_claim_during_the_cooldown() {
     let mut group = group(16, 3, &["a"]).await;
-    let partition = give_back(&group, "a", 5 * MINUTE);
+    let partition = release_first(&group, "a", 5 * MINUTE);
     comes(&group, Duration::from_secs(1), |group| !group.owners().contains_key(&partition)).await;
     group.start("b", config()).await.unwrap();
     comes(&group, ROUND, |group| group.owners().get(&partition).is_some_and(|owner| owner.as_str() == "b")).await;
