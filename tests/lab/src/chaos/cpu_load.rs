@@ -1,4 +1,4 @@
-//! A process that needs a whole core: `chaos cpu-load`.
+//! A process that uses a whole core: `chaos cpu-load`.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! What an instance writes down about itself on disk, line by line, so that it is there whatever ends the process.
+//! What an instance records on disk, line by line, so that the records survive any end of the process.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -27,21 +27,21 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogEntryKind {
-    /// A partition begins to deliver.
+    /// A partition starts to deliver.
     Started(String),
-    /// And stops, for this reason.
+    /// A partition stops, for this reason.
     Stopped(String, String),
-    /// The handler is done with successive events: partition, first and last.
+    /// The handler has processed successive events: partition, first and last.
     Processed(String, i64, i64),
-    /// The balancer said that events of a partition may come twice, and why.
+    /// The balancer reported that events of a partition may be processed twice, and why.
     DuplicatesPossible(String, String),
-    /// How many tasks the runtime has.
+    /// The number of tasks of the runtime.
     Tasks(usize),
-    /// The processor ended when asked: how.
+    /// How the processor ended after a shutdown request.
     Ended(String),
 }
 
-/// The writing end.
+/// The writer.
 #[derive(Debug)]
 pub struct EventLog {
     file: Mutex<File>,
@@ -51,11 +51,11 @@ pub struct EventLog {
 impl EventLog {
     pub fn open(path: &Path, clock: Clock) -> Result<Self, String> {
         let file = OpenOptions::new().append(true).create(true).open(path);
-        let file = file.map_err(|error| format!("the diary {} cannot be written: {error}", path.display()))?;
+        let file = file.map_err(|error| format!("cannot write the event log {}: {error}", path.display()))?;
         Ok(Self { file: Mutex::new(file), clock })
     }
 
-    /// It survives the end of the process once this has returned; not that of the machine.
+    /// After this has returned, the entries survive the end of the process, but not that of the machine.
     pub fn write(&self, entries: impl IntoIterator<Item = LogEntryKind>) -> io::Result<()> {
         let at = u64::try_from(self.clock.now().as_micros()).unwrap_or(u64::MAX);
         let mut lines = Vec::new();
@@ -67,9 +67,9 @@ impl EventLog {
     }
 }
 
-/// What is in a diary. A line of which only a part is there is left out.
+/// Returns the entries of an event log. An incomplete line is skipped.
 pub fn read(path: &Path) -> Result<Vec<Entry>, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let text = fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
     let entry = |line: &str| serde_json::from_str(line).map_err(|error| format!("{}: {error}: {line}", path.display()));
     whole.lines().map(entry).collect()
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_half_a_line_is_left_out() {
+    fn entries_are_read_and_half_a_line_is_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events");
         let event_log = EventLog::open(&path, Clock::start()).unwrap();

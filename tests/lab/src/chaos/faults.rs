@@ -1,4 +1,4 @@
-//! Carries out a plan.
+//! Executes a plan.
 
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
@@ -22,7 +22,7 @@ use crate::support::azurite::Azurite;
 
 const CPU_LOADS_PER_CORE: usize = 2;
 
-/// An incident as it was.
+/// An incident as it happened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Happened {
     pub fault: Fault,
@@ -31,22 +31,22 @@ pub struct Happened {
     pub to: Moment,
 }
 
-/// Everything that faults take hold of.
+/// Everything that faults affect.
 pub struct Stage {
     pub clock: Clock,
     pub fleet: Arc<Fleet>,
     pub shared: Arc<ProxyShared>,
     pub hub_faults: Arc<NetworkFaults>,
     azurite: Mutex<Option<Azurite>>,
-    /// Held from the end of a storage to the start of the next, for on a busy machine that may take long.
+    /// Held from the end of a storage to the start of the next one, because that may take long on a busy machine.
     restarting: Arc<Mutex<()>>,
     pub folder: PathBuf,
     pub lease_duration: Duration,
-    /// How long an instance that is asked to end may take.
+    /// How long an instance may take to shut down.
     pub ends_within: Duration,
     happened: std::sync::Mutex<Vec<Happened>>,
     pub operators: Operators,
-    /// What the watcher has seen.
+    /// The observations of the watcher.
     pub seen: watch::Sender<Seen>,
     turns: Turns,
 }
@@ -104,10 +104,10 @@ impl Stage {
         }
     }
 
-    /// From its beginning to its end.
+    /// Runs an incident from its beginning to its end.
     pub async fn strike(&self, incident: &Incident) -> Result<Happened, Failure> {
         let Incident { fault, instance, .. } = *incident;
-        // What takes longer than was planned, as it does on a busy machine, holds up what comes next in its place.
+        // An incident that takes longer than planned, as on a busy machine, delays the next one in its place.
         let _turn = self.turns.of(incident).lock().await;
         let happens = Happened { fault, instance, from: self.clock.now(), to: Moment::MAX };
         self.happenings().push(happens.clone());
@@ -120,7 +120,7 @@ impl Stage {
         Ok(happened)
     }
 
-    /// Where the storage is; none while it is restarted.
+    /// Returns the address of the storage; `None` while it is restarted.
     pub async fn storage(&self) -> Option<String> {
         self.azurite.lock().await.as_ref().map(|azurite| azurite.endpoint().to_owned())
     }
@@ -133,7 +133,7 @@ impl Stage {
         lock(&self.happened)
     }
 
-    /// Puts right what a fault that was cut short has left.
+    /// Repairs what an aborted fault has left.
     pub async fn restore(&self) -> Result<(), Failure> {
         self.shared.network_faults.clear();
         self.hub_faults.clear();
@@ -210,8 +210,9 @@ impl Stage {
         network_faults.end(&token);
     }
 
-    /// In good order, for the emulator, unlike the service, forgets what it has said when it is killed.
-    /// Takes as long as it takes; the incident has at least this time, what is left of which is calm.
+    /// Restarts the storage gracefully, because the emulator, unlike the service, loses acknowledged writes when it is
+    /// killed. Takes as long as needed; the incident lasts at least this long, and the rest of that time is without
+    /// faults.
     async fn restart_storage(&self, lasts: Duration) -> Result<(), Failure> {
         let over = self.clock.now() + lasts;
         let restarting = self.stop_storage().await?;
@@ -221,7 +222,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Until it has written down what it has. Nobody starts another before what is given is dropped.
+    /// Waits until the storage has written its data. No other task starts a storage before the guard is dropped.
     pub async fn stop_storage(&self) -> Result<OwnedMutexGuard<()>, Failure> {
         let restarting = self.restarting.clone().lock_owned().await;
         let running = self.azurite.lock().await.take();
@@ -257,10 +258,10 @@ impl Stage {
     }
 }
 
-/// An emulator that keeps what it has in this folder.
+/// Starts an emulator that keeps its data in this folder.
 pub async fn start_storage(folder: &std::path::Path) -> Result<Azurite, Failure> {
     let location = folder.join("azurite");
-    let location = location.to_str().ok_or("the folder for the storage has no readable name")?;
+    let location = location.to_str().ok_or("the path of the storage folder is not valid Unicode")?;
     Ok(Azurite::start_with(&["--location", location]).await?)
 }
 
@@ -269,7 +270,7 @@ fn condition(fault: Fault, lease_duration: Duration) -> Option<Condition> {
         Fault::Isolate | Fault::Outage | Fault::HubCut => Some(Condition::Cut),
         Fault::Hang | Fault::HubStall => Some(Condition::Hang),
         Fault::LostResponses => Some(Condition::LostResponses(1.0 / 3.0)),
-        // Requests have a quarter of the expiry.
+        // Requests have a quarter of the lease duration.
         Fault::Delay => Some(Condition::Delay(0.5, lease_duration.mul_f64(0.35))),
         Fault::Throttle => Some(Condition::Throttle(0.5)),
         Fault::Kill

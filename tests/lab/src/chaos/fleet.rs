@@ -1,4 +1,4 @@
-//! The instances: starts them, lets them suffer, and notes what became of each life.
+//! The instances: starts them, injects their faults, and records the end of each incarnation.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,19 +20,19 @@ use crate::chaos::proxy::{Proxy, ProxyShared};
 use crate::chaos::reading::Reading;
 use crate::chaos::samples::{Sample, sample};
 
-/// How a life ended.
+/// How an incarnation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Killed,
-    /// It ended when asked, with status 0.
+    /// It ended after a shutdown request, with status 0.
     Clean,
-    /// It ended when asked, but not so; or did not.
+    /// It ended after a shutdown request with another status, or did not end.
     Unclean(String),
-    /// Nobody had asked.
+    /// It ended without a shutdown request.
     Unexpected(String),
 }
 
-/// What is known of a life from outside.
+/// What is known of an incarnation from outside.
 #[derive(Clone, Debug)]
 pub struct ObservedIncarnation {
     pub incarnation: IncarnationId,
@@ -41,7 +41,7 @@ pub struct ObservedIncarnation {
     pub samples: Vec<Sample>,
 }
 
-/// What every instance and every operator needs to know.
+/// Settings of every instance and every operator.
 #[derive(Clone, Debug)]
 pub struct Orders {
     pub folder: PathBuf,
@@ -127,7 +127,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Asks it to end, and waits for that. What does not end in time is killed.
+    /// Shuts the instance down and waits for its end. It is killed if it does not end in time.
     pub async fn end(&self, instance: u32, limit: Duration) -> Result<(), Failure> {
         let mut slot = self.slot(instance).await?;
         let Some(mut running) = slot.running.take() else { return Ok(()) };
@@ -135,7 +135,7 @@ impl Fleet {
             slot.close(self.orders.clock.now(), End::Unexpected(status.to_string()));
             return Ok(());
         }
-        // One that is gone by now has ended in its own way, which is told below.
+        // A process that is gone by now has ended in its own way, which is reported below.
         let _ = running.child.send(Signal::TERM);
         let asked = Instant::now();
         let end = match running.child.end_within(limit).await? {
@@ -156,7 +156,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Stops it in its tracks, or lets it go on. One that is gone is noted at the next look.
+    /// Stops or continues the process. A process that is gone is recorded at the next look.
     pub async fn send(&self, instance: u32, signal: Signal) {
         if let Ok(slot) = self.slot(instance).await
             && let Some(running) = &slot.running
@@ -165,7 +165,7 @@ impl Fleet {
         }
     }
 
-    /// By so many seconds its wall clock is wrong from now on.
+    /// From now on its wall clock is wrong by this many seconds.
     pub async fn set_clock(&self, instance: u32, offset: i64) {
         if let Ok(mut slot) = self.slot(instance).await
             && let Some(running) = &mut slot.running
@@ -174,7 +174,7 @@ impl Fleet {
         }
     }
 
-    /// Notes who is gone, and starts it again; and samples those that are there. Tells who was gone.
+    /// Records the processes that are gone and restarts them, and samples the others. Returns those that were gone.
     pub async fn look(&self) -> Result<Vec<(IncarnationId, String)>, Failure> {
         let mut gone = Vec::new();
         for instance in 0..self.size() {
@@ -187,7 +187,7 @@ impl Fleet {
     }
 
     fn look_at(&self, instance: u32) -> Result<Option<(IncarnationId, String)>, Failure> {
-        // Somebody is at it: next time.
+        // Another task is using it: next time.
         let Ok(mut slot) = self.slots[instance as usize].try_lock() else { return Ok(None) };
         let now = self.orders.clock.now();
         let Some(running) = &mut slot.running else { return Ok(None) };
@@ -203,7 +203,7 @@ impl Fleet {
         Ok(slot.incarnations.last().map(|observed| (observed.incarnation, status.to_string())))
     }
 
-    /// All lives there were.
+    /// Returns all incarnations until now.
     pub async fn observed_incarnations(&self) -> Vec<ObservedIncarnation> {
         let mut all = Vec::new();
         for slot in &self.slots {

@@ -1,4 +1,4 @@
-//! The event hub in a process of its own: `chaos hub`.
+//! The event hub in its own process: `chaos hub`.
 
 use std::io::Write as _;
 
@@ -18,7 +18,7 @@ pub struct Args {
     pub retention: usize,
 }
 
-/// What the hub says when it is there.
+/// The first line of the hub's output.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub port: u16,

@@ -1,10 +1,11 @@
-//! Instances and their lives: one that was killed and came back is the same instance in another life.
+//! Instances and their incarnations: an instance that was killed and restarted is the same instance in another
+//! incarnation.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Stands for the instance of every operator: operators are no members of the group.
+/// Stands for the instance of every operator: operators are not members of the group.
 const OPERATORS: u32 = u32::MAX;
 
 /// One process of one instance.
@@ -16,7 +17,7 @@ pub struct IncarnationId {
 }
 
 impl IncarnationId {
-    /// An operator, which lives once.
+    /// Returns the id of an operator, which has one incarnation.
     pub fn of_operator(number: u32) -> Self {
         Self { instance: OPERATORS, number }
     }
@@ -25,7 +26,7 @@ impl IncarnationId {
         self.instance == OPERATORS
     }
 
-    /// The owner id, which all lives of an instance share.
+    /// Returns the owner id, which all incarnations of an instance share.
     pub fn owner(self) -> String {
         owner(self.instance)
     }

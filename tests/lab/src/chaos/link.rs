@@ -1,4 +1,4 @@
-//! The way from one instance to the event hub: bytes, which pass as the weather lets them.
+//! The link from one instance to the event hub: forwards bytes as the network faults allow.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use crate::chaos::network_faults::{Condition, NetworkFaults, Treatment};
 
 const BUFFER: usize = 32 * 1024;
 
-/// A way that is open until it is dropped.
+/// A link that is open until it is dropped.
 pub struct Link {
     port: u16,
     _tasks: JoinSet<()>,
@@ -28,7 +28,7 @@ impl Link {
         Ok(Self { port, _tasks: tasks })
     }
 
-    /// The hub's endpoint as seen through this.
+    /// Returns the hub's endpoint through this link.
     pub fn endpoint(&self) -> String {
         format!("amqp://127.0.0.1:{}", self.port)
     }
@@ -62,7 +62,7 @@ async fn connect(client: TcpStream, network_faults: Arc<NetworkFaults>, hub: Soc
     }
 }
 
-/// Until one side ends. What comes while nothing may pass waits.
+/// Forwards bytes until one side ends. Bytes wait while nothing may pass.
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! What goes wrong now between the instances and a service: conditions come and go, and what passes meets them.
+//! The current faults between the instances and a service: conditions begin and end, and affect the traffic meanwhile.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,36 +9,36 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::sync::watch;
 
-/// What can be wrong.
+/// A fault of the network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Condition {
     /// Connections break.
     Cut,
-    /// Connections stay, and nothing comes through.
+    /// Connections stay open, and nothing passes.
     Hang,
-    /// This share of the answers is lost.
+    /// This share of the responses is lost.
     LostResponses(f64),
-    /// This share of the requests, and of the answers, is late by up to this time.
+    /// This share of the requests, and of the responses, is late by up to this time.
     Delay(f64, Duration),
-    /// This share of the requests is refused for now.
+    /// This share of the requests is rejected for now.
     Throttle(f64),
 }
 
-/// What becomes of one request.
+/// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Treatment {
     Pass,
     Cut,
     Hang,
     LoseResponse,
-    Delay { request: Duration, answer: Duration },
+    Delay { request: Duration, response: Duration },
     Refuse,
 }
 
 #[derive(Clone, Debug)]
 struct Active {
     id: u64,
-    /// All, if there is none.
+    /// All instances if there is none.
     instance: Option<u32>,
     condition: Condition,
 }
@@ -53,7 +53,7 @@ pub struct NetworkFaults {
 
 /// Ends a condition.
 #[derive(Debug)]
-#[must_use = "the condition lasts until this is given back"]
+#[must_use = "the condition lasts until this token is passed to `end`"]
 pub struct Token(u64);
 
 impl NetworkFaults {
@@ -77,20 +77,20 @@ impl NetworkFaults {
         self.active.send_modify(Vec::clear);
     }
 
-    /// What becomes of a request of this instance.
+    /// Returns what happens to a request of this instance.
     pub fn treatment(&self, instance: u32) -> Treatment {
         let conditions = conditions(&self.active.borrow(), instance);
         treatment(&conditions, &mut *lock(&self.rng))
     }
 
-    /// Ready when this condition strikes the instance.
+    /// Waits until this condition affects the instance.
     pub async fn strikes(&self, instance: u32, condition: Condition) {
         let mut active = self.active.subscribe();
-        // The sender is `self`: it does not go away.
+        // The sender is `self`, so it is not dropped.
         let _ = active.wait_for(|active| conditions(active, instance).contains(&condition)).await;
     }
 
-    /// Ready when it does not.
+    /// Waits until it does not.
     pub async fn spares(&self, instance: u32, condition: Condition) {
         let mut active = self.active.subscribe();
         let _ = active.wait_for(|active| !conditions(active, instance).contains(&condition)).await;
@@ -102,7 +102,7 @@ fn conditions(active: &[Active], instance: u32) -> Vec<Condition> {
     active.iter().filter(strikes).map(|active| active.condition).collect()
 }
 
-/// The worst comes first.
+/// The worst condition has precedence.
 fn treatment(conditions: &[Condition], rng: &mut impl Rng) -> Treatment {
     if conditions.contains(&Condition::Cut) {
         return Treatment::Cut;
@@ -116,7 +116,7 @@ fn treatment(conditions: &[Condition], rng: &mut impl Rng) -> Treatment {
             Condition::Throttle(share) if rng.random_bool(share) => return Treatment::Refuse,
             Condition::Delay(share, most) => {
                 let mut late = || if rng.random_bool(share) { most.mul_f64(rng.random()) } else { Duration::ZERO };
-                return Treatment::Delay { request: late(), answer: late() };
+                return Treatment::Delay { request: late(), response: late() };
             }
             _ => {}
         }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_strikes_whom_it_is_for_until_it_ends() {
+    fn a_condition_affects_its_instance_until_it_ends() {
         let network_faults = NetworkFaults::new(1);
         let token = network_faults.begin(Some(1), Condition::Hang);
         assert_eq!((network_faults.treatment(0), network_faults.treatment(1)), (Treatment::Pass, Treatment::Hang));
@@ -152,15 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_within_their_bound_and_not_all_alike() {
+    fn delays_vary_within_their_bound() {
         let network_faults = NetworkFaults::new(1);
         let most = Duration::from_secs(3);
         let _late = network_faults.begin(None, Condition::Delay(0.5, most));
         let drawn: Vec<_> = (0..100).map(|_| network_faults.treatment(0)).collect();
         assert!(drawn.iter().any(|treatment| *treatment != drawn[0]));
         for treatment in drawn {
-            let Treatment::Delay { request, answer } = treatment else { panic!("{treatment:?}") };
-            assert!(request <= most && answer <= most);
+            let Treatment::Delay { request, response } = treatment else { panic!("{treatment:?}") };
+            assert!(request <= most && response <= most);
         }
     }
 }

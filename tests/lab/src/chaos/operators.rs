@@ -1,4 +1,4 @@
-//! Operators: processes from outside of the group that reset checkpoints while it runs, played by the runner.
+//! Operators: they reset checkpoints from outside of the group while it runs. The runner executes them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -35,11 +35,11 @@ pub enum Outcome {
     Done,
     /// Another owner took the partition at the same time.
     Lost,
-    /// Another operator works on it.
+    /// Another operator is working on it.
     Busy,
     /// The storage failed, and the position was not written.
     Failed,
-    /// For a reason that no run gives.
+    /// For a reason that no run causes.
     Refused,
     /// The position is written, but the partition was not released as planned.
     IndeterminateButWritten,
@@ -58,8 +58,8 @@ impl Outcome {
             Self::Busy => "not done: busy",
             Self::Failed => "not done: failed",
             Self::Refused => "not done: refused",
-            Self::IndeterminateButWritten => "unsure, written",
-            Self::Unsure => "unsure",
+            Self::IndeterminateButWritten => "indeterminate, written",
+            Self::Unsure => "indeterminate",
             Self::NotBegun => "not begun",
             Self::Killed => "killed",
         }
@@ -88,11 +88,11 @@ pub struct Operators {
     /// How many events a partition keeps.
     retention: u32,
     attempts: Mutex<Vec<Attempt>>,
-    /// How many there were.
+    /// The number of operators until now.
     count: AtomicU32,
 }
 
-/// Where one partition is to go.
+/// The target of one partition.
 struct Goal {
     partition: u16,
     to: Position,
@@ -107,8 +107,8 @@ impl Operators {
         lock(&self.attempts).clone()
     }
 
-    /// One operator, with a way to the storage of its own, from its start to its report or to its death. It resets
-    /// what has a checkpoint.
+    /// Runs one operator with its own access to the storage, from its start to its report or until it is killed. It
+    /// resets the partitions that have a checkpoint.
     pub async fn run(&self, reset: &Reset, checkpoints: &Positions) -> Result<(), Failure> {
         let goals = self.goals(reset, checkpoints).await?;
         if goals.is_empty() {
@@ -132,7 +132,8 @@ impl Operators {
         Ok(())
     }
 
-    /// What a user who stops the faults interrupts stays killed. Returns where the attempts begin.
+    /// Records the attempts as killed, which remains if the user interrupts the faults. Returns the index of the first
+    /// one.
     fn note(&self, by: IncarnationId, goals: &[Goal]) -> usize {
         let mut attempts = lock(&self.attempts);
         let first = attempts.len();
@@ -160,10 +161,10 @@ impl Operators {
         let extents = extents(self.orders.hub.clone(), named).await?;
         let goals = extents.into_iter().filter_map(|(partition, (oldest, last))| {
             let checkpoint = *checkpoints.get(&partition.to_string())?;
-            // Retention must not take what is to be delivered again before that has happened.
+            // Retention must not remove the events before they are redelivered.
             let oldest = oldest.max(last - i64::from(self.retention) / 2);
             let to = reset.position(partition, Extent { oldest, last, checkpoint })?;
-            // Reading goes on by the sequence number.
+            // Reading continues by the sequence number.
             Some(Goal { partition, to: Position::new(to, to.to_string()) })
         });
         Ok(goals.collect())
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_kept_as_what_it_says() {
+    fn a_report_is_kept_as_its_outcome() {
         let lost = NotDone::Lost { by: None };
         let busy = NotDone::Busy { operator: OwnerId::new("operator-1").unwrap() };
         let foreign = NotDone::Foreign { owner: OwnerId::new("python").unwrap() };

@@ -1,4 +1,4 @@
-//! Draws what the processes took of the machine over time, as SVG: one panel per measure, one line per instance.
+//! Draws the resource usage of the processes over time, as SVG: one panel per measure, one line per instance.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#333}.h{font-weight:bold;fon
     .m{text-anchor:middle}.grid{stroke:#000;stroke-opacity:.12}.line{fill:none;stroke-width:1.3}\
     .fault{fill:#c00;fill-opacity:.10}";
 
-/// Values over time of one life.
+/// Values over time of one incarnation.
 struct Line {
     incarnation: IncarnationId,
     points: Vec<(Moment, f64)>,
@@ -31,7 +31,7 @@ struct Panel {
     lines: Vec<Line>,
 }
 
-/// The whole document.
+/// Returns the whole document.
 pub fn render(run_data: &RunData) -> String {
     let panels = panels(run_data);
     let ends = panels.iter().flat_map(|panel| &panel.lines).filter_map(|line| line.points.last());
@@ -82,7 +82,7 @@ fn x(at: Moment, length: Duration) -> f64 {
 
 /// Writing to a String cannot fail.
 fn legend(svg: &mut String, run_data: &RunData) {
-    let _ = writeln!(svg, "<text x=\"8\" y=\"18\" class=\"h\">What each instance takes of the machine</text>");
+    let _ = writeln!(svg, "<text x=\"8\" y=\"18\" class=\"h\">Resource usage of each instance</text>");
     for instance in 0..run_data.instances {
         let left = 300.0 + 50.0 * f64::from(instance);
         let _ = writeln!(
@@ -149,7 +149,7 @@ fn draw(svg: &mut String, panel: &Panel, length: Duration, top: f64) {
     }
 }
 
-/// To a number with one digit that four divides well.
+/// Rounds up to a number with one digit that is divisible by four.
 fn round_up(value: f64) -> f64 {
     let magnitude = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 4.0, 8.0, 10.0];
@@ -165,7 +165,7 @@ mod tests {
     use crate::chaos::samples::Sample;
 
     #[test]
-    fn every_life_has_a_line_and_every_fault_its_place() {
+    fn every_incarnation_and_every_fault_is_drawn() {
         let mut run_data = in_order();
         for observed in &mut run_data.incarnations {
             let sample = |at| Sample { at: Moment::from_secs(at), memory_kib: 20_480, files: 30, threads: 5 };

@@ -1,5 +1,5 @@
-//! The way from one life of an instance, or from an operator, to the storage: passes requests on as the weather lets it, and notes what was
-//! written, by whom and with which outcome.
+//! The proxy between one incarnation of an instance, or an operator, and the storage: forwards requests as the network
+//! faults allow, and records the writes with their writer and outcome.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -29,13 +29,13 @@ use crate::chaos::request;
 use crate::chaos::writes::Write;
 use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 
-type Answer = Response<Full<Bytes>>;
+type ProxyResponse = Response<Full<Bytes>>;
 type Storage = Client<HttpConnector, Full<Bytes>>;
 
-/// By how much the date of a signature may be wrong: the emulator does not look, the service does.
+/// By how much the date of a signature may be wrong: the service checks it, the emulator does not.
 const TOLERATED_SKEW: time::Duration = time::Duration::minutes(15);
 
-/// What all proxies share.
+/// The state that all proxies share.
 pub struct ProxyShared {
     pub network_faults: NetworkFaults,
     clock: Clock,
@@ -60,21 +60,21 @@ impl ProxyShared {
         std::mem::take(&mut *lock(&self.writes))
     }
 
-    async fn carry(&self, incarnation: IncarnationId, head: Parts, body: Bytes) -> Result<Answer, Failure> {
+    async fn carry(&self, incarnation: IncarnationId, head: Parts, body: Bytes) -> Result<ProxyResponse, Failure> {
         let noted = request::written(incarnation, &head, self.clock.now());
-        let answer = self.forward(head, body).await;
+        let response = self.forward(head, body).await;
         if let Some(mut write) = noted {
-            if let Ok(answer) = &answer {
-                write.answered = Some(self.clock.now());
-                write.status = answer.status().as_u16();
-                write.etag = request::etag(answer.headers());
+            if let Ok(response) = &response {
+                write.responded = Some(self.clock.now());
+                write.status = response.status().as_u16();
+                write.etag = request::etag(response.headers());
             }
             lock(&self.writes).push(write);
         }
-        answer
+        response
     }
 
-    async fn forward(&self, mut head: Parts, body: Bytes) -> Result<Answer, Failure> {
+    async fn forward(&self, mut head: Parts, body: Bytes) -> Result<ProxyResponse, Failure> {
         let authority = lock(&self.authority).clone();
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         head.uri = Uri::builder().scheme("http").authority(authority).path_and_query(path).build()?;
@@ -90,7 +90,7 @@ fn authority(endpoint: &str) -> String {
     address.split('/').next().unwrap_or(address).to_owned()
 }
 
-/// A way that is open until it is dropped.
+/// A proxy that is open until it is dropped.
 pub struct Proxy {
     port: u16,
     _tasks: JoinSet<()>,
@@ -105,7 +105,7 @@ impl Proxy {
         Ok(Self { port, _tasks: tasks })
     }
 
-    /// The storage's endpoint as seen through this.
+    /// Returns the storage's endpoint through this proxy.
     fn endpoint(&self, account: &str) -> String {
         format!("http://127.0.0.1:{}/{account}", self.port)
     }
@@ -130,12 +130,12 @@ async fn listen(listener: TcpListener, shared: Arc<ProxyShared>, incarnation: In
     }
 }
 
-/// Until the client leaves or the weather breaks the connection.
+/// Serves the connection until the client leaves or a network fault breaks it.
 async fn serve(connection: TcpStream, shared: Arc<ProxyShared>, incarnation: IncarnationId) {
     let service = service_fn(|request| treat(request, &shared, incarnation));
     let serving = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
     tokio::select! {
-        // It fails when the client leaves.
+        // Fails when the client leaves.
         _ = serving => {}
         () = shared.network_faults.strikes(incarnation.instance, Condition::Cut) => {}
     }
@@ -145,17 +145,17 @@ async fn treat(
     request: Request<Incoming>,
     shared: &Arc<ProxyShared>,
     incarnation: IncarnationId,
-) -> Result<Answer, Failure> {
+) -> Result<ProxyResponse, Failure> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     if request::is_skewed(&head, now(), TOLERATED_SKEW) {
-        return Ok(refusal(StatusCode::FORBIDDEN, "AuthenticationFailed"));
+        return Ok(rejection(StatusCode::FORBIDDEN, "AuthenticationFailed"));
     }
     let treatment = shared.network_faults.treatment(incarnation.instance);
     let before = if let Treatment::Delay { request, .. } = treatment { request } else { Duration::ZERO };
     match treatment {
         Treatment::Cut => return Err("the connection breaks".into()),
-        Treatment::Refuse => return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy")),
+        Treatment::Refuse => return Ok(rejection(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy")),
         Treatment::Hang => {
             shared.network_faults.spares(incarnation.instance, Condition::Hang).await;
             return Err("the connection breaks".into());
@@ -163,30 +163,30 @@ async fn treat(
         Treatment::Pass | Treatment::LoseResponse | Treatment::Delay { .. } => {}
     }
     let shared = shared.clone();
-    // In a task of its own: what is on its way arrives even if the client gives up.
+    // In its own task: a request that was sent arrives even if the client gives up.
     let carried = tokio::spawn(async move {
         sleep(before).await;
         shared.carry(incarnation, head, body).await
     });
-    let answer = carried.await??;
+    let response = carried.await??;
     match treatment {
-        Treatment::LoseResponse => Err("the answer is lost".into()),
-        Treatment::Delay { answer: late, .. } => {
+        Treatment::LoseResponse => Err("the response is lost".into()),
+        Treatment::Delay { response: late, .. } => {
             sleep(late).await;
-            Ok(answer)
+            Ok(response)
         }
-        _ => Ok(answer),
+        _ => Ok(response),
     }
 }
 
-/// What the service answers when it does not do as asked.
-fn refusal(status: StatusCode, code: &str) -> Answer {
+/// Returns the service's response for a rejected request.
+fn rejection(status: StatusCode, code: &str) -> ProxyResponse {
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>{code}</Code><Message>By the proxy.</Message></Error>"
     );
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static("application/xml"));
     if let Ok(code) = HeaderValue::from_str(code) {
         headers.insert("x-ms-error-code", code);
@@ -198,7 +198,7 @@ fn refusal(status: StatusCode, code: &str) -> Answer {
     if let Some(date) = request::http_date(now()) {
         headers.insert(DATE, date);
     }
-    answer
+    response
 }
 
 #[expect(clippy::disallowed_methods, reason = "the proxy plays the server, whose clock this is")]
@@ -216,7 +216,7 @@ mod tests {
     const INCARNATION: IncarnationId = IncarnationId { instance: 1, number: 2 };
     const CREATED: &str = "HTTP/1.1 201 Created\r\netag: \"0x1\"\r\ncontent-length: 0\r\n\r\n";
 
-    /// A storage that takes everything, behind a proxy.
+    /// A storage that accepts everything, after a proxy.
     struct World {
         storage: Stub,
         shared: Arc<ProxyShared>,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_passes_is_noted_with_its_outcome() {
+    async fn forwarded_writes_are_recorded_with_their_outcome() {
         let world = World::new().await;
         assert_eq!(world.write().await.unwrap().status(), 201);
         let [write] = &world.shared.take_writes()[..] else { panic!("one write") };
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_lost_was_given() {
+    async fn a_lost_response_was_sent() {
         let world = World::new().await;
         let _lost = world.during(Condition::LostResponses(1.0));
         assert!(world.write().await.is_err());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_cut_off_hangs_or_is_refused_does_not_arrive() {
+    async fn failed_requests_do_not_arrive() {
         let world = World::new().await;
         let cut = world.during(Condition::Cut);
         assert!(world.write().await.is_err());
@@ -274,13 +274,13 @@ mod tests {
         assert!(world.write().await.unwrap_err().is_timeout());
         world.shared.network_faults.end(&hangs);
         let _throttled = world.during(Condition::Throttle(1.0));
-        let refused = world.write().await.unwrap();
-        assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+        let rejected = world.write().await.unwrap();
+        assert_eq!((rejected.status().as_u16(), &rejected.headers()["retry-after"]), (503, &"1".parse().unwrap()));
         assert!(world.storage.requests().is_empty());
     }
 
     #[tokio::test]
-    async fn a_late_request_arrives_although_the_client_has_given_up() {
+    async fn a_late_request_arrives_after_the_client_gave_up() {
         let world = World::new().await;
         let _late = world.during(Condition::Delay(1.0, Duration::from_secs(1)));
         let (mut given_up, mut writes) = (0, Vec::new());
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authority_of_an_endpoint_is_its_host_and_port() {
+    fn the_authority_of_an_endpoint_is_host_and_port() {
         assert_eq!(authority("http://127.0.0.1:10000/devstoreaccount1"), "127.0.0.1:10000");
     }
 }

@@ -1,4 +1,4 @@
-//! Looks at the records by plain HTTP, past the proxies and past this crate.
+//! Reads the records by plain HTTP, without the proxies and without this crate.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::sas;
 pub struct Look {
     /// Owner of each partition; empty if it was released.
     pub owners: BTreeMap<String, String>,
-    /// Sequence number of each checkpoint; before the first event it is -1.
+    /// Sequence number of each checkpoint; -1 before the first event.
     pub positions: Positions,
 }
 
 impl Look {
-    /// How many partitions each owner has.
+    /// Returns how many partitions each owner has.
     pub fn shares(&self) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();
         for owner in self.owners.values() {
@@ -28,14 +28,14 @@ impl Look {
     }
 }
 
-/// Makes the container.
+/// Creates the container.
 pub async fn create_container(client: &reqwest::Client, endpoint: &str, container: &str) -> Result<(), Failure> {
     let url = format!("{endpoint}/{container}?restype=container&{}", sas::account_sas("rwlc", sas::FUTURE));
     client.put(url).header("content-length", 0).send().await?.error_for_status()?;
     Ok(())
 }
 
-/// Lists all records; what is under way meanwhile may be in it or not.
+/// Lists all records. Concurrent writes may or may not be included.
 pub async fn look(client: &reqwest::Client, endpoint: &str, container: &str) -> Result<Look, Failure> {
     let (mut look, mut marker) = (Look::default(), String::new());
     loop {
@@ -68,7 +68,7 @@ fn read_page(page: &str, look: &mut Look) {
     }
 }
 
-/// The text within the first element of this name.
+/// Returns the text of the first element with this name.
 fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0)

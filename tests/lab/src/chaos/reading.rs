@@ -7,14 +7,14 @@ use eventhubs_checkpoint::processor::ProcessorConfig;
 
 use crate::chaos::seconds;
 
-/// The settings of a processor that decide how many events wait where.
+/// The settings of a processor for batches and prefetching.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Reading {
-    /// How many events of a partition are held ahead of the handler.
+    /// How many events of a partition are prefetched.
     #[arg(long, default_value_t = 300, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub prefetch: u32,
 
-    /// The most events a handler gets at once.
+    /// The maximum number of events of a batch.
     #[arg(long, default_value_t = 100, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_batch_size: u32,
 
@@ -24,7 +24,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The same for the command line of an instance.
+    /// Returns the same settings as arguments of an instance.
     pub fn args(&self) -> [String; 3] {
         let Self { prefetch, max_batch_size, max_batch_wait } = self;
         [
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_reads_as_the_runner_was_asked() {
+    fn an_instance_gets_the_settings_of_the_runner() {
         let reading = Reading { prefetch: 3000, max_batch_size: 10, max_batch_wait: Duration::from_millis(1500) };
         let line = Line::parse_from(["worker".to_owned()].into_iter().chain(reading.args()));
         assert_eq!(line.reading, reading);

@@ -8,7 +8,7 @@ use crate::chaos::plan::Fault;
 use crate::chaos::run_data::RunData;
 use crate::table::markdown;
 
-/// Everything there is to say.
+/// Returns the whole report.
 pub fn report(run_data: &RunData, checks: &[Check]) -> String {
     format!("\n{}\n{}\n{}", faults(run_data), checked(checks), figures(run_data))
 }
@@ -36,7 +36,7 @@ fn checked(checks: &[Check]) -> String {
     let name = width(|check| check.name);
     let line = |check: &Check| {
         let verdict = if check.holds { "ok    " } else { "FAILED" };
-        // What is wrong stands below each other.
+        // Each problem is on its own line.
         let detail = check.detail.replace("; ", &format!("\n{:1$}", "", name + 10));
         format!("{verdict}  {:<name$}  {detail}\n", check.name)
     };
@@ -44,22 +44,23 @@ fn checked(checks: &[Check]) -> String {
 }
 
 fn figures(run_data: &RunData) -> String {
-    let dark = longest_gap(run_data);
+    let longest = longest_gap(run_data);
     let sessions = run_data.sessions().len();
     let accepted = run_data.writes.iter().filter(|write| write.is_accepted()).count();
-    let refused = run_data.writes.iter().filter(|write| write.is_refused()).count();
+    let rejected = run_data.writes.iter().filter(|write| write.is_rejected()).count();
     let open = run_data.writes.iter().filter(|write| write.is_open()).count();
     format!(
-        "{} starts of partitions; longest time without an event processed in a partition {:.1} s (expiry {:.0} s)\n\
-         {} writes to records: {accepted} accepted, {refused} refused, {open} without an answer from the storage\n",
+        "{} starts of partitions; longest time without an event processed in a partition {:.1} s (lease duration \
+         {:.0} s)\n{} writes to records: {accepted} accepted, {rejected} rejected, {open} without a response from the \
+         storage\n",
         sessions,
-        dark.as_secs_f64(),
+        longest.as_secs_f64(),
         run_data.lease_duration.as_secs_f64(),
         run_data.writes.len()
     )
 }
 
-/// Between two events of one partition that were processed one after the other.
+/// Returns the longest time between two processed events of one partition.
 fn longest_gap(run_data: &RunData) -> Moment {
     let mut by_partition: BTreeMap<String, Vec<Moment>> = BTreeMap::new();
     for session in run_data.sessions() {

@@ -1,4 +1,4 @@
-//! One run: sets the stage, carries out the plan, lets the group settle and end, and collects the evidence.
+//! One run: starts the processes, executes the plan, lets the group settle and shut down, and collects the data.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -44,12 +44,12 @@ const PACE: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const HUB_STARTS_WITHIN: Duration = Duration::from_secs(20);
 
-/// So many events a partition keeps at the most.
+/// The maximum number of events that a partition keeps.
 const RETENTION: u32 = 50_000;
 
 type Positions = BTreeMap<String, i64>;
 
-/// Runs as the arguments say, tells what came of it, and gives whether all checks hold.
+/// Runs with these arguments, prints the report, and returns whether all checks hold.
 pub async fn run(args: &Args) -> Result<bool, Failure> {
     args.check()?;
     if args.dry_run {
@@ -62,7 +62,7 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
     let folder = Folder::open(args.keep_dir.as_deref())?;
     let Args { instances, partitions, seed, .. } = args;
     println!(
-        "{instances} instances, {partitions} partitions, {} events, expiry {:?}, seed {seed}; logs in {}",
+        "{instances} instances, {partitions} partitions, {} events, lease duration {:?}, seed {seed}; logs in {}",
         args.events(),
         args.lease_duration,
         folder.path().display()
@@ -76,7 +76,7 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
     write(args.timeline.as_deref(), || svg::render(&timeline::picture(&run_data, title)))?;
     let hold = checks.iter().all(|check| check.holds);
     if !hold {
-        println!("logs and diaries: {}", folder.keep().display());
+        println!("logs and event logs: {}", folder.keep().display());
     }
     Ok(hold)
 }
@@ -84,10 +84,10 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
 fn write(path: Option<&Path>, picture: impl FnOnce() -> String) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let written = std::fs::write(path, picture());
-    Ok(written.map_err(|error| format!("the picture {} cannot be written: {error}", path.display()))?)
+    Ok(written.map_err(|error| format!("cannot write the picture {}: {error}", path.display()))?)
 }
 
-/// Where the processes leave what they leave.
+/// The folder for the output of the processes.
 enum Folder {
     Given(PathBuf),
     Temporary(TempDir),
@@ -96,10 +96,10 @@ enum Folder {
 impl Folder {
     fn open(given: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = given else { return Ok(Self::Temporary(TempDir::with_prefix("chaos-")?)) };
-        let cannot = |error| format!("the folder {} cannot be used: {error}", path.display());
+        let cannot = |error| format!("cannot use the folder {}: {error}", path.display());
         std::fs::create_dir_all(path).map_err(cannot)?;
         if std::fs::read_dir(path).map_err(cannot)?.next().is_some() {
-            return Err(format!("the folder {} is not empty: name a new one", path.display()).into());
+            return Err(format!("the folder {} is not empty: use a new one", path.display()).into());
         }
         // The emulator runs in another folder.
         Ok(Self::Given(path.canonicalize().map_err(cannot)?))
@@ -126,19 +126,19 @@ struct Run<'a> {
     screen: Screen,
     stage: Arc<Stage>,
     seen: watch::Receiver<Seen>,
-    /// How many batches are wanted.
+    /// How many batches to publish.
     batches: watch::Sender<u32>,
     publishing: JoinHandle<Result<Positions, Failure>>,
-    /// Lives as long as this does.
+    /// Runs as long as this value exists.
     _hub: Child,
 }
 
 impl<'a> Run<'a> {
-    /// Until all instances are there.
+    /// Starts everything and waits until all instances run.
     async fn start(args: &'a Args, folder: &'a Path) -> Result<Self, Failure> {
         let azurite = start_storage(folder).await?;
         let (hub, hello) = start_hub(args, folder).await?;
-        // The first start of all may have had to install the emulator.
+        // The first start may have installed the emulator.
         let clock = Clock::start();
         raw_storage::create_container(&reqwest::Client::new(), azurite.endpoint(), CONTAINER).await?;
         let shared = ProxyShared::new(NetworkFaults::new(args.seed), clock, azurite.endpoint());
@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
         Ok(Self { args, folder, screen: Screen::new(clock), stage, seen, batches, publishing, _hub: hub })
     }
 
-    /// Carries out the plan, until it is done or the user has seen enough, and lets all come to an end.
+    /// Executes the plan until it is done or the user stops the faults, and ends the run.
     async fn finish(mut self, asked_to_end: impl Future<Output = ()>) -> Result<RunData, Failure> {
         let plan = plan::draw(self.args.seed, &self.args.scale());
         tokio::pin!(asked_to_end);
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
             () = &mut asked_to_end => true,
         };
         if interrupted {
-            // A fault that is cut short would go on for ever.
+            // An aborted fault would never end.
             self.screen.say("no more faults");
             self.stage.restore().await?;
             self.batches.send_replace(0);
@@ -217,12 +217,12 @@ impl<'a> Run<'a> {
 
     async fn look(&self) -> Result<(), Failure> {
         for (incarnation, status) in self.stage.fleet.look().await? {
-            self.screen.say(&format!("{incarnation} is gone, and nobody asked it to: {status}"));
+            self.screen.say(&format!("{incarnation} has exited unexpectedly: {status}"));
         }
         Ok(())
     }
 
-    /// Until all is processed and shared, or that has taken too long: then the checks say what is missing.
+    /// Waits until everything is processed and shared, or until the timeout: the checks then report what is missing.
     async fn settle(&mut self, published: &Positions) -> Result<raw_storage::Look, Failure> {
         let started = Instant::now();
         while started.elapsed() < settle_timeout(self.args) {
@@ -244,13 +244,13 @@ impl<'a> Run<'a> {
         try_join_all((0..fleet.size()).map(|instance| fleet.end(instance, limit))).await?;
         let endpoint = self.stage.storage().await.ok_or("the storage is gone")?;
         let ended = raw_storage::look(&reqwest::Client::new(), &endpoint, CONTAINER).await?;
-        // Before the folder goes in which it keeps what it has.
+        // Before the folder of its data is deleted.
         drop(self.stage.stop_storage().await?);
         let incarnations = fleet.observed_incarnations().await;
         let mut event_logs = BTreeMap::new();
         for observed in &incarnations {
             let path = self.folder.join(format!("{}.events", observed.incarnation));
-            // One that was killed before it began has none.
+            // An incarnation that was killed before it started has none.
             let entries = if path.exists() { event_log::read(&path)? } else { Vec::new() };
             event_logs.insert(observed.incarnation, entries);
         }
@@ -300,7 +300,7 @@ fn retention(args: &Args) -> u32 {
     (2 * per_partition).min(RETENTION)
 }
 
-/// An even load, and of how many batches.
+/// Returns an even load, and its number of batches.
 fn load(events: u32, length: Duration) -> (Load, u32) {
     let steps = u32::try_from(length.as_millis() / PACE.as_millis()).unwrap_or(u32::MAX).max(1);
     let events_per_batch = events.div_ceil(steps).max(1);
@@ -312,14 +312,14 @@ fn count(published: &Positions) -> i64 {
     published.values().map(|last| last + 1).sum()
 }
 
-/// Handlers drain for a quarter of the expiry and `stopped` takes as long; links, a last checkpoint and a release have
-/// half an expiry each; the client 5 s. A busy machine needs some more.
+/// Handlers drain for a quarter of the lease duration and `stopped` takes as long; links, a last checkpoint and a
+/// release take up to half a lease duration each; the client 5 s. A busy machine needs some more.
 fn ends_within(lease_duration: Duration) -> Duration {
     lease_duration * 2 + Duration::from_secs(15)
 }
 
-/// Long enough for the dead to expire, for every partition to be claimed by one instance after the other, and for the
-/// last batch of a partition to be handed out, twice if it changes hands.
+/// Long enough for leases of killed instances to expire, for every partition to be claimed by one instance after the
+/// other, and for the last batch of a partition to be delivered, twice if the partition moves.
 fn settle_timeout(args: &Args) -> Duration {
     let claims = args.interval() * (2 * u32::from(args.partitions));
     args.lease_duration * 4 + claims + args.reading.max_batch_wait * 2 + Duration::from_secs(60)
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_load_is_even_and_no_less_than_was_asked_for() {
+    fn the_load_is_even_and_at_least_the_requested_one() {
         for (events, seconds) in [(200_000, 120), (7, 120), (1_000_000, 3600), (1, 10)] {
             let (load, batches) = load(events, Duration::from_secs(seconds));
             assert!(load.events_per_batch * batches >= events);

@@ -1,4 +1,4 @@
-//! All that is known about a run when it is over, and in which pieces the instances processed.
+//! The data of a finished run, and the sessions in which the instances processed events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,9 +28,9 @@ pub struct RunData {
     pub writes: Vec<Write>,
     pub resets: Vec<Attempt>,
     pub seen: Seen,
-    /// When all was quiet, before the instances were asked to end.
+    /// After the group settled, before the shutdown of the instances.
     pub settled: Look,
-    /// After they had ended.
+    /// After the shutdown.
     pub ended: Look,
 }
 
@@ -42,7 +42,7 @@ pub struct Session {
     pub from: Moment,
     /// When it stopped, and why.
     pub stopped: Option<(Moment, String)>,
-    /// When, from which event to which.
+    /// When, and from which event to which.
     pub runs: Vec<(Moment, i64, i64)>,
 }
 
@@ -59,7 +59,7 @@ impl RunData {
         self.writes.iter().filter(move |write| write.kind == kind && write.partition == partition)
     }
 
-    /// Whether this is a checkpoint that an operator put where it was to put it.
+    /// Returns whether this is a checkpoint at a position that an operator was to write.
     pub fn is_reset(&self, write: &Write) -> bool {
         let is_wanted = |attempt: &Attempt| {
             (attempt.by, &attempt.partition, attempt.to) == (write.by, &write.partition, write.position)
@@ -67,7 +67,7 @@ impl RunData {
         write.kind == Kind::Checkpoint && write.is_accepted() && self.resets.iter().any(is_wanted)
     }
 
-    /// The first event that a partition has at the end.
+    /// Returns the first event that a partition has at the end.
     pub fn first_of(&self, partition: &str) -> i64 {
         self.published.get(partition).map_or(0, |last| (last + 1 - i64::from(self.retention)).max(0))
     }
@@ -113,7 +113,7 @@ pub mod tests {
         Entry { at: at * 1000, kind }
     }
 
-    /// Two instances and one partition with ten events, of which the first processed six and the second the others.
+    /// Two instances and one partition with ten events: the first one processed six, the second one the others.
     pub fn in_order() -> RunData {
         let partition = || "0".to_owned();
         let look = Look { owners: [(partition(), "i2".to_owned())].into(), positions: [(partition(), 9)].into() };
@@ -154,7 +154,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_session_is_what_lies_between_a_start_and_a_stop() {
+    fn a_session_is_from_a_start_to_a_stop() {
         let partition = || "0".to_owned();
         let entries = [
             entry(1, LogEntryKind::Started(partition())),

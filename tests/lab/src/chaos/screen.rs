@@ -1,4 +1,4 @@
-//! Tells what happens, with the time since the run began.
+//! Prints what happens, with the time since the run began.
 
 use crate::chaos::clock::Clock;
 use crate::chaos::faults::Happened;
@@ -29,11 +29,11 @@ impl Screen {
     }
 }
 
-/// One line of a plan.
+/// Returns one line of a plan.
 pub fn describe(incident: &Incident) -> String {
     let (name, whom, seconds) = (incident.fault.name(), whom(incident.instance), incident.lasts.as_secs_f64());
     match incident.fault {
-        Fault::Kill | Fault::Restart => format!("{name} {whom}, back after {seconds:.1} s"),
+        Fault::Kill | Fault::Restart => format!("{name} {whom}, restarted after {seconds:.1} s"),
         Fault::Clock => format!("{name} {whom}, by {:+} s for {seconds:.1} s", incident.skew),
         Fault::StorageRestart => format!("{name} {whom}"),
         Fault::Reset => format!("{name} {}", incident.resets.iter().map(goal).collect::<Vec<_>>().join(", then ")),

@@ -1,4 +1,4 @@
-//! The picture of a run: who processed each partition when, and what went wrong.
+//! The picture of a run: which instance processed each partition, and the faults, over time.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn lane(run_data: &RunData, instance: u32, length: Duration) -> Lane {
     for (at, state) in changes {
         steps.step(at.min(length), state);
     }
-    // What the lane shows anyway.
+    // Drawn by the lane anyway.
     let shown = |fault| matches!(fault, Fault::Kill | Fault::Restart | Fault::Freeze);
     let own = run_data.happened.iter().filter(|happened| happened.instance == Some(instance) && !shown(happened.fault));
     let disturbances = own.map(|happened| disturbance(happened, length)).collect();
@@ -70,7 +70,7 @@ fn row(run_data: &RunData, sessions: &[Session], partition: u16, length: Duratio
     let mut steps = Steps::new(Owner::NoReader);
     for at in moments {
         let running = own.iter().zip(&ends).filter(|(session, end)| session.from <= at && at < **end);
-        // The one that began last is the rightful one.
+        // The session that started last is the rightful one.
         let last = running.max_by_key(|(session, _)| session.from);
         let over = || own.iter().zip(&ends).filter(|(_, end)| **end <= at).max_by_key(|(_, end)| **end);
         let owner = match last {
@@ -107,7 +107,7 @@ mod tests {
     use crate::draw::picture::Span;
 
     #[test]
-    fn a_partition_goes_from_one_to_the_other_and_freezes_with_its_owner() {
+    fn a_partition_moves_and_freezes_with_its_owner() {
         let mut run_data = in_order();
         let millis = Duration::from_millis;
         run_data.happened =
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_killed_leaves_its_partition_behind() {
+    fn a_killed_owner_leaves_its_partition_unread() {
         let mut run_data = in_order();
         run_data.incarnations[1].end = Some((Moment::from_millis(70), End::Killed));
         run_data.event_logs.get_mut(&incarnation(1)).unwrap().truncate(2);

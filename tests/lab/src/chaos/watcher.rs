@@ -1,4 +1,4 @@
-//! Looks at the records all the time, and notes what must not happen.
+//! Continuously reads the records, and records violations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::history::listed;
 
 const EVERY: Duration = Duration::from_millis(250);
 
-/// An emulator that restarts does not answer.
+/// An emulator that restarts does not respond.
 const LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Default)]
@@ -25,25 +25,25 @@ pub struct Seen {
     pub began: Moment,
 }
 
-/// A checkpoint was seen to move backwards or to vanish.
+/// A checkpoint that moved back or disappeared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepBack {
     pub partition: String,
-    /// When the look before began, and when this one had ended.
+    /// When the previous look began, and when this one had ended.
     pub from: Moment,
     pub to: Moment,
-    /// Where it was then.
+    /// Its position then.
     pub position: Option<i64>,
     pub breach: String,
 }
 
-/// Until nothing waits for what is seen.
+/// Runs until no receiver is left.
 pub async fn watch(stage: Arc<Stage>, container: String) {
     let client = reqwest::Client::new();
     while !stage.seen.is_closed() {
         sleep(EVERY).await;
         let began = stage.clock.now();
-        // A storage that does not answer is tried again: what it said before holds.
+        // A storage that does not respond is tried again: its earlier responses remain valid.
         if let Ok(Ok(look)) = timeout(LIMIT, look(&client, &stage, &container)).await {
             stage.seen.send_modify(|seen| seen.add(look, (began, stage.clock.now())));
         }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_moves_back_or_vanishes_is_noted() {
+    fn a_checkpoint_that_moves_back_is_recorded() {
         let mut seen = Seen::default();
         let second = |second| (Moment::from_secs(second), Moment::from_secs(second + 1));
         for (look, began) in

@@ -1,4 +1,4 @@
-//! An instance of the group, in a process of its own: `chaos worker`.
+//! An instance of the group, in its own process: `chaos worker`.
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -40,10 +40,10 @@ pub const GROUP: &str = "$Default";
 /// How often the tasks of the runtime are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// In the diary, of an end in good order.
+/// The entry of a graceful shutdown in the event log.
 pub const CLEAN: &str = "clean";
 
-/// How long to wait before a service that does not answer at the start is asked again.
+/// The wait before a service that does not respond at the start is tried again.
 const TRY_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, Parser)]
@@ -71,7 +71,7 @@ pub struct Args {
     pub reading: Reading,
 }
 
-/// A clock that can be put wrong.
+/// A clock that can be set wrong.
 #[derive(Clone, Debug, Default)]
 struct SkewedClock(Arc<AtomicI64>);
 
@@ -81,7 +81,7 @@ impl WallClock for SkewedClock {
     }
 }
 
-/// Writes down what it is given, and checkpoints it.
+/// Records its events, and checkpoints them.
 struct Worker {
     event_log: Arc<EventLog>,
 }
@@ -142,7 +142,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens what may not answer yet: whoever starts a process again when it ends would do the same.
+/// Opens a connection to a service that may not respond yet, as a supervisor would by restarting the process.
 async fn persistently<T, F: Future<Output = Result<T, Failure>>>(open: impl Fn() -> F) -> T {
     loop {
         match open().await {
@@ -172,7 +172,7 @@ async fn source(args: &Args) -> Result<EventHubSource, Failure> {
     Ok(builder.connect().await?)
 }
 
-/// Standard input brings orders, and its end says that the runner is gone.
+/// Standard input transmits commands, and its end means that the runner is gone.
 fn obey(clock: SkewedClock) {
     child::kill_with_parent();
     thread::spawn(move || {
@@ -206,6 +206,6 @@ async fn count_tasks(event_log: Arc<EventLog>) {
 
 fn note(event_log: &EventLog, kind: LogEntryKind) {
     if let Err(error) = event_log.write([kind]) {
-        eprintln!("the diary cannot be written: {error}");
+        eprintln!("cannot write the event log: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Events that were processed more than once, and why.
+//! Events that were processed more than once, and their causes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,29 +17,32 @@ use crate::chaos::writes::{Kind, Write};
 /// The wait before a checkpoint that was not written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long after an event its checkpoint may be written although nothing is wrong any more: one that a fault has held
-/// up takes two requests, of a quarter of the expiry each, to fail; and checkpoints come every eighth of it.
+/// How long after an event its checkpoint may be written although there is no fault any more. A checkpoint that a fault
+/// delayed takes two requests, of a quarter of the lease duration each, to fail; and checkpoints are written every
+/// eighth of the lease duration.
 fn checkpoint_lag(lease_duration: Duration) -> Duration {
     lease_duration.mul_f64(2.0 / 4.0 + 1.0 / 8.0) + RETRY
 }
 
-/// How long who was displaced may be at what it has in its hands, and its successor may take to begin to read.
+/// How long a displaced owner may continue with the events that it has, plus the time that its successor takes to begin
+/// to read.
 const LOSS_DETECTED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Why the checkpoint behind an event was not there when the next owner began.
+/// Why there was no checkpoint after an event when the next owner started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// An operator reset the checkpoint to a position before the event, after the first of the two sessions had begun.
+    /// An operator reset the checkpoint to a position before the event, after the first of the two sessions had
+    /// started.
     Reset,
     /// The process was killed first.
     Killed,
-    /// A handoff went without the last checkpoint, and that was told.
+    /// A handoff completed without the last checkpoint, and this was reported.
     Reported,
-    /// An operator took the partition from the first owner, without asking, before the checkpoint was due.
+    /// An operator took the partition from the first owner, without a handoff, before the checkpoint was due.
     TakenOver,
-    /// The process was stopped meanwhile, or something else was wrong on its way.
+    /// The process was frozen meanwhile, or another fault affected it.
     During(Fault),
-    /// There is no reason for it.
+    /// No cause was found.
     Unexplained,
 }
 
@@ -47,16 +50,16 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reset => f.write_str("after a reset"),
-            Self::TakenOver => f.write_str("in flight when an operator came"),
+            Self::TakenOver => f.write_str("in flight when an operator took over"),
             Self::Killed => f.write_str("in flight at a kill"),
-            Self::Reported => f.write_str("told: duplicates possible"),
+            Self::Reported => f.write_str("reported: duplicates possible"),
             Self::During(fault) => write!(f, "during {}", fault.name()),
             Self::Unexplained => f.write_str("UNEXPLAINED"),
         }
     }
 }
 
-/// How many there are of each cause, and examples of those without one.
+/// The number of duplicates by cause, and examples of unexplained ones.
 #[derive(Debug, Default)]
 pub struct Duplicates {
     pub by_cause: BTreeMap<Cause, u64>,
@@ -111,44 +114,44 @@ impl Repeat<'_> {
             return Cause::Unexplained;
         }
         let window = self.window(run_data);
-        let heard = window.late <= LOSS_DETECTED_WITHIN;
-        if heard && self.reset_to(resets).is_some_and(|to| to < self.before.first) {
+        let in_time = window.late <= LOSS_DETECTED_WITHIN;
+        if in_time && self.reset_to(resets).is_some_and(|to| to < self.before.first) {
             return Cause::Reset;
         }
         let is_killed = |incarnation| matches!(run_data.end_of(incarnation), Some((_, End::Killed)));
         if self.first.stopped.is_none() && is_killed(self.first.incarnation) {
             return Cause::Killed;
         }
-        let describe = run_data.event_logs.values().flatten().any(|entry| {
+        let reported = run_data.event_logs.values().flatten().any(|entry| {
             let partition =
                 if let LogEntryKind::DuplicatesPossible(partition, _) = &entry.kind { Some(partition) } else { None };
             partition == Some(&self.first.partition) && (window.from..=window.to).contains(&entry.moment())
         });
-        if describe {
+        if reported {
             return Cause::Reported;
         }
         let meanwhile = || run_data.happened.iter().filter(|happened| window.overlaps(happened));
         let is_of = |session: &Session, happened: &Happened| {
             happened.instance.is_none_or(|instance| instance == session.incarnation.instance)
         };
-        let deaf = |happened: &Happened| {
+        let delayed = |happened: &Happened| {
             happened.fault.delays_loss_detection()
                 && [self.first, self.second].iter().any(|session| is_of(session, happened))
         };
-        if !heard && !meanwhile().any(deaf) {
+        if !in_time && !meanwhile().any(delayed) {
             return Cause::Unexplained;
         }
-        if heard && self.was_taken_over(run_data) {
+        if in_time && self.was_taken_over(run_data) {
             return Cause::TakenOver;
         }
         let during =
             meanwhile().filter(|happened| happened.fault.explains_duplicates() && is_of(window.displaced, happened));
-        // Of several the one that is its own, and then the one that began last.
+        // Of several faults the instance's own one, and of these the last one.
         let during = during.max_by_key(|happened| (happened.instance, happened.from));
         during.map_or(Cause::Unexplained, |happened| Cause::During(happened.fault))
     }
 
-    /// The events up to the position of the reset, and those after it.
+    /// Returns the events up to the position of the reset, and those after it.
     fn parts(self, resets: &[&Write]) -> Vec<Self> {
         let Span { first, last, .. } = self.before;
         let Some(to) = self.reset_to(resets).filter(|to| (first..last).contains(to)) else { return vec![self] };
@@ -160,27 +163,28 @@ impl Repeat<'_> {
         vec![part(first, to), part(to + 1, last)]
     }
 
-    /// Where the last reset before the later session put the checkpoint, if it came after the earlier session began.
+    /// Returns the position of the last reset before the later session, if the reset came after the earlier session
+    /// started.
     fn reset_to(&self, resets: &[&Write]) -> Option<i64> {
         let (displaced, _, successor) = self.displaced_and_successor();
         let last = resets.iter().rfind(|reset| reset.sent <= successor.from)?;
         (displaced.from < last.sent).then_some(last.position)
     }
 
-    /// Whether an operator claimed the partition so soon after the event that the event had no checkpoint yet.
+    /// Returns whether an operator claimed the partition so soon after the event that the event had no checkpoint yet.
     fn was_taken_over(&self, run_data: &RunData) -> bool {
         let (displaced, at, successor) = self.displaced_and_successor();
         let mut claims = run_data.writes_to(Kind::Ownership, &displaced.partition);
         claims.any(|claim| {
             claim.by.is_operator()
                 && claim.claims()
-                && !claim.is_refused()
+                && !claim.is_rejected()
                 && (displaced.from..=successor.from).contains(&claim.sent)
                 && claim.sent <= at + run_data.lease_duration / 8 + RETRY
         })
     }
 
-    /// Who was displaced, when it processed the event, and its successor.
+    /// Returns the displaced session, when it processed the event, and its successor.
     fn displaced_and_successor(&self) -> (&Session, Moment, &Session) {
         if self.first.from < self.second.from {
             (self.first, self.before.at, self.second)
@@ -204,14 +208,14 @@ impl Repeat<'_> {
     }
 }
 
-/// Who was displaced, and when something must have gone wrong with it. Either between its event and the beginning of
-/// its successor, which did not find a checkpoint behind the event; or before that, and it did not hear of its
-/// successor until the event.
+/// The displaced session, and when a fault must have affected it: either between its event and the start of its
+/// successor, which found no checkpoint after the event, or earlier, so that it did not detect its successor until the
+/// event.
 struct FaultWindow<'a> {
     displaced: &'a Session,
     from: Moment,
     to: Moment,
-    /// How long after its successor had begun it still processed the event.
+    /// How long after the start of its successor it still processed the event.
     late: Duration,
 }
 
@@ -242,9 +246,9 @@ impl fmt::Display for Repeat<'_> {
 
 pub fn are_explained(duplicates: &Duplicates) -> Check {
     let causes = duplicates.by_cause.iter().map(|(cause, events)| format!("{events} {cause}"));
-    let describe = causes.collect::<Vec<_>>().join(", ");
-    let describe = if describe.is_empty() { "none".to_owned() } else { describe };
-    Check::new("duplicates are explained", &duplicates.unexplained, describe)
+    let summary = causes.collect::<Vec<_>>().join(", ");
+    let summary = if summary.is_empty() { "none".to_owned() } else { summary };
+    Check::new("duplicates are explained", &duplicates.unexplained, summary)
 }
 
 #[cfg(test)]
@@ -268,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_once_is_no_duplicate() {
+    fn an_event_that_comes_once_is_no_duplicate() {
         assert_eq!(found(&in_order()), []);
         assert!(are_explained(&Duplicates::default()).holds);
     }
 
     #[test]
-    fn without_a_reason_they_are_unexplained() {
+    fn duplicates_without_a_cause_are_unexplained() {
         let run_data = overlapping();
         assert_eq!(found(&run_data), [(Cause::Unexplained, 2)]);
         let check = are_explained(&duplicates(&run_data, &run_data.sessions()));
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_explains_what_was_in_flight() {
+    fn a_kill_explains_events_in_flight() {
         let mut run_data = overlapping();
         run_data.event_logs.get_mut(&incarnation(0)).unwrap().truncate(2);
         run_data.incarnations[0].end = Some((Moment::from_millis(30), End::Killed));
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_explains_its_partition_and_a_fault_whom_it_strikes() {
+    fn reports_and_faults_explain_what_they_affect() {
         let mut run_data = overlapping();
         let happened =
             |instance, fault| Happened { fault, instance, from: Moment::from_millis(15), to: Moment::from_millis(35) };
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_that_hears_late_of_its_successor_is_explained_by_its_own_fault_alone() {
+    fn a_late_detection_needs_a_fault_of_its_own() {
         let mut run_data = overlapping();
         let event_log = run_data.event_logs.get_mut(&incarnation(0)).unwrap();
         event_log[2] = entry(60, LogEntryKind::Processed("0".to_owned(), 6, 7));
@@ -320,14 +324,14 @@ mod tests {
         assert_eq!(found(&run_data), [(Cause::Unexplained, 4)]);
         run_data.happened = vec![frozen(0)];
         assert_eq!(found(&run_data), [(Cause::During(Fault::Freeze), 4)]);
-        // Whichever of the two was faster.
+        // It does not matter which of the two was faster.
         run_data.event_logs.get_mut(&incarnation(0)).unwrap()[2] =
             entry(45, LogEntryKind::Processed("0".to_owned(), 6, 7));
         assert_eq!(found(&run_data), [(Cause::During(Fault::Freeze), 4)]);
     }
 
     #[test]
-    fn trouble_with_the_storage_does_not_explain_who_goes_on_long_after_its_successor_began() {
+    fn a_storage_fault_does_not_explain_a_late_detection() {
         let still_at_it = |fault, at| {
             let mut run_data = overlapping();
             run_data.event_logs.get_mut(&incarnation(0)).unwrap()[2] =
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_explains_an_event_that_comes_twice_to_one_start_of_a_handler() {
+    fn nothing_explains_a_repeat_in_one_session() {
         let mut run_data = overlapping();
         let happened = |fault| Happened { fault, instance: None, from: Moment::ZERO, to: Moment::from_secs(1) };
         run_data.happened = vec![happened(Fault::HubCut)];
@@ -353,9 +357,9 @@ mod tests {
         assert_eq!(found(&run_data), [(Cause::During(Fault::Throttle), 2), (Cause::Unexplained, 1)]);
     }
 
-    /// When the reset was written, where to, and the verdict on two events that come again.
+    /// The time of the reset, its position, and the verdict on two repeated events.
     #[test]
-    fn a_reset_explains_what_comes_again_after_its_position() {
+    fn a_reset_explains_the_events_after_its_position() {
         let operator = IncarnationId::of_operator(1);
         for (at, to, expected) in [
             (35, 3, vec![(Cause::Reset, 2)]),
@@ -385,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_does_not_explain_who_goes_on_long_after_its_successor_began() {
+    fn a_reset_does_not_explain_a_late_detection() {
         for (at, expected) in [(1_000, Cause::Reset), (10_000, Cause::Unexplained)] {
             let mut run_data = overlapping();
             let operator = IncarnationId::of_operator(1);
@@ -398,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_that_writes_nothing_explains_what_was_in_flight() {
+    fn an_idle_operator_explains_events_in_flight() {
         for (at, status, expected) in [
             (25, 201, Cause::TakenOver),
             (25, 0, Cause::TakenOver),

@@ -1,4 +1,4 @@
-//! The group as a whole: who is there, who has what.
+//! The group as a whole: its processes and their partitions.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub fn is_balanced(run_data: &RunData) -> Check {
     Check::new("all are owned and balanced at the end", &wrong, shares.collect::<Vec<_>>().join(", "))
 }
 
-/// What is wrong with these shares, if anything.
+/// Returns what is wrong with these shares, if anything.
 pub fn unbalanced(look: &Look, instances: u32, partitions: u16) -> Option<String> {
     let mut shares: BTreeMap<String, usize> = (0..instances).map(|instance| (owner(instance), 0)).collect();
     for (partition, owner) in &look.owners {
@@ -33,7 +33,8 @@ pub fn unbalanced(look: &Look, instances: u32, partitions: u16) -> Option<String
     (most > least.map(|least| least + 1).as_ref()).then(|| format!("{shares:?}"))
 }
 
-/// Asked to end when all is quiet, everybody does, having released all and written the last checkpoints.
+/// Checks the shutdown at the end: all instances shut down gracefully, released their partitions and wrote the last
+/// checkpoints.
 pub fn ends_cleanly(run_data: &RunData) -> Check {
     let mut wrong = Vec::new();
     for (partition, owner) in run_data.ended.owners.iter().filter(|(_, owner)| !owner.is_empty()) {
@@ -50,10 +51,10 @@ pub fn ends_cleanly(run_data: &RunData) -> Check {
         let event_log = last.and_then(|observed| run_data.event_logs.get(&observed.incarnation));
         let ended = event_log.and_then(|event_log| event_log.iter().rev().find_map(|entry| ended(&entry.kind)));
         if ended != Some(CLEAN) {
-            wrong.push(format!("{} ended {}", owner(instance), ended.unwrap_or("without a word")));
+            wrong.push(format!("{} ended {}", owner(instance), ended.unwrap_or("without a report")));
         }
     }
-    Check::new("all end in good order", &wrong, "released, checkpoints at the last event".to_owned())
+    Check::new("all shut down gracefully", &wrong, "released, checkpoints at the last event".to_owned())
 }
 
 fn ended(kind: &LogEntryKind) -> Option<&str> {
@@ -67,16 +68,18 @@ pub fn no_unexpected_exit(run_data: &RunData) -> Check {
             Some((at, End::Unexpected(status))) => {
                 wrong.push(format!("{} at {at:.1?}: {status}", observed.incarnation))
             }
-            Some((at, End::Unclean(how))) => wrong.push(format!("{} asked at {at:.1?}: {how}", observed.incarnation)),
+            Some((at, End::Unclean(how))) => {
+                wrong.push(format!("{} shut down at {at:.1?}: {how}", observed.incarnation))
+            }
             None => wrong.push(format!("{} never ended", observed.incarnation)),
             Some((_, End::Killed | End::Clean)) => {}
         }
     }
     let killed = run_data.incarnations.iter().filter(|b| matches!(b.end, Some((_, End::Killed)))).count();
     Check::new(
-        "no process is gone that was not killed",
+        "no process exits unexpectedly",
         &wrong,
-        format!("{} lives, {killed} killed", run_data.incarnations.len()),
+        format!("{} incarnations, {killed} killed", run_data.incarnations.len()),
     )
 }
 
@@ -92,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_differ_by_one_at_the_most() {
+    fn shares_differ_by_at_most_one() {
         assert_eq!(unbalanced(&owned(&["i1", "i2", "i1"]), 2, 3), None);
         assert!(unbalanced(&owned(&["i1", "i1", "i1"]), 2, 3).is_some());
         assert!(unbalanced(&owned(&["i1", "i2"]), 2, 3).is_some());
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_released_or_not_checkpointed_is_told() {
+    fn missing_releases_and_checkpoints_are_found() {
         let mut run_data = in_order();
         assert!(ends_cleanly(&run_data).holds);
         run_data.ended.owners.insert("0".to_owned(), "i1".to_owned());
@@ -111,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_is_not_clean_is_told() {
+    fn an_unclean_shutdown_is_found() {
         let mut run_data = in_order();
         run_data.event_logs.values_mut().for_each(|event_log| drop(event_log.pop()));
-        assert_eq!(ends_cleanly(&run_data).detail, "i1 ended without a word; i2 ended without a word");
+        assert_eq!(ends_cleanly(&run_data).detail, "i1 ended without a report; i2 ended without a report");
     }
 
     #[test]
-    fn who_is_gone_without_being_asked_is_told() {
+    fn an_unexpected_exit_is_found() {
         let mut run_data = in_order();
         run_data.incarnations[0].end = Some((Moment::ZERO, End::Killed));
         assert!(no_unexpected_exit(&run_data).holds);

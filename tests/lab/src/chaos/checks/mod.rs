@@ -1,4 +1,4 @@
-//! What must hold, judged from what was seen from outside and from what the handlers wrote on disk.
+//! The checks, based on outside observations and on what the handlers wrote to disk.
 
 mod duplicates;
 mod group;
@@ -12,20 +12,20 @@ use duplicates::duplicates;
 
 pub use group::unbalanced;
 
-/// How much of what is wrong is told.
+/// How many problems of a check are shown.
 const SHOWN: usize = 5;
 
-/// One thing that must hold.
+/// A guarantee to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub name: &'static str,
     pub holds: bool,
-    /// What it was judged by, or what is wrong.
+    /// The basis of the check, or the problems.
     pub detail: String,
 }
 
 impl Check {
-    /// It holds if nothing is wrong.
+    /// Creates a check that holds if there are no problems.
     fn new(name: &'static str, wrong: &[String], detail: String) -> Self {
         let mut shown: Vec<_> = wrong.iter().take(SHOWN).cloned().collect();
         shown.extend((wrong.len() > SHOWN).then(|| format!("and {} more", wrong.len() - SHOWN)));

@@ -1,4 +1,4 @@
-//! Whether operators report problem they did, and whether owners go on there.
+//! Whether operators report what they did, and whether owners continue at the new position.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub fn are_reported(run_data: &RunData, sessions: &[Session], duplicates: &Dupli
         operators.len(),
         if outcomes.is_empty() { "none".to_owned() } else { outcomes.join(", ") }
     );
-    Check::new("resets are what operators report", &wrong, detail)
+    Check::new("resets match the reports of operators", &wrong, detail)
 }
 
 fn report(attempt: &Attempt) -> String {
@@ -38,7 +38,7 @@ fn report(attempt: &Attempt) -> String {
     format!("{by} reported {:?} of partition {partition} to {to}, which", outcome.name())
 }
 
-/// What the storage took differs from the report.
+/// Returns how the accepted writes differ from the report.
 fn misreported(run_data: &RunData, attempt: &Attempt) -> Option<String> {
     let Written { written, moved } = written(run_data, attempt);
     let problem = match attempt.outcome {
@@ -55,7 +55,7 @@ fn misreported(run_data: &RunData, attempt: &Attempt) -> Option<String> {
 struct Written {
     /// The operator wrote the position.
     written: bool,
-    /// Another one was there before.
+    /// The previous position was different.
     moved: bool,
 }
 
@@ -71,20 +71,20 @@ fn written(run_data: &RunData, attempt: &Attempt) -> Written {
     found
 }
 
-/// With or without an answer: the operator may have read problem became of it.
+/// The release, with or without a response: the operator may have read the outcome.
 fn release<'a>(run_data: &'a RunData, attempt: &'a Attempt) -> Option<&'a Write> {
     let mut writes = run_data.writes_to(Kind::Ownership, &attempt.partition);
     writes.find(|write| write.by == attempt.by && write.owner.is_empty() && (write.is_accepted() || write.is_open()))
 }
 
-/// What an owner began with.
+/// The first event of an owner.
 struct Start {
     at: Moment,
     first: i64,
 }
 
-/// What the next owner after a reset that is done began with. It may lose the partition before it begins: then
-/// another reset may have come.
+/// Returns the first event of the next owner after a completed reset. That owner may lose the partition before it
+/// starts: then there may have been another reset.
 fn start_after(run_data: &RunData, sessions: &[Session], attempt: &Attempt) -> Option<Start> {
     let release = release(run_data, attempt).filter(|_| attempt.outcome == Outcome::Done)?;
     let mut claims: Vec<_> = run_data
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_must_agree_with_what_was_written() {
+    fn a_report_must_match_the_writes() {
         use Outcome::{Busy, Done, Failed, IndeterminateButWritten, Killed, Lost, NotBegun, Unsure};
         let full = again(reset(3), 4, 9);
         let mut unwritten = full.clone();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn another_owner_may_come_before_the_next_one_starts() {
+    fn another_owner_may_come_before_the_next_starts() {
         let mut run_data = again(reset(3), 6, 9);
         run_data.writes.push(write(Kind::Ownership, incarnation(0), 73, ("o5", "o6"), 0));
         let mut again = run_data.resets[0].clone();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_resets_says_so() {
+    fn a_run_without_resets_is_reported() {
         assert_eq!(
             check(&crate::chaos::run_data::tests::in_order()).detail,
             "0 partitions by 0 operators: none; 0 starts of the next owner, 0 events again"

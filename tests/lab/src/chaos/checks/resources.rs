@@ -1,4 +1,4 @@
-//! What a process takes of the machine does not grow with time.
+//! The resource usage of a process must not grow with time.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::chaos::clock::Moment;
 use crate::chaos::fleet::ObservedIncarnation;
 use crate::chaos::samples::Sample;
 
-/// A process fills its buffers and its caches first.
+/// A process first fills its buffers and its caches.
 const WARM_UP: Duration = Duration::from_secs(20);
 
-/// Whoever lives for less is not judged.
+/// Incarnations that ran for less are skipped.
 const LEAST: Duration = Duration::from_secs(60);
 
 pub fn are_flat(incarnations: &[ObservedIncarnation]) -> Check {
@@ -32,11 +32,12 @@ pub fn are_flat(incarnations: &[ObservedIncarnation]) -> Check {
         wrong.extend(growth("open files", |sample| sample.files, 8));
         wrong.extend(growth("threads", |sample| sample.threads, 2));
     }
-    let detail = format!("{judged} lives of {} were long enough, at most {} MiB", incarnations.len(), most / 1024);
+    let detail =
+        format!("{judged} incarnations of {} were long enough, at most {} MiB", incarnations.len(), most / 1024);
     Check::new("memory, open files and threads are flat", &wrong, detail)
 }
 
-/// The median of one third of the time: 0, 1 or 2.
+/// Returns the median of one third of the time: 0, 1 or 2.
 fn typical(samples: &[&Sample], third: u32, value: fn(&Sample) -> u64) -> u64 {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return 0 };
     let length = last.at.saturating_sub(first.at) / 3;
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_up_and_down_is_flat_and_what_grows_is_not() {
+    fn only_steady_growth_is_found() {
         assert!(are_flat(&[observed(300, |at| 30_000 + at % 7 * 500)]).holds);
         let check = are_flat(&[observed(300, |at| 30_000 + at * 100)]);
         assert!(!check.holds);
@@ -71,9 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_and_short_lives_do_not_count() {
+    fn the_warm_up_and_short_incarnations_do_not_count() {
         assert!(are_flat(&[observed(300, |at| if at < 15 { 5_000 } else { 40_000 })]).holds);
         let check = are_flat(&[observed(60, |at| at * 10_000)]);
-        assert_eq!((check.holds, check.detail.as_str()), (true, "0 lives of 1 were long enough, at most 576 MiB"));
+        assert_eq!(
+            (check.holds, check.detail.as_str()),
+            (true, "0 incarnations of 1 were long enough, at most 576 MiB")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The rules of [`history`](crate::history), over what the storage accepted and what the handlers wrote on disk.
+//! The rules of [`history`](crate::history), applied to the writes that the storage accepted and to what the handlers
+//! wrote to disk.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +25,14 @@ pub fn checks(run_data: &RunData, sessions: &[Session]) -> Vec<Check> {
     let seen = run_data.seen.backwards.iter().filter(|step| !is_of_a_reset(run_data, step));
     let seen = seen.map(|step| format!("at {:.1?} a listing {}", step.to, step.breach));
     findings.breaches.entry(Rule::CheckpointMonotonic).or_default().splice(0..0, seen);
-    let Findings { breaches, batches, checkpoints, refused } = findings;
+    let Findings { breaches, batches, checkpoints, rejected } = findings;
     let check = |name, rule, detail| Check::new(name, breaches.get(&rule).map_or(&[][..], Vec::as_slice), detail);
     vec![
         check("no event is lost", Rule::NothingLost, format!("{} events", run_data.events())),
         check("every start is continuous", Rule::Continuous, format!("{batches} batches after the first")),
-        check("no checkpoint passes what is not processed", Rule::NothingSkipped, format!("{checkpoints} checkpoints")),
+        check("no checkpoint passes an unprocessed event", Rule::NothingSkipped, format!("{checkpoints} checkpoints")),
         check("positions never move back", Rule::CheckpointMonotonic, format!("{} looks", run_data.seen.looks)),
-        check("who was displaced writes no checkpoint", Rule::Fenced, format!("{refused} refused")),
+        check("a displaced owner writes no checkpoint", Rule::Fenced, format!("{rejected} refused")),
     ]
 }
 
@@ -41,7 +42,7 @@ struct Findings {
     /// After the first of their start.
     batches: u64,
     checkpoints: u64,
-    refused: usize,
+    rejected: usize,
 }
 
 impl Findings {
@@ -49,12 +50,12 @@ impl Findings {
         let own: Vec<_> = sessions.iter().filter(|session| session.partition == partition).collect();
         self.judge_progress(run_data, &own, partition);
         self.judge_order(run_data, partition);
-        self.refused += run_data.writes_to(Kind::Checkpoint, partition).filter(|write| write.is_refused()).count();
+        self.rejected += run_data.writes_to(Kind::Checkpoint, partition).filter(|write| write.is_rejected()).count();
     }
 
-    /// A checkpoint must not pass the events that handlers wrote down before it was sent, and after the last reset. Every
-    /// accepted write is judged, also one that the chain of versions leaves out. A reset is sent after every checkpoint
-    /// that it replaces was taken, and before any that follows it.
+    /// A checkpoint must not pass the events that handlers recorded before it was sent, and after the last reset. Every
+    /// accepted write is checked, including one that is missing in the chain of versions. A reset is sent after the
+    /// storage accepted every checkpoint that it replaces, and before any that follows it.
     fn judge_progress(&mut self, run_data: &RunData, sessions: &[&Session], partition: &str) {
         let mut history = Partition::<IncarnationId>::default();
         history.published(run_data.published[partition] + 1);
@@ -80,7 +81,7 @@ impl Findings {
         self.add(&group, partition, history.lost());
     }
 
-    /// The order in which the storage took the writes.
+    /// Checks the writes in the order in which the storage accepted them.
     fn judge_order(&mut self, run_data: &RunData, partition: &str) {
         let mut history = Partition::<IncarnationId>::default();
         history.published(run_data.published[partition] + 1);
@@ -113,10 +114,10 @@ impl Findings {
     }
 }
 
-/// An operator may put a checkpoint anywhere.
+/// An operator may choose any position.
 const RESET: Purpose = Purpose::Reset { by_operator: true, may_skip: true };
 
-/// What happened to a partition. Sessions are named by their places among the partition's own.
+/// An event of a partition. Sessions are identified by their index among the partition's own.
 #[derive(Clone, Copy)]
 enum Step<'a> {
     Starts(usize),
@@ -124,7 +125,8 @@ enum Step<'a> {
     Writes(&'a Write),
 }
 
-/// In the order in which they happened. What a handler has done when a write is sent comes before the write.
+/// Returns the steps in the order in which they happened. Events processed at the time of a write come before the
+/// write.
 fn steps<'a>(run_data: &'a RunData, sessions: &[&Session], partition: &'a str) -> Vec<Step<'a>> {
     let writes = run_data.writes_to(Kind::Checkpoint, partition).filter(|write| write.is_accepted());
     let starts = sessions.iter().zip(0..).map(|(session, index)| (session.from, Step::Starts(index)));
@@ -136,11 +138,11 @@ fn steps<'a>(run_data: &'a RunData, sessions: &[&Session], partition: &'a str) -
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
-/// Whether a reset moved this checkpoint back. Its next owner may have processed more by then.
+/// Returns whether a reset moved this checkpoint back. The next owner may have processed more by then.
 fn is_of_a_reset(run_data: &RunData, step: &StepBack) -> bool {
     let mut resets = run_data.writes_to(Kind::Checkpoint, &step.partition).filter(|write| run_data.is_reset(write));
     resets.any(|reset| {
-        let is_meanwhile = reset.sent <= step.to && reset.answered.is_some_and(|answered| answered >= step.from);
+        let is_meanwhile = reset.sent <= step.to && reset.responded.is_some_and(|responded| responded >= step.from);
         is_meanwhile && step.position >= Some(reset.position)
     })
 }
@@ -150,8 +152,8 @@ struct Claim {
     sent: Moment,
 }
 
-/// The writes that began a tenure, in the order of their numbers. An owner that claims again what it has released goes
-/// on in the same tenure. A mark that asks for a handoff keeps the owner.
+/// Returns the writes that began an ownership, in the order of their numbers. An owner that claims again what it has
+/// released continues the same ownership. A handoff request keeps the owner.
 fn claims(history: &mut Partition<IncarnationId>, run_data: &RunData, partition: &str) -> Vec<Claim> {
     let mut claims = Vec::new();
     for write in chain(run_data.writes_to(Kind::Ownership, partition)) {
@@ -164,7 +166,8 @@ fn claims(history: &mut Partition<IncarnationId>, run_data: &RunData, partition:
     claims
 }
 
-/// Its writer had sent a claim of which no answer was seen: it may be the owner, and nothing can be said.
+/// Returns whether its writer had sent a claim without a known outcome: the writer may be the owner, so no verdict is
+/// possible.
 fn claim_is_open(run_data: &RunData, write: &Write) -> bool {
     let mut claims = run_data.writes_to(Kind::Ownership, &write.partition);
     claims.any(|claim| claim.by == write.by && claim.is_open() && claim.sent < write.sent)
@@ -196,12 +199,12 @@ pub mod tests {
     }
 
     #[test]
-    fn a_handover_breaks_nothing() {
+    fn a_handover_breaks_no_rule() {
         assert_eq!(broken(&moved()), []);
     }
 
     #[test]
-    fn events_that_no_handler_processed_are_lost() {
+    fn unprocessed_events_are_lost() {
         let mut run_data = moved();
         run_data.published.insert("0".to_owned(), 11);
         run_data.published.insert("1".to_owned(), 0);
@@ -215,7 +218,7 @@ pub mod tests {
         let processed = |at, first, last| entry(at, LogEntryKind::Processed("0".to_owned(), first, last));
         let event_log = run_data.event_logs.get_mut(&incarnation(0)).unwrap();
         event_log.splice(1..2, [processed(20, 0, 3), processed(24, 3, 5)]);
-        let detail = "i1.1 at 24.0ms got event 3 where 4 was due, and 0 is the oldest (partition 0)".to_owned();
+        let detail = "i1.1 at 24.0ms got event 3 although 4 was due, and 0 is the oldest (partition 0)".to_owned();
         assert_eq!(broken(&run_data), [("every start is continuous", detail)]);
     }
 
@@ -237,11 +240,11 @@ pub mod tests {
     }
 
     #[test]
-    fn a_checkpoint_before_its_handler_is_done_is_found() {
+    fn a_checkpoint_before_its_events_is_found() {
         let mut run_data = moved();
         run_data.writes[4].sent = Moment::from_millis(45);
         let detail = "i2.1 at 45.0ms wrote checkpoint 9, but only 5 is processed (partition 0)".to_owned();
-        assert_eq!(broken(&run_data), [("no checkpoint passes what is not processed", detail)]);
+        assert_eq!(broken(&run_data), [("no checkpoint passes an unprocessed event", detail)]);
     }
 
     #[test]
@@ -249,22 +252,22 @@ pub mod tests {
         let mut run_data = moved();
         run_data.writes.retain(|write| write.kind == Kind::Ownership);
         let detail = "no checkpoint was seen at all".to_owned();
-        assert_eq!(broken(&run_data), [("no checkpoint passes what is not processed", detail)]);
+        assert_eq!(broken(&run_data), [("no checkpoint passes an unprocessed event", detail)]);
     }
 
     #[test]
-    fn a_displaced_instance_that_is_accepted_is_found() {
+    fn an_accepted_write_of_a_displaced_owner_is_found() {
         let mut run_data = moved();
-        let refused = Write { status: 412, etag: None, ..write(Kind::Checkpoint, incarnation(0), 56, ("c1", ""), 9) };
-        run_data.writes.push(refused);
+        let rejected = Write { status: 412, etag: None, ..write(Kind::Checkpoint, incarnation(0), 56, ("c1", ""), 9) };
+        run_data.writes.push(rejected);
         assert_eq!(broken(&run_data), []);
         run_data.writes.push(write(Kind::Checkpoint, incarnation(0), 60, ("c3", "c4"), 9));
-        let detail = "i1.1 at 60.0ms wrote checkpoint 9 in tenure 1, after tenure 2 had (partition 0)".to_owned();
-        assert_eq!(broken(&run_data), [("who was displaced writes no checkpoint", detail)]);
+        let detail = "i1.1 at 60.0ms wrote checkpoint 9 in ownership 1, after ownership 2 had (partition 0)".to_owned();
+        assert_eq!(broken(&run_data), [("a displaced owner writes no checkpoint", detail)]);
     }
 
     #[test]
-    fn a_displaced_instance_may_write_before_the_next_has_adopted() {
+    fn a_displaced_owner_may_write_before_the_next_adopts() {
         let mut run_data = moved();
         run_data.writes.insert(3, write(Kind::Checkpoint, incarnation(0), 35, ("c1", "c1b"), 3));
         run_data.writes[4].replaces = Some("c1b".to_owned());
@@ -272,36 +275,36 @@ pub mod tests {
     }
 
     #[test]
-    fn a_mark_begins_no_tenure() {
+    fn a_handoff_request_begins_no_ownership() {
         let mut run_data = moved();
         let request =
             Write { owner: incarnation(0).owner(), ..write(Kind::Ownership, incarnation(1), 26, ("o1", "o1b"), 0) };
         run_data.writes[2].replaces = Some("o1b".to_owned());
         run_data.writes[3].replaces = Some("c1b".to_owned());
         run_data.writes.extend([request, write(Kind::Checkpoint, incarnation(1), 28, ("c1", "c1b"), 3)]);
-        let detail = "i2.1 at 28.0ms wrote checkpoint 3 without a tenure (partition 0)".to_owned();
-        assert_eq!(broken(&run_data), [("who was displaced writes no checkpoint", detail)]);
+        let detail = "i2.1 at 28.0ms wrote checkpoint 3 without an ownership (partition 0)".to_owned();
+        assert_eq!(broken(&run_data), [("a displaced owner writes no checkpoint", detail)]);
     }
 
     #[test]
-    fn one_of_two_writes_over_one_version_is_judged() {
+    fn one_of_two_writes_over_one_version_is_checked() {
         let mut run_data = moved();
         run_data.writes.insert(4, write(Kind::Checkpoint, incarnation(1), 45, ("c2", "x"), 9));
         let detail = "i2.1 at 45.0ms wrote checkpoint 9, but only 5 is processed (partition 0)".to_owned();
-        assert_eq!(broken(&run_data), [("no checkpoint passes what is not processed", detail)]);
+        assert_eq!(broken(&run_data), [("no checkpoint passes an unprocessed event", detail)]);
     }
 
     #[test]
-    fn an_instance_that_never_owned_it_must_not_write() {
+    fn an_instance_without_ownership_must_not_write() {
         let mut run_data = moved();
         let claim = run_data.writes.remove(0);
-        assert_eq!(broken(&run_data)[0].1, "i1.1 at 25.0ms wrote checkpoint 3 without a tenure (partition 0)");
-        run_data.writes.insert(0, Write { status: 0, answered: None, ..claim });
+        assert_eq!(broken(&run_data)[0].1, "i1.1 at 25.0ms wrote checkpoint 3 without an ownership (partition 0)");
+        run_data.writes.insert(0, Write { status: 0, responded: None, ..claim });
         assert_eq!(broken(&run_data), [], "its claim may have been applied");
     }
 
     #[test]
-    fn an_owner_that_claims_again_goes_on() {
+    fn an_owner_that_claims_again_continues() {
         let mut run_data = moved();
         let release = Write { owner: String::new(), ..write(Kind::Ownership, incarnation(1), 60, ("o2", "o3"), 0) };
         run_data.writes.extend([release, write(Kind::Ownership, incarnation(1), 62, ("o3", "o4"), 0)]);
@@ -319,7 +322,7 @@ pub mod tests {
         assert_eq!(broken(&run_data), [("positions never move back", detail.to_owned())]);
     }
 
-    /// A listing between 1 s and 2 s shows the checkpoint there.
+    /// A listing between 1 s and 2 s shows this checkpoint.
     fn seen_at(position: i64) -> StepBack {
         StepBack {
             partition: "0".to_owned(),
@@ -330,7 +333,7 @@ pub mod tests {
         }
     }
 
-    /// The operator takes the partition from the second instance, puts the checkpoint there, and returns the partition.
+    /// The operator takes the partition from the second instance, resets the checkpoint, and returns the partition.
     pub fn reset(to: i64) -> RunData {
         let mut run_data = moved();
         let (operator, partition) = (IncarnationId::of_operator(1), "0".to_owned());
@@ -348,7 +351,7 @@ pub mod tests {
         run_data
     }
 
-    /// The second instance starts again, processes these events, and writes down the last one.
+    /// The second instance starts again, processes these events, and checkpoints the last one.
     pub fn again(mut run_data: RunData, first: i64, last: i64) -> RunData {
         let event_log = run_data.event_logs.get_mut(&incarnation(1)).unwrap();
         event_log[2] = entry(65, LogEntryKind::Stopped("0".to_owned(), "Lost".to_owned()));
@@ -359,9 +362,9 @@ pub mod tests {
     }
 
     #[test]
-    fn after_a_reset_every_event_from_there_on_must_come_again() {
+    fn every_event_after_a_reset_must_be_redelivered() {
         let names = |run_data: &RunData| broken(run_data).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        let (lost, skipped) = ("no event is lost", "no checkpoint passes what is not processed");
+        let (lost, skipped) = ("no event is lost", "no checkpoint passes an unprocessed event");
         for (to, delivered, expected) in [
             (3, Some((4, 9)), vec![]),
             (-1, Some((0, 9)), vec![]),
@@ -380,7 +383,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_the_displaced_owner_goes_on_with_does_not_count_as_delivered_again() {
+    fn events_of_the_displaced_owner_do_not_count() {
         let mut run_data = again(reset(3), 4, 9);
         run_data.published.insert("0".to_owned(), 10);
         let last = entry(77, LogEntryKind::Processed("0".to_owned(), 10, 10));
@@ -392,7 +395,7 @@ pub mod tests {
     }
 
     #[test]
-    fn an_operator_may_come_after_an_owner_that_claimed_again() {
+    fn an_operator_may_follow_a_repeated_claim() {
         let mut run_data = again(reset(3), 4, 9);
         let release = Write { owner: String::new(), ..write(Kind::Ownership, incarnation(1), 56, ("o2", "o2b"), 0) };
         let claim = write(Kind::Ownership, incarnation(1), 58, ("o2b", "o2c"), 0);
@@ -402,7 +405,7 @@ pub mod tests {
     }
 
     #[test]
-    fn events_that_a_reset_leaves_out_are_not_lost() {
+    fn events_that_a_reset_skips_are_not_lost() {
         let mut run_data = reset(11);
         run_data.published.insert("0".to_owned(), 13);
         assert_eq!(broken(&again(run_data.clone(), 12, 13)), []);
@@ -410,24 +413,24 @@ pub mod tests {
     }
 
     #[test]
-    fn a_displaced_owner_that_undoes_a_reset_is_found() {
+    fn an_undone_reset_is_found() {
         let mut run_data = reset(3);
         run_data.writes.retain(|write| write.sent < Moment::from_millis(66));
         run_data.writes.push(write(Kind::Checkpoint, incarnation(1), 68, ("c5", "c6"), 9));
         let names: Vec<_> = broken(&run_data).into_iter().map(|(name, _)| name).collect();
-        let fenced = "who was displaced writes no checkpoint";
-        assert_eq!(names, ["no event is lost", "no checkpoint passes what is not processed", fenced]);
+        let fenced = "a displaced owner writes no checkpoint";
+        assert_eq!(names, ["no event is lost", "no checkpoint passes an unprocessed event", fenced]);
     }
 
     #[test]
-    fn an_operator_puts_a_checkpoint_back_where_it_was_to_and_nowhere_else() {
+    fn an_operator_writes_only_the_wanted_position() {
         let mut run_data = again(reset(3), 4, 9);
         run_data.resets[0].to = 2;
         assert_eq!(broken(&run_data).last().unwrap().0, "positions never move back");
     }
 
     #[test]
-    fn a_listing_may_show_a_step_back_to_a_reset_and_what_was_processed_since() {
+    fn a_listing_may_show_a_step_back_of_a_reset() {
         for (position, sent, is_explained) in [(3, 1500, true), (5, 1500, true), (2, 1500, false), (3, 800, false)] {
             let mut run_data = again(reset(3), 4, 9);
             run_data.seen.backwards.push(seen_at(position));
