@@ -1,4 +1,4 @@
-//! One life of an owner, and the operations that it may have under way. Each tells the judge how it ended.
+//! One incarnation of an owner, and its operations in progress. Each operation reports its outcome to the judge.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -32,7 +32,7 @@ fn at(sequence_number: i64) -> Position {
     Position::new(sequence_number, sequence_number.to_string())
 }
 
-/// Holds up whatever runs in it, like a process that is stopped.
+/// Suspends everything that runs in it, like a stopped process.
 #[derive(Debug, Default)]
 pub struct FreezeGate {
     frozen: AtomicBool,
@@ -45,7 +45,7 @@ impl FreezeGate {
         self.frozen.store(true, Ordering::Relaxed);
     }
 
-    /// Freezes when the next answer is on its way: the worst moment is between two requests of one operation.
+    /// Freezes when the next response is on its way: the worst moment is between two requests of one operation.
     pub fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ impl FreezeGate {
     }
 }
 
-/// An operation that is under way.
+/// An operation in progress.
 #[derive(Debug)]
 pub struct UnderWay {
     pub operation: u64,
@@ -96,14 +96,14 @@ pub struct Running {
     pub ownership: OwnershipEpoch,
 }
 
-/// A tenure, and how many may have begun when it was adopted.
+/// An ownership, and how many may have begun when it was adopted.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnershipEpoch {
     pub epoch: i64,
     pub begun: u64,
 }
 
-/// One life of one of our owners.
+/// One incarnation of an owner of this crate.
 #[derive(Debug)]
 pub struct OwnerIncarnation {
     pub id: usize,
@@ -112,7 +112,7 @@ pub struct OwnerIncarnation {
     pub freeze_gate: Arc<FreezeGate>,
     pub thaws_at: Option<Instant>,
     pub store: Option<GroupStore>,
-    /// How many tenures may have begun: claims that were made, and renewals that found the record gone.
+    /// How many ownerships may have begun: claims, and renewals that found the record deleted.
     pub begun: Arc<AtomicU64>,
     pub lease: Option<Lease>,
     pub running: Option<Running>,
@@ -120,12 +120,12 @@ pub struct OwnerIncarnation {
     pub under_way: [Option<UnderWay>; 2],
 }
 
-/// How an operation ended.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub enum Done {
     Connected(Result<GroupStore>),
     NothingToClaim,
-    /// A listing shows a later life.
+    /// A listing shows a later incarnation.
     SeenReplaced,
     Claimed(ClaimOutcome),
     Renewed(ClaimOutcome),
@@ -135,7 +135,7 @@ pub enum Done {
     Foreign(Option<crate::random::foreign::Belief>),
 }
 
-/// What an operation needs to know of its life.
+/// What an operation needs to know of its incarnation.
 #[derive(Clone)]
 pub struct Acting {
     pub judge: Judge,
@@ -169,7 +169,7 @@ impl Acting {
         judge.moment()
     }
 
-    /// Lists, and claims what may be claimed; from a live owner only if told to steal.
+    /// Lists, and claims what may be claimed; from a live owner only if `steal`.
     pub async fn seek(self, steal: bool) -> Done {
         let since = self.begin("seek");
         let Ok(listing) = self.store.list_ownerships().await else { return Done::NothingToClaim };
@@ -177,14 +177,14 @@ impl Acting {
         let Some(seen) = seen else { return self.claim(since, Claim::unowned(zero()), "first claim").await };
         let live = self.store.lease_durations().counts_as_live(&seen.record, seen.age_at(self.store.lease_clock_now()));
         let why = match (seen.record.relation_to(self.store.identity()), live) {
-            (Relation::Unowned, _) => "claim of a released one",
+            (Relation::Unowned, _) => "claim of a released partition",
             (Relation::This | Relation::EarlierIncarnation, _) => "reclaim",
             (Relation::LaterIncarnation, true) => {
-                self.judge.lock().note(self.incarnation, "sees a later life");
+                self.judge.lock().note(self.incarnation, "sees a later incarnation");
                 return Done::SeenReplaced;
             }
-            (Relation::Other | Relation::LaterIncarnation, false) => "claim of an expired one",
-            (Relation::Other, true) if steal => "theft",
+            (Relation::Other | Relation::LaterIncarnation, false) => "claim of an expired partition",
+            (Relation::Other, true) if steal => "steal",
             (Relation::Other, true) => return Done::NothingToClaim,
         };
         self.claim(since, Claim::over(&seen), why).await
@@ -208,7 +208,7 @@ impl Acting {
         self.judge.lock().claimed(self.incarnation, since, false, &outcome, &self.store);
         if matches!(&outcome, ClaimOutcome::Won(lease) if lease.epoch() != epoch) {
             self.begun.fetch_add(1, Ordering::Relaxed);
-            self.judge.lock().count("renewal found the record gone");
+            self.judge.lock().count("renewal found the record deleted");
         }
         Done::Renewed(outcome)
     }

@@ -1,11 +1,10 @@
-//! Sees every write that the container accepts and every outcome that an owner is given, and knows what must never be.
+//! Sees every write that the container accepts and every outcome that an owner gets, and checks the invariants.
 //!
-//! - The rules of [`history`], for what the container accepts and for what an owner hears of its loss. A foreign owner
-//!   adopts nothing.
-//! - Truth: what an outcome says was so at some moment of the operation. So no two owners hold a win of the current
+//! - The rules of [`history`], for accepted writes and for losses that owners detect. A foreign owner adopts nothing.
+//! - Truth: every outcome was true at some moment of the operation. So two owners never hold a win of the current
 //!   record.
 //!
-//! (I5, progress, is for the driver to see.)
+//! The driver checks I5, progress.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,10 +17,10 @@ use tokio::time::Instant;
 
 use crate::history::{self, Epochs, Moment, Partition, Verdict};
 
-/// How much of the history is shown when something goes wrong.
+/// How many lines of the history are shown with a violation.
 const SHOWN: usize = 80;
 
-/// What is being done by a request.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Own,
@@ -29,29 +28,29 @@ pub enum Purpose {
     Checkpoint,
 }
 
-/// Whose operation a request belongs to, and what for.
+/// The operation of a request, and its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intent {
     pub operation: u64,
     pub purpose: Purpose,
-    /// Of a checkpoint: by which adoption.
+    /// Of a checkpoint: its adoption.
     pub adopted: Adopted,
 }
 
 /// When a partition was adopted, in the terms of the judge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adopted {
-    /// Counts the owners one after another.
+    /// Counts the ownerships one after another.
     pub ownership: u64,
     /// When the write of the adoption was accepted.
     pub since: Moment,
 }
 
-/// One life of an owner, or a foreign owner.
+/// One incarnation of an owner, or a foreign owner.
 #[derive(Debug)]
 struct OwnerIncarnation {
     name: String,
-    ours: bool,
+    is_crate_owner: bool,
     identity: Option<Identity>,
     /// When the version that it won last was written.
     won: Moment,
@@ -94,7 +93,7 @@ pub struct State {
 
 impl Judge {
     pub fn new() -> Self {
-        // What is published is the run's to know: no checkpoint is beyond the end here.
+        // The run tracks what is published; here no checkpoint is beyond the end.
         let mut partition = Partition::default();
         partition.published(i64::MAX);
         Self(Arc::new(Mutex::new(State {
@@ -120,8 +119,8 @@ impl Judge {
 }
 
 impl State {
-    pub fn enter(&mut self, name: String, ours: bool) -> usize {
-        self.incarnations.push(OwnerIncarnation { name, ours, identity: None, won: 0 });
+    pub fn enter(&mut self, name: String, is_crate_owner: bool) -> usize {
+        self.incarnations.push(OwnerIncarnation { name, is_crate_owner, identity: None, won: 0 });
         self.incarnations.len() - 1
     }
 
@@ -147,7 +146,7 @@ impl State {
         &self.counts
     }
 
-    /// The beginning of an operation: what an outcome says must have been so since.
+    /// Returns the beginning of an operation: its outcome must have been true at some moment since.
     pub fn moment(&self) -> Moment {
         self.partition.moment()
     }
@@ -161,7 +160,7 @@ impl State {
         format!("({} earlier)\n{}", self.forgotten, shown.join("\n"))
     }
 
-    /// The stored position.
+    /// Returns the stored position.
     pub fn position(&self) -> Option<i64> {
         self.partition.stored()
     }
@@ -170,7 +169,8 @@ impl State {
         self.partition.owner().copied()
     }
 
-    /// What a life of ours that adopted then, or a foreign one, processes. Ours do so in the tenure with this epoch.
+    /// An incarnation of this crate that adopted then, in the ownership with this epoch, or a foreign owner, processes
+    /// these events.
     pub fn processes(&mut self, incarnation: usize, adopted: Option<(Adopted, i64)>, from: i64, to: i64) {
         self.note(incarnation, format_args!("processes {from} to {to}"));
         if let Some((_, epoch)) = adopted {
@@ -214,11 +214,11 @@ impl State {
         self.replace_current(Some(etag.as_str().to_owned()));
         self.ownerships.insert(etag.as_str().to_owned(), version);
         let of_another = change.before.is_some_and(|owner| owner != incarnation);
-        let gives_away = self.incarnations[incarnation].ours && holder.is_none() && of_another;
-        self.check(!gives_away, incarnation, || "truth: it released what was not its own".to_owned());
+        let gives_away = self.incarnations[incarnation].is_crate_owner && holder.is_none() && of_another;
+        self.check(!gives_away, incarnation, || "truth: it released a partition that it did not own".to_owned());
     }
 
-    /// Somebody deleted the ownership.
+    /// The ownership was deleted.
     pub fn ownership_deleted(&mut self) {
         self.partition.owned_by(None);
         self.epochs.deleted();
@@ -239,20 +239,20 @@ impl State {
         let id = metadata.get("incarnation");
         self.incarnations.iter().rposition(|incarnation| match (&incarnation.identity, id) {
             (Some(known), Some(id)) => known.owner.as_str() == owner && known.incarnation.as_str() == id,
-            (None, None) => !incarnation.ours && incarnation.name == *owner,
+            (None, None) => !incarnation.is_crate_owner && incarnation.name == *owner,
             _ => false,
         })
     }
 
     fn name(&self, incarnation: Option<usize>) -> &str {
-        incarnation.map_or("nobody's", |incarnation| &self.incarnations[incarnation].name)
+        incarnation.map_or("no owner's", |incarnation| &self.incarnations[incarnation].name)
     }
 
     /// The container accepted this write of the checkpoint.
     pub fn checkpoint_written(&mut self, incarnation: usize, intent: Option<Intent>, etag: &ETag, metadata: &Metadata) {
         let position: i64 = metadata["sequencenumber"].parse().unwrap();
         self.note(incarnation, format_args!("-> checkpoint {} is {position}", etag.as_str()));
-        let purpose = match intent.filter(|_| self.incarnations[incarnation].ours) {
+        let purpose = match intent.filter(|_| self.incarnations[incarnation].is_crate_owner) {
             None => self.foreign_checkpoint(incarnation, position),
             Some(Intent { purpose: Purpose::Adopt, .. }) => self.adoption_written(incarnation),
             Some(Intent { adopted, .. }) => history::Purpose::Progress { ownership: Some(adopted.ownership) },
@@ -278,14 +278,14 @@ impl State {
         });
     }
 
-    /// Nothing is pinned here: who adopts has owned the partition.
+    /// No initial checkpoint is written here: the writer of an adoption has owned the partition.
     fn adoption_written(&mut self, incarnation: usize) -> history::Purpose {
         let has_owned = self.partition.ownership_of(&incarnation).is_some();
-        self.check(has_owned, incarnation, || "truth: it adopted what it never owned".to_owned());
+        self.check(has_owned, incarnation, || "truth: it adopted a partition that it never owned".to_owned());
         history::Purpose::Adoption
     }
 
-    /// A foreign owner starts at the checkpoint, so what it stores is processed all the same.
+    /// A foreign owner starts at the checkpoint, so every event up to the position that it stores is processed.
     fn foreign_checkpoint(&mut self, incarnation: usize, position: i64) -> history::Purpose {
         self.must_be_processed(incarnation, position);
         history::Purpose::Foreign
@@ -296,7 +296,7 @@ impl State {
         self.judged(incarnation, self.partition.lost_by(&incarnation, since));
     }
 
-    /// `claim`, unless it was a renewal.
+    /// `claim`: whether it was a claim, not a renewal.
     pub fn claimed(
         &mut self,
         incarnation: usize,
@@ -317,34 +317,34 @@ impl State {
                 self.count("replaced");
                 self.gave_up(incarnation, since, "replaced");
                 let later = self.is_later_incarnation(incarnation, by);
-                self.check(later, incarnation, || format!("truth: {by} is no later life of its own"));
+                self.check(later, incarnation, || format!("truth: {by} is not a later incarnation of its own"));
             }
             ClaimOutcome::Indeterminate(error) => self.undecided(incarnation, error.kind()),
-            other => self.violated(incarnation, format_args!("an unknown outcome: {other:?}")),
+            other => self.violated(incarnation, format_args!("an unexpected outcome: {other:?}")),
         }
     }
 
     fn undecided(&mut self, incarnation: usize, kind: ErrorKind) {
-        self.note(incarnation, format_args!("undecided: {kind:?}"));
-        self.count(if kind == ErrorKind::Contended { "contended ownership" } else { "undecided" });
+        self.note(incarnation, format_args!("indeterminate: {kind:?}"));
+        self.count(if kind == ErrorKind::Contended { "contended ownership" } else { "indeterminate" });
     }
 
     fn won(&mut self, incarnation: usize, since: Moment, claim: bool, lease: &Lease, age: Duration) {
         self.note(incarnation, format_args!("won {} with epoch {}", lease.etag().as_str(), lease.epoch()));
         self.count("won");
         let Some(version) = self.ownerships.get(lease.etag().as_str()) else {
-            return self.violated(incarnation, "truth: it won a version that never was");
+            return self.violated(incarnation, "truth: it won a version that never existed");
         };
         let its_own = version.holder == Some(incarnation);
         let current = version.replaced.is_none_or(|replaced| replaced > since);
         let (fresh, written) = (!claim || version.since > since, version.since);
-        // Where only a read showed it, the server told the age in whole seconds.
+        // If only a read revealed the outcome, the age came from the server in whole seconds.
         let in_time = Instant::now() - age <= version.written + Duration::from_secs(1);
         let holder = self.name(version.holder).to_owned();
         self.incarnations[incarnation].won = written;
         self.check(its_own, incarnation, || format!("truth: it won a version that is {holder}"));
         self.check(current, incarnation, || "truth: it won a version that had been replaced before".to_owned());
-        self.check(fresh, incarnation, || "truth: its claim was won by a record from before".to_owned());
+        self.check(fresh, incarnation, || "truth: its claim was won by an earlier record".to_owned());
         self.check(in_time, incarnation, || "truth: its lease counts from after the write".to_owned());
     }
 
@@ -355,15 +355,15 @@ impl State {
                 self.count("released");
                 let still_owns = self.partition.lost_by(&incarnation, since).breach.is_some();
                 self.check(!still_owns, incarnation, || {
-                    "truth: its release is settled, but it is the owner".to_owned()
+                    "truth: its release is confirmed, but it is the owner".to_owned()
                 });
             }
             ReleaseOutcome::Indeterminate(error) => self.undecided(incarnation, error.kind()),
-            other => self.violated(incarnation, format_args!("an unknown outcome: {other:?}")),
+            other => self.violated(incarnation, format_args!("an unexpected outcome: {other:?}")),
         }
     }
 
-    /// `again`: this store may have won the partition again since the tenure that adopts.
+    /// `again`: this store may have won the partition again since the ownership that adopts.
     pub fn adopted(
         &mut self,
         incarnation: usize,
@@ -378,14 +378,16 @@ impl State {
                 self.count("adopted");
                 let done = self.adoptions.contains_key(&operation);
                 let stored = self.was_stored(since, |stored| Some(stored) == position);
-                self.check(done && stored, incarnation, || "truth: it adopted what is not stored".to_owned());
+                self.check(done && stored, incarnation, || {
+                    "truth: it adopted a position that is not stored".to_owned()
+                });
             }
             Ok(AdoptOutcome::Lost { by }) => {
                 self.note(incarnation, format_args!("adoption lost to {by:?}"));
                 self.count("adoption lost");
                 self.gave_up_to(incarnation, since, by.as_ref(), again);
             }
-            Ok(other) => self.violated(incarnation, format_args!("an unknown outcome: {other:?}")),
+            Ok(other) => self.violated(incarnation, format_args!("an unexpected outcome: {other:?}")),
             Err(error) => self.failed(incarnation, "adoption", error.kind()),
         }
     }
@@ -408,16 +410,16 @@ impl State {
                 self.note(incarnation, "written");
                 self.count("written");
                 let stored = self.was_stored(since, |stored| stored == position);
-                self.check(stored, incarnation, || format!("truth: it was told that {position} is written"));
+                self.check(stored, incarnation, || format!("truth: the outcome was that {position} is written"));
             }
             Ok(CheckpointOutcome::Superseded) => {
                 self.note(incarnation, "superseded");
                 self.count("superseded");
                 let stored = self.was_stored(since, |stored| stored >= position);
-                self.check(stored, incarnation, || format!("truth: it was told that {position} is superseded"));
+                self.check(stored, incarnation, || format!("truth: the outcome was that {position} is superseded"));
             }
             Ok(CheckpointOutcome::Fenced { by }) => self.fenced(incarnation, since, by.as_ref(), again),
-            Ok(other) => self.violated(incarnation, format_args!("an unknown outcome: {other:?}")),
+            Ok(other) => self.violated(incarnation, format_args!("an unexpected outcome: {other:?}")),
             Err(error) => self.failed(incarnation, "checkpoint", error.kind()),
         }
     }
@@ -428,7 +430,7 @@ impl State {
         self.gave_up_to(incarnation, since, by, again);
     }
 
-    /// Unless the owner is the same, in another tenure.
+    /// Unless the owner is the same, in another ownership.
     fn gave_up_to(&mut self, incarnation: usize, since: Moment, by: Option<&OwnerId>, again: bool) {
         if !(self.is(incarnation, by) && (again || self.recently_deleted(incarnation))) {
             self.gave_up(incarnation, since, "lost");
@@ -445,7 +447,7 @@ impl State {
         others.filter(|other| other.owner == this.owner).any(|other| other.incarnation == *by) && *by > this.incarnation
     }
 
-    /// Then it may have written the record again without knowing, as another tenure.
+    /// In that case it may have written the record again unknowingly, as another ownership.
     fn recently_deleted(&self, incarnation: usize) -> bool {
         self.deleted > self.incarnations[incarnation].won
     }

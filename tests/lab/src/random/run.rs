@@ -1,4 +1,4 @@
-//! A run: steps drawn from a seed. What is to begin next is decided while other operations are under way.
+//! A run: steps drawn from a seed. The next operation is chosen while other operations are in progress.
 
 mod foreign_owner;
 mod recovery;
@@ -22,23 +22,23 @@ use crate::random::incarnation::{self, Done, FreezeGate, OwnerIncarnation, Owner
 use crate::random::judge::{Adopted, Intent, Judge, Purpose};
 use crate::random::server::{INTENT, Server};
 
-/// Names of our owners. Lives of one owner follow each other, or overlap by mistake.
+/// Owner ids of this crate's owners. Incarnations of one owner follow each other, or overlap by mistake.
 const OWNERS: [&str; 3] = ["a", "b", "c"];
 
-/// Steps between two times of peace.
+/// Steps between two recoveries.
 const STEPS_WITH_FAULTS: u32 = 400;
 
 const OWN: usize = 0;
 const CHECKPOINT: usize = 1;
 
-/// What kind of trouble there is.
+/// The kind of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// Owners of this crate, some faults.
     CrateOnly,
     /// An owner of another SDK among them.
     Mixed,
-    /// Faults are the rule.
+    /// Frequent faults.
     Stormy,
 }
 
@@ -61,7 +61,7 @@ pub struct Run {
     recovery: bool,
 }
 
-/// Runs so many steps; tells what was wrong, with the history.
+/// Runs this many steps. Returns the violation, with the history.
 pub async fn run(profile: Profile, seed: u64, steps: u32) -> Result<Outcome, String> {
     let judge = Judge::new();
     let mut run = Run {
@@ -261,7 +261,7 @@ impl Run {
         }
     }
 
-    /// At once, or when the next answer is on its way.
+    /// At once, or when the next response is on its way.
     fn freeze(&mut self, index: usize, armed: bool) {
         let incarnation = &mut self.incarnations[index];
         let time = Duration::from_millis(self.rng.random_range(500..45_000));
@@ -275,7 +275,7 @@ impl Run {
         self.judge.lock().count("freeze");
     }
 
-    /// As with a deadline of the caller's own: what was believed stands.
+    /// Like a timeout of the caller's own: the known state remains valid.
     fn give_up_waiting(&mut self, index: usize) {
         let place = self.rng.random_range(0..2);
         let incarnation = &mut self.incarnations[index];
@@ -285,11 +285,11 @@ impl Run {
         if let Some(under_way) = incarnation.under_way[place].take() {
             under_way.abort.abort();
             self.judge.lock().note(incarnation.id, "gives up waiting");
-            self.judge.lock().count("operation given up");
+            self.judge.lock().count("operation abandoned");
         }
     }
 
-    /// As many times in a row as an operation goes round.
+    /// Injects as many conflicts in a row as an operation has attempts.
     fn refuse_writes(&mut self, index: usize) {
         if self.profile == Profile::Stormy && !self.recovery {
             let name = if self.chance(0.5) { "/ownership/" } else { "/checkpoint/" };
@@ -332,8 +332,8 @@ impl Run {
         }
     }
 
-    /// The checkpoint that comes next is refused, though nobody else wrote; and what it then reads may be old when
-    /// used.
+    /// The next checkpoint write is rejected, although there is no other writer, and the read that follows may return
+    /// an old state.
     fn makes_it_look(&mut self, index: usize) {
         let target = Target::from(BlobOperation::Write).named("/checkpoint/");
         self.incarnations[index].faulty.inject_on(target, Fault::Conflict);
@@ -342,7 +342,7 @@ impl Run {
         }
     }
 
-    /// The claim that comes next is not known to be won for a while.
+    /// The outcome of the next claim is indeterminate for a while.
     fn hides_a_claim(&self, index: usize) {
         let faulty = &self.incarnations[index].faulty;
         faulty.inject_on(Target::from(BlobOperation::Write).named("/ownership/"), Fault::ResponseLost);
@@ -386,7 +386,7 @@ impl Run {
 
     fn collect(&mut self) {
         while let Some(ended) = self.operations.try_join_next() {
-            // An error is an operation that was given up.
+            // An error means an operation that was given up.
             let Ok((incarnation, operation, done)) = ended else { continue };
             if let Done::Foreign(belief) = done {
                 self.foreign_done(operation, belief);
@@ -413,7 +413,7 @@ impl Run {
             }
             Done::Renewed(ClaimOutcome::Lost { .. }) | Done::Released => {
                 incarnation.lease = None;
-                // What processes the partition may learn of it later.
+                // The processing task may detect it later.
                 if drops {
                     incarnation.running = None;
                 }
@@ -423,7 +423,7 @@ impl Run {
                 incarnation.running = None;
                 incarnation.lease.take_if(|lease| lease.epoch() == ownership.epoch);
             }
-            // What was believed before stands.
+            // The earlier state remains valid.
             Done::Claimed(_) | Done::Renewed(_) | Done::Checkpointed(..) | Done::NothingToClaim | Done::Foreign(_) => {}
         }
     }

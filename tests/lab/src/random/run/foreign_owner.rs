@@ -1,4 +1,4 @@
-//! What the foreign owner does in a run.
+//! The steps of the foreign owner in a run.
 
 use rand::RngExt;
 

@@ -1,4 +1,4 @@
-//! I5: when the faults stop, somebody owns the partition, adopts it, and stores what is published.
+//! I5: after the last fault, an owner owns the partition, adopts it, and stores what is published.
 
 use std::time::Duration;
 
@@ -8,11 +8,13 @@ use tokio::time::{Instant, sleep};
 use super::{OWNERS, Run};
 use crate::random::incarnation::OwnerIncarnation;
 
-/// How long it may take after the last fault until all is well: a foreign owner that died is waited for.
+/// The maximum time from the last fault until the group has recovered, including the expiry of a crashed foreign
+/// owner's lease.
 const RECOVERY: Duration = Duration::from_secs(150);
 
 impl Run {
-    /// The faults stop: somebody owns the partition, adopts it, and stores what is published, also what comes later.
+    /// Stops the faults and waits until an owner owns the partition, adopts it, and stores what is published, including
+    /// later events.
     pub(super) async fn recovery(&mut self) -> Result<(), String> {
         self.set_recovery(true);
         if let Some(foreign) = &mut self.foreign {
@@ -59,7 +61,7 @@ impl Run {
                     self.works_on_checkpoint(index);
                 }
             }
-            // What a late write of a foreign owner puts back is corrected with the next event.
+            // A late write of a foreign owner that moves the checkpoint back is corrected with the next event.
             self.published += i64::from(self.chance(0.1));
             sleep(Duration::from_millis(700)).await;
             self.collect();
