@@ -23,20 +23,20 @@ use super::system::Model;
 pub(super) enum Condition {
     Idle,
     /// It writes its mark into the record of another.
-    Marking,
-    Asked,
+    Requesting,
+    Pending,
     Claiming,
     /// It claims what it asked for, once that is released.
     Taking,
     /// It claims what it asked for and did not get in time.
     Stealing,
-    /// `knows_mark`: the record already had the mark of another when this instance won or renewed it last.
+    /// `knows_request`: the record already had the mark of another when this instance won or renewed it last.
     Held {
-        knows_mark: bool,
+        knows_request: bool,
     },
     /// The partition is to be released when its processing has stopped.
     Leaving {
-        knows_mark: bool,
+        knows_request: bool,
     },
     /// The same, because another instance asked for it.
     HandingOver,
@@ -56,13 +56,13 @@ pub(super) enum Stimulus {
     /// `Replaced` does not come.
     Released(Outcome),
     /// Without a value if the storage failed.
-    Marked(Option<Asking>),
+    Requested(Option<RequestOutcome>),
     /// Without a value if the storage failed.
     Pursued(Option<Chance>),
     /// The partition turned out to belong to another owner.
-    Forgotten,
+    MarkedLost,
     /// Something of the instance wants the partition released.
-    ToldToStop,
+    StopRequested,
     /// Its processing has stopped.
     Stopped {
         settled: bool,
@@ -75,19 +75,19 @@ pub(super) enum Stimulus {
 /// How the store says that a claim, a renewal or a release ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Outcome {
-    /// `anew`: a renewal began a tenure, with an epoch of its own.
+    /// `again`: a renewal began a tenure, with an epoch of its own.
     Won {
-        anew: bool,
-        mark: Mark,
+        again: bool,
+        handoff_request: HandoffRequest,
     },
     Lost,
     Replaced,
-    Undecided,
+    Indeterminate,
 }
 
 /// Whether a record that was won or renewed has the mark of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Mark {
+pub(super) enum HandoffRequest {
     None,
     /// That of the lease before.
     Known,
@@ -96,7 +96,7 @@ pub(super) enum Mark {
 
 /// What became of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Asking {
+pub(super) enum RequestOutcome {
     Stands,
     Lost,
     TooOld,
@@ -121,9 +121,9 @@ pub(super) struct Listing {
     /// It is young; otherwise expired, or, of a released record, no longer reserved.
     pub(super) live: bool,
     /// The instance of this number has asked for it, and lives.
-    pub(super) mark: Option<u8>,
+    pub(super) handoff_request: Option<u8>,
     /// The other tree of names shows a live owner.
-    pub(super) elsewhere: bool,
+    pub(super) other_case: bool,
     /// The owner has more partitions than its share, and this is the one that may be asked for.
     pub(super) above_share: bool,
 }
@@ -136,7 +136,7 @@ pub(super) struct Reaction {
     pub(super) renews: Option<Renewal>,
     /// The epoch of the tenure in which the partition is to be processed, as published.
     pub(super) epoch: Option<i64>,
-    pub(super) says: Says,
+    pub(super) emitted: Emitted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ pub(super) enum Renewal {
 /// The events of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an event of its own")]
-pub(super) struct Says {
+pub(super) struct Emitted {
     pub(super) claimed: bool,
     pub(super) lost: bool,
     pub(super) released: bool,
@@ -157,19 +157,19 @@ pub(super) struct Says {
     pub(super) duplicates: bool,
 }
 
-type Asked = (usize, Condition, Stimulus);
+type Fed = (usize, Condition, Stimulus);
 
 /// The balancers of all members, and their reactions as far as they are known.
 pub(super) struct Balancers {
     members: &'static [Member],
     /// No owner hands a partition over.
-    deaf: bool,
-    known: RefCell<HashMap<Asked, Reaction, BuildHasherDefault<FxHasher>>>,
+    ignores_requests: bool,
+    known: RefCell<HashMap<Fed, Reaction, BuildHasherDefault<FxHasher>>>,
 }
 
 impl Balancers {
-    pub(super) fn of(members: &'static [Member], deaf: bool) -> Self {
-        Self { members, deaf, known: RefCell::default() }
+    pub(super) fn of(members: &'static [Member], ignores_requests: bool) -> Self {
+        Self { members, ignores_requests, known: RefCell::default() }
     }
 
     pub(super) fn reaction(&self, number: usize, condition: Condition, stimulus: Stimulus) -> Reaction {
@@ -177,7 +177,8 @@ impl Balancers {
         if let Some(reaction) = self.known.borrow().get(&asked) {
             return *reaction;
         }
-        let reaction = Driven::into_condition(self.members, number, self.deaf, condition, stimulus).reaction(stimulus);
+        let reaction =
+            Driven::into_condition(self.members, number, self.ignores_requests, condition, stimulus).reaction(stimulus);
         self.known.borrow_mut().insert(asked, reaction);
         reaction
     }
@@ -187,16 +188,16 @@ impl Model {
     /// What the balancer of an instance does, or would do without the rule that is left out: then it is lied to.
     pub(super) fn reaction(&self, number: usize, condition: Condition, stimulus: Stimulus) -> Reaction {
         let (condition, stimulus) = match (self.scenario.without, condition, stimulus) {
-            (Some(Rule::OrphansAreClaimed), Condition::Idle, Stimulus::Listed(listing))
+            (Some(Rule::OwnRecordsAreReclaimed), Condition::Idle, Stimulus::Listed(listing))
                 if self.is_own(number, listing.owner) =>
             {
                 let by_another = Listing { owner: Some(Owner::Foreign), live: true, ..listing };
                 (condition, Stimulus::Listed(by_another))
             }
-            (Some(Rule::FailedReadDecidesNothing), _, Stimulus::Claimed(Outcome::Undecided)) => {
+            (Some(Rule::FailedReadDecidesNothing), _, Stimulus::Claimed(Outcome::Indeterminate)) => {
                 (condition, Stimulus::Claimed(Outcome::Lost))
             }
-            (Some(Rule::FailedReadDecidesNothing), _, Stimulus::Renewed(Outcome::Undecided)) => {
+            (Some(Rule::FailedReadDecidesNothing), _, Stimulus::Renewed(Outcome::Indeterminate)) => {
                 (condition, Stimulus::Renewed(Outcome::Lost))
             }
             truth => (truth.1, truth.2),
@@ -212,7 +213,7 @@ impl Model {
     /// another listing, as if it had claimed another partition first.
     pub(super) fn after_listing(&self, number: usize, condition: Condition, listing: Listing) -> Condition {
         let reaction = self.reaction(number, condition, Stimulus::Listed(listing));
-        if reaction.says.lost { Condition::Idle } else { reaction.after }
+        if reaction.emitted.lost { Condition::Idle } else { reaction.after }
     }
 
     /// What an instance does about a stimulus now.
@@ -225,8 +226,8 @@ impl Listing {
     /// What a listing shows now, of a young record.
     pub(super) fn of(state: &State) -> Self {
         let owner = state.ownership.map(|record| record.owner);
-        let mark = state.ownership.and_then(|record| record.keys.handoff_to);
-        Self { owner, live: true, mark, elsewhere: false, above_share: false }
+        let handoff_request = state.ownership.and_then(|record| record.keys.handoff_to);
+        Self { owner, live: true, handoff_request, other_case: false, above_share: false }
     }
 }
 
@@ -246,18 +247,18 @@ impl Instance {
             (Some((_, false)), _, Some(_)) => Condition::Taking,
             (Some((_, false)), _, None) => Condition::Claiming,
             (_, Some(lease), _) => {
-                let knows_mark = lease.keys.handoff_to.is_some();
+                let knows_request = lease.keys.handoff_to.is_some();
                 match (self.leaving, lease.keys.draining) {
                     (true, true) => Condition::HandingOver,
-                    (true, false) => Condition::Leaving { knows_mark },
-                    (false, _) => Condition::Held { knows_mark },
+                    (true, false) => Condition::Leaving { knows_request },
+                    (false, _) => Condition::Held { knows_request },
                 }
             }
             // A renewal of a lease that was given up meanwhile is no concern of the balancer any more.
-            (_, None, Some(Handoff { step: HandoffStep::Reading(0) | HandoffStep::Marking(_, 0), .. })) => {
-                Condition::Marking
+            (_, None, Some(Handoff { step: HandoffStep::Reading(0) | HandoffStep::Requesting(_, 0), .. })) => {
+                Condition::Requesting
             }
-            (_, None, Some(_)) => Condition::Asked,
+            (_, None, Some(_)) => Condition::Pending,
             (_, None, None) => Condition::Idle,
         }
     }

@@ -9,17 +9,17 @@ use super::state::{
 
 impl State {
     /// One later than any tenure that there is.
-    pub(super) fn next_tenure(&mut self) -> u8 {
+    pub(super) fn next_ownership_id(&mut self) -> u8 {
         let mut newest = 0;
-        self.for_each_tenure(|tenure| newest = newest.max(*tenure));
+        self.for_each_ownership_id(|ownership_id| newest = newest.max(*ownership_id));
         newest + 1
     }
 
     /// The one representative of all states that differ from this one in nothing that matters.
     pub(super) fn canonical(mut self) -> Self {
         let mut known = 1_u64;
-        self.for_each_tenure(|tenure| known |= 1 << *tenure);
-        self.for_each_tenure(|tenure| *tenure = rank(known, *tenure));
+        self.for_each_ownership_id(|ownership_id| known |= 1 << *ownership_id);
+        self.for_each_ownership_id(|ownership_id| *ownership_id = rank(known, *ownership_id));
         if self.now.is_none() {
             self.rename_epochs();
         }
@@ -43,7 +43,7 @@ impl State {
     /// Without time only one question is asked of epochs: whether two are the same. And that of no record but ours.
     fn rename_epochs(&mut self) {
         let forget = |owner: Owner, keys: &mut Keys| {
-            keys.epoch = keys.epoch.filter(|_| matches!(owner, Owner::Ours(_)) || keys.operator);
+            keys.epoch = keys.epoch.filter(|_| matches!(owner, Owner::Member(_)) || keys.operator);
         };
         if let Some(record) = &mut self.ownership {
             forget(record.owner, &mut record.keys);
@@ -89,18 +89,18 @@ impl State {
         }
     }
 
-    fn for_each_tenure(&mut self, mut visit: impl FnMut(&mut u8)) {
+    fn for_each_ownership_id(&mut self, mut visit: impl FnMut(&mut u8)) {
         visit(&mut self.fence);
-        for (tenure, _) in self.given.iter_mut().flatten() {
-            visit(tenure);
+        for (ownership_id, _) in self.given.iter_mut().flatten() {
+            visit(ownership_id);
         }
         if let Some(record) = &mut self.ownership {
-            visit(&mut record.tenure);
+            visit(&mut record.ownership_id);
         }
         for instance in &mut self.instances {
             visit(&mut instance.work.authority);
             if let Some(lease) = &mut instance.lease {
-                visit(&mut lease.tenure);
+                visit(&mut lease.ownership_id);
             }
         }
         for write in self.late.iter_mut().flatten() {
@@ -119,7 +119,7 @@ impl State {
             if let Some(operation) = &mut instance.operation {
                 passed(&mut operation.under);
             }
-            if let Some(Handoff { step: HandoffStep::Marking(under, _), .. }) = &mut instance.handoff {
+            if let Some(Handoff { step: HandoffStep::Requesting(under, _), .. }) = &mut instance.handoff {
                 *under = Version::Past;
             }
         }
@@ -147,14 +147,14 @@ impl State {
     }
 
     /// The same for the checkpoint in the other tree.
-    pub(super) fn checkpoint_elsewhere_changed(&mut self) {
+    pub(super) fn other_case_checkpoint_changed(&mut self) {
         let passed = |imported: &mut Imported| *imported = (*imported).min(Imported::Past);
         if let Some(checkpoint) = &mut self.checkpoint {
             passed(&mut checkpoint.imported);
         }
         for Instance { work, .. } in &mut self.instances {
             passed(&mut work.last.imported);
-            passed(&mut work.elsewhere.imported);
+            passed(&mut work.other_case.imported);
             if let Some(seen) = &mut work.seen {
                 passed(&mut seen.checkpoint.imported);
             }
@@ -182,8 +182,8 @@ impl State {
 
 /// How many of the known tenures are earlier.
 #[expect(clippy::cast_possible_truncation, reason = "of 64 bits at most 64 are set")]
-fn rank(known: u64, tenure: u8) -> u8 {
-    (known & ((1 << tenure) - 1)).count_ones() as u8
+fn rank(known: u64, ownership_id: u8) -> u8 {
+    (known & ((1 << ownership_id) - 1)).count_ones() as u8
 }
 
 fn passed(version: &mut Option<Version>) {

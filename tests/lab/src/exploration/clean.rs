@@ -10,14 +10,14 @@ use super::{handoffs, pins, resets};
 const R_ASYNC_2: Scenario = Scenario {
     name: "r-async-2",
     left: Left { steals: 2, faults: 2, crashes: 1, releases: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_ASYNC_2_LONG: Scenario = Scenario {
     name: "r-async-2-long",
     last_event: 4,
     left: Left { steals: 3, faults: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_ASYNC_2_FIRST: Scenario = Scenario { name: "r-async-2-first", checkpoint: None, ..R_ASYNC_2 };
@@ -26,7 +26,7 @@ const R_ASYNC_3: Scenario = Scenario {
     members: ABC,
     last_event: 1,
     left: Left { steals: 2, faults: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_ASYNC_3_FIRST: Scenario = Scenario {
@@ -41,14 +41,14 @@ const R_READFAULTS: Scenario = Scenario {
     name: "r-readfaults",
     reads_fail: true,
     left: Left { steals: 2, faults: 3, ..NOTHING },
-    reaches: &[Event::ReadFailed, Event::OrphanReclaimed],
+    reaches: &[Event::ReadFailed, Event::OwnRecordReclaimed],
     ..BASE
 };
 const R_STABLE_IDS: Scenario = Scenario {
     name: "r-stable-ids",
     members: A1_A2_B,
     left: Left { steals: 1, faults: 1, ..NOTHING },
-    reaches: &[Event::Replaced, Event::EarlierLifeReclaimed],
+    reaches: &[Event::Replaced, Event::EarlierIncarnationReclaimed],
     ..BASE
 };
 const R_FOREIGN: Scenario = Scenario {
@@ -56,7 +56,7 @@ const R_FOREIGN: Scenario = Scenario {
     foreign: true,
     last_event: 1,
     left: Left { steals: 2, faults: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_FOREIGN_JS: Scenario = Scenario {
@@ -85,14 +85,14 @@ const R_FREEZE: Scenario = Scenario {
     timing: Timing::Synchronous,
     left: Left { freezes: 1, faults: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_FREEZE_STABLE: Scenario = Scenario {
     name: "r-freeze-stable",
     members: A1_A2_B.split_at(2).0,
     left: Left { freezes: 1, faults: 1, ..NOTHING },
-    reaches: &[Event::Replaced, Event::EarlierLifeReclaimed],
+    reaches: &[Event::Replaced, Event::EarlierIncarnationReclaimed],
     ..R_FREEZE
 };
 const R_LIVE_ASYNC: Scenario = Scenario {
@@ -100,7 +100,7 @@ const R_LIVE_ASYNC: Scenario = Scenario {
     checkpoint: None,
     left: Left { steals: 2, faults: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_LIVE_STABLE: Scenario = Scenario {
@@ -108,7 +108,7 @@ const R_LIVE_STABLE: Scenario = Scenario {
     members: A1_A2_B,
     left: Left { faults: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::Replaced, Event::EarlierLifeReclaimed],
+    reaches: &[Event::Replaced, Event::EarlierIncarnationReclaimed],
     ..BASE
 };
 pub(super) const ONCE: &[Invariant] = &[
@@ -159,7 +159,7 @@ const DELETES: Scenario = Scenario {
     name: "deletes",
     left: Left { deletes: 1, steals: 1, faults: 1, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::RenewalCreates, Event::CheckpointCreated, Event::TenureOutlived],
+    reaches: &[Event::RenewalCreates, Event::CheckpointCreated, Event::OwnershipOutlived],
     ..BASE
 };
 const DELETES_TWICE: Scenario =
@@ -178,7 +178,7 @@ const OVERLAP_ASYNC: Scenario = Scenario {
     overlaps: true,
     last_event: 1,
     left: Left { steals: 2, faults: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const OVERLAP_LONG: Scenario = Scenario {
@@ -186,7 +186,7 @@ const OVERLAP_LONG: Scenario = Scenario {
     last_event: 3,
     left: Left { steals: 2, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::CheckpointFenced, Event::TenureOutlived],
+    reaches: &[Event::CheckpointFenced, Event::OwnershipOutlived],
     ..OVERLAP_ASYNC
 };
 const OVERLAP_SYNC: Scenario = Scenario { name: "overlap-sync", overlaps: true, ..R_LIVE_SYNC };
@@ -196,7 +196,7 @@ const OVERLAP_READFAULTS: Scenario = Scenario {
     overlaps: true,
     last_event: 1,
     left: Left { steals: 1, faults: 2, ..NOTHING },
-    reaches: &[Event::ReadFailed, Event::OrphanReclaimed, Event::TenureOutlived],
+    reaches: &[Event::ReadFailed, Event::OwnRecordReclaimed, Event::OwnershipOutlived],
     ..R_READFAULTS
 };
 const OVERLAP_STABLE: Scenario =
@@ -206,9 +206,9 @@ const OVERLAP_DELETES: Scenario =
     Scenario { name: "overlap-deletes", overlaps: true, left: Left { deletes: 2, ..NOTHING }, ..DELETES_TWICE };
 
 /// What can come of an answer that is refused or missing.
-const DOUBTS: &[Event] = &[
+const AMBIGUITIES: &[Event] = &[
     Event::ClaimLost,
-    Event::ClaimFoundMine,
+    Event::ClaimFoundOwn,
     Event::ClaimOverNothing,
     Event::ClaimOverUnchanged,
     Event::RenewalStands,
@@ -261,7 +261,7 @@ pub(super) fn is_clean(scenario: Scenario) {
         panic!("{}: {:?} does not hold\n    {}", scenario.name, violation.invariant, violation.trace.join("\n    "));
     }
     for event in scenario.reaches {
-        assert!(explored.notes.tells_of(*event), "{}: {event:?} never happens", scenario.name);
+        assert!(explored.notes.contains(*event), "{}: {event:?} never happens", scenario.name);
     }
 }
 

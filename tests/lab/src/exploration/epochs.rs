@@ -22,7 +22,7 @@ impl Model {
     pub(super) fn second_passes(&self, state: &State, steps: &mut Steps<'_>) {
         let Some(clock) = self.scenario.clock else { return };
         if let Some(now) = state.now.filter(|now| *now < clock.end) {
-            let label = Label { who: "the server", what: "shows the next second", position: None, answer: None };
+            let label = Label { who: "the server", what: "shows the next second", position: None, response: None };
             steps.push(label, State { now: Some(now + 1), ..*state }, false, Notes::default());
         }
     }
@@ -43,7 +43,7 @@ impl Model {
         for date in self.shown(now) {
             let ages = self.old_enough(state, date);
             epochs.extend(ages.contains(&false).then_some(None));
-            if ages.contains(&true) && self.leaves_out(Rule::EpochOneAnswer) {
+            if ages.contains(&true) && self.leaves_out(Rule::EpochOneResponse) {
                 epochs.extend(self.shown(now).map(|other| Some(self.epoch_at(before, other))));
             } else if ages.contains(&true) {
                 epochs.push(Some(self.epoch_at(before, date)));
@@ -95,13 +95,13 @@ impl Model {
     pub(super) fn is_given_its_epoch(&self, state: &mut State, number: usize) -> Notes {
         let work = state.instances[number].work;
         let (Some(_), Some(epoch)) = (self.scenario.clock, work.epoch) else { return Notes::default() };
-        let tenure = work.authority;
-        let others = || state.given.iter().flatten().filter(|(other, _)| *other != tenure);
-        let grows = others().all(|(other, theirs)| *theirs == epoch || (*other < tenure) == (*theirs < epoch));
+        let ownership_id = work.authority;
+        let others = || state.given.iter().flatten().filter(|(other, _)| *other != ownership_id);
+        let grows = others().all(|(other, theirs)| *theirs == epoch || (*other < ownership_id) == (*theirs < epoch));
         let is_unique = others().all(|(_, theirs)| *theirs != epoch);
         let notes =
             Notes::default().breaking(Invariant::EpochGrows, !grows).breaking(Invariant::EpochIsUnique, !is_unique);
-        remember(state, (tenure, epoch));
+        remember(state, (ownership_id, epoch));
         notes
     }
 }
@@ -112,8 +112,8 @@ fn remember(state: &mut State, given: (u8, u8)) {
     known.push(given);
     known.sort_unstable();
     let starts = state.instances.iter().filter_map(|instance| match instance.work.task {
-        Task::Adopting(_) | Task::LookingElsewhere => Some(instance.work.authority),
-        Task::Stopped => instance.lease.map(|lease| lease.tenure),
+        Task::Adopting(_) | Task::ReadingOtherCase => Some(instance.work.authority),
+        Task::Stopped => instance.lease.map(|lease| lease.ownership_id),
         Task::Running | Task::Checkpointing(_) => None,
     });
     let first = starts.min().unwrap_or(u8::MAX);
@@ -148,7 +148,7 @@ const R_EPOCH: Scenario = Scenario {
     name: "r-epoch",
     left: Left { steals: 2, faults: 1, releases: 1, ..NOTHING },
     reaches: &[
-        Event::ClaimFoundMine,
+        Event::ClaimFoundOwn,
         Event::ClaimLost,
         Event::RenewalLost,
         Event::AdoptRepeated,
@@ -334,7 +334,7 @@ fn x_epoch_younger() {
 #[test]
 fn x_epoch_answer() {
     let clock = Some(Clock { end: 3, skew: true });
-    let scenario = Scenario { name: "x-epoch-answer", clock, ..erased_without(Rule::EpochOneAnswer) };
+    let scenario = Scenario { name: "x-epoch-answer", clock, ..erased_without(Rule::EpochOneResponse) };
     falls(
         scenario,
         Invariant::EpochIsUnique,
@@ -357,7 +357,7 @@ fn x_epoch_create() {
     falls(
         scenario,
         Invariant::EpochIsUnique,
-        &["an operator deletes the ownership", "A renews what is not there any more: done", "A adopts: writes 0: done"],
+        &["an operator deletes the ownership", "A renews a deleted record: done", "A adopts: writes 0: done"],
     );
 }
 

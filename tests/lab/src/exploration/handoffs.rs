@@ -12,10 +12,10 @@ const BASIS: Scenario = Scenario { timing: Timing::Synchronous, aim: Aim { invar
 const HANDOFF: Scenario = Scenario {
     name: "r-handoff",
     last_event: 3,
-    left: Left { marks: 2, faults: 1, ..NOTHING },
+    left: Left { requests: 2, faults: 1, ..NOTHING },
     reaches: &[
-        Event::Marked,
-        Event::MarkStands,
+        Event::Requested,
+        Event::RequestStands,
         Event::HandoffSeen,
         Event::HandoffTaken,
         Event::AcknowledgementStands,
@@ -27,20 +27,20 @@ const THREE: Scenario = Scenario {
     name: "r-handoff-3",
     members: ABC,
     last_event: 1,
-    left: Left { marks: 2, ..NOTHING },
-    reaches: &[Event::MarkLost, Event::MarkDoubtful, Event::HandoffOver],
+    left: Left { requests: 2, ..NOTHING },
+    reaches: &[Event::MarkLost, Event::RequestAmbiguous, Event::HandoffOver],
     ..BASIS
 };
 const THREE_DOUBTS: Scenario = Scenario {
     name: "r-handoff-3-doubts",
-    left: Left { marks: 1, faults: 1, ..NOTHING },
-    reaches: &[Event::MarkLost, Event::MarkDoubtful, Event::LateWriteLanded],
+    left: Left { requests: 1, faults: 1, ..NOTHING },
+    reaches: &[Event::MarkLost, Event::RequestAmbiguous, Event::LateWriteLanded],
     ..THREE
 };
 const TIMEOUT: Scenario = Scenario {
     name: "r-handoff-timeout",
     timing: Timing::Asynchronous,
-    left: Left { marks: 2, timeouts: 2, steals: 1, crashes: 1, ..NOTHING },
+    left: Left { requests: 2, timeouts: 2, steals: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
     reaches: &[Event::HandoffStolen, Event::CheckpointFenced, Event::ReservationLapsed],
     ..BASIS
@@ -48,15 +48,15 @@ const TIMEOUT: Scenario = Scenario {
 const DEAD: Scenario = Scenario {
     name: "r-live-handoff",
     last_event: 1,
-    left: Left { marks: 1, timeouts: 1, faults: 2, crashes: 1, ..NOTHING },
+    left: Left { requests: 1, timeouts: 1, faults: 2, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::HandoffStolen, Event::ReservationLapsed, Event::MarkTooLate, Event::LateWriteLanded],
+    reaches: &[Event::HandoffStolen, Event::ReservationLapsed, Event::RequestTooLate, Event::LateWriteLanded],
     ..BASIS
 };
 const DEAF: Scenario = Scenario {
     name: "handoff-deaf",
-    deaf: true,
-    left: Left { marks: 1, faults: 1, ..NOTHING },
+    ignores_requests: true,
+    left: Left { requests: 1, faults: 1, ..NOTHING },
     aim: LIVE,
     reaches: &[Event::HandoffStolen, Event::RenewalLost],
     ..BASIS
@@ -66,26 +66,26 @@ const ERASED: Scenario = Scenario {
     name: "handoff-erased",
     last_event: 1,
     reads_fail: true,
-    left: Left { marks: 1, faults: 2, ..NOTHING },
-    reaches: &[Event::MarkedAgain],
+    left: Left { requests: 1, faults: 2, ..NOTHING },
+    reaches: &[Event::RequestedAgain],
     ..BASIS
 };
 const UNSETTLED: Scenario = Scenario {
     name: "handoff-unsettled",
-    left: Left { marks: 1, unsettled: 1, faults: 1, ..NOTHING },
+    left: Left { requests: 1, unsettled: 1, faults: 1, ..NOTHING },
     reaches: &[Event::ReleasedUnsettled],
     ..BASIS
 };
 const STOP: Scenario = Scenario {
     name: "handoff-stop",
-    left: Left { marks: 1, releases: 2, faults: 1, ..NOTHING },
+    left: Left { requests: 1, releases: 2, faults: 1, ..NOTHING },
     reaches: &[Event::ReleaseTriedAgain, Event::HandoffTaken, Event::MarkLost],
     ..BASIS
 };
 const FREEZE: Scenario = Scenario {
     name: "handoff-freeze",
     last_event: 1,
-    left: Left { marks: 1, freezes: 1, faults: 1, ..NOTHING },
+    left: Left { requests: 1, freezes: 1, faults: 1, ..NOTHING },
     aim: LIVE,
     reaches: &[Event::HandoffStolen, Event::HandoffTaken],
     ..BASIS
@@ -93,7 +93,7 @@ const FREEZE: Scenario = Scenario {
 const OVERLAP: Scenario = Scenario {
     name: "handoff-overlap",
     overlaps: true,
-    left: Left { marks: 1, faults: 1, ..NOTHING },
+    left: Left { requests: 1, faults: 1, ..NOTHING },
     reaches: &[Event::HandoffTaken, Event::AcknowledgementStands],
     ..BASIS
 };

@@ -18,17 +18,18 @@ pub(super) struct Relations(Vec<Vec<Relation>>);
 
 impl Relations {
     pub(super) fn of_all(members: &[Member]) -> Self {
-        let owners = || [Owner::Nobody, Owner::Foreign].into_iter().chain((0..members.len()).map(Owner::ours));
-        let relations =
-            |me: &Identity| owners().map(|owner| recorded(members, owner, Keys::default()).relation_to(me)).collect();
+        let owners = || [Owner::Unowned, Owner::Foreign].into_iter().chain((0..members.len()).map(Owner::ours));
+        let relations = |this: &Identity| {
+            owners().map(|owner| recorded(members, owner, Keys::default()).relation_to(this)).collect()
+        };
         Self(members.iter().map(|member| relations(&member.identity())).collect())
     }
 
     pub(super) fn of(&self, number: usize, owner: Owner) -> Relation {
         self.0[number][match owner {
-            Owner::Nobody => 0,
+            Owner::Unowned => 0,
             Owner::Foreign => 1,
-            Owner::Ours(number) => 2 + number as usize,
+            Owner::Member(number) => 2 + number as usize,
         }]
     }
 }
@@ -36,11 +37,11 @@ impl Relations {
 /// The record with this owner, which hands over if it is one of ours.
 pub(super) fn recorded(members: &[Member], owner: Owner, keys: Keys) -> OwnershipRecord {
     let mut record = match owner {
-        Owner::Nobody => OwnershipRecord::default(),
+        Owner::Unowned => OwnershipRecord::default(),
         Owner::Foreign => OwnershipRecord::owned_by(names::owner("foreign"), None),
-        Owner::Ours(number) => owned_by(members[number as usize].identity()),
+        Owner::Member(number) => owned_by(members[number as usize].identity()),
     };
-    record.handoff_to = keys.handoff_to.map(|asking| members[asking as usize].identity().owner);
+    record.handoff_to = keys.handoff_to.map(|requester| members[requester as usize].identity().owner);
     record.draining = keys.draining;
     record.operator = operator_of(members, owner, keys);
     record
@@ -50,8 +51,8 @@ pub(super) fn recorded(members: &[Member], owner: Owner, keys: Keys) -> Ownershi
 fn operator_of(members: &[Member], owner: Owner, keys: Keys) -> Option<OwnerId> {
     let operators = || members.iter().filter(|member| member.resets_to.is_some());
     let operator = match owner {
-        Owner::Ours(number) => operators().find(|operator| operator.name == members[number as usize].name),
-        Owner::Nobody => operators().next().filter(|_| keys.operator),
+        Owner::Member(number) => operators().find(|operator| operator.name == members[number as usize].name),
+        Owner::Unowned => operators().next().filter(|_| keys.operator),
         Owner::Foreign => None,
     };
     operator.map(|operator| operator.identity().owner)
@@ -71,7 +72,7 @@ pub(super) fn seen(partition: PartitionId, record: OwnershipRecord, age: Duratio
 
 impl Member {
     pub(super) fn identity(&self) -> Identity {
-        let incarnation = names::incarnation(&self.life.to_string());
+        let incarnation = names::incarnation(&self.incarnation.to_string());
         Identity::new(names::owner(self.owner), incarnation)
     }
 }

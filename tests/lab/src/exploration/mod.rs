@@ -21,7 +21,7 @@
 //! Written down here is only what surrounds them: in [`ownership`] and [`handoff`] the requests of the store, one by
 //! one, in [`work`] what the processor does, in [`operator`] the steps of `admin::Operator` after its real decision how to
 //! take a partition over, in [`epochs`] what time the server shows, in [`pinner`] what `store::init_checkpoint` does. Leases that
-//! live by a presence have a system of their own: [`presence`].
+//! live by a presence have a system of their own: [`heartbeat`].
 //!
 //! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
 //! asks for it, it is also shown that from every state some way without further faults leads to an owner that gets on
@@ -52,7 +52,7 @@
 //!
 //! `cargo test --lib exploration -- --nocapture` prints how much each scenario explored, and for each rule that is left
 //! out the shortest way to the violation. Each line is one step: who, what, and for a write what became of it. `done`
-//! and `refused` are answers; `no answer, under way` lands in a later line, or never.
+//! and `refused` are answers; `no response, under way` lands in a later line, or never.
 //!
 //! # To add a rule
 //!
@@ -70,6 +70,7 @@ mod epochs;
 mod foreign;
 mod handoff;
 mod handoffs;
+mod heartbeat;
 mod listing;
 mod needed;
 mod notes;
@@ -77,7 +78,6 @@ mod operator;
 mod ownership;
 mod pinner;
 mod pins;
-mod presence;
 mod reactions;
 mod resets;
 mod scenario;

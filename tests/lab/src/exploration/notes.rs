@@ -16,7 +16,7 @@ pub(super) enum Invariant {
     /// I6: no event is processed twice, unless that was reported.
     Once,
     /// I7: of two lives of one owner the later one stays.
-    LaterLife,
+    LaterIncarnation,
     /// I8: a release that is reported as done was done.
     Released,
     /// I10: a position that is reported as durable was stored, or a later one, when the checkpoint was read.
@@ -25,7 +25,7 @@ pub(super) enum Invariant {
     Skipped,
     /// I11: of an owner that was told that it is there nothing is taken over that lives by its presence, and what it
     /// does not doubt is its own.
-    Present,
+    KeptAlive,
     /// I5: when faults stop, somebody owns the partition and gets on.
     Live,
     /// E1: of two tenures that processed, the one that won the ownership later has the greater epoch.
@@ -48,7 +48,7 @@ pub(super) enum Invariant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     ClaimLost,
-    ClaimFoundMine,
+    ClaimFoundOwn,
     ClaimOverNothing,
     ClaimOverUnchanged,
     RenewalStands,
@@ -58,8 +58,8 @@ pub(super) enum Event {
     Replaced,
     ReleaseTriedAgain,
     ReleaseStands,
-    OrphanReclaimed,
-    EarlierLifeReclaimed,
+    OwnRecordReclaimed,
+    EarlierIncarnationReclaimed,
     LeaseDropped,
     ReadFailed,
     AdoptLost,
@@ -69,7 +69,7 @@ pub(super) enum Event {
     StartPinnedAhead,
     PinAdopted,
     PinReplaced,
-    PinDoubtful,
+    PinAmbiguous,
     Imported,
     ImportedOverPin,
     CheckpointCreated,
@@ -78,13 +78,13 @@ pub(super) enum Event {
     CheckpointTriedAgain,
     CheckpointFenced,
     LateWriteLanded,
-    TenureOutlived,
-    Marked,
-    MarkStands,
-    MarkDoubtful,
+    OwnershipOutlived,
+    Requested,
+    RequestStands,
+    RequestAmbiguous,
     MarkLost,
-    MarkTooLate,
-    MarkedAgain,
+    RequestTooLate,
+    RequestedAgain,
     HandoffSeen,
     AcknowledgementStands,
     AcknowledgementTriedAgain,
@@ -96,20 +96,20 @@ pub(super) enum Event {
     DeclaredDead,
     Rewritten,
     RewriteLost,
-    PresenceBroken,
-    BrokenTooLate,
+    HeartbeatInvalidated,
+    DeclaredTooLate,
     ResetDone,
     ResetNotDone,
-    ResetUnsure,
+    ResetIndeterminate,
     ResetAgain,
     ResetInherited,
 }
 
 impl Event {
-    /// Those of partitions; see [`presence`](super::heartbeat) for the others.
+    /// Those of partitions; see [`heartbeat`](super::heartbeat) for the others.
     pub(super) const ALL: &[Self] = &[
         Self::ClaimLost,
-        Self::ClaimFoundMine,
+        Self::ClaimFoundOwn,
         Self::ClaimOverNothing,
         Self::ClaimOverUnchanged,
         Self::RenewalStands,
@@ -119,8 +119,8 @@ impl Event {
         Self::Replaced,
         Self::ReleaseTriedAgain,
         Self::ReleaseStands,
-        Self::OrphanReclaimed,
-        Self::EarlierLifeReclaimed,
+        Self::OwnRecordReclaimed,
+        Self::EarlierIncarnationReclaimed,
         Self::LeaseDropped,
         Self::ReadFailed,
         Self::AdoptLost,
@@ -130,7 +130,7 @@ impl Event {
         Self::StartPinnedAhead,
         Self::PinAdopted,
         Self::PinReplaced,
-        Self::PinDoubtful,
+        Self::PinAmbiguous,
         Self::Imported,
         Self::ImportedOverPin,
         Self::CheckpointCreated,
@@ -139,13 +139,13 @@ impl Event {
         Self::CheckpointTriedAgain,
         Self::CheckpointFenced,
         Self::LateWriteLanded,
-        Self::TenureOutlived,
-        Self::Marked,
-        Self::MarkStands,
-        Self::MarkDoubtful,
+        Self::OwnershipOutlived,
+        Self::Requested,
+        Self::RequestStands,
+        Self::RequestAmbiguous,
         Self::MarkLost,
-        Self::MarkTooLate,
-        Self::MarkedAgain,
+        Self::RequestTooLate,
+        Self::RequestedAgain,
         Self::HandoffSeen,
         Self::AcknowledgementStands,
         Self::AcknowledgementTriedAgain,
@@ -156,7 +156,7 @@ impl Event {
         Self::ReleasedUnsettled,
         Self::ResetDone,
         Self::ResetNotDone,
-        Self::ResetUnsure,
+        Self::ResetIndeterminate,
         Self::ResetAgain,
         Self::ResetInherited,
     ];
@@ -193,7 +193,7 @@ impl Notes {
         self.broken & 1 << invariant as u16 != 0
     }
 
-    pub(super) fn tells_of(self, event: Event) -> bool {
+    pub(super) fn contains(self, event: Event) -> bool {
         self.events & 1 << event as u64 != 0
     }
 }

@@ -20,7 +20,7 @@ const PIN_ADAPTER: Scenario = Scenario {
     members: ADAPTER_AND_B,
     left: Left { steals: 1, faults: 1, crashes: 1, ..NOTHING },
     aim: UNFENCED,
-    reaches: &[Event::StartPinnedAhead, Event::PinAdopted, Event::PinReplaced, Event::PinDoubtful],
+    reaches: &[Event::StartPinnedAhead, Event::PinAdopted, Event::PinReplaced, Event::PinAmbiguous],
     ..PINNED
 };
 const PIN_ADAPTER_SYNC: Scenario = Scenario {
@@ -28,7 +28,7 @@ const PIN_ADAPTER_SYNC: Scenario = Scenario {
     timing: Timing::Synchronous,
     left: Left { faults: 2, releases: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::StartPinnedAhead, Event::PinReplaced, Event::PinDoubtful],
+    reaches: &[Event::StartPinnedAhead, Event::PinReplaced, Event::PinAmbiguous],
     ..PIN_ADAPTER
 };
 const PIN_ADAPTERS: Scenario = Scenario {
@@ -49,7 +49,7 @@ const PIN_FOREIGN: Scenario = Scenario {
 /// The listing shows the owner in the other tree, which may count as expired although it is only paused.
 const PIN_ELSEWHERE: Scenario = Scenario {
     name: "r-pin-elsewhere",
-    elsewhere: true,
+    other_case: true,
     left: Left { steals: 2, ..NOTHING },
     reaches: &[Event::StartPinnedAhead, Event::PinAdopted, Event::Imported, Event::ImportedOverPin],
     ..PINNED

@@ -24,7 +24,7 @@ const INVARIANTS: &[Invariant] = &[
     Invariant::Monotonic,
     Invariant::Processed,
     Invariant::Kept,
-    Invariant::LaterLife,
+    Invariant::LaterIncarnation,
     Invariant::Released,
     Invariant::Durable,
     Invariant::Skipped,
@@ -36,7 +36,7 @@ const INVARIANTS: &[Invariant] = &[
 ];
 const SAFE: Aim = Aim { invariants: INVARIANTS, live: false };
 const LIVE: Aim = Aim { invariants: INVARIANTS, live: true };
-const REPORTS: &[Event] = &[Event::ResetDone, Event::ResetNotDone, Event::ResetUnsure, Event::ResetAgain];
+const REPORTS: &[Event] = &[Event::ResetDone, Event::ResetNotDone, Event::ResetIndeterminate, Event::ResetAgain];
 
 const RESET: Scenario = Scenario { members: A_B_O, checkpoint: AT_1, aim: SAFE, ..BASE };
 
@@ -93,7 +93,7 @@ const R_RESET_TENURE: Scenario = Scenario {
     members: A_O,
     overlaps: true,
     left: Left { steals: 1, faults: 1, ..NOTHING },
-    reaches: &[Event::TenureOutlived, Event::ResetDone],
+    reaches: &[Event::OwnershipOutlived, Event::ResetDone],
     ..RESET
 };
 const R_RESET_FOREIGN: Scenario = Scenario {
@@ -246,7 +246,7 @@ mod needed {
         falls(
             scenario,
             Invariant::Fenced,
-            &["A adopts: writes 1: done", "O adopts: reads who owns", "O adopts: writes 1: done"],
+            &["A adopts: writes 1: done", "O adopts: reads the ownership", "O adopts: writes 1: done"],
         );
     }
 
@@ -265,33 +265,33 @@ mod needed {
         falls(
             scenario,
             Invariant::ResetFollowed,
-            &["O finds the position there already", "A checkpoints 2: done", "O releases: done"],
+            &["O finds the position already stored", "A checkpoints 2: done", "O releases: done"],
         );
     }
 
     #[test]
     fn a_doubt_is_reported() {
-        let scenario = without(Rule::ResetDoubtIsReported, "x-reset-doubt-lost", STEAL_AND_FAULT);
-        falls(scenario, Invariant::ReportTrue, &["O resets to 0: no answer, but applied", "O releases: done"]);
+        let scenario = without(Rule::ResetAmbiguityIsReported, "x-reset-doubt-lost", STEAL_AND_FAULT);
+        falls(scenario, Invariant::ReportTrue, &["O resets to 0: no response, but applied", "O releases: done"]);
     }
 
     #[test]
     fn a_doubt_is_not_settled_by_what_is_stored() {
         let scenario = Scenario {
             members: A_B_O_TO_2,
-            ..without(Rule::ResetDoubtIsNotLookedUp, "x-reset-doubt-stored", STEAL_AND_FAULT)
+            ..without(Rule::ResetAmbiguityIsNotLookedUp, "x-reset-doubt-stored", STEAL_AND_FAULT)
         };
         falls(
             scenario,
             Invariant::ReportTrue,
-            &["O resets to 2: no answer, not applied", "O adopts: reads who owns, lost"],
+            &["O resets to 2: no response, not applied", "O adopts: reads the ownership, lost"],
         );
     }
 
     #[test]
     fn a_record_is_mine_only_in_its_tenure() {
         let left = Left { faults: 1, ..NOTHING };
-        let scenario = Scenario { members: A_O, overlaps: true, ..without(Rule::MineByEpoch, "x-reset-tenure", left) };
+        let scenario = Scenario { members: A_O, overlaps: true, ..without(Rule::OwnByEpoch, "x-reset-tenure", left) };
         falls(scenario, Invariant::Fenced, &["O resets to 0: done", "A claims: done", "A adopts: writes 0: done"]);
     }
 
@@ -300,9 +300,9 @@ mod needed {
         let scenario = Scenario {
             members: A_O,
             aim: Aim { invariants: &[Invariant::ReportReleased], live: false },
-            ..without(Rule::ReleaseIsLookedInto, "x-reset-release-doubt", Left { faults: 1, ..NOTHING })
+            ..without(Rule::ReleaseIsVerified, "x-reset-release-doubt", Left { faults: 1, ..NOTHING })
         };
-        falls(scenario, Invariant::ReportReleased, &["O releases: no answer, not applied", "O reads: so it is"]);
+        falls(scenario, Invariant::ReportReleased, &["O releases: no response, not applied", "O reads: applied"]);
     }
 
     #[test]
@@ -332,11 +332,7 @@ mod needed {
         falls(
             scenario,
             Invariant::ForeignSilent,
-            &[
-                "F notices that it lost",
-                "O resets to 0: done",
-                "F ends its last handler, checkpoints without condition 2",
-            ],
+            &["F detects its loss", "O resets to 0: done", "F ends its last handler, checkpoints without condition 2"],
         );
     }
 
@@ -345,7 +341,7 @@ mod needed {
         let scenario = Scenario {
             members: A_O,
             foreign: true,
-            ..without(Rule::ResetSettlesBesideForeign, "x-reset-settle-mixed", STEAL)
+            ..without(Rule::ResetSettlesWithForeign, "x-reset-settle-mixed", STEAL)
         };
         falls(
             scenario,

@@ -3,8 +3,8 @@
 use super::notes::{Event, Invariant};
 use super::search::Aim;
 use super::state::{
-    Checkpoint, Elsewhere, Foreign, Imported, Instance, Left, Life, MOST_GIVEN, MOST_INSTANCES, MOST_LATE, Pinner,
-    State,
+    Checkpoint, Foreign, Imported, Instance, Left, MOST_GIVEN, MOST_INSTANCES, MOST_LATE, OtherCaseOwner, Pinner,
+    RunState, State,
 };
 use super::storage::up_to;
 
@@ -14,7 +14,7 @@ pub(super) struct Member {
     pub(super) name: &'static str,
     pub(super) owner: &'static str,
     /// Of two lives of one owner, the greater is the later one.
-    pub(super) life: u8,
+    pub(super) incarnation: u8,
     pub(super) starts_later: bool,
     /// It runs the official processor: where that starts without a checkpoint, its store does not know.
     pub(super) on_adapter: bool,
@@ -41,27 +41,27 @@ pub(super) enum Rule {
     /// A later position that was found stored becomes the last written one.
     SupersededIsWritten,
     /// A doubtful release is done only if the record is not mine any more.
-    ReleaseIsLookedInto,
+    ReleaseIsVerified,
     /// What an earlier life of mine owned is adopted as everything else.
     ReclaimedIsAdopted,
     /// An earlier life of mine never makes me stop.
-    LaterLifeStays,
+    LaterIncarnationStays,
     /// A failed read after a doubtful write decides nothing.
     FailedReadDecidesNothing,
     /// A record of mine that I do not run is claimed.
-    OrphansAreClaimed,
+    OwnRecordsAreReclaimed,
     /// A claim that is found to be mine is written again before it counts.
-    WonIsWrittenAnew,
+    WonIsWrittenAgain,
     /// Who leaves settles the checkpoint before the release.
     CheckpointBeforeRelease,
     /// A renewal that meets the mark of somebody who asks for the partition keeps it.
-    RenewalKeepsMark,
+    RenewalKeepsRequest,
     /// A pinned start compares with nothing.
     PinComparesWithNothing,
     /// A start that is written down says which checkpoint of the other tree was looked at, or that there is none.
-    StartNamesOtherTree,
+    StartNamesOtherCase,
     /// A record is mine only with the epoch of my tenure.
-    MineByEpoch,
+    OwnByEpoch,
     /// An epoch is greater than that of the record that the claim is over.
     EpochChain,
     /// An epoch is greater than the server's time.
@@ -73,7 +73,7 @@ pub(super) enum Rule {
     /// And that is after two seconds, not after one.
     EpochWaitsLong,
     /// The time in an epoch is that of the answer by which the record is old enough.
-    EpochOneAnswer,
+    EpochOneResponse,
     /// A renewal that creates the record begins a tenure with an epoch of its own.
     EpochCreate,
     /// An operator, too, reads the ownership after the checkpoint that it adopts.
@@ -83,9 +83,9 @@ pub(super) enum Rule {
     /// It is written although the position stands there already.
     ResetIsWritten,
     /// An operator that lost the partition while a write of the position was in doubt says that it does not know.
-    ResetDoubtIsReported,
+    ResetAmbiguityIsReported,
     /// The same, although that position stands there when it looks.
-    ResetDoubtIsNotLookedUp,
+    ResetAmbiguityIsNotLookedUp,
     /// An operator reports after the release.
     ResetReportedLast,
     /// An operator whose partition was taken before the release says that it does not know.
@@ -95,7 +95,7 @@ pub(super) enum Rule {
     /// An operator that displaces another SDK waits before it writes.
     ResetSettles,
     /// And so it does where another SDK is in the group.
-    ResetSettlesBesideForeign,
+    ResetSettlesWithForeign,
     /// And until the last handler has ended.
     ResetSettlesHandlers,
 }
@@ -127,7 +127,7 @@ pub(super) struct Scenario {
     /// An instance pins it as the group begins, whether the partition is owned or not.
     pub(super) pins_ahead: bool,
     /// An owner in the other tree began with the first event, before anything else.
-    pub(super) elsewhere: bool,
+    pub(super) other_case: bool,
     pub(super) timing: Timing,
     pub(super) left: Left,
     /// Faults befall reads, too.
@@ -135,7 +135,7 @@ pub(super) struct Scenario {
     /// Claims and renewals are under way at the same time as work on the checkpoint.
     pub(super) overlaps: bool,
     /// No owner ever answers one that asks for its partition.
-    pub(super) deaf: bool,
+    pub(super) ignores_requests: bool,
     pub(super) clock: Option<Clock>,
     /// The ownership is deleted no sooner than so many seconds after the last claim, and not while a claim is under way
     /// that found none.
@@ -157,8 +157,8 @@ pub(super) const ADAPTER_AND_B: &[Member] = &[Member { on_adapter: true, ..membe
 pub(super) const ADAPTERS: &[Member] =
     &[Member { on_adapter: true, ..member("A", "A", 0) }, Member { on_adapter: true, ..member("B", "B", 0) }];
 
-pub(super) const fn member(name: &'static str, owner: &'static str, life: u8) -> Member {
-    Member { name, owner, life, starts_later: false, on_adapter: false, resets_to: None }
+pub(super) const fn member(name: &'static str, owner: &'static str, incarnation: u8) -> Member {
+    Member { name, owner, incarnation, starts_later: false, on_adapter: false, resets_to: None }
 }
 
 pub(super) const fn operator(name: &'static str, position: u8) -> Member {
@@ -174,7 +174,7 @@ pub(super) const ALWAYS: &[Invariant] = &[
     Invariant::Monotonic,
     Invariant::Processed,
     Invariant::Kept,
-    Invariant::LaterLife,
+    Invariant::LaterIncarnation,
     Invariant::Released,
     Invariant::Durable,
     Invariant::Skipped,
@@ -183,8 +183,17 @@ pub(super) const ALWAYS: &[Invariant] = &[
 pub(super) const SAFE: Aim = Aim { invariants: ALWAYS, live: false };
 pub(super) const LIVE: Aim = Aim { invariants: ALWAYS, live: true };
 
-pub(super) const NOTHING: Left =
-    Left { faults: 0, steals: 0, crashes: 0, releases: 0, freezes: 0, deletes: 0, marks: 0, timeouts: 0, unsettled: 0 };
+pub(super) const NOTHING: Left = Left {
+    faults: 0,
+    steals: 0,
+    crashes: 0,
+    releases: 0,
+    freezes: 0,
+    deletes: 0,
+    requests: 0,
+    timeouts: 0,
+    unsettled: 0,
+};
 
 pub(super) const BASE: Scenario = Scenario {
     name: "",
@@ -197,12 +206,12 @@ pub(super) const BASE: Scenario = Scenario {
     pins: true,
     starts_at: 0,
     pins_ahead: false,
-    elsewhere: false,
+    other_case: false,
     timing: Timing::Asynchronous,
     left: NOTHING,
     reads_fail: false,
     overlaps: false,
-    deaf: false,
+    ignores_requests: false,
     clock: None,
     deletes_after: None,
     without: None,
@@ -212,9 +221,9 @@ pub(super) const BASE: Scenario = Scenario {
 
 impl Scenario {
     pub(super) fn start(&self) -> State {
-        let mut instances = [Instance { life: Life::Over, ..Instance::default() }; MOST_INSTANCES];
+        let mut instances = [Instance { run_state: RunState::Over, ..Instance::default() }; MOST_INSTANCES];
         for (instance, member) in instances.iter_mut().zip(self.members) {
-            instance.life = if member.starts_later { Life::Before } else { Life::Up };
+            instance.run_state = if member.starts_later { RunState::Before } else { RunState::Up };
             instance.is_operator = member.resets_to.is_some();
         }
         State {
@@ -223,8 +232,12 @@ impl Scenario {
             instances,
             foreign: Foreign::Idle,
             pinner: if self.pins_ahead { Pinner::Away } else { Pinner::Done },
-            elsewhere: if self.elsewhere { Elsewhere::Running { at: 0, written: 0 } } else { Elsewhere::Gone },
-            checkpoint_elsewhere: None,
+            other_case: if self.other_case {
+                OtherCaseOwner::Running { at: 0, written: 0 }
+            } else {
+                OtherCaseOwner::Gone
+            },
+            other_case_checkpoint: None,
             late: [None; MOST_LATE],
             left: self.left,
             // What lies at or before the start counts as processed.

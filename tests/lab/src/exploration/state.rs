@@ -20,9 +20,9 @@ pub(super) enum Version {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Owner {
     /// It was released.
-    Nobody,
+    Unowned,
     /// The instance of this number.
-    Ours(u8),
+    Member(u8),
     Foreign,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Ownership {
     /// In which second it was written, where that matters.
     pub(super) written: u8,
     /// Which tenure it is: counts up with every claim that wins. Only the invariants look at it.
-    pub(super) tenure: u8,
+    pub(super) ownership_id: u8,
 }
 
 /// The checkpoint blob.
@@ -94,7 +94,7 @@ pub(super) struct Seen {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Life {
+pub(super) enum RunState {
     /// It will be started later.
     Before,
     #[default]
@@ -108,7 +108,7 @@ pub(super) enum Life {
 /// One of our instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Instance {
-    pub(super) life: Life,
+    pub(super) run_state: RunState,
     pub(super) lease: Option<Lease>,
     pub(super) operation: Option<Operation>,
     pub(super) work: Work,
@@ -166,7 +166,7 @@ pub(super) struct Due {
 impl Instance {
     /// The same when it is no more.
     pub(super) fn over(self) -> Self {
-        Self { life: Life::Over, is_operator: self.is_operator, ..Self::default() }
+        Self { run_state: RunState::Over, is_operator: self.is_operator, ..Self::default() }
     }
 }
 
@@ -182,7 +182,7 @@ pub(super) struct Handoff {
 pub(super) enum HandoffStep {
     /// To mark it, after as many marks that were erased.
     Reading(u8),
-    Marking(Version, u8),
+    Requesting(Version, u8),
     /// The mark stood.
     Pursuing(Pursued),
 }
@@ -190,7 +190,7 @@ pub(super) enum HandoffStep {
 /// What a `rules::Handoff` is at moment zero: when the time is over is a choice here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pursued {
-    pub(super) marks: u8,
+    pub(super) requests: u8,
     pub(super) is_acknowledged: bool,
 }
 
@@ -199,7 +199,7 @@ pub(super) struct Pursued {
 pub(super) struct Lease {
     pub(super) version: Version,
     pub(super) keys: Keys,
-    pub(super) tenure: u8,
+    pub(super) ownership_id: u8,
 }
 
 /// A claim, renewal or release that is under way.
@@ -223,7 +223,7 @@ pub(super) struct Work {
     /// The checkpoint as it was last read, while that matters.
     pub(super) seen: Option<Seen>,
     /// What an adoption found in the other tree, while that matters.
-    pub(super) elsewhere: Found,
+    pub(super) other_case: Found,
     /// What was last written or adopted, and in which version.
     pub(super) last: Checkpoint,
     pub(super) version: Option<Version>,
@@ -250,7 +250,7 @@ pub(super) enum Task {
     #[default]
     Stopped,
     /// To read the checkpoint in the other tree.
-    LookingElsewhere,
+    ReadingOtherCase,
     Adopting(Adoption),
     Running,
     Checkpointing(Request),
@@ -285,7 +285,7 @@ pub(super) struct Found {
 
 /// An owner in the other tree of names, of another SDK. It sees none of the records here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Elsewhere {
+pub(super) enum OtherCaseOwner {
     /// There is none; or it has released its record, or died.
     Gone,
     Running {
@@ -332,7 +332,7 @@ pub(super) struct Write {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Writer {
-    Ours(u8),
+    Member(u8),
     Pinner,
 }
 
@@ -369,7 +369,7 @@ pub(super) struct Left {
     pub(super) freezes: u8,
     pub(super) deletes: u8,
     /// How often somebody may ask for a partition.
-    pub(super) marks: u8,
+    pub(super) requests: u8,
     /// How often one that asks may lose patience although the other is at work on it.
     pub(super) timeouts: u8,
     /// How often an owner may give its partition back without having settled its checkpoint.
@@ -383,9 +383,9 @@ pub(super) struct State {
     pub(super) instances: [Instance; MOST_INSTANCES],
     pub(super) foreign: Foreign,
     pub(super) pinner: Pinner,
-    pub(super) elsewhere: Elsewhere,
+    pub(super) other_case: OtherCaseOwner,
     /// The position of the checkpoint in the other tree.
-    pub(super) checkpoint_elsewhere: Option<u8>,
+    pub(super) other_case_checkpoint: Option<u8>,
     /// Writes without an answer that may still reach the storage.
     pub(super) late: [Option<Write>; MOST_LATE],
     pub(super) left: Left,
@@ -439,12 +439,12 @@ pub(super) fn short(number: usize) -> u8 {
 
 impl Owner {
     pub(super) fn ours(number: usize) -> Self {
-        Self::Ours(short(number))
+        Self::Member(short(number))
     }
 }
 
 impl Writer {
     pub(super) fn ours(number: usize) -> Self {
-        Self::Ours(short(number))
+        Self::Member(short(number))
     }
 }

@@ -7,7 +7,7 @@ use super::state::{
 
 /// What the writer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Response {
     Done,
     Refused,
     /// Never applied, and no answer.
@@ -18,7 +18,7 @@ pub(super) enum Answer {
     Late,
 }
 
-impl Answer {
+impl Response {
     pub(super) fn is_fault(self) -> bool {
         !matches!(self, Self::Done | Self::Refused)
     }
@@ -27,9 +27,9 @@ impl Answer {
         match self {
             Self::Done => "done",
             Self::Refused => "refused",
-            Self::Lost => "no answer, not applied",
-            Self::Unseen => "no answer, but applied",
-            Self::Late => "no answer, under way",
+            Self::Lost => "no response, not applied",
+            Self::Unseen => "no response, but applied",
+            Self::Late => "no response, in progress",
         }
     }
 }
@@ -37,7 +37,7 @@ impl Answer {
 /// One thing that may become of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    pub(super) answer: Answer,
+    pub(super) response: Response,
     pub(super) state: State,
     pub(super) notes: Notes,
 }
@@ -46,23 +46,23 @@ pub(super) struct Attempt {
 pub(super) fn attempts(state: &State, write: Write) -> impl Iterator<Item = Attempt> {
     let applied = apply(state, write);
     let answered = match applied {
-        Some((state, notes)) => Attempt { answer: Answer::Done, state, notes },
-        None => Attempt { answer: Answer::Refused, state: *state, notes: Notes::default() },
+        Some((state, notes)) => Attempt { response: Response::Done, state, notes },
+        None => Attempt { response: Response::Refused, state: *state, notes: Notes::default() },
     };
     let mut faulty = [None; 3];
     if state.left.faults > 0 {
         let mut spent = *state;
         spent.left.faults -= 1;
-        faulty[0] = Some(Attempt { answer: Answer::Lost, state: spent, notes: Notes::default() });
+        faulty[0] = Some(Attempt { response: Response::Lost, state: spent, notes: Notes::default() });
         faulty[1] = applied.map(|(mut state, notes)| {
             state.left.faults -= 1;
-            Attempt { answer: Answer::Unseen, state, notes }
+            Attempt { response: Response::Unseen, state, notes }
         });
         faulty[2] = applied.map(|_| {
             if let Some(free) = spent.late.iter_mut().find(|late| late.is_none()) {
                 *free = Some(write);
             }
-            Attempt { answer: Answer::Late, state: spent, notes: Notes::default() }
+            Attempt { response: Response::Late, state: spent, notes: Notes::default() }
         });
     }
     std::iter::once(answered).chain(faulty.into_iter().flatten())
@@ -89,17 +89,17 @@ pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
     let mut next = *state;
     let now = state.now.unwrap_or_default();
     let goes_on = |last: &Ownership| {
-        owner == Owner::Nobody || owner == last.owner && (owner == Owner::Foreign || keys.epoch == last.keys.epoch)
+        owner == Owner::Unowned || owner == last.owner && (owner == Owner::Foreign || keys.epoch == last.keys.epoch)
     };
-    let tenure = if let Some(last) = state.ownership.filter(goes_on) {
-        last.tenure
+    let ownership_id = if let Some(last) = state.ownership.filter(goes_on) {
+        last.ownership_id
     } else {
         next.claimed = if state.left.deletes > 0 { now } else { 0 };
-        next.next_tenure()
+        next.next_ownership_id()
     };
     // How old it is matters only without an epoch.
     let written = if keys.epoch.is_none() { now } else { 0 };
-    next.ownership = Some(Ownership { owner, keys, written, tenure });
+    next.ownership = Some(Ownership { owner, keys, written, ownership_id });
     next.ownership_changed();
     next
 }
@@ -112,7 +112,7 @@ fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
         return put_reset(state, write.by, record, authority);
     }
     let mut notes = Notes::default();
-    if let (Writer::Ours(_), last) = (write.by, state.checkpoint) {
+    if let (Writer::Member(_), last) = (write.by, state.checkpoint) {
         let progress = last.filter(|last| !last.pinned).and_then(|last| last.position);
         let back = progress.is_some() && (record.pinned || record.position < progress);
         // A late start of a displaced owner gives way to the first checkpoint.
@@ -139,7 +139,7 @@ fn put_reset(state: &State, by: Writer, record: Checkpoint, authority: u8) -> (S
     next.fence = next.fence.max(authority);
     next.foreign_from_before = matches!(state.foreign, Foreign::Running { .. } | Foreign::Ending { .. });
     let mut notes = Notes::default().breaking(Invariant::Fenced, authority < state.fence);
-    if let Writer::Ours(number) = by {
+    if let Writer::Member(number) = by {
         let reset = &mut next.instances[number as usize].reset;
         reset.hit = true;
         notes = notes.breaking(Invariant::ReportTrue, reset.step == ResetStep::Reported(Report::NotDone));
@@ -152,7 +152,7 @@ fn found_by(state: &mut State, by: Writer, record: Checkpoint) -> Notes {
     let Some(due) = state.due else { return Notes::default() };
     let promised = due.fenced || state.has_reported(Report::Done);
     let followed = record.position == Some(due.position);
-    let Writer::Ours(number) = by else { return Notes::default() };
+    let Writer::Member(number) = by else { return Notes::default() };
     if !state.instances[number as usize].is_operator {
         state.due = None;
     }
@@ -173,9 +173,9 @@ pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
 }
 
 /// Writes the checkpoint in the other tree.
-pub(super) fn put_elsewhere(state: &State, position: u8) -> State {
-    let mut next = State { checkpoint_elsewhere: Some(position), ..*state };
-    next.checkpoint_elsewhere_changed();
+pub(super) fn put_other_case(state: &State, position: u8) -> State {
+    let mut next = State { other_case_checkpoint: Some(position), ..*state };
+    next.other_case_checkpoint_changed();
     next
 }
 

@@ -12,14 +12,14 @@ use eventhubs_checkpoint::{HeartbeatRecord, Identity, LeaseScope, OwnershipRecor
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use super::super::driven::PATIENCE;
+use super::super::driven::HANDOFF_TIMEOUTS;
 use super::super::listing::{TERMS, owned_by, seen};
 
 /// Past the expiry.
 const OLD: Duration = Duration::from_secs(70);
 const EPOCH: i64 = 7;
 
-fn me() -> Identity {
+fn this() -> Identity {
     identity("me")
 }
 
@@ -34,7 +34,7 @@ fn record(owner: &str) -> OwnershipRecord {
     record
 }
 
-fn presence(owner: &str, age: Duration, broken: bool, received: Duration) -> Heartbeat {
+fn heartbeat(owner: &str, age: Duration, broken: bool, received: Duration) -> Heartbeat {
     let Identity { owner, incarnation, .. } = identity(owner);
     let mut record = HeartbeatRecord::new(owner, incarnation);
     record.declared_dead_by = broken.then(|| names::owner("another"));
@@ -46,7 +46,7 @@ struct Instance {
     state: State,
     now: Duration,
     /// It requested so, and has no answer.
-    announces: bool,
+    sends_heartbeat: bool,
     lists: bool,
     holds: bool,
 }
@@ -54,18 +54,19 @@ struct Instance {
 impl Instance {
     fn new() -> Self {
         let settings = Settings {
-            this: me(),
+            this: this(),
             lease_durations: TERMS,
             request_timeout: Duration::from_secs(5),
-            handoff_timeouts: PATIENCE,
+            handoff_timeouts: HANDOFF_TIMEOUTS,
             drain_timeout: Duration::from_secs(10),
             has_other_name_case: false,
             config: BalancerConfig::default().with_lease_scope(LeaseScope::Instance),
         };
         let state = State::new(settings, StdRng::seed_from_u64(0));
-        let mut new = Self { state, now: Duration::from_secs(1000), announces: false, lists: false, holds: false };
+        let mut new =
+            Self { state, now: Duration::from_secs(1000), sends_heartbeat: false, lists: false, holds: false };
         new.step(Happened::Began([PartitionId::from(0)].into()));
-        new.announced(HeartbeatOutcome::Written);
+        new.sent(HeartbeatOutcome::Written);
         new.until(|new| new.lists);
         new
     }
@@ -89,7 +90,7 @@ impl Instance {
         for action in actions {
             match action {
                 Action::Publish(snapshot) => self.holds = snapshot.owned.contains_key(&PartitionId::from(0)),
-                Action::Request(Request::Announce) => self.announces = true,
+                Action::Request(Request::Announce) => self.sends_heartbeat = true,
                 Action::Request(Request::List) => self.lists = true,
                 Action::Request(request) => requests.push(request),
                 _ => {}
@@ -110,18 +111,18 @@ impl Instance {
     }
 
     /// It announces itself, with this outcome.
-    fn announced(&mut self, announced: HeartbeatOutcome) {
-        self.until(|me| me.announces);
-        self.announces = false;
-        self.step(Happened::Done(Done::HeartbeatSent(Ok(announced))));
+    fn sent(&mut self, sent: HeartbeatOutcome) {
+        self.until(|this| this.sends_heartbeat);
+        self.sends_heartbeat = false;
+        self.step(Happened::Done(Done::HeartbeatSent(Ok(sent))));
     }
 
     fn is_declared_dead(&mut self) {
-        self.announced(HeartbeatOutcome::DeclaredDead { by: None });
+        self.sent(HeartbeatOutcome::DeclaredDead { by: None });
     }
 
-    fn is_present(&mut self) {
-        self.announced(HeartbeatOutcome::Written);
+    fn is_registered(&mut self) {
+        self.sent(HeartbeatOutcome::Written);
     }
 
     /// Whether it writes its record anew at once.
@@ -145,88 +146,91 @@ impl Instance {
     }
 
     /// What it requests about the old record of another, which has this presence.
-    fn lists(&mut self, presence: Option<Heartbeat>) -> Vec<Request> {
+    fn lists(&mut self, heartbeat: Option<Heartbeat>) -> Vec<Request> {
         let listing = vec![seen(0.into(), record("another"), OLD, self.now)];
         self.step(Happened::Done(Done::Listed(Ok(listing))));
-        let presences = Some(presence.into_iter().collect());
-        self.step(Happened::Done(Done::OthersListed(Ok(Others { heartbeats: presences, other_name_case: Vec::new() }))))
+        let heartbeats = Some(heartbeat.into_iter().collect());
+        self.step(Happened::Done(Done::OthersListed(Ok(Others {
+            heartbeats: heartbeats,
+            other_name_case: Vec::new(),
+        }))))
     }
 }
 
 #[test]
 fn a_lease_in_doubt_is_rewritten_once_the_instance_is_present() {
-    let mut me = Instance::holding();
-    me.is_present();
-    assert!(!me.rewrites(), "nothing is in doubt");
-    me.is_declared_dead();
-    assert!(!me.rewrites() && me.holds, "it could be taken over again");
-    me.is_present();
-    assert!(me.rewrites());
-    let lease = me.lease();
-    me.renewed(ClaimOutcome::Won(lease));
-    assert!(!me.rewrites() && me.holds);
-    me.is_present();
-    assert!(!me.rewrites(), "the doubt is over");
+    let mut this = Instance::holding();
+    this.is_registered();
+    assert!(!this.rewrites(), "nothing is in doubt");
+    this.is_declared_dead();
+    assert!(!this.rewrites() && this.holds, "it could be taken over again");
+    this.is_registered();
+    assert!(this.rewrites());
+    let lease = this.lease();
+    this.renewed(ClaimOutcome::Won(lease));
+    assert!(!this.rewrites() && this.holds);
+    this.is_registered();
+    assert!(!this.rewrites(), "the doubt is over");
 }
 
 #[test]
 fn a_rewriting_during_which_it_was_declared_dead_does_not_count() {
     for present_before_the_outcome in [false, true] {
-        let mut me = Instance::holding();
-        me.is_declared_dead();
-        me.is_present();
-        assert!(me.rewrites());
-        me.is_declared_dead();
+        let mut this = Instance::holding();
+        this.is_declared_dead();
+        this.is_registered();
+        assert!(this.rewrites());
+        this.is_declared_dead();
         if present_before_the_outcome {
-            me.is_present();
+            this.is_registered();
         }
-        let lease = me.lease();
-        me.renewed(ClaimOutcome::Won(lease));
-        assert_eq!(me.rewrites(), present_before_the_outcome);
+        let lease = this.lease();
+        this.renewed(ClaimOutcome::Won(lease));
+        assert_eq!(this.rewrites(), present_before_the_outcome);
         if !present_before_the_outcome {
-            me.is_present();
-            assert!(me.rewrites());
+            this.is_registered();
+            assert!(this.rewrites());
         }
     }
 }
 
 #[test]
 fn a_rewriting_that_finds_another_owner_ends_the_lease() {
-    let mut me = Instance::holding();
-    me.is_declared_dead();
-    me.is_present();
-    assert!(me.rewrites());
-    me.renewed(ClaimOutcome::Lost { by: Some(names::owner("another")) });
-    assert!(!me.holds && !me.rewrites());
-    me.is_declared_dead();
-    me.is_present();
-    assert!(!me.rewrites(), "nothing is left to doubt");
+    let mut this = Instance::holding();
+    this.is_declared_dead();
+    this.is_registered();
+    assert!(this.rewrites());
+    this.renewed(ClaimOutcome::Lost { by: Some(names::owner("another")) });
+    assert!(!this.holds && !this.rewrites());
+    this.is_declared_dead();
+    this.is_registered();
+    assert!(!this.rewrites(), "nothing is left to doubt");
 }
 
 #[test]
 fn an_old_record_is_claimed_once_its_owner_was_declared_dead() {
-    let young = |now| Some(presence("another", Duration::ZERO, false, now));
-    let mut me = Instance::new();
-    let now = me.now;
-    assert!(me.lists(young(now)).is_empty(), "its owner lives");
+    let young = |now| Some(heartbeat("another", Duration::ZERO, false, now));
+    let mut this = Instance::new();
+    let now = this.now;
+    assert!(this.lists(young(now)).is_empty(), "its owner lives");
     let dead: [fn(Duration) -> Option<Heartbeat>; 3] = [
-        |now| Some(presence("another", OLD, false, now)),
-        |now| Some(presence("another", Duration::ZERO, true, now)),
+        |now| Some(heartbeat("another", OLD, false, now)),
+        |now| Some(heartbeat("another", Duration::ZERO, true, now)),
         |_| None,
     ];
     for dead in dead {
-        let mut me = Instance::new();
-        let now = me.now;
-        let claims = match me.lists(dead(now)).as_slice() {
+        let mut this = Instance::new();
+        let now = this.now;
+        let claims = match this.lists(dead(now)).as_slice() {
             [Request::DeclareDead { claims, .. }] => claims.clone(),
             other => panic!("it breaks first: {other:?}"),
         };
-        let judged = |me: &mut Instance, claims: Vec<Claim>, verdict| {
-            me.step(Happened::Done(Done::DeclaredDead { claims, outcome: Ok(verdict) }))
+        let judged = |this: &mut Instance, claims: Vec<Claim>, verdict| {
+            this.step(Happened::Done(Done::DeclaredDead { claims, outcome: Ok(verdict) }))
         };
         let mut alive = Instance::new();
         alive.lists(dead(now));
         assert!(judged(&mut alive, claims.clone(), DeclareDeadOutcome::StillAlive).is_empty());
-        assert!(matches!(judged(&mut me, claims, DeclareDeadOutcome::Declared).as_slice(), [Request::Claim(_)]));
+        assert!(matches!(judged(&mut this, claims, DeclareDeadOutcome::Declared).as_slice(), [Request::Claim(_)]));
     }
 }

@@ -54,12 +54,12 @@ pub(super) enum Thief {
     Listed {
         record: Version,
     },
-    Breaking {
+    DeclaringDead {
         record: Version,
         stale: Option<Version>,
         under: Option<Version>,
     },
-    ReadingPresence {
+    ReadingHeartbeat {
         record: Version,
         stale: Option<Version>,
     },
@@ -74,8 +74,8 @@ pub(super) enum Thief {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Content {
-    Present,
-    Broken,
+    KeptAlive,
+    DeclaredDead,
     OwnedBy(u8),
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
     pub(super) record: Record,
-    pub(super) presence: Option<Standing>,
+    pub(super) heartbeat: Option<Standing>,
     pub(super) owner: Owner,
     pub(super) thieves: [Thief; THIEVES],
     pub(super) late: [Option<Write>; MOST_LATE],
@@ -101,19 +101,19 @@ impl State {
         self
     }
 
-    pub(super) fn presence_changed(&mut self, to: Option<Standing>) {
-        self.presence = to;
+    pub(super) fn heartbeat_changed(&mut self, to: Option<Standing>) {
+        self.heartbeat = to;
         pass(&mut self.owner.known);
         if let Announce::Write(under) = &mut self.owner.announce {
             pass(under);
         }
         for thief in &mut self.thieves {
             match thief {
-                Thief::Breaking { stale, under, .. } => {
+                Thief::DeclaringDead { stale, under, .. } => {
                     pass(stale);
                     pass(under);
                 }
-                Thief::ReadingPresence { stale, .. } => pass(stale),
+                Thief::ReadingHeartbeat { stale, .. } => pass(stale),
                 _ => {}
             }
         }
@@ -131,8 +131,8 @@ impl State {
         }
         for thief in &mut self.thieves {
             if let Thief::Listed { record: version }
-            | Thief::Breaking { record: version, .. }
-            | Thief::ReadingPresence { record: version, .. }
+            | Thief::DeclaringDead { record: version, .. }
+            | Thief::ReadingHeartbeat { record: version, .. }
             | Thief::Stealing { under: version }
             | Thief::ReadingRecord { attempted: version } = thief
             {
@@ -152,7 +152,7 @@ impl State {
 
     /// What the storage does about a write: nothing, if its condition does not hold.
     pub(super) fn applied(&self, write: Write) -> Option<Self> {
-        let exists = matches!(write.content, Content::OwnedBy(_)) || self.presence.is_some();
+        let exists = matches!(write.content, Content::OwnedBy(_)) || self.heartbeat.is_some();
         let holds = match write.under {
             None => !exists,
             Some(version) => exists && version == Version::Current,
@@ -163,8 +163,8 @@ impl State {
     pub(super) fn overwritten(&self, content: Content) -> Self {
         let mut next = *self;
         match content {
-            Content::Present => next.presence_changed(Some(Standing { young: true, broken: false })),
-            Content::Broken => next.presence_changed(Some(Standing { young: true, broken: true })),
+            Content::KeptAlive => next.heartbeat_changed(Some(Standing { young: true, broken: false })),
+            Content::DeclaredDead => next.heartbeat_changed(Some(Standing { young: true, broken: true })),
             Content::OwnedBy(owner) => next.record_changed(Record { owner, young: true }),
         }
         next

@@ -14,7 +14,7 @@ use self::system::{Model, Rule};
 use super::notes::{Event, Invariant};
 use super::search::{Aim, Explored, explore};
 
-const AIM: Aim = Aim { invariants: &[Invariant::Present], live: true };
+const AIM: Aim = Aim { invariants: &[Invariant::KeptAlive], live: true };
 
 fn explored(without: Option<Rule>, thieves: usize, faults: u8) -> Explored {
     let explored = explore(&Model { without, thieves, faults }, AIM);
@@ -25,10 +25,15 @@ fn explored(without: Option<Rule>, thieves: usize, faults: u8) -> Explored {
 fn is_clean(thieves: usize, faults: u8) {
     let explored = explored(None, thieves, faults);
     assert_eq!(explored.violation, None);
-    let events =
-        [Event::DeclaredDead, Event::Rewritten, Event::RewriteLost, Event::PresenceBroken, Event::BrokenTooLate];
+    let events = [
+        Event::DeclaredDead,
+        Event::Rewritten,
+        Event::RewriteLost,
+        Event::HeartbeatInvalidated,
+        Event::DeclaredTooLate,
+    ];
     for event in events {
-        assert!(explored.notes.tells_of(event), "{event:?} was not explored");
+        assert!(explored.notes.contains(event), "{event:?} was not explored");
     }
 }
 
@@ -46,7 +51,7 @@ fn nor_if_two_would_take_it_over_presence_3() {
 fn falls(without: Rule, steps: &[&str]) {
     let violation = explored(Some(without), 1, 1).violation.expect("it holds without the rule");
     println!("    {}", violation.trace.join("\n    "));
-    assert_eq!(violation.invariant, Invariant::Present);
+    assert_eq!(violation.invariant, Invariant::KeptAlive);
     let mut trace = violation.trace.iter();
     for step in steps {
         assert!(trace.any(|label| label == step), "{step:?} is not on the way, or too early");
@@ -55,13 +60,13 @@ fn falls(without: Rule, steps: &[&str]) {
 
 #[test]
 fn the_presence_is_written_under_its_own_version_alone() {
-    let steps = ["B breaks the presence: done", "A announces itself: done", "B claims the partition: done"];
+    let steps = ["B declares A dead: done", "A sends a heartbeat: done", "B claims the partition: done"];
     falls(Rule::UnderItsVersion, &steps);
 }
 
 #[test]
 fn who_takes_over_breaks_first() {
-    falls(Rule::BreakFirst, &["B lists an old presence, and breaks nothing"]);
+    falls(Rule::DeclareFirst, &["B lists an old heartbeat, and declares nothing"]);
 }
 
 #[test]
@@ -72,12 +77,12 @@ fn to_read_a_record_is_not_enough() {
 #[test]
 fn who_was_declared_dead_announces_itself_before_it_rewrites() {
     falls(
-        Rule::AnnounceFirst,
-        &["A rewrites its record: done", "B claims the partition: done", "A announces itself: done"],
+        Rule::HeartbeatFirst,
+        &["A rewrites its record: done", "B claims the partition: done", "A sends a heartbeat: done"],
     );
 }
 
 #[test]
 fn a_presence_that_is_gone_was_declared_dead() {
-    falls(Rule::GoneIsDead, &["somebody clears the old presence", "A reads its presence: again"]);
+    falls(Rule::MissingIsDead, &["an instance deletes the old heartbeat", "A reads its heartbeat: again"]);
 }

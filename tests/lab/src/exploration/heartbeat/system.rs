@@ -13,7 +13,7 @@ use eventhubs_checkpoint::internal::rules::{
 use super::super::notes::{Event, Invariant, Notes};
 use super::super::search::{Edge, System};
 use super::super::state::Version;
-use super::super::storage::Answer;
+use super::super::storage::Response;
 use super::state::{A, Announce, Content, MOST_LATE, Owner, Record, Rewriting, Standing, State, THIEVES, Thief, Write};
 
 const EXPIRY: Duration = Duration::from_secs(60);
@@ -26,13 +26,13 @@ pub(super) enum Rule {
     /// The presence is written under its own version alone.
     UnderItsVersion,
     /// Who takes over breaks first.
-    BreakFirst,
+    DeclareFirst,
     /// Who was declared dead writes its records anew; reading them is not enough.
     Rewrite,
     /// It does so after it has announced itself again, not before.
-    AnnounceFirst,
+    HeartbeatFirst,
     /// A presence of mine that is gone was declared dead.
-    GoneIsDead,
+    MissingIsDead,
 }
 
 /// What happens on a step, for a reader.
@@ -40,13 +40,13 @@ pub(super) enum Rule {
 pub(super) struct Label {
     who: &'static str,
     what: &'static str,
-    answer: Option<Answer>,
+    response: Option<Response>,
 }
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.who, self.what)?;
-        self.answer.map_or(Ok(()), |answer| write!(f, ": {}", answer.text()))
+        self.response.map_or(Ok(()), |response| write!(f, ": {}", response.text()))
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Model {
 type Edges = Vec<Edge<State, Label>>;
 
 fn add(edges: &mut Edges, who: &'static str, what: &'static str, to: State, notes: Notes) {
-    edges.push(Edge { label: Label { who, what, answer: None }, to: to.canonical(), fault: false, notes });
+    edges.push(Edge { label: Label { who, what, response: None }, to: to.canonical(), fault: false, notes });
 }
 
 impl Model {
@@ -75,65 +75,65 @@ impl Model {
         (from, write): (&State, Write),
         to: impl Fn(&mut State, bool) -> Notes,
     ) {
-        let mut push = |answer: Answer, mut state: State| {
-            let notes = to(&mut state, answer == Answer::Done);
-            let label = Label { who, what, answer: Some(answer) };
-            edges.push(Edge { label, to: state.canonical(), fault: answer.is_fault(), notes });
+        let mut push = |response: Response, mut state: State| {
+            let notes = to(&mut state, response == Response::Done);
+            let label = Label { who, what, response: Some(response) };
+            edges.push(Edge { label, to: state.canonical(), fault: response.is_fault(), notes });
         };
         let applied = from.applied(write);
         match applied {
-            Some(next) => push(Answer::Done, next),
-            None => push(Answer::Refused, *from),
+            Some(next) => push(Response::Done, next),
+            None => push(Response::Refused, *from),
         }
         if from.faults == 0 {
             return;
         }
         let spent = State { faults: from.faults - 1, ..*from };
-        push(Answer::Lost, spent);
+        push(Response::Lost, spent);
         if let Some(next) = applied {
-            push(Answer::Unseen, State { faults: from.faults - 1, ..next });
+            push(Response::Unseen, State { faults: from.faults - 1, ..next });
             let mut late = spent;
             if let Some(free) = late.late.iter_mut().find(|late| late.is_none()) {
                 *free = Some(write);
-                push(Answer::Late, late);
+                push(Response::Late, late);
             }
         }
     }
 
-    fn announce_steps(&self, from: &State, edges: &mut Edges) {
+    fn heartbeat_steps(&self, from: &State, edges: &mut Edges) {
         let owner = &from.owner;
         match owner.announce {
             Announce::Idle => {
                 let mut to = *from;
                 to.owner.announce = Announce::Write(owner.known);
-                add(edges, "A", "is to announce itself", to, Notes::default());
+                add(edges, "A", "is to send a heartbeat", to, Notes::default());
             }
             Announce::Write(under) => {
-                let unconditional = self.leaves_out(Rule::UnderItsVersion) && from.presence.is_some();
+                let unconditional = self.leaves_out(Rule::UnderItsVersion) && from.heartbeat.is_some();
                 let under = if unconditional { Some(Version::Current) } else { under };
-                let write = Write { under, content: Content::Present };
-                Self::send(edges, ("A", "announces itself"), (from, write), |to, done| {
-                    if done { self.is_present(to) } else { Self::reads_presence(to) }
+                let write = Write { under, content: Content::KeptAlive };
+                Self::send(edges, ("A", "sends a heartbeat"), (from, write), |to, done| {
+                    if done { self.is_registered(to) } else { Self::reads_heartbeat(to) }
                 });
             }
             Announce::Read => {
-                let (mut to, found) = (*from, from.presence);
+                let (mut to, found) = (*from, from.heartbeat);
                 let present = found.map(|standing| OwnHeartbeat {
                     relation: Relation::This,
                     etag: Version::Current,
                     age: Duration::ZERO,
                     declared_dead: standing.broken,
                 });
-                let attempted = owner.known.as_ref().filter(|_| !self.leaves_out(Rule::GoneIsDead));
+                let attempted = owner.known.as_ref().filter(|_| !self.leaves_out(Rule::MissingIsDead));
                 match sending_heartbeat(attempted, present, EXPIRY) {
                     Next::Write(under) => {
                         to.owner.announce = Announce::Write(under.version());
-                        add(edges, "A", "reads its presence: again", to, Notes::default());
+                        add(edges, "A", "reads its heartbeat: again", to, Notes::default());
                     }
                     Next::Done(HeartbeatLoss::DeclaredDead(known)) => {
                         self.is_declared_dead(&mut to, known);
                         let notes = Notes::default().with(Event::DeclaredDead);
-                        add(edges, "A", "reads its presence: declared dead", to, notes);
+                        add(edges, "A", "reads its heartbeat: declared dead", to, notes);
                     }
                     Next::Done(HeartbeatLoss::Replaced) => {}
                 }
@@ -141,22 +141,22 @@ impl Model {
         }
     }
 
-    fn reads_presence(to: &mut State) -> Notes {
+    fn reads_heartbeat(to: &mut State) -> Notes {
         to.owner.announce = Announce::Read;
         Notes::default()
     }
 
     /// A was told that it is there, and counts on what it does not doubt.
-    fn is_present(&self, to: &mut State) -> Notes {
+    fn is_registered(&self, to: &mut State) -> Notes {
         let owner = &mut to.owner;
         (owner.announce, owner.known, owner.present) = (Announce::Idle, Some(Version::Current), true);
         let counts_on = owner.lease.is_some() && !owner.doubted;
         // One that is under way ends first.
         let idle = owner.rewriting == Rewriting::No;
-        if idle && owner.lease.is_some() && owner.doubted && !self.leaves_out(Rule::AnnounceFirst) {
+        if idle && owner.lease.is_some() && owner.doubted && !self.leaves_out(Rule::HeartbeatFirst) {
             owner.rewriting = Rewriting::Owed;
         }
-        Notes::default().breaking(Invariant::Present, counts_on && to.record.owner != A)
+        Notes::default().breaking(Invariant::KeptAlive, counts_on && to.record.owner != A)
     }
 
     fn is_declared_dead(&self, to: &mut State, known: Option<Version>) {
@@ -164,7 +164,7 @@ impl Model {
         (owner.announce, owner.known, owner.present) = (Announce::Idle, known, false);
         if owner.lease.is_some() {
             owner.doubted = true;
-            if self.leaves_out(Rule::AnnounceFirst) {
+            if self.leaves_out(Rule::HeartbeatFirst) {
                 owner.rewriting = Rewriting::Owed;
             }
         }
@@ -178,7 +178,7 @@ impl Model {
             Rewriting::No => {}
             Rewriting::Owed => {
                 let mut to = *from;
-                let counts = from.owner.present || self.leaves_out(Rule::AnnounceFirst);
+                let counts = from.owner.present || self.leaves_out(Rule::HeartbeatFirst);
                 to.owner.rewriting = match from.owner.lease {
                     Some(under) => Rewriting::Write { under, counts },
                     None => Rewriting::No,
@@ -259,39 +259,43 @@ impl Model {
                 let (what, thief) = self.judged(from, record);
                 add(edges, who, what, set(thief), Notes::default());
             }
-            Thief::Breaking { record, stale, under } => {
-                let write = Write { under, content: Content::Broken };
-                Self::send(edges, (who, "breaks the presence"), (from, write), |to, done| {
-                    let next =
-                        if done { Thief::Stealing { under: record } } else { Thief::ReadingPresence { record, stale } };
+            Thief::DeclaringDead { record, stale, under } => {
+                let write = Write { under, content: Content::DeclaredDead };
+                Self::send(edges, (who, "declares A dead"), (from, write), |to, done| {
+                    let next = if done {
+                        Thief::Stealing { under: record }
+                    } else {
+                        Thief::ReadingHeartbeat { record, stale }
+                    };
                     to.thieves[number] = next;
-                    Notes::default().with_if(Event::PresenceBroken, done)
+                    Notes::default().with_if(Event::HeartbeatInvalidated, done)
                 });
             }
-            Thief::ReadingPresence { record, stale } => {
-                let remains = from.presence.map(remains);
+            Thief::ReadingHeartbeat { record, stale } => {
+                let remains = from.heartbeat.map(remains);
                 let (what, thief, alive) = match declaring_dead(stale.as_ref(), remains, EXPIRY) {
                     Next::Done(DeclareDeadOutcome::Declared) => {
-                        ("reads the presence: broken", Thief::Stealing { under: record }, false)
+                        ("reads the heartbeat: declared dead", Thief::Stealing { under: record }, false)
                     }
                     Next::Write(under) => {
                         let under = under.version();
-                        ("reads the presence: again", Thief::Breaking { record, stale, under }, false)
+                        ("reads the heartbeat: again", Thief::DeclaringDead { record, stale, under }, false)
                     }
-                    Next::Done(_) => ("reads the presence: it lives", Thief::Idle, true),
+                    Next::Done(_) => ("reads the heartbeat: still alive", Thief::Idle, true),
                 };
-                add(edges, who, what, set(thief), Notes::default().with_if(Event::BrokenTooLate, alive));
+                add(edges, who, what, set(thief), Notes::default().with_if(Event::DeclaredTooLate, alive));
             }
             Thief::Stealing { under } => {
                 let write = Write { under: Some(under), content: Content::OwnedBy(short(number)) };
                 Self::send(edges, (who, "claims the partition"), (from, write), |to, done| {
                     to.thieves[number] = if done { Thief::Owns } else { Thief::ReadingRecord { attempted: under } };
-                    Notes::default().breaking(Invariant::Present, to.record.owner == short(number) && is_sure(from))
+                    Notes::default().breaking(Invariant::KeptAlive, to.record.owner == short(number) && is_sure(from))
                 });
             }
             Thief::ReadingRecord { attempted } => {
-                let me = short(number);
-                let next = resolve_ambiguous_write(Goal::Claim, Some(&attempted), None, Some(found(from, me)), EXPIRY);
+                let this = short(number);
+                let next =
+                    resolve_ambiguous_write(Goal::Claim, Some(&attempted), None, Some(found(from, this)), EXPIRY);
                 let (what, thief) = match next {
                     Next::Write(WriteCondition::IfMatch(under)) => {
                         ("reads the record: again", Thief::Stealing { under })
@@ -307,20 +311,22 @@ impl Model {
 
     /// What a thief makes of the presence, after it has seen an old record.
     fn judged(&self, from: &State, record: Version) -> (&'static str, Thief) {
-        let live = from.presence.is_some_and(|standing| standing.young && !standing.broken);
+        let live = from.heartbeat.is_some_and(|standing| standing.young && !standing.broken);
         if live {
-            return ("lists a young presence", Thief::Idle);
+            return ("lists a recent heartbeat", Thief::Idle);
         }
-        if self.leaves_out(Rule::BreakFirst) {
-            return ("lists an old presence, and breaks nothing", Thief::Stealing { under: record });
+        if self.leaves_out(Rule::DeclareFirst) {
+            return ("lists an old heartbeat, and declares nothing", Thief::Stealing { under: record });
         }
-        let stale = from.presence.map(|_| Version::Current);
-        match declaring_dead(stale.as_ref(), from.presence.map(remains), EXPIRY) {
+        let stale = from.heartbeat.map(|_| Version::Current);
+        match declaring_dead(stale.as_ref(), from.heartbeat.map(remains), EXPIRY) {
             Next::Write(under) => {
-                ("lists an old presence, or none", Thief::Breaking { record, stale, under: under.version() })
+                ("lists an old heartbeat, or none", Thief::DeclaringDead { record, stale, under: under.version() })
             }
-            Next::Done(DeclareDeadOutcome::Declared) => ("lists a broken presence", Thief::Stealing { under: record }),
-            Next::Done(_) => ("lists a young presence", Thief::Idle),
+            Next::Done(DeclareDeadOutcome::Declared) => {
+                ("lists a heartbeat declared dead", Thief::Stealing { under: record })
+            }
+            Next::Done(_) => ("lists a recent heartbeat", Thief::Idle),
         }
     }
 
@@ -330,14 +336,14 @@ impl Model {
             to.record.young = false;
             add(edges, "time", "passes: the record is old", to, Notes::default());
         }
-        if let Some(standing) = from.presence {
+        if let Some(standing) = from.heartbeat {
             let mut to = *from;
             if standing.young {
-                to.presence = Some(Standing { young: false, ..standing });
-                add(edges, "time", "passes: the presence is old", to, Notes::default());
+                to.heartbeat = Some(Standing { young: false, ..standing });
+                add(edges, "time", "passes: the heartbeat is old", to, Notes::default());
             } else {
-                to.presence_changed(None);
-                add(edges, "somebody", "clears the old presence", to, Notes::default());
+                to.heartbeat_changed(None);
+                add(edges, "an instance", "deletes the old heartbeat", to, Notes::default());
             }
         }
     }
@@ -349,7 +355,7 @@ impl Model {
             arrived.late[number] = None;
             if let Some(to) = arrived.applied(write) {
                 let stolen = matches!(write.content, Content::OwnedBy(owner) if owner != A);
-                let notes = Notes::default().breaking(Invariant::Present, stolen && is_sure(from));
+                let notes = Notes::default().breaking(Invariant::KeptAlive, stolen && is_sure(from));
                 add(edges, "a write", "lands at last", to, notes.with(Event::LateWriteLanded));
             }
         }
@@ -358,14 +364,14 @@ impl Model {
 
 /// Whether A was told that it is there, rightly, and does not doubt its lease.
 fn is_sure(state: &State) -> bool {
-    let present = state.presence.is_some_and(|standing| standing.young && !standing.broken);
+    let present = state.heartbeat.is_some_and(|standing| standing.young && !standing.broken);
     let knows = state.owner.announce == Announce::Idle && state.owner.known == Some(Version::Current);
     present && knows && state.owner.lease.is_some() && !state.owner.doubted
 }
 
 /// Nobody reclaims here, so that epochs play no part.
-fn found(state: &State, me: u8) -> Found<Version> {
-    let relation = if state.record.owner == me { Relation::This } else { Relation::Other };
+fn found(state: &State, this: u8) -> Found<Version> {
+    let relation = if state.record.owner == this { Relation::This } else { Relation::Other };
     let age = if state.record.young { Duration::ZERO } else { OLD };
     Found { relation, etag: Version::Current, age, epoch: None, draining: false }
 }
@@ -387,7 +393,7 @@ impl System for Model {
     fn start(&self) -> State {
         State {
             record: Record { owner: A, young: true },
-            presence: Some(Standing { young: true, broken: false }),
+            heartbeat: Some(Standing { young: true, broken: false }),
             owner: Owner {
                 known: Some(Version::Current),
                 announce: Announce::Idle,
@@ -403,7 +409,7 @@ impl System for Model {
     }
 
     fn steps(&self, from: &State, edges: &mut Edges) {
-        self.announce_steps(from, edges);
+        self.heartbeat_steps(from, edges);
         self.rewrite_steps(from, edges);
         (0..self.thieves).for_each(|number| self.thief_steps(from, number, edges));
         Self::late_writes(from, edges);
