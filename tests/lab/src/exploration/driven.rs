@@ -1,4 +1,4 @@
-//! A real state of a balancer, brought into a condition and fed with what an instance learns.
+//! A real state of a balancer, brought into a condition and fed with inputs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,32 +26,32 @@ pub(super) const HANDOFF_TIMEOUTS: HandoffTimeouts =
     HandoffTimeouts::new(Duration::from_secs(35), Duration::from_secs(45));
 /// Past every expiry.
 const LONG_AGO: Duration = Duration::from_secs(1000);
-/// Too old to be asked for, but not expired.
+/// Too old to be requested, but not expired.
 const TOO_OLD: Duration = Duration::from_secs(40);
 const STEP: Duration = Duration::from_secs(1);
-/// The tenure that begins first, and the one after it.
+/// The epoch of the first ownership, and of the next one.
 const EPOCH: i64 = 7;
 const NEXT_EPOCH: i64 = 8;
-/// Those that ask for the partition: the first one, and one after that.
+/// The owners that request the partition: the first one, and a later one.
 const REQUESTER: &str = "asking";
 const OTHER_REQUESTER: &str = "also asking";
 
-/// A state, and what it has decided so far.
+/// A state, and what it has decided until now.
 pub(super) struct Driven {
     state: State,
     now: Duration,
     members: &'static [Member],
     this: Identity,
     snapshot: Option<Arc<Snapshot>>,
-    /// The request for the partition that is under way.
+    /// The request for the partition in progress.
     sent: Option<Sent>,
-    /// The listing that is under way.
+    /// The listing in progress.
     lists: Option<Lists>,
-    /// What it holds, or held last.
+    /// The current or the last lease.
     lease: Option<Lease>,
     handoff: Option<Handoff>,
     handing_over: bool,
-    /// What it learned last of the partition that it asked for.
+    /// The last poll of the requested partition.
     chance: Option<Chance>,
     over: bool,
     emitted: Emitted,
@@ -78,11 +78,11 @@ fn the_partition() -> PartitionId {
 }
 
 fn failure() -> Error {
-    Error::new(ErrorKind::Unavailable, "no answer")
+    Error::new(ErrorKind::Unavailable, "no response")
 }
 
 impl Driven {
-    /// A state in this condition, to which this may happen.
+    /// Returns a state in this condition that can receive this stimulus.
     pub(super) fn into_condition(
         members: &'static [Member],
         number: usize,
@@ -93,7 +93,7 @@ impl Driven {
         let holds = matches!(condition, Condition::Held { .. } | Condition::Leaving { .. } | Condition::HandingOver);
         let mut this = Self::begun(members, number, !(ignores_requests && holds));
         match condition {
-            // A lease that was given up while its renewal was under way.
+            // A lease that was given up while its renewal was in progress.
             Condition::Idle if matches!(next, Stimulus::Renewed(_)) => {
                 this.holds(false);
                 this.until(|this| matches!(this.sent, Some(Sent::Renew(_))));
@@ -119,20 +119,20 @@ impl Driven {
             Condition::Pending => this.has_requested_it(),
             Condition::Taking => this.claims_after_request(Chance::Take),
             Condition::Stealing => this.claims_after_request(Chance::Steal),
-            Condition::Over => unreachable!("it learns nothing more"),
+            Condition::Over => unreachable!("it gets no more inputs"),
         }
         assert_eq!(this.condition(), condition, "for {next:?}");
         this
     }
 
-    /// After this has happened, too.
+    /// Feeds this stimulus, too.
     pub(super) fn then(mut self, stimulus: Stimulus) -> Self {
         self.prepare(stimulus);
         self.feed(stimulus);
         self
     }
 
-    /// What it does about this.
+    /// Feeds this stimulus and returns the reaction.
     pub(super) fn reaction(mut self, stimulus: Stimulus) -> Reaction {
         self = self.then(stimulus);
         let renews = match &self.sent {
@@ -148,7 +148,7 @@ impl Driven {
         }
     }
 
-    /// What it does with the partition, by its requests and its snapshot.
+    /// Returns the condition, derived from its requests and its snapshot.
     pub(super) fn condition(&self) -> Condition {
         let partition = the_partition();
         let shows = |show: fn(&Snapshot, &PartitionId) -> bool| {
@@ -175,9 +175,9 @@ impl Driven {
     }
 }
 
-/// What happens to it.
+/// Inputs.
 impl Driven {
-    /// A state that has listed the group once: the partition had another owner.
+    /// Returns a state that has listed the group once: the partition had another owner.
     fn begun(members: &'static [Member], number: usize, hands_over: bool) -> Self {
         let this = members[number].identity();
         let config = BalancerConfig::default().with_on_stall(OnStall::Release).with_handoff(hands_over);
@@ -186,7 +186,7 @@ impl Driven {
             lease_durations: TERMS,
             request_timeout: 5 * STEP,
             handoff_timeouts: HANDOFF_TIMEOUTS,
-            // Until it is over there is time for renewals.
+            // Enough time for renewals before it expires.
             drain_timeout: TERMS.own,
             has_other_name_case: true,
             config,
@@ -265,7 +265,8 @@ impl Driven {
         assert!(before.is_none(), "operations on one partition come one after another: {before:?}");
     }
 
-    /// Wakes it, again and again, until then. Renewals that come first succeed, and looks that come first change nothing.
+    /// Wakes the state repeatedly until the condition holds. Earlier renewals succeed, and earlier listings change
+    /// nothing.
     fn until(&mut self, is_reached: impl Fn(&Self) -> bool) {
         for _ in 0..100 {
             if is_reached(self) {
@@ -281,10 +282,10 @@ impl Driven {
             self.now = self.now.max(self.state.next_wake().expect("it waits for something"));
             self.step(Happened::Woke);
         }
-        panic!("it does not come so far");
+        panic!("the condition is never reached");
     }
 
-    /// The answer to the listing that is under way, and to that of the others.
+    /// Responds to the listing in progress, and to that of the others.
     fn list(&mut self, records: Vec<Ownership>, others: Others) {
         self.lists = None;
         self.done(Done::Listed(Ok(records)));
@@ -293,14 +294,14 @@ impl Driven {
         }
     }
 
-    /// What must have been requested before this can come.
+    /// Prepares the request that must precede this stimulus.
     fn prepare(&mut self, stimulus: Stimulus) {
         match stimulus {
             Stimulus::Listed(listing) => {
                 if listing.above_share {
                     self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
                 }
-                // One that is older than what happened last decides nothing.
+                // A listing older than the last change decides nothing.
                 if self.lists.take().is_some() {
                     self.done(Done::Listed(Err(failure())));
                 }
@@ -372,7 +373,7 @@ impl Driven {
             let record = OwnershipRecord::owned_by(names::owner("elsewhere"), None);
             seen(the_partition(), record, Duration::ZERO, self.now)
         });
-        // Whether others are there makes a difference only to the owner that is asked.
+        // Only a requested owner distinguishes whether others are live.
         let is_own = owner.is_some_and(|owner| record(owner, None).owner.as_ref() == Some(&self.this.owner));
         let requester = handoff_request.filter(|_| is_own).map(|requester| self.members[requester as usize].identity());
         let heartbeats = requester.into_iter().map(|requester| self.present(requester)).collect();
@@ -383,7 +384,7 @@ impl Driven {
         Heartbeat::new(HeartbeatRecord::new(owner, incarnation), ETag::new("there"), Duration::ZERO, self.now)
     }
 
-    /// The record of another instance.
+    /// Returns the record of another instance.
     fn seen_of_another(&self, partition: u32, age: Duration) -> Ownership {
         let another = Identity::new(names::owner("another"), names::incarnation("0"));
         seen(PartitionId::from(partition), owned_by(another), age, self.now)
@@ -416,7 +417,7 @@ impl Driven {
     }
 
     fn requested(&mut self, requester: Option<RequestOutcome>) {
-        let Some(Sent::HandoffRequest(seen)) = self.sent.take() else { panic!("nothing was marked") };
+        let Some(Sent::HandoffRequest(seen)) = self.sent.take() else { panic!("no request was sent") };
         let outcome = match requester {
             Some(RequestOutcome::Stands) => {
                 let mut handoff = Handoff::requested(the_partition(), &seen.record, self.now).expect("it has an owner");
@@ -434,7 +435,7 @@ impl Driven {
 
     fn pursued(&mut self, chance: Option<Chance>) {
         self.sent = None;
-        let handoff = self.handoff.clone().expect("it has asked");
+        let handoff = self.handoff.clone().expect("it has a request");
         let claim = || Claim::over(&self.seen_of_another(0, Duration::ZERO));
         let outcome = match chance {
             Some(Chance::Wait) => Ok(HandoffStatus::Pending),
@@ -448,7 +449,7 @@ impl Driven {
     }
 }
 
-/// The ways into conditions.
+/// Ways into conditions.
 impl Driven {
     fn claims(&mut self) {
         self.until(|this| this.lists.is_some());
@@ -461,7 +462,7 @@ impl Driven {
         self.feed(Stimulus::Claimed(Outcome::Won { again: false, handoff_request }));
     }
 
-    /// It is to release the partition, which it may claim again after that.
+    /// It is to release the partition, and may claim it again after that.
     fn leaves(&mut self) {
         self.feed(Stimulus::StopRequested);
         self.step(Happened::Liveness(Stalled::default()));
@@ -477,7 +478,7 @@ impl Driven {
         self.list(vec![own], Others { heartbeats: heartbeats, other_name_case: Vec::new() });
     }
 
-    /// Another has all partitions of three, of which one can be asked for.
+    /// Another instance owns all three partitions, one of which can be requested.
     fn requests(&mut self) {
         self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
         self.until(|this| this.lists.is_some());

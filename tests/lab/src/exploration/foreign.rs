@@ -1,4 +1,5 @@
-//! An instance of another SDK: claims and renews by condition, checkpoints without one, adopts nothing.
+//! An instance of another SDK: it claims and renews with conditions, checkpoints without conditions, and adopts
+//! nothing.
 
 use super::notes::{Invariant, Notes};
 use super::state::{Checkpoint, Foreign, Keys, Owner, Report, State, Version};
@@ -16,7 +17,7 @@ impl Model {
             Foreign::Starting(version) => {
                 let at = state.checkpoint.and_then(|checkpoint| checkpoint.position).unwrap_or_default();
                 let foreign = Foreign::Running { version, at, written: at };
-                // It goes by a pinned start as by any checkpoint.
+                // It treats a pinned start like any checkpoint.
                 let passed = state.passed | up_to(at);
                 let to = State { foreign, passed, due: None, foreign_from_before: false, ..*state };
                 let other_case = state.due.is_some_and(|due| due.position != at);
@@ -85,7 +86,7 @@ impl Model {
             let foreign = if ends { Foreign::Ending { at } } else { Foreign::Idle };
             steps.add(FOREIGN, "detects its loss", State { foreign, ..*state });
         }
-        // Its listing shows no loss: it runs already what it claims.
+        // Its listing shows no loss: it already runs what it claims.
         if self.has_operators() && state.is_owned_by(Owner::Unowned) {
             let put = put_ownership(state, Owner::Foreign, Keys::default());
             let foreign = Foreign::Running { version: Version::Current, at, written };
@@ -100,8 +101,8 @@ fn writes_late(state: &State) -> Notes {
     Notes::default().breaking(Invariant::ForeignSilent, is_late)
 }
 
-/// What it stored it has processed, although perhaps before a reset to an earlier position. Its checkpoint has no
-/// condition, so it undoes a reset that no operator has reported as done.
+/// It has processed every event up to its checkpoint, although perhaps before a reset to an earlier position. Its
+/// checkpoint has no condition, so it undoes a reset that no operator has reported as done.
 fn vouched(state: State, at: u8) -> State {
     if state.foreign_from_before { State { passed: state.passed | up_to(at), due: None, ..state } } else { state }
 }

@@ -1,7 +1,7 @@
-//! An instance that asks another for its partition, and the other's answer.
+//! An instance that requests a partition from another instance, and the response.
 //!
-//! Every look at the record is judged by `rules::HandoffView`, `rules::requesting_handoff` and `rules::Handoff`, and what comes of it
-//! goes to the [balancer](super::balancer). When patience ends is a choice.
+//! Every poll of the record is evaluated by `rules::HandoffView`, `rules::requesting_handoff` and `rules::Handoff`, and
+//! its result goes to the [balancer](super::balancer). The time of a timeout is a choice.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::state::{
 use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
 
-/// When every wait is over.
+/// Past every timeout.
 const LATE: Duration = Duration::from_secs(1000);
 
 impl Model {
@@ -41,8 +41,8 @@ impl Model {
         }
     }
 
-    /// A listing shows that another owns the partition and has more than its share. It may be older than the mark of a
-    /// third.
+    /// A listing shows that another instance owns the partition and has more than its share. The listing may be older
+    /// than the request of a third instance.
     fn begin_handoff(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let Some(Owner::Member(victim)) = state.ownership.map(|record| record.owner) else { return };
         let listing = Listing { handoff_request: None, above_share: true, ..Listing::of(state) };
@@ -59,7 +59,7 @@ impl Model {
 
     fn read_to_request(&self, state: &State, number: usize, (victim, erased): (u8, u8), steps: &mut Steps<'_>) {
         let who = self.name(number);
-        // A record that is renewed is young again and again.
+        // A record that is renewed repeatedly becomes fresh again.
         let ages = [Some(YOUNG), (self.expired(state) == Some(0)).then_some(OLD)];
         for age in ages.into_iter().flatten() {
             let looked = self.looked(state, number, &self.requester(victim), age);
@@ -91,8 +91,8 @@ impl Model {
         }
     }
 
-    /// The balancer learns what became of a mark: of the first one as such, of a later one as part of a look at what it
-    /// asked for. Nothing became of it if the storage failed.
+    /// The balancer gets the outcome of a handoff request: of the first one as such, of a later one as part of a poll.
+    /// It gets none if the storage failed.
     fn has_requested(&self, state: &State, number: usize, erased: u8, requester: Option<RequestOutcome>) -> State {
         let stands = requester == Some(RequestOutcome::Stands);
         let stimulus = match (erased, requester) {
@@ -110,7 +110,7 @@ impl Model {
     }
 
     fn write_request(&self, state: &State, number: usize, (under, erased): (Version, u8), steps: &mut Steps<'_>) {
-        // Under this version it is what was read, or the write is refused.
+        // Under this version the record is the one that was read, or the write is rejected.
         let Some(record) = state.ownership else {
             let to = with_step(state, number, HandoffStep::Reading(erased));
             steps.add(self.name(number), "requests from a deleted record", to);
@@ -172,7 +172,7 @@ impl Model {
                 Some(HandoffStatus::TimedOut(under)) => {
                     self.has_looked(instance, number, Chance::Steal, Some((under, epoch)));
                     if cost > 0 || !self.responds(state, victim) {
-                        // A time-out is over: so much for I6.
+                        // After a timeout, I6 does not apply.
                         to.reported = u8::MAX;
                     }
                     ("polls: timed out, steals it", Some(Event::HandoffStolen))
@@ -188,7 +188,7 @@ impl Model {
         }
     }
 
-    /// The balancer learns what a look at the partition led to: perhaps to a claim over this version, with this epoch.
+    /// The balancer gets the result of a poll: possibly a claim over this version, with this epoch.
     fn has_looked(&self, instance: &mut Instance, number: usize, chance: Chance, claim: Option<(Version, u8)>) {
         match self.reaction(number, instance.condition(), Stimulus::Pursued(Some(chance))).after {
             Condition::Pending => {}
@@ -200,8 +200,8 @@ impl Model {
         }
     }
 
-    /// At the price of how many time-outs patience may end, while there is nothing to do but wait. One that never
-    /// answers, that is not at work, or that is not told any more, has all the time that there is.
+    /// Returns how many timeouts a handoff timeout costs while there is nothing to do but wait. It is free if the owner
+    /// never responds, is not running, or can no longer see the request.
     fn timeout_cost(&self, state: &State, number: usize, victim: u8) -> Option<u8> {
         let is_request_visible = state.ownership.is_some_and(|record| record.keys.handoff_to == Some(short(number)));
         let responds = is_request_visible && self.responds(state, victim);
@@ -217,7 +217,7 @@ impl Model {
         !self.scenario.ignores_requests && run_state == RunState::Up && lease.is_some()
     }
 
-    /// The record, as the store looks at it.
+    /// Returns the record as the store evaluates it.
     fn looked(
         &self,
         state: &State,
@@ -249,14 +249,14 @@ impl Model {
         handoff
     }
 
-    /// Whether what was released is not claimed as long as the mark in it counts.
+    /// Returns whether a released partition is not claimed because its handoff request is still valid.
     pub(super) fn is_reserved_for_another(&self, state: &State, number: usize) -> bool {
         let listing = Listing::of(state);
         listing.owner == Some(Owner::Unowned)
             && self.reaction_now(state, number, Stimulus::Listed(listing)).after == Condition::Idle
     }
 
-    /// The reservation lapses when the one that asked does not come for it in time.
+    /// The reservation lapses if the requester does not claim the partition in time.
     pub(super) fn reservation_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let requester = state.ownership.and_then(|record| record.keys.handoff_to);
         let Some(Instance { run_state, handoff, .. }) = requester.map(|requester| state.instances[requester as usize])

@@ -1,4 +1,4 @@
-//! What records say: how they relate to an instance, and what a listing shows.
+//! The content of records: how they relate to an instance, and what a listing shows.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::state::{Keys, Owner};
 
 pub(super) const TERMS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
 
-/// How each record relates to each instance, worked out once.
+/// The relation of each record to each instance, computed once.
 pub(super) struct Relations(Vec<Vec<Relation>>);
 
 impl Relations {
@@ -34,7 +34,7 @@ impl Relations {
     }
 }
 
-/// The record with this owner, which hands over if it is one of ours.
+/// Returns the record with this owner, which is cooperative if it is an instance of this crate.
 pub(super) fn recorded(members: &[Member], owner: Owner, keys: Keys) -> OwnershipRecord {
     let mut record = match owner {
         Owner::Unowned => OwnershipRecord::default(),
@@ -47,7 +47,7 @@ pub(super) fn recorded(members: &[Member], owner: Owner, keys: Keys) -> Ownershi
     record
 }
 
-/// The operator that wrote it. Which one does not matter once it is released.
+/// Returns the operator that wrote the record. Which one does not matter after the release.
 fn operator_of(members: &[Member], owner: Owner, keys: Keys) -> Option<OwnerId> {
     let operators = || members.iter().filter(|member| member.resets_to.is_some());
     let operator = match owner {
@@ -58,14 +58,14 @@ fn operator_of(members: &[Member], owner: Owner, keys: Keys) -> Option<OwnerId> 
     operator.map(|operator| operator.identity().owner)
 }
 
-/// The record of an instance that hands over.
+/// Returns the record of a cooperative instance.
 pub(super) fn owned_by(Identity { owner, incarnation, .. }: Identity) -> OwnershipRecord {
     let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
     record.cooperative = true;
     record
 }
 
-/// A record in the answer to a listing, which arrives at this moment.
+/// Returns a record of a listing whose response arrives at this moment.
 pub(super) fn seen(partition: PartitionId, record: OwnershipRecord, age: Duration, received: Duration) -> Ownership {
     Ownership::new(partition, record, ETag::new("seen"), age, (OffsetDateTime::UNIX_EPOCH, received))
 }

@@ -1,4 +1,4 @@
-//! Every rule is needed: without it an invariant falls, and the shortest way there is what it looks like.
+//! Every rule is needed: without it an invariant is violated, and the shortest path shows how.
 
 use super::notes::Invariant;
 use super::pins::PINNED;
@@ -10,7 +10,7 @@ use super::system::Model;
 const FENCED: Aim = Aim { invariants: &[Invariant::Fenced], live: false };
 const ONCE: Aim = Aim { invariants: &[Invariant::Once], live: false };
 
-/// `steps` are the ones that matter, in order; the last is the one that breaks it.
+/// `steps` are the relevant steps, in order; the last one violates the invariant.
 pub(super) fn falls(scenario: Scenario, invariant: Invariant, steps: &[&str]) {
     let violation = explore(&Model::new(scenario), scenario.aim).violation.expect("it holds without the rule");
     println!("{}: {:?} falls\n    {}", scenario.name, violation.invariant, violation.trace.join("\n    "));
@@ -18,7 +18,7 @@ pub(super) fn falls(scenario: Scenario, invariant: Invariant, steps: &[&str]) {
     assert_eq!(violation.trace.last().map(String::as_str), steps.last().copied());
     let mut trace = violation.trace.iter();
     for step in steps {
-        assert!(trace.any(|label| label == step), "{step:?} is not on the way, or too early");
+        assert!(trace.any(|label| label == step), "{step:?} is not on the path, or too early");
     }
 }
 
@@ -27,7 +27,7 @@ fn without(rule: Rule) -> Scenario {
 }
 
 #[test]
-fn a_start_that_is_pinned() {
+fn a_start_is_pinned() {
     let scenario = Scenario {
         name: "x-first-checkpoint",
         checkpoint: None,
@@ -51,14 +51,14 @@ fn adopting_reads_the_ownership_after_the_checkpoint() {
 }
 
 #[test]
-fn a_doubtful_checkpoint_reads_the_ownership_last() {
+fn an_ambiguous_checkpoint_reads_the_ownership_last() {
     let scenario = Scenario { name: "x-read-order", aim: FENCED, ..without(Rule::OwnershipAfterCheckpoint) };
     let steps = ["A reads the ownership, before the checkpoint", "B adopts: writes 0: done", "A checkpoints 1: done"];
     falls(scenario, Invariant::Fenced, &steps);
 }
 
 #[test]
-fn what_superseded_a_checkpoint_counts_as_written() {
+fn a_superseding_checkpoint_counts_as_written() {
     let scenario = Scenario {
         name: "x-superseded",
         members: AB.split_at(1).0,
@@ -72,7 +72,7 @@ fn what_superseded_a_checkpoint_counts_as_written() {
 }
 
 #[test]
-fn a_doubtful_release_is_looked_into() {
+fn an_ambiguous_release_is_verified() {
     let scenario = Scenario {
         name: "x-release-unknown",
         left: Left { faults: 1, releases: 1, ..NOTHING },
@@ -83,7 +83,7 @@ fn a_doubtful_release_is_looked_into() {
 }
 
 #[test]
-fn a_record_is_of_a_tenure_only_with_its_epoch() {
+fn a_record_is_of_an_ownership_only_with_its_epoch() {
     let scenario = Scenario {
         name: "x-mine-by-epoch",
         overlaps: true,
@@ -91,7 +91,7 @@ fn a_record_is_of_a_tenure_only_with_its_epoch() {
         aim: FENCED,
         ..without(Rule::OwnByEpoch)
     };
-    // What it began in its first tenure goes on in its second.
+    // What it began in its first ownership continues in its second.
     let steps = [
         "A lists: its partition is lost",
         "A claims: done",
@@ -103,7 +103,7 @@ fn a_record_is_of_a_tenure_only_with_its_epoch() {
 }
 
 #[test]
-fn what_an_earlier_life_owned_is_adopted() {
+fn a_reclaimed_partition_is_adopted() {
     let scenario = Scenario {
         name: "x-reclaim-no-adopt",
         members: A1_A2_B.split_at(2).0,
@@ -116,7 +116,7 @@ fn what_an_earlier_life_owned_is_adopted() {
 }
 
 #[test]
-fn an_earlier_life_stops_nobody() {
+fn an_earlier_incarnation_stops_no_instance() {
     let scenario = Scenario {
         name: "x-incarnation",
         members: A1_A2_B.split_at(2).0,
@@ -139,7 +139,7 @@ fn a_failed_read_decides_nothing() {
 }
 
 #[test]
-fn orphans_are_claimed() {
+fn own_records_are_reclaimed() {
     let scenario = Scenario {
         name: "x-orphan",
         members: AB.split_at(1).0,
@@ -153,7 +153,7 @@ fn orphans_are_claimed() {
 }
 
 #[test]
-fn a_win_that_was_only_read_is_written_again() {
+fn a_win_found_by_reading_is_written_again() {
     let scenario = Scenario {
         name: "x-won-aged",
         last_event: 1,
@@ -168,7 +168,7 @@ fn a_win_that_was_only_read_is_written_again() {
 }
 
 #[test]
-fn who_leaves_settles_the_checkpoint_first() {
+fn a_stop_settles_the_checkpoint_first() {
     let scenario = Scenario {
         name: "x-release-before-flush",
         timing: Timing::Synchronous,
@@ -184,7 +184,7 @@ fn who_leaves_settles_the_checkpoint_first() {
 }
 
 #[test]
-fn a_release_is_not_taken_for_a_mark() {
+fn a_release_is_not_confused_with_a_request() {
     let scenario = Scenario {
         name: "x-release-vs-mark",
         left: Left { requests: 1, releases: 1, ..NOTHING },
@@ -194,9 +194,9 @@ fn a_release_is_not_taken_for_a_mark() {
     falls(scenario, Invariant::Released, &steps);
 }
 
-/// The owner never learns that it is asked, and is stolen from although it would have answered.
+/// The owner never sees the request, and is stolen from although it would have responded.
 #[test]
-fn a_renewal_keeps_the_mark() {
+fn a_renewal_keeps_the_handoff_request() {
     let scenario = Scenario {
         name: "x-mark-erased",
         last_event: 1,
@@ -219,7 +219,7 @@ fn a_renewal_keeps_the_mark() {
 }
 
 #[test]
-fn who_hands_over_settles_the_checkpoint_first() {
+fn a_handover_settles_the_checkpoint_first() {
     let scenario = Scenario {
         name: "x-handoff-before-flush",
         timing: Timing::Synchronous,
@@ -257,7 +257,7 @@ fn a_pin_compares_with_nothing() {
 }
 
 #[test]
-fn a_pin_gives_way_to_the_other_tree() {
+fn a_pin_yields_to_the_other_name_case() {
     let scenario = Scenario {
         name: "x-pin-compared-elsewhere",
         members: AB.split_at(1).0,
@@ -278,7 +278,7 @@ fn a_pin_gives_way_to_the_other_tree() {
 }
 
 #[test]
-fn a_pin_says_that_the_other_tree_had_none() {
+fn a_pin_records_a_missing_other_case_checkpoint() {
     let scenario = Scenario {
         name: "x-pin-without-imported",
         members: AB.split_at(1).0,
@@ -293,7 +293,7 @@ fn a_pin_says_that_the_other_tree_had_none() {
 }
 
 #[test]
-fn a_start_that_an_adoption_writes_says_so_too() {
+fn a_start_of_an_adoption_records_it_too() {
     let scenario = Scenario {
         name: "x-start-without-imported",
         other_case: true,

@@ -1,7 +1,7 @@
 //! An operator: it takes the partition over, adopts, writes another position, releases, and reports.
 //!
-//! How it takes the partition over is decided by the real [`takeover`]. Its claim, its adoption and its release go
-//! through the same steps, and so through the same rules, as those of an owner.
+//! The real [`takeover`] decides how it takes the partition over. Its claim, its adoption and its release go through
+//! the same steps, and so through the same rules, as those of an owner.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// What the rule forbids.
+    /// The step that the rule forbids.
     fn is_there_already(&self, state: &State, number: usize) -> bool {
         let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
         self.leaves_out(Rule::ResetIsWritten) && stored == self.scenario.members[number].resets_to
@@ -88,8 +88,8 @@ impl Model {
         }
     }
 
-    /// To whom the partition is to be returned, and whether other SDKs are to be waited for. `None` if another operator
-    /// is at work on it.
+    /// Returns the owner to which the partition is to be returned, and whether to wait for other SDKs. `None` if
+    /// another operator is working on it.
     fn takeover(&self, state: &State, number: usize, age: Duration) -> Option<(Option<u8>, bool)> {
         let partition = PartitionId::from(0);
         let record = state.ownership.map(|there| {
@@ -185,7 +185,7 @@ impl Model {
         }
     }
 
-    /// Whether it waits for owners of another SDK, which see its ownership in the meantime.
+    /// Returns whether it waits for owners of another SDK, which detect its ownership meanwhile.
     fn waits(&self, reset: Reset) -> bool {
         let beside = self.scenario.foreign && !self.leaves_out(Rule::ResetSettlesWithForeign);
         (reset.displaces_foreign || beside) && !self.leaves_out(Rule::ResetSettles)
@@ -199,7 +199,7 @@ impl Model {
         }
     }
 
-    /// Its attempts are over.
+    /// Its attempts are exhausted.
     fn give_up(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let who = self.name(number);
         if state.instances[number].lease.is_some() {
@@ -210,13 +210,13 @@ impl Model {
         steps.noted(who, "gives up, reports", to, notes);
     }
 
-    /// What it reports of a position that was not written, as far as it knows.
+    /// Returns its report of a position that was not written, as far as it knows.
     fn unwritten(&self, reset: Reset) -> Report {
         let indeterminate = reset.in_doubt && !self.leaves_out(Rule::ResetAmbiguityIsReported);
         if indeterminate { Report::Unsure } else { Report::NotDone }
     }
 
-    /// It found that the partition is not its own any more.
+    /// It detected that it no longer owns the partition.
     pub(super) fn operator_lost(&self, state: &mut State, number: usize) -> Notes {
         let reset = state.instances[number].reset;
         let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
@@ -289,7 +289,7 @@ impl Model {
     }
 }
 
-/// It releases what it holds.
+/// It releases the partition next.
 fn released_next(state: &State, number: usize, written: bool) -> State {
     state.with(number, |instance| {
         instance.operation = instance.lease.take().map(|lease| Operation::of(lease, Goal::Release));

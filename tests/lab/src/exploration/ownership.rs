@@ -1,6 +1,6 @@
-//! An instance's claims, renewals and releases, as the store carries them out.
+//! An instance's claims, renewals and releases, as the store performs them.
 //!
-//! Every answer is judged by `rules::goal_after` and `rules::resolve_ambiguous_write`; every outcome goes to the
+//! Every response is evaluated by `rules::goal_after` and `rules::resolve_ambiguous_write`; every outcome goes to the
 //! [balancer](super::balancer).
 
 use std::time::Duration;
@@ -19,16 +19,16 @@ use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
 
 pub(super) const YOUNG: Duration = Duration::ZERO;
-/// Too old for a renewal to stand, but not expired.
+/// Too old for a renewal to be valid, but not expired.
 pub(super) const OLD: Duration = Duration::from_secs(31);
 const EXPIRED: Duration = TERMS.own.saturating_add(LeaseDurations::GRACE);
 
-/// What is to be brought about from now on, and how.
+/// The next goal and the next action.
 type Judged = (Goal, Next<Version, Settled>);
 
 impl Model {
-    /// Whether it may begin something with the ownership. In the store that does not depend on what is done about the
-    /// checkpoint; where a scenario does without that, it has fewer states.
+    /// Returns whether it may begin an operation on the ownership. In the store that does not depend on work on the
+    /// checkpoint; a scenario that forbids the overlap has fewer states.
     pub(super) fn may_operate(&self, instance: &Instance) -> bool {
         self.scenario.overlaps || matches!(instance.work.task, Task::Running | Task::Stopped)
     }
@@ -53,7 +53,7 @@ impl Model {
         }
     }
 
-    /// Whether the last checkpoint is written, or was given up.
+    /// Returns whether the last checkpoint is written, or was given up.
     fn is_settled(&self, work: &Work) -> bool {
         let settled = self.has_written_all(work) || self.leaves_out(Rule::CheckpointBeforeRelease);
         work.task == Task::Stopped || work.task == Task::Running && settled
@@ -67,7 +67,7 @@ impl Model {
         }
     }
 
-    /// The time to drain is over: it says that events may be processed twice.
+    /// The drain timeout has expired: it reports that events may be processed twice.
     fn release_unsettled(&self, state: &State, number: usize, lease: Lease, steps: &mut Steps<'_>) {
         let work = state.instances[number].work;
         if state.left.unsettled == 0 || work.task != Task::Running {
@@ -101,7 +101,7 @@ impl Model {
         let reclaims = event == Some(Event::EarlierIncarnationReclaimed);
         let notes = event.map_or(Notes::default(), |event| Notes::default().with(event));
         let own = self.relation(state, number) == Relation::This;
-        // Its own record without an epoch is left alone until it is old enough.
+        // Its own record without an epoch is not claimed until it is old enough.
         for epoch in self.epochs(state, None).into_iter().filter(|epoch| epoch.is_some() || !own) {
             let claim = Operation { reclaims, ..Operation::claim(under, epoch) };
             let to = state.with(number, |instance| (instance.operation, instance.handoff) = (Some(claim), None));
@@ -126,7 +126,7 @@ impl Model {
             if attempt.response == Response::Done {
                 notes |= self.settled(&mut to, number, operation);
             } else {
-                // The version that was tried is still what it was if the storage did not change.
+                // The version of the attempt is unchanged if the storage did not change.
                 let under = if attempt.response == Response::Unseen { under.map(|_| Version::Past) } else { under };
                 to.instances[number].operation = Some(Operation { reading: true, under, ..operation });
             }
@@ -135,12 +135,12 @@ impl Model {
         }
     }
 
-    /// What was wanted is so, in the record as it is now.
+    /// The goal is reached in the current record.
     fn settled(&self, state: &mut State, number: usize, operation: Operation) -> Notes {
         let still_own = operation.goal == Goal::Release && self.relation(state, number) == Relation::This;
         let lease = state.instances[number].lease;
         let outcome = match (operation.keys.handoff_to, lease.and_then(|lease| lease.keys.handoff_to)) {
-            // It is to be claimed again, with an epoch, when it is old enough.
+            // It must be claimed again, with an epoch, when it is old enough.
             _ if operation.goal != Goal::Release && operation.keys.epoch.is_none() => Outcome::Indeterminate,
             (handoff_request, known) => {
                 let handoff_request = match handoff_request {
@@ -157,7 +157,7 @@ impl Model {
         self.ended(state, number, operation, outcome).breaking(Invariant::Released, still_own)
     }
 
-    /// The balancer, or the operator, learns how an operation ended.
+    /// The balancer, or the operator, gets the outcome of an operation.
     fn ended(&self, state: &mut State, number: usize, operation: Operation, outcome: Outcome) -> Notes {
         if self.is_operator(number) {
             return self.operator_ended(state, number, operation, outcome);
@@ -195,7 +195,7 @@ impl Model {
         }
     }
 
-    /// It has won the partition, or still has it.
+    /// It has won the partition, or still owns it.
     pub(super) fn holds(&self, state: &mut State, number: usize, operation: Operation) -> Notes {
         let Some(record) = state.ownership else { return Notes::default() };
         let instance = &mut state.instances[number];
@@ -213,7 +213,7 @@ impl Model {
         notes
     }
 
-    /// A new tenure: what ran in an earlier one ends, then the partition is adopted.
+    /// A new ownership: work of the earlier one ends, then the partition is adopted.
     fn begin_ownership(&self, instance: &mut Instance, epoch: Option<u8>, ownership_id: u8) {
         if self.scenario.overlaps && instance.work.task != Task::Stopped {
             instance.work.outlived = true;
@@ -287,7 +287,7 @@ impl Model {
         }
     }
 
-    /// How old the record may be, at the price of how many steals.
+    /// Returns the possible ages of the record, each with its cost in steals.
     fn ages(&self, state: &State, number: usize) -> [Option<(Duration, u8)>; 2] {
         let other = match self.relation(state, number) {
             Relation::This => Some((OLD, 0)),
@@ -297,7 +297,7 @@ impl Model {
         [Some((YOUNG, 0)), other]
     }
 
-    /// What the rules say, and about which goal; or what they would say without the rule that is left out.
+    /// Returns the decision of the rules, and its goal; or the decision without the disabled rule.
     fn judged(&self, state: &State, number: usize, operation: Operation, age: Duration) -> Judged {
         let mut goal = operation.goal;
         let mut relation = self.relation(state, number);
@@ -370,7 +370,7 @@ impl Model {
         }
     }
 
-    /// The outcome is not known.
+    /// The outcome is unknown.
     fn failed_read(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
         let Some(mut to) = self.with_failed_read(state) else { return };
         let mut notes = self.ended(&mut to, number, operation, Outcome::Indeterminate);
@@ -378,14 +378,14 @@ impl Model {
         steps.fault(self.name(number), "cannot read the record", to, notes);
     }
 
-    /// The state after a read that fails, if one may.
+    /// Returns the state after a failed read, if one may fail.
     pub(super) fn with_failed_read(&self, state: &State) -> Option<State> {
         let mut to = *state;
         to.left.faults = to.left.faults.checked_sub(1)?;
         self.scenario.reads_fail.then_some(to)
     }
 
-    /// It believes no longer that it owns the partition.
+    /// It no longer considers itself the owner.
     pub(super) fn drop_lease(&self, state: &mut State, number: usize) -> Notes {
         let epoch = state.instances[number].lease.and_then(|lease| lease.keys.epoch);
         let is_own_record = self.is_own_in(state, number, epoch);
@@ -415,7 +415,7 @@ impl Operation {
     }
 }
 
-/// It runs the partition no longer, and is about to release it.
+/// It no longer runs the partition, and is about to release it.
 fn given_up(state: &State, number: usize, lease: Lease) -> State {
     state.with(number, |instance| {
         instance.lease = None;
@@ -424,7 +424,7 @@ fn given_up(state: &State, number: usize, lease: Lease) -> State {
     })
 }
 
-/// What is not covered by a checkpoint may be processed again, and that is said.
+/// Events that no checkpoint covers may be processed again, which is reported.
 pub(super) fn report_unsettled(state: &mut State, work: &Work) {
     for event in work.last.position.unwrap_or_default() + 1..=work.at {
         state.reported |= 1 << event;

@@ -1,5 +1,5 @@
-//! Who makes a pin matter: the instance that begins a group and pins its start (the steps of `store::init_checkpoint`), and an
-//! owner in the other tree of names that began before.
+//! The participants that make a pinned start matter: the instance that begins a group and pins its start (the steps of
+//! `store::init_checkpoint`), and an owner in the other name case that began before.
 
 use super::notes::{Event, Notes};
 use super::state::{Checkpoint, Content, Imported, Kind, OtherCaseOwner, Pinner, State, Write, Writer};
@@ -44,7 +44,8 @@ impl Model {
         }
     }
 
-    /// An instance of another SDK in the other tree: it checkpoints without a condition, and leaves or dies in the end.
+    /// An instance of another SDK in the other name case: it checkpoints without a condition, and leaves or crashes in
+    /// the end.
     pub(super) fn other_case_steps(&self, state: &State, steps: &mut Steps<'_>) {
         let OtherCaseOwner::Running { at, written } = state.other_case else { return };
         if at < self.scenario.last_event {

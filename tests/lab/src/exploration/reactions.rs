@@ -1,4 +1,4 @@
-//! What the exploration counts on about the reactions of balancers, and does not look up.
+//! Assumptions of the exploration about the reactions of balancers.
 
 use super::balancer::{
     Balancers, Chance, Condition, HandoffRequest, Listing, Outcome, Reaction, Renewal, RequestOutcome, Stimulus,
@@ -18,7 +18,7 @@ const HOLDING: [Condition; 5] = [
     Condition::Leaving { knows_request: true },
     Condition::HandingOver,
 ];
-/// The record of another.
+/// The record of another instance.
 const ANOTHERS: Listing =
     Listing { owner: Some(Owner::Member(1)), live: true, handoff_request: None, other_case: false, above_share: false };
 const OWN: Listing = Listing { owner: Some(Owner::Member(0)), ..ANOTHERS };
@@ -32,7 +32,7 @@ fn after(condition: Condition, stimulus: Stimulus) -> Condition {
 }
 
 #[test]
-fn a_release_is_over_whatever_became_of_it() {
+fn a_release_ends_with_any_outcome() {
     for outcome in [WON, Outcome::Lost, Outcome::Indeterminate] {
         let reaction = reaction(Condition::Releasing, Stimulus::Released(outcome));
         assert_eq!((reaction.after, reaction.emitted.released), (Condition::Idle, outcome == WON), "{outcome:?}");
@@ -40,7 +40,7 @@ fn a_release_is_over_whatever_became_of_it() {
 }
 
 #[test]
-fn the_outcome_of_a_renewal_that_was_given_up_is_of_no_interest() {
+fn the_outcome_of_an_abandoned_renewal_is_ignored() {
     for outcome in [WON, WON_AGAIN, Outcome::Lost, Outcome::Replaced, Outcome::Indeterminate] {
         let reaction = reaction(Condition::Idle, Stimulus::Renewed(outcome));
         assert_eq!(
@@ -51,9 +51,9 @@ fn the_outcome_of_a_renewal_that_was_given_up_is_of_no_interest() {
     }
 }
 
-/// The exploration gives the lease of a win to the task of the partition, and ends what ran in the tenure before.
+/// The exploration gives the lease of a win to the task of the partition, and ends the work of the previous ownership.
 #[test]
-fn a_tenure_is_published_with_the_epoch_of_its_lease() {
+fn an_ownership_is_published_with_its_epoch() {
     let first = reaction(Condition::Claiming, Stimulus::Claimed(WON));
     assert_eq!((first.after, first.emitted.claimed), (HELD, true));
     assert_eq!(reaction(HELD, Stimulus::Renewed(WON)).epoch, first.epoch);
@@ -65,7 +65,7 @@ fn a_tenure_is_published_with_the_epoch_of_its_lease() {
 }
 
 #[test]
-fn a_new_tenure_of_what_is_to_be_released_is_released_at_once() {
+fn a_new_ownership_that_must_be_released_is_released() {
     for condition in [LEAVING, Condition::Leaving { knows_request: true }, Condition::HandingOver] {
         let reaction = reaction(condition, Stimulus::Renewed(WON_AGAIN));
         assert_eq!((reaction.after, reaction.epoch), (Condition::Releasing, None), "{condition:?}");
@@ -73,7 +73,7 @@ fn a_new_tenure_of_what_is_to_be_released_is_released_at_once() {
 }
 
 #[test]
-fn what_is_held_is_renewed_until_it_is_released() {
+fn a_held_partition_is_renewed_until_its_release() {
     for condition in HOLDING {
         let renews = reaction(condition, Stimulus::RenewalDue).renews;
         let expected = if condition == Condition::HandingOver { Renewal::Draining } else { Renewal::Plain };
@@ -81,9 +81,9 @@ fn what_is_held_is_renewed_until_it_is_released() {
     }
 }
 
-/// A new mark is heeded by the renewal that meets it, unless no partition is handed over; a known one, by a listing.
+/// A renewal that finds a new request accepts it, unless no partition is handed over; a listing accepts a known one.
 #[test]
-fn an_owner_that_is_asked_hands_over_whatever_it_was_about_to_do() {
+fn a_requested_owner_hands_over_in_any_condition() {
     let receives = |handoff_request| Stimulus::Renewed(Outcome::Won { again: false, handoff_request });
     let lists = Stimulus::Listed(Listing { handoff_request: Some(1), ..OWN });
     for condition in HOLDING {
@@ -101,9 +101,9 @@ fn an_owner_that_is_asked_hands_over_whatever_it_was_about_to_do() {
     );
 }
 
-/// Of a partition that was asked for: no other instance counts on it that events are processed once.
+/// For a requested partition: no other instance relies on events being processed once.
 #[test]
-fn only_who_hands_over_tells_of_duplicates() {
+fn only_a_handing_over_owner_reports_duplicates() {
     for condition in [LEAVING, Condition::HandingOver] {
         let handing_over = condition == Condition::HandingOver;
         for (stimulus, emits) in [
@@ -121,9 +121,9 @@ fn only_who_hands_over_tells_of_duplicates() {
     }
 }
 
-/// What was stolen is reported by the exploration where it is stolen without a time-out that may come at any time.
+/// The exploration reports a steal where it occurs without a timeout that may come at any time.
 #[test]
-fn a_steal_is_a_claim_that_tells_of_duplicates() {
+fn a_steal_is_a_claim_that_reports_duplicates() {
     for (condition, emits) in [(Condition::Taking, false), (Condition::Stealing, true)] {
         let won = reaction(condition, Stimulus::Claimed(WON));
         assert_eq!((won.after, won.emitted.duplicates), (HELD, emits));
@@ -135,7 +135,7 @@ fn a_steal_is_a_claim_that_tells_of_duplicates() {
 }
 
 #[test]
-fn a_look_that_fails_decides_nothing_and_a_mark_that_fails_is_given_up() {
+fn a_failed_poll_decides_nothing() {
     assert_eq!(after(Condition::Pending, Stimulus::Pursued(None)), Condition::Pending);
     assert_eq!(after(Condition::Requesting, Stimulus::Requested(None)), Condition::Idle);
     for refused in [RequestOutcome::Lost, RequestOutcome::TooOld, RequestOutcome::Refused] {
@@ -144,9 +144,9 @@ fn a_look_that_fails_decides_nothing_and_a_mark_that_fails_is_given_up() {
     assert_eq!(after(Condition::Pending, Stimulus::Pursued(Some(Chance::Over))), Condition::Idle);
 }
 
-/// The exploration takes it for a loss, and for a claim by the next listing.
+/// The exploration treats it as a loss, and a claim by the next listing.
 #[test]
-fn what_a_listing_shows_as_lost_and_unowned_is_claimed_in_the_same_step() {
+fn a_lost_unowned_partition_is_claimed_in_one_step() {
     for listing in [
         Listing { live: false, ..ANOTHERS },
         Listing { owner: Some(Owner::Unowned), ..ANOTHERS },
@@ -158,10 +158,10 @@ fn what_a_listing_shows_as_lost_and_unowned_is_claimed_in_the_same_step() {
     }
 }
 
-/// The exploration has no shutdown: an instance that is told to stop, releases and then may begin again, goes through
-/// the same.
+/// The exploration has no shutdown: an instance that is requested to stop, releases and may then begin again has the
+/// same steps.
 #[test]
-fn a_shutdown_releases_what_is_held_and_what_is_won_by_then() {
+fn a_shutdown_releases_what_is_held_and_won() {
     for condition in HOLDING {
         assert_eq!(after(condition, Stimulus::ShutDown), Condition::Releasing, "{condition:?}");
     }
@@ -179,7 +179,7 @@ fn a_shutdown_releases_what_is_held_and_what_is_won_by_then() {
     }
 }
 
-/// What the exploration takes for one condition is one: the past of an instance makes no difference to what it does.
+/// What the exploration treats as one condition is one: the history of an instance does not change its reactions.
 #[test]
 fn the_way_into_a_condition_makes_no_difference() {
     use Stimulus::{Claimed, Listed, MarkedLost, Pursued, Released, Renewed, Requested};
@@ -219,7 +219,7 @@ fn the_way_into_a_condition_makes_no_difference() {
     }
 }
 
-/// What may happen to an instance in this condition.
+/// Returns the stimuli that an instance in this condition can receive.
 fn stimuli(condition: Condition) -> Vec<Stimulus> {
     let mut stimuli = vec![Stimulus::ShutDown];
     for owner in [None, Some(Owner::Unowned), Some(Owner::Foreign), OWN.owner, ANOTHERS.owner] {

@@ -1,20 +1,20 @@
-//! The two blobs: conditional writes, and all that may become of one.
+//! The two blobs: conditional writes, and their possible results.
 
 use super::notes::{Event, Invariant, Notes};
 use super::state::{
     Checkpoint, Content, Due, Foreign, Keys, Kind, Owner, Ownership, Report, ResetStep, State, Version, Write, Writer,
 };
 
-/// What the writer is told.
+/// The response that the writer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Response {
     Done,
     Refused,
-    /// Never applied, and no answer.
+    /// Never applied, and no response.
     Lost,
-    /// Applied, and no answer.
+    /// Applied, and no response.
     Unseen,
-    /// No answer, and it may be applied at any later time.
+    /// No response, and it may be applied at any later time.
     Late,
 }
 
@@ -34,7 +34,7 @@ impl Response {
     }
 }
 
-/// One thing that may become of a write.
+/// One possible result of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) response: Response,
@@ -42,7 +42,7 @@ pub(super) struct Attempt {
     pub(super) notes: Notes,
 }
 
-/// All that may become of a write that is sent now.
+/// Returns all possible results of a write that is sent now.
 pub(super) fn attempts(state: &State, write: Write) -> impl Iterator<Item = Attempt> {
     let applied = apply(state, write);
     let answered = match applied {
@@ -68,7 +68,7 @@ pub(super) fn attempts(state: &State, write: Write) -> impl Iterator<Item = Atte
     std::iter::once(answered).chain(faulty.into_iter().flatten())
 }
 
-/// What the storage does about a write: nothing, if its condition does not hold.
+/// Applies a write; returns `None` if its condition does not hold.
 fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
     let exists = match write.content {
         Content::Ownership { .. } => state.ownership.is_some(),
@@ -84,7 +84,7 @@ fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
     })
 }
 
-/// Writes the ownership, whatever is there.
+/// Writes the ownership, whatever the current record is.
 pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
     let mut next = *state;
     let now = state.now.unwrap_or_default();
@@ -97,7 +97,7 @@ pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
         next.claimed = if state.left.deletes > 0 { now } else { 0 };
         next.next_ownership_id()
     };
-    // How old it is matters only without an epoch.
+    // Its age matters only without an epoch.
     let written = if keys.epoch.is_none() { now } else { 0 };
     next.ownership = Some(Ownership { owner, keys, written, ownership_id });
     next.ownership_changed();
@@ -115,7 +115,7 @@ fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
     if let (Writer::Member(_), last) = (write.by, state.checkpoint) {
         let progress = last.filter(|last| !last.pinned).and_then(|last| last.position);
         let back = progress.is_some() && (record.pinned || record.position < progress);
-        // A late start of a displaced owner gives way to the first checkpoint.
+        // A late start of a displaced owner yields to the first checkpoint.
         notes = notes
             .breaking(Invariant::Fenced, !record.pinned && authority < state.fence)
             .breaking(Invariant::Monotonic, back);
@@ -130,7 +130,7 @@ fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
     (next, notes)
 }
 
-/// A reset: the one write of ours that may go back. What lies after its position is to be processed again.
+/// A reset: the only write of this crate that may move back. Events after its position must be processed again.
 fn put_reset(state: &State, by: Writer, record: Checkpoint, authority: u8) -> (State, Notes) {
     let Some(position) = record.position else { return (*state, Notes::default()) };
     let mut next = put_position(state, record);
@@ -159,12 +159,12 @@ fn found_by(state: &mut State, by: Writer, record: Checkpoint) -> Notes {
     Notes::default().breaking(Invariant::ResetFollowed, promised && !followed)
 }
 
-/// The events up to this one, one bit each.
+/// Returns the events up to this one, one bit each.
 pub(super) fn up_to(event: u8) -> u8 {
     (1 << (event + 1)) - 1
 }
 
-/// Writes the checkpoint, whatever is there.
+/// Writes the checkpoint, whatever the current record is.
 pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
     let mut next = *state;
     next.checkpoint = Some(checkpoint);
@@ -172,14 +172,14 @@ pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
     next
 }
 
-/// Writes the checkpoint in the other tree.
+/// Writes the checkpoint in the other name case.
 pub(super) fn put_other_case(state: &State, position: u8) -> State {
     let mut next = State { other_case_checkpoint: Some(position), ..*state };
     next.other_case_checkpoint_changed();
     next
 }
 
-/// A write without an answer reaches the storage at last; nothing, if it is refused now.
+/// A write without a response finally reaches the storage; returns `None` if it is rejected now.
 pub(super) fn landed(state: &State, number: usize) -> Option<(Write, State, Notes)> {
     let write = state.late[number]?;
     let mut arrived = *state;
@@ -196,7 +196,7 @@ pub(super) fn ownership_deleted(state: &State) -> State {
     next
 }
 
-/// An operator deletes the checkpoint. With it goes the version that fenced the owners before the last one.
+/// An operator deletes the checkpoint, and with it the version that fenced the owners before the last one.
 pub(super) fn checkpoint_deleted(state: &State) -> State {
     let mut next = State { checkpoint: None, fence: 0, ..*state };
     next.checkpoint_changed();

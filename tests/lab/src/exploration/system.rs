@@ -1,4 +1,4 @@
-//! A scenario as something to be explored: who may do what, and when all is well.
+//! A scenario as a system to explore: the possible steps, and the goal.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(super) const PINNER: &str = "the group's first instance";
 pub(super) const OTHER_CASE: &str = "E";
 const OPERATOR: &str = "an operator";
 
-/// What happens on a step, for a reader.
+/// Describes a step for a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) who: &'static str,
@@ -43,7 +43,7 @@ impl fmt::Display for Label {
 pub(super) struct Steps<'a>(&'a mut Vec<Edge<State, Label>>);
 
 impl Steps<'_> {
-    /// A step that nothing can go wrong with, and nothing does.
+    /// Adds a step without a fault or an event.
     pub(super) fn add(&mut self, who: &'static str, what: &'static str, to: State) {
         self.noted(who, what, to, Notes::default());
     }
@@ -82,20 +82,21 @@ impl Model {
         self.scenario.members[number].name
     }
 
-    /// How the ownership record relates to an instance.
+    /// Returns how the ownership record relates to an instance.
     pub(super) fn relation(&self, state: &State, number: usize) -> Relation {
         state.ownership.map_or(Relation::Unowned, |record| self.relations.of(number, record.owner))
     }
 
-    /// Whether the record is an instance's own, in the tenure with this epoch.
+    /// Returns whether the record is an instance's own, in the ownership with this epoch.
     pub(super) fn is_own_in(&self, state: &State, number: usize, epoch: Option<u8>) -> bool {
         let of_ownership = state.ownership.is_some_and(|record| record.keys.epoch == epoch);
         let own = self.relation(state, number) == Relation::This;
         own && (of_ownership || self.leaves_out(Rule::OwnByEpoch))
     }
 
-    /// Whether the record may be taken for expired, and at the price of how many steals. A record that nobody renews
-    /// may be at any time. One that somebody renews only in asynchronous timing, and then only so often.
+    /// Returns whether the record may be considered expired, and the cost in steals. A record that no instance renews
+    /// may expire at any time; one that an instance renews only in asynchronous timing, and only as often as there are
+    /// steals.
     pub(super) fn expired(&self, state: &State) -> Option<u8> {
         let record = state.ownership?;
         let is_renewed = match record.owner {
@@ -114,7 +115,7 @@ impl Model {
         self.scenario.members.iter().enumerate()
     }
 
-    /// Whatever befalls an instance from outside.
+    /// Adds the events that affect an instance from outside.
     fn fates(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let (who, instance) = (self.name(number), &state.instances[number]);
         if state.left.crashes > 0 && instance.run_state == RunState::Up {
@@ -165,8 +166,8 @@ impl Model {
         }
     }
 
-    /// An instance looks at the group: one with a lease finds out whether that has gone, or was asked for; any other,
-    /// even one that has asked for the partition, whether that can be claimed.
+    /// An instance lists the group: an instance with a lease detects a loss or a handoff request; any other, even a
+    /// requester of the partition, whether the partition can be claimed.
     fn listing_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let instance = &state.instances[number];
         let pursues = matches!(instance.handoff, Some(Handoff { step: HandoffStep::Pursuing(_), .. }));
@@ -185,7 +186,7 @@ impl Model {
         }
     }
 
-    /// Whether the other tree shows a live owner, and at the price of how many steals.
+    /// Returns whether the other name case has a live owner, and the cost in steals.
     fn live_in_other_case(&self, state: &State) -> impl Iterator<Item = (bool, u8)> + use<> {
         let runs = matches!(state.other_case, OtherCaseOwner::Running { .. });
         let may_be_paused = runs && self.scenario.timing == Timing::Asynchronous && state.left.steals > 0;
@@ -218,14 +219,14 @@ impl Model {
                 }
                 after => assert_eq!(after, state.instances[number].condition(), "after {listing:?}"),
             }
-            // Where it makes no difference, once is enough.
+            // If the age makes no difference, one listing is enough.
             if self.ignores_age(number, young) {
                 return;
             }
         }
     }
 
-    /// Whether it makes no difference how old the record is.
+    /// Returns whether the age of the record makes no difference.
     fn ignores_age(&self, number: usize, young: Listing) -> bool {
         let expired = Listing { live: false, ..young };
         [Condition::Idle, Condition::Held { knows_request: false }].into_iter().all(|condition| {
@@ -233,7 +234,7 @@ impl Model {
         })
     }
 
-    /// A later life of an owner has been found: this one stops.
+    /// A later incarnation of an owner was detected: this one stops.
     pub(super) fn replaced(&self, state: &mut State, number: usize) -> Notes {
         let members = self.scenario.members;
         let by_earlier = state.ownership.is_some_and(|record| match record.owner {
@@ -252,7 +253,7 @@ fn listing_label(who: &'static str, what: &'static str) -> Label {
     Label { who, what, position: None, response: None }
 }
 
-/// Whether an instance keeps its record alive: it holds it, or is just about to find out that it does.
+/// Returns whether an instance keeps its record alive: it owns it, or is just about to find out that it does.
 fn believes(instance: &Instance) -> bool {
     let claiming = instance.operation.is_some_and(|operation| operation.goal == Goal::Claim && operation.reading);
     instance.run_state == RunState::Up && (instance.lease.is_some() || claiming)
@@ -302,7 +303,7 @@ impl System for Model {
         let last = self.scenario.last_event;
         let stored = match state.checkpoint {
             Some(Checkpoint { position, pinned: false, .. }) => position == Some(last),
-            // Its deletion is met by the next write only. So is a start that was pinned after it.
+            // Only the next write detects its deletion, or a start that was pinned after it.
             Some(_) | None => self.scenario.left.deletes > state.left.deletes,
         };
         let at_work = |number: usize| {

@@ -1,6 +1,6 @@
 //! An instance's work on the partition: adopting, processing, checkpoints.
 //!
-//! Every answer goes to `rules::position_from`, `rules::adopting` and `rules::checkpointing`.
+//! Every response goes to `rules::position_from`, `rules::adopting` and `rules::checkpointing`.
 
 use std::cmp::Ordering;
 
@@ -48,8 +48,7 @@ impl Model {
         }
     }
 
-    /// A task whose lease has gone, or that is to leave, ends in its own time. A checkpoint that is under way is ended
-    /// first.
+    /// A task whose lease is lost, or that is to stop, ends in its own time. A checkpoint in progress ends first.
     fn stopping_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let instance = &state.instances[number];
         let is_over = instance.lease.is_none() || instance.work.outlived;
@@ -134,7 +133,7 @@ impl Model {
         self.failed_read_while_adopting(state, number, step, steps);
     }
 
-    /// The other tree's checkpoint counts unless it is the one that was looked at last.
+    /// The other name case's checkpoint counts unless it is the one that was last read.
     fn read_other_case(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let position = state.other_case_checkpoint;
         let to = state.with(number, |instance| {
@@ -157,7 +156,7 @@ impl Model {
         Task::Adopting(Adoption::ReadOwnership(position_from(found, other, start_is_known)))
     }
 
-    /// The error goes up, and the partition is adopted from the start.
+    /// The error is returned, and the partition is adopted from the start.
     fn failed_read_while_adopting(&self, state: &State, number: usize, step: Adoption, steps: &mut Steps<'_>) {
         if !matches!(step, Adoption::ReadOwnership(_)) {
             return;
@@ -209,7 +208,7 @@ impl Model {
         }
     }
 
-    /// What a start that is written down says of the other tree, where nothing was read of it.
+    /// Returns what a written start states about the other name case if nothing was read of it.
     pub(super) fn start_looked_at(&self, imported: Imported) -> Imported {
         match imported {
             _ if !self.scenario.other_case || self.leaves_out(Rule::StartNamesOtherCase) => Imported::Never,
@@ -218,7 +217,8 @@ impl Model {
         }
     }
 
-    /// What was read or written last is in `seen`. What lies before a pinned start is passed over, unless there is a checkpoint before it.
+    /// The last read or written checkpoint is in `seen`. Events before a pinned start are skipped, unless there is a
+    /// checkpoint before them.
     fn adopted(&self, state: &mut State, number: usize, version: Option<Version>) -> Notes {
         let instance = &mut state.instances[number];
         let adopted = instance.work.seen.take().map(|seen| seen.checkpoint).unwrap_or_default();
@@ -241,7 +241,8 @@ impl Model {
         notes.breaking(Invariant::Skipped, skipped).with_if(Event::PinAdopted, adopted.pinned && missed != 0)
     }
 
-    /// The task found that the partition is not its own. The lease is given up, unless it is of a later tenure.
+    /// The task detected that the partition is not its own. The lease is given up, unless it belongs to a later
+    /// ownership.
     fn lost(&self, state: &mut State, number: usize) -> Notes {
         let outlived = state.instances[number].work.outlived;
         state.instances[number].work = Work::default();
@@ -280,7 +281,7 @@ impl Model {
         steps.add(self.name(number), "wants to checkpoint", to);
     }
 
-    /// Whether there is nothing to checkpoint.
+    /// Returns whether there is nothing to checkpoint.
     pub(super) fn has_written_all(&self, work: &Work) -> bool {
         let superseded = self.place(work.last).compared_with(i64::from(work.at)).is_some_and(Ordering::is_ge);
         superseded || work.at == work.last.position.unwrap_or_default()
@@ -304,7 +305,7 @@ impl Model {
         self.failed_read_while_writing(state, number, request, steps);
     }
 
-    /// What the rule forbids: the answer about the ownership is older than that about the checkpoint.
+    /// The step that the rule forbids: the ownership is read before the checkpoint.
     fn read_ownership_first(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let mut to = *state;
         Self::verified(&mut to, number);
@@ -396,7 +397,7 @@ impl Model {
         Notes::default()
     }
 
-    /// The position stays pending; who is leaving gives it up.
+    /// The position stays pending; a stopping owner gives it up.
     fn failed_read_while_writing(&self, state: &State, number: usize, request: Request, steps: &mut Steps<'_>) {
         if matches!(request, Request::Write(_)) {
             return;

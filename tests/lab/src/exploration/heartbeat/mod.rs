@@ -1,10 +1,11 @@
-//! Leases that live by a presence: one partition of A, the presence of A, and two others that would take it over.
+//! Leases that a heartbeat keeps alive: one partition of A, the heartbeat of A, and two other instances that want to
+//! take it over.
 //!
-//! Here, too, every request is one step, and every answer goes to the machines that the store drives (`announcing`,
-//! `breaking`, `resolve_ambiguous_write`). Written down is what surrounds them: in the loop, when a lease is in doubt, when its
-//! record is written anew, and when an owner is declared dead; [`reactions`] tests that the real state of the balancer
-//! does so. How old a record or the presence is, is a choice: once written it is young, and at any time it may become
-//! old, for A may be paused anywhere.
+//! Here, too, every request is one step, and every response goes to the machines that the store drives (`announcing`,
+//! `breaking`, `resolve_ambiguous_write`). Only the surroundings are implemented here: when a lease is in doubt, when
+//! its record is rewritten, and when an owner is declared dead; [`reactions`] tests that the real state of the balancer
+//! behaves like this. The ages of a record and of the heartbeat are choices: they are fresh after a write, and may
+//! become old at any time, because A may be paused anywhere.
 
 mod reactions;
 mod state;
@@ -38,44 +39,44 @@ fn is_clean(thieves: usize, faults: u8) {
 }
 
 #[test]
-fn nothing_is_taken_over_from_one_that_was_told_that_it_is_there_presence_2() {
+fn a_valid_heartbeat_protects_its_leases_presence_2() {
     is_clean(1, 3);
 }
 
 #[test]
-fn nor_if_two_would_take_it_over_presence_3() {
+fn two_thieves_change_nothing_presence_3() {
     is_clean(2, 1);
 }
 
-/// `steps` are the ones that matter, in order; the last is the one that breaks it.
+/// `steps` are the relevant steps, in order; the last one violates the invariant.
 fn falls(without: Rule, steps: &[&str]) {
     let violation = explored(Some(without), 1, 1).violation.expect("it holds without the rule");
     println!("    {}", violation.trace.join("\n    "));
     assert_eq!(violation.invariant, Invariant::KeptAlive);
     let mut trace = violation.trace.iter();
     for step in steps {
-        assert!(trace.any(|label| label == step), "{step:?} is not on the way, or too early");
+        assert!(trace.any(|label| label == step), "{step:?} is not on the path, or too early");
     }
 }
 
 #[test]
-fn the_presence_is_written_under_its_own_version_alone() {
+fn a_heartbeat_is_written_only_under_its_version() {
     let steps = ["B declares A dead: done", "A sends a heartbeat: done", "B claims the partition: done"];
     falls(Rule::UnderItsVersion, &steps);
 }
 
 #[test]
-fn who_takes_over_breaks_first() {
+fn a_takeover_declares_the_owner_dead_first() {
     falls(Rule::DeclareFirst, &["B lists an old heartbeat, and declares nothing"]);
 }
 
 #[test]
-fn to_read_a_record_is_not_enough() {
+fn reading_a_record_is_not_enough() {
     falls(Rule::Rewrite, &["A reads its record, and writes nothing"]);
 }
 
 #[test]
-fn who_was_declared_dead_announces_itself_before_it_rewrites() {
+fn the_heartbeat_is_sent_before_the_rewrite() {
     falls(
         Rule::HeartbeatFirst,
         &["A rewrites its record: done", "B claims the partition: done", "A sends a heartbeat: done"],
@@ -83,6 +84,6 @@ fn who_was_declared_dead_announces_itself_before_it_rewrites() {
 }
 
 #[test]
-fn a_presence_that_is_gone_was_declared_dead() {
+fn a_missing_heartbeat_means_declared_dead() {
     falls(Rule::MissingIsDead, &["an instance deletes the old heartbeat", "A reads its heartbeat: again"]);
 }

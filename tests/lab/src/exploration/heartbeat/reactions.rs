@@ -1,5 +1,5 @@
-//! What the balancer does about presences is written down in [`system`](super::system): here the real
-//! [`State`] is asked whether it does so.
+//! The reactions of the balancer to heartbeats are implemented in [`system`](super::system): these tests check that the
+//! real [`State`] reacts like this.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn identity(owner: &str) -> Identity {
     Identity::new(names::owner(owner), names::incarnation("0"))
 }
 
-/// A record that lives by the presence of its owner.
+/// A record that the heartbeat of its owner keeps alive.
 fn record(owner: &str) -> OwnershipRecord {
     let mut record = owned_by(identity(owner));
     record.scope = LeaseScope::Instance;
@@ -41,11 +41,11 @@ fn heartbeat(owner: &str, age: Duration, broken: bool, received: Duration) -> He
     Heartbeat::new(record, ETag::new("there"), age, received)
 }
 
-/// An instance that lives by its presence.
+/// An instance whose leases its heartbeat keeps alive.
 struct Instance {
     state: State,
     now: Duration,
-    /// It requested so, and has no answer.
+    /// It has requested a heartbeat, and has no response.
     sends_heartbeat: bool,
     lists: bool,
     holds: bool,
@@ -107,10 +107,10 @@ impl Instance {
             self.now = self.now.max(self.state.next_wake().expect("it waits for something"));
             self.step(Happened::Woke);
         }
-        panic!("it does not come so far");
+        panic!("the condition is never reached");
     }
 
-    /// It announces itself, with this outcome.
+    /// It sends a heartbeat, with this outcome.
     fn sent(&mut self, sent: HeartbeatOutcome) {
         self.until(|this| this.sends_heartbeat);
         self.sends_heartbeat = false;
@@ -125,7 +125,7 @@ impl Instance {
         self.sent(HeartbeatOutcome::Written);
     }
 
-    /// Whether it writes its record anew at once.
+    /// Returns whether it rewrites its record at once.
     fn rewrites(&mut self) -> bool {
         self.step(Happened::Woke).into_iter().any(|request| match request {
             Request::Renew(lease) => {
@@ -145,7 +145,7 @@ impl Instance {
         Lease::of(0.into(), record("me"), ETag::new("won"), self.now, EPOCH)
     }
 
-    /// What it requests about the old record of another, which has this presence.
+    /// Returns its requests after a listing of another's old record with this heartbeat.
     fn lists(&mut self, heartbeat: Option<Heartbeat>) -> Vec<Request> {
         let listing = vec![seen(0.into(), record("another"), OLD, self.now)];
         self.step(Happened::Done(Done::Listed(Ok(listing))));
@@ -158,7 +158,7 @@ impl Instance {
 }
 
 #[test]
-fn a_lease_in_doubt_is_rewritten_once_the_instance_is_present() {
+fn a_doubtful_lease_is_rewritten_after_the_heartbeat() {
     let mut this = Instance::holding();
     this.is_registered();
     assert!(!this.rewrites(), "nothing is in doubt");
@@ -170,11 +170,11 @@ fn a_lease_in_doubt_is_rewritten_once_the_instance_is_present() {
     this.renewed(ClaimOutcome::Won(lease));
     assert!(!this.rewrites() && this.holds);
     this.is_registered();
-    assert!(!this.rewrites(), "the doubt is over");
+    assert!(!this.rewrites(), "the doubt is resolved");
 }
 
 #[test]
-fn a_rewriting_during_which_it_was_declared_dead_does_not_count() {
+fn a_rewrite_during_the_declaration_does_not_count() {
     for present_before_the_outcome in [false, true] {
         let mut this = Instance::holding();
         this.is_declared_dead();
@@ -195,7 +195,7 @@ fn a_rewriting_during_which_it_was_declared_dead_does_not_count() {
 }
 
 #[test]
-fn a_rewriting_that_finds_another_owner_ends_the_lease() {
+fn a_rewrite_that_finds_another_owner_ends_the_lease() {
     let mut this = Instance::holding();
     this.is_declared_dead();
     this.is_registered();
@@ -204,15 +204,15 @@ fn a_rewriting_that_finds_another_owner_ends_the_lease() {
     assert!(!this.holds && !this.rewrites());
     this.is_declared_dead();
     this.is_registered();
-    assert!(!this.rewrites(), "nothing is left to doubt");
+    assert!(!this.rewrites(), "no lease is left to doubt");
 }
 
 #[test]
-fn an_old_record_is_claimed_once_its_owner_was_declared_dead() {
+fn an_old_record_is_claimed_after_the_declaration() {
     let young = |now| Some(heartbeat("another", Duration::ZERO, false, now));
     let mut this = Instance::new();
     let now = this.now;
-    assert!(this.lists(young(now)).is_empty(), "its owner lives");
+    assert!(this.lists(young(now)).is_empty(), "its owner is live");
     let dead: [fn(Duration) -> Option<Heartbeat>; 3] = [
         |now| Some(heartbeat("another", OLD, false, now)),
         |now| Some(heartbeat("another", Duration::ZERO, true, now)),
@@ -223,7 +223,7 @@ fn an_old_record_is_claimed_once_its_owner_was_declared_dead() {
         let now = this.now;
         let claims = match this.lists(dead(now)).as_slice() {
             [Request::DeclareDead { claims, .. }] => claims.clone(),
-            other => panic!("it breaks first: {other:?}"),
+            other => panic!("it declares the owner dead first: {other:?}"),
         };
         let judged = |this: &mut Instance, claims: Vec<Claim>, verdict| {
             this.step(Happened::Done(Done::DeclaredDead { claims, outcome: Ok(verdict) }))

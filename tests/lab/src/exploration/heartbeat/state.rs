@@ -1,4 +1,4 @@
-//! Everything there is at one moment.
+//! The state at one moment.
 
 use super::super::state::Version;
 
@@ -25,7 +25,7 @@ pub(super) enum Announce {
     Read,
 }
 
-/// A write of the record, and whether A was present when it was sent.
+/// A write of the record, and whether A's heartbeat was valid when it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Rewriting {
     No,
@@ -34,13 +34,13 @@ pub(super) enum Rewriting {
     Read { attempted: Version, counts: bool },
 }
 
-/// A, as it sees itself.
+/// A, from its own view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
-    /// The version of its last announcement that stood.
+    /// The version of its last successful heartbeat.
     pub(super) known: Option<Version>,
     pub(super) announce: Announce,
-    /// It has announced itself since it was last declared dead.
+    /// It has sent a heartbeat since it was last declared dead.
     pub(super) present: bool,
     pub(super) lease: Option<Version>,
     pub(super) doubted: bool,
@@ -50,7 +50,7 @@ pub(super) struct Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Thief {
     Idle,
-    /// It has listed the ownerships, and lists the presences next.
+    /// It has listed the ownerships, and lists the heartbeats next.
     Listed {
         record: Version,
     },
@@ -150,7 +150,7 @@ impl State {
         }
     }
 
-    /// What the storage does about a write: nothing, if its condition does not hold.
+    /// Applies a write; returns `None` if its condition does not hold.
     pub(super) fn applied(&self, write: Write) -> Option<Self> {
         let exists = matches!(write.content, Content::OwnedBy(_)) || self.heartbeat.is_some();
         let holds = match write.under {

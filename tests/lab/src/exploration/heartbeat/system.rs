@@ -1,4 +1,4 @@
-//! The steps of everybody who takes part.
+//! The steps of all participants.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,22 +20,22 @@ const EXPIRY: Duration = Duration::from_secs(60);
 const OLD: Duration = Duration::from_secs(62);
 const NAMES: [&str; 3] = ["A", "B", "C"];
 
-/// A rule that can be left out, to show that it is needed.
+/// A rule that can be disabled, to show that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// The presence is written under its own version alone.
+    /// The heartbeat is written only under its own version.
     UnderItsVersion,
-    /// Who takes over breaks first.
+    /// A takeover declares the owner dead first.
     DeclareFirst,
-    /// Who was declared dead writes its records anew; reading them is not enough.
+    /// An owner that was declared dead rewrites its records; reading them is not enough.
     Rewrite,
-    /// It does so after it has announced itself again, not before.
+    /// It rewrites after its next heartbeat, not before.
     HeartbeatFirst,
-    /// A presence of mine that is gone was declared dead.
+    /// A missing heartbeat of this instance means that it was declared dead.
     MissingIsDead,
 }
 
-/// What happens on a step, for a reader.
+/// Describes a step for a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     who: &'static str,
@@ -50,7 +50,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// Who takes part, and which rule is left out.
+/// The participants, and the disabled rule.
 pub(super) struct Model {
     pub(super) without: Option<Rule>,
     pub(super) thieves: usize,
@@ -68,7 +68,7 @@ impl Model {
         self.without == Some(rule)
     }
 
-    /// All that may become of a write that is sent now. Without an answer the writer reads next, which `to` says.
+    /// Adds all possible results of a write that is sent now. Without a response the writer reads next, as `to` states.
     fn send(
         edges: &mut Edges,
         (who, what): (&'static str, &'static str),
@@ -146,12 +146,12 @@ impl Model {
         Notes::default()
     }
 
-    /// A was told that it is there, and counts on what it does not doubt.
+    /// A knows that its heartbeat is valid, and relies on the leases that it does not doubt.
     fn is_registered(&self, to: &mut State) -> Notes {
         let owner = &mut to.owner;
         (owner.announce, owner.known, owner.present) = (Announce::Idle, Some(Version::Current), true);
         let counts_on = owner.lease.is_some() && !owner.doubted;
-        // One that is under way ends first.
+        // A rewrite in progress ends first.
         let idle = owner.rewriting == Rewriting::No;
         if idle && owner.lease.is_some() && owner.doubted && !self.leaves_out(Rule::HeartbeatFirst) {
             owner.rewriting = Rewriting::Owed;
@@ -309,7 +309,7 @@ impl Model {
         }
     }
 
-    /// What a thief makes of the presence, after it has seen an old record.
+    /// Returns the reaction of a thief to the heartbeat, after it has listed an old record.
     fn judged(&self, from: &State, record: Version) -> (&'static str, Thief) {
         let live = from.heartbeat.is_some_and(|standing| standing.young && !standing.broken);
         if live {
@@ -362,14 +362,14 @@ impl Model {
     }
 }
 
-/// Whether A was told that it is there, rightly, and does not doubt its lease.
+/// Returns whether A knows that its heartbeat is valid, rightly, and does not doubt its lease.
 fn is_sure(state: &State) -> bool {
     let present = state.heartbeat.is_some_and(|standing| standing.young && !standing.broken);
     let knows = state.owner.announce == Announce::Idle && state.owner.known == Some(Version::Current);
     present && knows && state.owner.lease.is_some() && !state.owner.doubted
 }
 
-/// Nobody reclaims here, so that epochs play no part.
+/// No instance reclaims here, so epochs are irrelevant.
 fn found(state: &State, this: u8) -> Found<Version> {
     let relation = if state.record.owner == this { Relation::This } else { Relation::Other };
     let age = if state.record.young { Duration::ZERO } else { OLD };
