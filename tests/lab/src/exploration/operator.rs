@@ -187,8 +187,8 @@ impl Model {
 
     /// Returns whether it waits for owners of another SDK, which detect its ownership meanwhile.
     fn waits(&self, reset: Reset) -> bool {
-        let beside = self.scenario.foreign && !self.leaves_out(Rule::ResetSettlesWithForeign);
-        (reset.displaces_foreign || beside) && !self.leaves_out(Rule::ResetSettles)
+        let with_foreign = self.scenario.foreign && !self.leaves_out(Rule::ResetSettlesWithForeign);
+        (reset.displaces_foreign || with_foreign) && !self.leaves_out(Rule::ResetSettles)
     }
 
     fn works_on(&self, state: &State) -> bool {

@@ -55,9 +55,9 @@ impl Gate {
     /// Sends a request. Requests leave and responses arrive only while the process runs.
     async fn around<T>(&self, request: impl Future<Output = T>) -> T {
         self.pass().await;
-        let answer = request.await;
+        let response = request.await;
         self.pass().await;
-        answer
+        response
     }
 }
 
@@ -73,9 +73,9 @@ impl GatedContainer {
     async fn send<T>(&self, kind: Request, request: impl Future<Output = T>) -> T {
         self.gate.pass().await;
         self.reporter.requested(kind);
-        let answer = request.await;
+        let response = request.await;
         self.gate.pass().await;
-        answer
+        response
     }
 }
 
