@@ -26,7 +26,7 @@ use crate::sas::{FUTURE, account_sas, fresh_name};
 use crate::support::azurite;
 
 /// Far longer than anything here takes, on a busy machine, too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const NAMESPACE: &str = "localhost";
 
@@ -66,7 +66,7 @@ impl World {
     async fn client(&self, group: &str, connection_string: &str) -> ConsumerClient {
         let builder =
             ConsumerClient::builder().with_consumer_group(group.to_owned()).with_custom_endpoint(self.hub.endpoint());
-        timeout(PATIENCE, builder.open_with_connection_string(connection_string, None)).await.unwrap().unwrap()
+        timeout(TIMEOUT, builder.open_with_connection_string(connection_string, None)).await.unwrap().unwrap()
     }
 
     async fn start_with(&self, owner: &str, group: ConsumerGroup, connection_string: &str) -> Instance {
@@ -114,7 +114,7 @@ impl World {
     async fn wait_for_all(&self, numbers: std::ops::Range<u32>) {
         let mut seen = self.seen.subscribe();
         let all = seen.wait_for(|seen| numbers.clone().all(|number| seen.contains_key(&number.to_string())));
-        timeout(PATIENCE, all).await.expect("events are missing").unwrap();
+        timeout(TIMEOUT, all).await.expect("events are missing").unwrap();
     }
 
     /// A URL below the container, with a signature made by hand.
@@ -154,7 +154,7 @@ struct Instance {
 impl Instance {
     async fn wait_until_it_holds(&mut self, at_least: usize) {
         let held = self.snapshots.wait_for(|snapshot| snapshot.owned.len() >= at_least);
-        timeout(PATIENCE, held).await.expect("partitions are missing").unwrap();
+        timeout(TIMEOUT, held).await.expect("partitions are missing").unwrap();
     }
 
     async fn crash(self) {
@@ -164,7 +164,7 @@ impl Instance {
 
     async fn shut_down(self) {
         let _ = self.shutdown.send(());
-        timeout(PATIENCE, self.running).await.expect("shutdown takes for ever").unwrap().unwrap();
+        timeout(TIMEOUT, self.running).await.expect("shutdown takes for ever").unwrap().unwrap();
     }
 }
 
@@ -247,7 +247,7 @@ async fn a_reader_that_is_displaced_at_the_broker_takes_its_partition_back() {
         OpenReceiverOptions { owner_level: Some(0), start_position: Some(latest), ..OpenReceiverOptions::default() };
     let receiver = rival.open_receiver_on_partition("0".into(), Some(options)).await.unwrap();
     let displaced = tokio::spawn(async move { receiver.stream_events().next().await.unwrap().is_err() });
-    assert!(timeout(PATIENCE, displaced).await.expect("the rival keeps the partition").unwrap());
+    assert!(timeout(TIMEOUT, displaced).await.expect("the rival keeps the partition").unwrap());
 
     world.publish(10..20).await;
     world.wait_for_all(0..20).await;
@@ -266,7 +266,7 @@ async fn what_only_the_operator_can_mend_is_told_before_anything_is_written() {
     for (hub, group, connection_string, kind, told) in cases {
         let group = ConsumerGroup::new(NAMESPACE, hub, group).unwrap();
         let instance = world.start_with("a", group, &connection_string).await;
-        let error = timeout(PATIENCE, instance.running).await.expect("does not end").unwrap().unwrap_err();
+        let error = timeout(TIMEOUT, instance.running).await.expect("does not end").unwrap().unwrap_err();
         assert_eq!(error.kind(), kind, "{error:?}");
         assert!(error.to_string().contains(told), "{error}");
         let key = connection_string.split("SharedAccessKey=").nth(1).unwrap().split(';').next().unwrap();

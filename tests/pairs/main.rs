@@ -90,8 +90,14 @@ fn assert_as_promised(cases: &[Case]) {
             )
         })
     };
-    let failures: Vec<_> = cases.iter().filter_map(failed).collect();
-    assert!(failures.is_empty(), "{} of {} runs failed:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    let active_faults: Vec<_> = cases.iter().filter_map(failed).collect();
+    assert!(
+        active_faults.is_empty(),
+        "{} of {} runs failed:\n{}",
+        active_faults.len(),
+        cases.len(),
+        active_faults.join("\n")
+    );
 }
 
 fn name_of_row(row: &str) -> String {

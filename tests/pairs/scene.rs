@@ -21,7 +21,7 @@ use crate::application::{Application, Misdeeds, pull};
 use crate::feature::{Case, SECOND, Sharing, Start};
 use crate::ledger::Ledger;
 use crate::witness::Witness;
-use crate::world::{Instance, PATIENCE, World};
+use crate::world::{Instance, TIMEOUT, World};
 
 pub const PARTITIONS: u32 = 5;
 
@@ -62,7 +62,7 @@ struct Seat {
     faulty: Option<FaultyContainer>,
 }
 
-type Trouble = (usize, Option<usize>, FaultPlan);
+type ActiveFaults = (usize, Option<usize>, FaultPlan);
 
 pub struct Scene {
     pub case: Case,
@@ -73,7 +73,7 @@ pub struct Scene {
     /// When the group began, by the clock of the hub.
     began: OffsetDateTime,
     seats: Mutex<[Seat; NAMES.len()]>,
-    troubles: Mutex<Vec<Trouble>>,
+    active_faults: Mutex<Vec<ActiveFaults>>,
 }
 
 impl Scene {
@@ -89,7 +89,7 @@ impl Scene {
             world,
             began: OffsetDateTime::UNIX_EPOCH,
             seats: Mutex::default(),
-            troubles: Mutex::default(),
+            active_faults: Mutex::default(),
             case,
         }
     }
@@ -291,7 +291,7 @@ impl Scene {
                 sleep(SECOND).await;
             }
         };
-        timeout(PATIENCE, waiting).await.unwrap_or_default()
+        timeout(TIMEOUT, waiting).await.unwrap_or_default()
     }
 
     fn reads(&self, partition: u32) -> Option<usize> {
@@ -385,27 +385,27 @@ fn start_pulling(world: &World, store: GroupStore, source: MemorySource, applica
 /// The storage.
 impl Scene {
     /// From now on this befalls the requests of an instance, or of all. Returns what ends it.
-    pub fn trouble(&self, whose: Option<usize>, plan: FaultPlan) -> usize {
+    pub fn inject(&self, whose: Option<usize>, plan: FaultPlan) -> usize {
         let number = {
-            let mut troubles = self.troubles.lock().unwrap();
-            let number = troubles.last().map_or(0, |(number, ..)| number + 1);
-            troubles.push((number, whose, plan));
+            let mut active_faults = self.active_faults.lock().unwrap();
+            let number = active_faults.last().map_or(0, |(number, ..)| number + 1);
+            active_faults.push((number, whose, plan));
             number
         };
         self.apply_troubles();
         number
     }
 
-    pub fn no_trouble(&self, number: usize) {
-        self.troubles.lock().unwrap().retain(|(other, ..)| *other != number);
+    pub fn end_faults(&self, number: usize) {
+        self.active_faults.lock().unwrap().retain(|(other, ..)| *other != number);
         self.apply_troubles();
     }
 
     /// Of several, the last one counts.
     fn apply_troubles(&self) {
-        let troubles = self.troubles.lock().unwrap();
+        let active_faults = self.active_faults.lock().unwrap();
         for (member, seat) in self.seats.lock().unwrap().iter().enumerate() {
-            let own = troubles.iter().rfind(|(_, whose, _)| whose.is_none_or(|whose| whose == member));
+            let own = active_faults.iter().rfind(|(_, whose, _)| whose.is_none_or(|whose| whose == member));
             let usual = || FaultPlan::always(Fault::Latency(SECOND / 20));
             if let Some(faulty) = &seat.faulty {
                 faulty.set_plan(own.map_or_else(usual, |(_, _, plan)| plan.clone()));

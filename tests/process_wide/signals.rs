@@ -10,7 +10,7 @@ use tokio::time::{Instant, interval, sleep, timeout};
 
 use crate::world::{Recorder, World};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A processor that has come to this event, and runs until it is signalled.
 async fn running(body: &str) -> (World, JoinHandle<Result<ShutdownReport>>) {
@@ -29,7 +29,7 @@ async fn running(body: &str) -> (World, JoinHandle<Result<ShutdownReport>>) {
 }
 
 async fn ends(world: &World, running: JoinHandle<Result<ShutdownReport>>, at_once: bool) -> ShutdownReport {
-    let report = timeout(PATIENCE, running).await.unwrap().unwrap().unwrap();
+    let report = timeout(TIMEOUT, running).await.unwrap().unwrap().unwrap();
     assert_eq!(report.forced, at_once, "{report:?}");
     let freed = world.owners().await.values().all(String::is_empty);
     assert_eq!(freed, !at_once);

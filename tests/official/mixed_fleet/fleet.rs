@@ -28,7 +28,7 @@ use crate::sas::fresh_name;
 use crate::support::azurite;
 
 /// Far longer than anything here takes, on a busy machine, too.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The pace of all processors, and the age at which all of them take an owner for dead.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ impl Fleet {
         let endpoint = self.hub.endpoint();
         let builder = EventHubSource::from_connection_string(store.group(), self.hub.connection_string())
             .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()));
-        let source = timeout(PATIENCE, builder.connect()).await.unwrap().unwrap();
+        let source = timeout(TIMEOUT, builder.connect()).await.unwrap().unwrap();
         let processor = Processor::builder(source, store, recorder).with_config(config).build();
         Ours::run(owner, processor.unwrap())
     }
@@ -124,7 +124,7 @@ impl Fleet {
         let started = Instant::now();
         let mut left = targets.clone();
         while !left.is_empty() {
-            assert!(started.elapsed() < PATIENCE, "not reset: {left:?}");
+            assert!(started.elapsed() < TIMEOUT, "not reset: {left:?}");
             for partition in self.resets_once(&left).await {
                 left.remove(&partition);
             }
@@ -159,7 +159,7 @@ impl Fleet {
             }
             assert!(oldest.is_none_or(|oldest| oldest >= first), "partition {partition}: {oldest:?} before {first}");
             assert!(
-                started.elapsed() < PATIENCE,
+                started.elapsed() < TIMEOUT,
                 "partition {partition}: from {oldest:?}, not {first}; missing {missing:?}"
             );
             sleep(POLL).await;
@@ -189,7 +189,7 @@ impl Fleet {
         loop {
             let records = self.records().await;
             let Err(why) = self.is_settled(owners, &records, &newest) else { break };
-            assert!(started.elapsed() < PATIENCE, "{why}; the records: {records:?}");
+            assert!(started.elapsed() < TIMEOUT, "{why}; the records: {records:?}");
             assert!(!self.publishing.is_finished(), "no events come any more");
             sleep(POLL).await;
         }
@@ -227,12 +227,10 @@ impl Drop for Fleet {
 /// The records as one sees them that only looks: nothing is ever late for it, on a busy machine either.
 async fn observer(connection_string: String, container: &str) -> GroupStore {
     let access = Access::connection_string(connection_string, container);
-    let container = AzureContainer::builder(access).with_request_timeout(PATIENCE).build().unwrap();
+    let container = AzureContainer::builder(access).with_request_timeout(TIMEOUT).build().unwrap();
     let builder = GroupStore::builder(Arc::new(container), group(), OwnerId::new("observer").unwrap());
-    let builder = builder
-        .with_lease_duration(4 * PATIENCE)
-        .with_foreign_lease_duration(4 * PATIENCE)
-        .with_request_timeout(PATIENCE);
+    let builder =
+        builder.with_lease_duration(4 * TIMEOUT).with_foreign_lease_duration(4 * TIMEOUT).with_request_timeout(TIMEOUT);
     builder.connect().await.unwrap()
 }
 
@@ -243,7 +241,7 @@ async fn store(container: &Arc<AzureContainer>, owner: &str) -> GroupStore {
         let builder = GroupStore::builder(container.clone(), group(), OwnerId::new(owner).unwrap());
         match builder.with_lease_duration(EXPIRY).with_foreign_lease_duration(EXPIRY).connect().await {
             Ok(store) => return store,
-            Err(error) => assert!(started.elapsed() < PATIENCE, "{owner}: {error}"),
+            Err(error) => assert!(started.elapsed() < TIMEOUT, "{owner}: {error}"),
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::fleet::PATIENCE;
+use super::fleet::TIMEOUT;
 use super::processed::Processed;
 
 /// Checkpoints each batch, as the others do.
@@ -51,14 +51,14 @@ impl Ours {
     /// Ends it in good order.
     pub async fn leave(self) {
         assert!(self.shutdown.send(()).is_ok(), "{} has ended by itself", self.owner);
-        let ended = timeout(PATIENCE, self.running).await;
+        let ended = timeout(TIMEOUT, self.running).await;
         ended.unwrap_or_else(|_| panic!("{} does not end", self.owner)).unwrap().unwrap();
     }
 
     /// Nothing of it runs any more from one moment to the next.
     pub async fn die(self) {
         self.running.abort();
-        let ended = timeout(PATIENCE, self.running).await.unwrap_or_else(|_| panic!("{} does not end", self.owner));
+        let ended = timeout(TIMEOUT, self.running).await.unwrap_or_else(|_| panic!("{} does not end", self.owner));
         assert!(ended.is_err_and(|error| error.is_cancelled()), "{} has ended by itself", self.owner);
     }
 }

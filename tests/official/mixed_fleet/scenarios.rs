@@ -5,7 +5,7 @@ use eventhubs_checkpoint::store::HandoffRequestOutcome;
 use eventhubs_checkpoint::{OwnerId, OwnershipRecord, PartitionId, Position};
 
 use super::peer::{Owners, Peer, Positions};
-use crate::bench::{Adopted, Bench, Owner, Said, Win, at, checkpoint, metadata, ownership};
+use crate::bench::{Adopted, Bench, Describe, Owner, Win, at, checkpoint, metadata, ownership};
 
 /// The owners that ours lists, without any fault.
 async fn owners(ours: &Owner) -> Owners {
@@ -61,7 +61,7 @@ pub async fn each_lists_what_the_other_wrote_and_nothing_else(bench: Bench, peer
 pub async fn each_claims_what_the_other_released(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
     let lease = a.win(0).await;
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.describe(), "released");
     assert_eq!(names(&peer.owners()), [""]);
     peer.take(0);
     assert_eq!(names(&owners(&a).await), [peer.name()]);
@@ -70,7 +70,7 @@ pub async fn each_claims_what_the_other_released(bench: Bench, peer: Peer) {
     let listed = owners(&a).await;
     assert_eq!(names(&listed), [""]);
     let lease = a.claim_over(0, &listed[&0].1).await.lease();
-    assert_eq!(a.renew(&lease).await.said(), "won");
+    assert_eq!(a.renew(&lease).await.describe(), "won");
     assert_eq!(names(&peer.owners()), ["a"]);
 }
 
@@ -83,8 +83,8 @@ pub async fn each_is_refused_by_an_etag_that_the_other_has_replaced(bench: Bench
     peer.claim(1, Some(&etag)).unwrap();
 
     assert_eq!(peer.claim(0, Some(&theirs[&0].1)), None);
-    assert_eq!(a.renew(&lease).await.said(), "won");
-    assert_eq!(a.claim_over(1, &ours[&1].1).await.said(), format!("lost to {}", peer.name()));
+    assert_eq!(a.renew(&lease).await.describe(), "won");
+    assert_eq!(a.claim_over(1, &ours[&1].1).await.describe(), format!("lost to {}", peer.name()));
     assert_eq!(names(&owners(&a).await), ["a", peer.name()]);
 }
 
@@ -95,11 +95,11 @@ pub async fn of_two_first_claims_one_holds(bench: Bench, peer: Peer) {
     let lease = a.win(0).await;
     let overwritten = peer.claim(0, None).is_some();
     let lost = format!("lost to {}", peer.name());
-    assert_eq!(a.renew(&lease).await.said(), if overwritten { &lost } else { "won" });
+    assert_eq!(a.renew(&lease).await.describe(), if overwritten { &lost } else { "won" });
     assert_eq!(bench.owner_of(0).await, if overwritten { peer.name() } else { "a" });
 
     peer.claim(1, None).unwrap();
-    assert_eq!(a.claim(1).await.said(), lost);
+    assert_eq!(a.claim(1).await.describe(), lost);
 }
 
 /// Their record has one key. It counts as long as theirs may live, not ours.
@@ -111,8 +111,8 @@ pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench
     assert!(matches!(b.store.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
     peer.take(0);
     assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", peer.name())]));
-    assert_eq!(a.renew(&lease).await.said(), format!("lost to {}", peer.name()));
-    assert_eq!(a.release(&lease).await.said(), format!("lost to {}", peer.name()));
+    assert_eq!(a.renew(&lease).await.describe(), format!("lost to {}", peer.name()));
+    assert_eq!(a.release(&lease).await.describe(), format!("lost to {}", peer.name()));
 
     let record = b.store.list_ownerships().await.unwrap().records.remove(0).record;
     let theirs = OwnershipRecord::owned_by(OwnerId::new(peer.name()).unwrap(), None);
@@ -126,10 +126,10 @@ pub async fn a_peer_fences_by_its_first_checkpoint(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     peer.take(0);
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
     assert_eq!(peer.positions()[&0], at(5));
     peer.checkpoint(0, &at(3));
-    assert_eq!(a.checkpoint(&mut adoption, 9).await.said(), format!("fenced by {}", peer.name()));
+    assert_eq!(a.checkpoint(&mut adoption, 9).await.describe(), format!("fenced by {}", peer.name()));
     assert_eq!(bench.position_of(0).await, 3);
 }
 
@@ -141,20 +141,20 @@ pub async fn our_name_without_our_keys_is_an_earlier_life(bench: Bench, peer: Pe
     peer.write_ownership(0, "a", Some(&peer.owners()[&0].1)).unwrap();
     assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", "a")]));
     peer.checkpoint(0, &at(3));
-    assert_eq!(a.checkpoint(&mut adoption, 9).await.said(), "fenced by a");
-    assert_eq!(a.renew(&lease).await.said(), "lost to a");
+    assert_eq!(a.checkpoint(&mut adoption, 9).await.describe(), "fenced by a");
+    assert_eq!(a.renew(&lease).await.describe(), "lost to a");
 
     let lease = a.claim_over(0, &owners(&a).await[&0].1).await.lease();
     let keys = |record: &Metadata| record.keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&bench.read(&ownership(0)).await), keys(&record));
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(3));
-    assert_eq!(a.renew(&lease).await.said(), "won");
+    assert_eq!(a.renew(&lease).await.describe(), "won");
 }
 
 pub async fn each_reads_the_others_checkpoints(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
-    assert_eq!(a.checkpoint(&mut adoption, 7).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 7).await.describe(), "written");
     peer.claim(1, None).unwrap();
     peer.checkpoint(1, &at(5));
     let expected = Positions::from([(0, at(7)), (1, at(5))]);
@@ -166,7 +166,7 @@ pub async fn each_reads_the_others_checkpoints(bench: Bench, peer: Peer) {
     let mut adoption = a.adopted(1).await;
     assert_eq!(adoption.record().sequence_number, Some(5));
     assert_eq!(peer.positions(), expected);
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "written");
     assert_eq!(peer.positions()[&1], at(6));
 }
 
@@ -190,22 +190,22 @@ pub async fn a_pinned_start_is_a_checkpoint_like_any_other(bench: Bench, peer: P
 pub async fn a_peers_checkpoints_on_our_partition_are_survived(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
     let record = bench.read(&checkpoint(0)).await;
     peer.checkpoint(0, &at(3));
     let erased = metadata(&[("sequencenumber", "3"), ("offset", "30")]);
     assert_eq!(bench.read(&checkpoint(0)).await, erased);
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "written");
     let written = bench.read(&checkpoint(0)).await;
     assert!(written.keys().eq(record.keys()), "{written:?}");
     assert_eq!(peer.positions()[&0], at(6));
 
     peer.checkpoint(0, &at(9));
-    assert_eq!(a.checkpoint(&mut adoption, 8).await.said(), "superseded");
+    assert_eq!(a.checkpoint(&mut adoption, 8).await.describe(), "superseded");
     assert_eq!(peer.positions()[&0], at(9));
-    assert_eq!(a.checkpoint(&mut adoption, 10).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 10).await.describe(), "written");
     assert_eq!(peer.positions()[&0], at(10));
-    assert_eq!(a.renew(&lease).await.said(), "won");
+    assert_eq!(a.renew(&lease).await.describe(), "won");
 }
 
 /// Each takes over what the one before it released, and goes on where that one was, until each has had all.

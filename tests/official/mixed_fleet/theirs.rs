@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::fleet::PATIENCE;
+use super::fleet::TIMEOUT;
 use super::processed::Processed;
 use super::sdk::Sdk;
 
@@ -36,7 +36,7 @@ struct Complaints(Arc<Mutex<Vec<String>>>);
 /// What it says in a line.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case", untagged)]
-enum Said {
+enum Describe {
     Versions { versions: String },
     Owner { owner: String },
     Processed { processed: Vec<i64>, partition: String },
@@ -61,7 +61,7 @@ impl Theirs {
         let listener = Listener { told, processed: processed.clone(), complaints: complaints.clone() };
         let listening = tokio::spawn(listener.listen(child.stdout.take().unwrap()));
         let mut theirs = Self { sdk, owner: String::new(), child, listening, complaints };
-        let owner = timeout(PATIENCE, owner.wait_for(|owner| !owner.is_empty())).await;
+        let owner = timeout(TIMEOUT, owner.wait_for(|owner| !owner.is_empty())).await;
         let told = owner.unwrap_or_else(|_| panic!("{theirs} does not claim anything")).unwrap().to_string();
         theirs.owner = told;
         theirs
@@ -75,7 +75,7 @@ impl Theirs {
     /// Ends it in good order.
     pub async fn leave(mut self) {
         drop(self.child.stdin.take());
-        let ended = timeout(PATIENCE, self.child.wait()).await;
+        let ended = timeout(TIMEOUT, self.child.wait()).await;
         let status = ended.unwrap_or_else(|_| panic!("{self} does not end")).unwrap();
         assert!(status.success(), "{self} ended with {status}");
         self.hear_out().await;
@@ -89,7 +89,7 @@ impl Theirs {
 
     /// What it said last is still on its way.
     async fn hear_out(&mut self) {
-        let heard = timeout(PATIENCE, &mut self.listening).await;
+        let heard = timeout(TIMEOUT, &mut self.listening).await;
         heard.unwrap_or_else(|_| panic!("{self} goes on talking")).unwrap();
     }
 }
@@ -137,12 +137,14 @@ impl Listener {
         }
     }
 
-    fn take_down(&self, said: Said) {
+    fn take_down(&self, said: Describe) {
         match said {
-            Said::Versions { versions } => println!("met {versions}"),
-            Said::Owner { owner } => drop(self.told.send_replace(owner)),
-            Said::Processed { processed, partition } => self.processed.add(&self.told.borrow(), &partition, &processed),
-            Said::Failed { failed } => self.complaints.add(failed),
+            Describe::Versions { versions } => println!("met {versions}"),
+            Describe::Owner { owner } => drop(self.told.send_replace(owner)),
+            Describe::Processed { processed, partition } => {
+                self.processed.add(&self.told.borrow(), &partition, &processed)
+            }
+            Describe::Failed { failed } => self.complaints.add(failed),
         }
     }
 }

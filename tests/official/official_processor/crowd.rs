@@ -30,7 +30,7 @@ use crate::sas::fresh_name;
 use crate::support::azurite;
 
 /// Far longer than anything here takes, on a busy machine, too.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+pub const TIMEOUT: Duration = Duration::from_secs(40);
 
 pub const INTERVAL: Duration = Duration::from_millis(500);
 pub const EXPIRY: Duration = Duration::from_secs(4);
@@ -107,7 +107,7 @@ pub fn ours(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore>
 }
 
 pub async fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "never came: {what}");
         sleep(Duration::from_millis(10)).await;
@@ -130,7 +130,7 @@ impl Crowd {
         }
         let connection_string = self.hub.connection_string();
         let opening = builder.open_with_connection_string(&connection_string, None);
-        let client = timeout(PATIENCE, opening).await.unwrap().unwrap();
+        let client = timeout(TIMEOUT, opening).await.unwrap().unwrap();
         let earliest = StartPosition { location: StartLocation::Earliest, inclusive: false };
         let (answers, watching) = watch::channel(Answers::default());
         let building = EventProcessor::builder()
@@ -138,7 +138,7 @@ impl Crowd {
             .with_partition_expiration_duration(EXPIRY.try_into().unwrap())
             .with_start_positions(StartPositions { default: earliest, ..StartPositions::default() })
             .build(client, Arc::new(Watched { inner: store, answers }));
-        let processor = timeout(PATIENCE, building).await.unwrap().unwrap();
+        let processor = timeout(TIMEOUT, building).await.unwrap().unwrap();
         let seen = Rc::<RefCell<Seen>>::default();
         let running = tokio::task::spawn_local(run(Arc::clone(&processor), Rc::clone(&seen)));
         Instance { seen, answers: watching, processor, running }
@@ -184,7 +184,7 @@ impl Instance {
     /// Ends in good order, as far as the official processor can.
     pub async fn shut_down(self) {
         self.processor.shutdown().await.unwrap();
-        timeout(PATIENCE, self.running).await.expect("shutdown takes for ever").unwrap().unwrap();
+        timeout(TIMEOUT, self.running).await.expect("shutdown takes for ever").unwrap().unwrap();
     }
 }
 

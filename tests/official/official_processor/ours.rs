@@ -18,7 +18,7 @@ use super::records::{
     GROUP, HUB, LocalClock, NAMESPACE, NONE, at, checkpoint, checkpoint_at, cycle, faulty, group_store, kind_of,
     listed, looks_expired, name_of, ours, owner_in, position, put, refused, settled, try_cycle, wish, writes,
 };
-use crate::meddled::{Meddle, Meddled};
+use crate::intercepted::{Intercept, Intercepted};
 use crate::placing::place;
 
 fn zero() -> PartitionId {
@@ -191,13 +191,13 @@ async fn a_partition_lost_since_the_last_answer_is_left_out_of_the_next() {
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_was_asked_for_earlier_takes_nothing_away() {
     let container = MemoryContainer::new();
-    let late = Arc::new(Meddled { inner: Arc::new(container.clone()), meddler: LateListings::default() });
+    let late = Arc::new(Intercepted { inner: Arc::new(container.clone()), interceptor: LateListings::default() });
     let a = ours(Arc::clone(&late));
     cycle(&*a, "a", [1]).await;
     cycle(&*ours(container), "b", [0]).await;
     let etag = listed(&*a).await["0"].etag.clone();
 
-    late.meddler.0.store(true, Ordering::Relaxed);
+    late.interceptor.0.store(true, Ordering::Relaxed);
     let looking = async {
         assert_eq!(listed(&*a).await["0"].owner_id.as_deref(), Some("b"), "as it was");
     };
@@ -214,7 +214,7 @@ async fn a_listing_that_was_asked_for_earlier_takes_nothing_away() {
 struct LateListings(AtomicBool);
 
 #[async_trait]
-impl Meddle for LateListings {
+impl Intercept for LateListings {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let list = inner.list(prefix).await;
         if self.0.load(Ordering::Relaxed) {

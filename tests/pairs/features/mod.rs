@@ -1,17 +1,17 @@
 //! The table of features. Every pair of them is tested, or in the list of the impossible ones.
 
 mod delivery;
+mod faults;
 mod policies;
 mod sharing;
 mod starts;
-mod trouble;
 
 use std::time::Duration;
 
 use crate::feature::{Feature, Settings, Sharing};
 
 static TABLES: [&[Feature]; 5] =
-    [&delivery::FEATURES, &policies::FEATURES, &sharing::FEATURES, &starts::FEATURES, &trouble::FEATURES];
+    [&delivery::FEATURES, &policies::FEATURES, &sharing::FEATURES, &starts::FEATURES, &faults::FEATURES];
 
 pub fn all() -> impl Iterator<Item = &'static Feature> {
     TABLES.into_iter().flatten()

@@ -219,45 +219,49 @@ const TROUBLES: [Mood; 6] = [
 #[tokio::test(start_paused = true)]
 async fn a03_a_valid_token_serves_while_no_other_can_be_had() {
     for credential in CREDENTIALS {
-        for trouble in TROUBLES {
+        for random_faults in TROUBLES {
             let (issuer, storage) = (Issuer::new(Mood::Grants), Arc::new(Storage::default()));
             let container = storage.container(credential(&issuer));
             write(&container).await.unwrap();
             let granted = Instant::now();
-            issuer.set(trouble);
+            issuer.set(random_faults);
 
             // Nothing of the trouble is to be seen while the token is valid.
             let lifetime = Duration::from_secs(LIFETIME - 2);
             while granted.elapsed() < lifetime {
                 let began = Instant::now();
                 let written = join_all((0..8).map(|_| write(&container))).await;
-                assert!(written.iter().all(Result::is_ok), "{trouble:?} after {:?}: {written:?}", granted.elapsed());
-                assert!(began.elapsed() < Duration::from_millis(10), "{trouble:?}: {:?}", began.elapsed());
+                assert!(
+                    written.iter().all(Result::is_ok),
+                    "{random_faults:?} after {:?}: {written:?}",
+                    granted.elapsed()
+                );
+                assert!(began.elapsed() < Duration::from_millis(10), "{random_faults:?}: {:?}", began.elapsed());
                 sleep(Duration::from_millis(500)).await;
             }
-            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{trouble:?}");
-            assert!((2..=60).contains(&issuer.requests()), "{trouble:?}: {} requests", issuer.requests());
+            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{random_faults:?}");
+            assert!((2..=60).contains(&issuer.requests()), "{random_faults:?}: {} requests", issuer.requests());
 
             sleep(Duration::from_secs(4)).await;
-            assert_issuer_is_blamed(&container, trouble).await;
+            assert_issuer_is_blamed(&container, random_faults).await;
             issuer.set(Mood::Grants);
             let recovered = until_written(&container).await;
-            assert!(recovered < Duration::from_secs(65), "{trouble:?}: {recovered:?}");
-            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{trouble:?}");
+            assert!(recovered < Duration::from_secs(65), "{random_faults:?}: {recovered:?}");
+            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{random_faults:?}");
         }
     }
 }
 
 /// Without a valid token, requests end within their deadline and name the issuer.
-async fn assert_issuer_is_blamed(container: &AzureContainer, trouble: Mood) {
+async fn assert_issuer_is_blamed(container: &AzureContainer, random_faults: Mood) {
     for _ in 0..3 {
         let began = Instant::now();
         let errors = join_all((0..4).map(|_| write(container))).await;
-        assert!(began.elapsed() <= DEADLINE, "{trouble:?}: {:?}", began.elapsed());
+        assert!(began.elapsed() <= DEADLINE, "{random_faults:?}: {:?}", began.elapsed());
         for error in errors.into_iter().map(Result::unwrap_err) {
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{trouble:?}: {error}");
-            assert!(error.to_string().contains("token issuer"), "{trouble:?}: {error}");
-            assert!(!error.to_string().contains("account.example"), "{trouble:?}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{random_faults:?}: {error}");
+            assert!(error.to_string().contains("token issuer"), "{random_faults:?}: {error}");
+            assert!(!error.to_string().contains("account.example"), "{random_faults:?}: {error}");
         }
     }
 }
@@ -265,14 +269,14 @@ async fn assert_issuer_is_blamed(container: &AzureContainer, trouble: Mood) {
 #[tokio::test(start_paused = true)]
 async fn a03_without_any_token_the_issuer_is_blamed_until_it_is_back() {
     for credential in CREDENTIALS {
-        for trouble in TROUBLES {
-            let (issuer, storage) = (Issuer::new(trouble), Arc::new(Storage::default()));
+        for random_faults in TROUBLES {
+            let (issuer, storage) = (Issuer::new(random_faults), Arc::new(Storage::default()));
             let container = storage.container(credential(&issuer));
-            assert_issuer_is_blamed(&container, trouble).await;
+            assert_issuer_is_blamed(&container, random_faults).await;
             assert_eq!(storage.tokens(), Vec::<String>::new());
             issuer.set(Mood::Grants);
             until_written(&container).await;
-            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{trouble:?}");
+            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{random_faults:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Two trees: an owner in the tree of names of the other case is an owner.
+//! Other name case: an owner whose blob names have the other case is an owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,14 +30,14 @@ async fn listed_there(owner: &Owner) -> Vec<String> {
     listing.records.iter().map(|record| record.partition.to_string()).collect()
 }
 
-pub async fn two_trees_always_differ_for_the_default_group(bench: Bench) {
+pub async fn always_exists_for_the_default_group(bench: Bench) {
     let lower = bench.owner("a").await;
     let verbatim = bench.owner_with("b", |builder| builder.with_blob_name_case(BlobNameCase::Verbatim)).await;
     lower.win(0).await;
     verbatim.win(1).await;
     assert!(bench.blob(&ownership(0)).await.is_some() && bench.blob(&there(1)).await.is_some());
     assert_eq!((listed_there(&lower).await, listed_there(&verbatim).await), (vec!["1".into()], vec!["0".into()]));
-    // Without a capital there is but one.
+    // Without a capital letter there is only one case.
     let group = ConsumerGroup::new("ns", "hub", "workers").unwrap();
     let container = Arc::clone(&bench.container);
     let builder = GroupStore::builder(container, group, OwnerId::new("c").unwrap());
@@ -48,7 +48,7 @@ pub async fn two_trees_always_differ_for_the_default_group(bench: Bench) {
 }
 
 /// Two owners, four partitions: two for each, wherever the other keeps its records.
-pub async fn two_trees_a_fresh_ownership_there_is_counted(bench: Bench) {
+pub async fn a_fresh_ownership_there_is_counted(bench: Bench) {
     own_there(&bench, &[0]).await;
     let a = bench.owner("a").await;
     let mut group = Group::run(&a, 4);
@@ -59,7 +59,7 @@ pub async fn two_trees_a_fresh_ownership_there_is_counted(bench: Bench) {
     group.stop().await;
 }
 
-pub async fn two_trees_a_fresh_ownership_there_is_neither_claimed_nor_stolen(bench: Bench) {
+pub async fn a_fresh_ownership_there_is_not_claimed_or_stolen(bench: Bench) {
     own_there(&bench, &[0, 1, 2]).await;
     let a = bench.owner("a").await;
     let mut group = Group::run(&a, 4);
@@ -72,8 +72,8 @@ pub async fn two_trees_a_fresh_ownership_there_is_neither_claimed_nor_stolen(ben
     group.stop().await;
 }
 
-/// Not even where its record here would allow it.
-pub async fn two_trees_what_is_owned_there_is_not_claimed_over_a_released_or_expired_record_here(bench: Bench) {
+/// Not even if its record here would allow it.
+pub async fn an_ownership_there_blocks_claims_here(bench: Bench) {
     own_there(&bench, &[0, 1]).await;
     bench.put(&ownership(0), &metadata(&[("ownerid", "")])).await;
     bench.put(&ownership(1), &owned_by("b")).await;
@@ -85,7 +85,7 @@ pub async fn two_trees_what_is_owned_there_is_not_claimed_over_a_released_or_exp
     group.stop().await;
 }
 
-pub async fn two_trees_until_released(bench: Bench) {
+pub async fn until_it_is_released(bench: Bench) {
     own_there(&bench, &[0]).await;
     let a = bench.owner("a").await;
     let mut group = Group::run(&a, 1);
@@ -96,7 +96,7 @@ pub async fn two_trees_until_released(bench: Bench) {
     group.stop().await;
 }
 
-pub async fn two_trees_or_expired(bench: Bench) {
+pub async fn or_expired(bench: Bench) {
     own_there(&bench, &[0]).await;
     let a = bench.owner("a").await;
     let mut group = Group::run(&a, 1);
@@ -109,8 +109,8 @@ pub async fn two_trees_or_expired(bench: Bench) {
     group.stop().await;
 }
 
-/// The records of the SDKs that keep names as given have no incarnation.
-pub async fn two_trees_or_expired_by_the_peer_expiry(bench: Bench) {
+/// The records of the SDKs that keep names unchanged have no incarnation.
+pub async fn or_expired_by_the_foreign_lease_duration(bench: Bench) {
     bench.put(&there(0), &metadata(&[("ownerid", "x")])).await;
     let a = bench.owner("a").await;
     let mut group = Group::run(&a, 1);
@@ -121,7 +121,7 @@ pub async fn two_trees_or_expired_by_the_peer_expiry(bench: Bench) {
     group.stop().await;
 }
 
-pub async fn two_trees_split_wait_is_the_default(bench: Bench) {
+pub async fn waiting_is_the_default(bench: Bench) {
     own_there(&bench, &[0]).await;
     assert_eq!(OnCaseMismatch::default(), OnCaseMismatch::Wait);
     for a in [
@@ -135,7 +135,7 @@ pub async fn two_trees_split_wait_is_the_default(bench: Bench) {
     }
 }
 
-pub async fn two_trees_split_refuse_does_not_start_while_one_is_owned_there(bench: Bench) {
+pub async fn fail_does_not_start_while_one_is_owned_there(bench: Bench) {
     let refusing = |age: i64| {
         let bench = &bench;
         async move {
@@ -153,7 +153,7 @@ pub async fn two_trees_split_refuse_does_not_start_while_one_is_owned_there(benc
         assert!(error.to_string().contains("partition 3") && error.to_string().contains("owned by x"), "{error}");
     }
     let a = refusing(EXPIRY + 2).await.unwrap();
-    // And one that comes later is left alone.
+    // And one that appears later is left alone.
     a.wire().age(VERBATIM, 0);
     let mut group = Group::run(&a, 4);
     group.until("two are held", |snapshot| snapshot.owned.len() == 2).await;
@@ -161,7 +161,7 @@ pub async fn two_trees_split_refuse_does_not_start_while_one_is_owned_there(benc
     group.stop().await;
 }
 
-pub async fn two_trees_split_ignore_sees_nothing_there(bench: Bench) {
+pub async fn ignore_reads_nothing_there(bench: Bench) {
     own_there(&bench, &[0]).await;
     bench.put(&format!("{VERBATIM}checkpoint/0"), &crate::bench::position(7)).await;
     let a = bench.owner_with("a", |builder| builder.with_on_case_mismatch(OnCaseMismatch::Ignore)).await;
@@ -173,8 +173,8 @@ pub async fn two_trees_split_ignore_sees_nothing_there(bench: Bench) {
     group.stop().await;
 }
 
-/// Between the listing here and the claim. Who claims nothing needs not look.
-pub async fn two_trees_it_is_read_again_right_before_claiming(bench: Bench) {
+/// Between the listing here and the claim. Without a claim the second listing is not needed.
+pub async fn it_is_read_again_right_before_claiming(bench: Bench) {
     own_there(&bench, &[0]).await;
     let a = bench.owner("a").await;
     let mut group = Group::run(&a, 2);
@@ -191,8 +191,8 @@ pub async fn two_trees_it_is_read_again_right_before_claiming(bench: Bench) {
     group.stop().await;
 }
 
-/// With the names as given there is one tree for all.
-pub async fn two_trees_running_side_by_side_for_long_verbatim(bench: Bench) {
+/// With verbatim names there is only one case for all.
+pub async fn long_side_by_side_with_verbatim_names(bench: Bench) {
     own_there(&bench, &[0, 1]).await;
     let a = bench.owner_with("a", |builder| builder.with_blob_name_case(BlobNameCase::Verbatim)).await;
     let mut group = Group::run(&a, 4);

@@ -1,4 +1,4 @@
-//! A recorder that keeps what it is told.
+//! A recorder that keeps all metrics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,9 @@ use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Re
 
 const PREFIX: &str = "eventhubs_checkpoint_";
 
-/// What was told of each series. By name, and labels as `a=1,b=2` in their order, without those that all have.
+/// The recorded series. By name, and labels as `a=1,b=2` in their order, without the labels that all series have.
 #[derive(Default)]
-pub struct Numbers {
+pub struct RecordedMetrics {
     counters: Mutex<BTreeMap<(String, String), Arc<AtomicU64>>>,
     gauges: Mutex<BTreeMap<(String, String), Arc<AtomicU64>>>,
     histograms: Mutex<BTreeMap<(String, String), Arc<Values>>>,
@@ -27,7 +27,7 @@ impl HistogramFn for Values {
     }
 }
 
-impl Numbers {
+impl RecordedMetrics {
     #[expect(clippy::cast_precision_loss, reason = "the counts are small")]
     fn all(&self) -> BTreeMap<(String, String), f64> {
         let counters = self.counters.lock().unwrap();
@@ -37,13 +37,13 @@ impl Numbers {
         counters.chain(gauges).collect()
     }
 
-    /// 0 if nothing was told.
+    /// Returns 0 if nothing was recorded.
     pub fn get(&self, name: &str, labels: &str) -> f64 {
         let key = (format!("{PREFIX}{name}"), labels.to_owned());
         self.all().get(&key).copied().unwrap_or_default()
     }
 
-    /// Over all labels.
+    /// Sums over all labels.
     pub fn sum(&self, name: &str) -> f64 {
         let name = format!("{PREFIX}{name}");
         self.all().iter().filter(|((known, _), _)| *known == name).map(|(_, value)| value).sum()
@@ -58,7 +58,8 @@ impl Numbers {
         self.values(name).len()
     }
 
-    /// All of these were described, nothing else was told, and everything with the labels that it should have.
+    /// Checks that all of these were described, that nothing else was recorded, and that every series has the expected
+    /// labels.
     pub fn assert_described(&self, metrics: &[Metric]) {
         let described = self.described.lock().unwrap();
         let expected = metrics.iter().map(|metric| {
@@ -87,13 +88,13 @@ fn series(key: &Key) -> (String, String) {
     labels.sort_unstable();
     for of_all in [("consumer_group", "$default"), ("event_hub", "hub")] {
         let place = labels.iter().position(|label| (label.0, &*label.1.to_lowercase()) == of_all);
-        labels.remove(place.unwrap_or_else(|| panic!("{} is not there: {key}", of_all.0)));
+        labels.remove(place.unwrap_or_else(|| panic!("{} is missing: {key}", of_all.0)));
     }
     let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     (key.name().to_owned(), labels.join(","))
 }
 
-impl Recorder for Numbers {
+impl Recorder for RecordedMetrics {
     fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
         self.describe("Counter", &key, unit, &description);
     }

@@ -89,16 +89,16 @@ async fn make_anew(scene: &Scene) {
 async fn outage(scene: &Scene) {
     let fault = if scene.case.draw.outage_hangs { Fault::Hang } else { Fault::Unreachable };
     let whose = if scene.case.draw.outage_for_all { None } else { Some(scene.victim().await) };
-    let trouble = scene.trouble(whose, FaultPlan::always(fault));
+    let faults = scene.inject(whose, FaultPlan::always(fault));
     sleep(OUTAGE).await;
-    scene.no_trouble(trouble);
+    scene.end_faults(faults);
 }
 
 async fn throttling(scene: &Scene) {
     let fault = Fault::Throttled { retry_after: Some(SECOND) };
-    let trouble = scene.trouble(None, FaultPlan::default().with(THROTTLED, fault));
+    let faults = scene.inject(None, FaultPlan::default().with(THROTTLED, fault));
     sleep(THROTTLING).await;
-    scene.no_trouble(trouble);
+    scene.end_faults(faults);
 }
 
 async fn shutdown(scene: &Scene) {

@@ -1,4 +1,4 @@
-//! A container whose requests and answers somebody meddles with.
+//! A container whose requests and responses a test intercepts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 
-/// What becomes of a request to `inner`: it is made and answered, unless said otherwise.
+/// Decides what happens to a request to `inner`: by default it is made and its response returned.
 #[async_trait]
-pub trait Meddle: Send + Sync + 'static {
+pub trait Intercept: Send + Sync + 'static {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         inner.list(prefix).await
     }
@@ -35,33 +35,33 @@ pub trait Meddle: Send + Sync + 'static {
     }
 }
 
-pub struct Meddled<M> {
+pub struct Intercepted<M> {
     pub inner: Arc<dyn BlobContainer>,
-    pub meddler: M,
+    pub interceptor: M,
 }
 
-impl<M> fmt::Debug for Meddled<M> {
+impl<M> fmt::Debug for Intercepted<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Meddled").field(&self.inner).finish()
     }
 }
 
 #[async_trait]
-impl<M: Meddle> BlobContainer for Meddled<M> {
+impl<M: Intercept> BlobContainer for Intercepted<M> {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
-        self.meddler.list(&self.inner, prefix).await
+        self.interceptor.list(&self.inner, prefix).await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        self.meddler.get(&self.inner, name).await
+        self.interceptor.get(&self.inner, name).await
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        self.meddler.write(&self.inner, name, metadata, condition).await
+        self.interceptor.write(&self.inner, name, metadata, condition).await
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        self.meddler.delete(&self.inner, name, condition).await
+        self.interceptor.delete(&self.inner, name, condition).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
