@@ -1,4 +1,5 @@
-//! This crate with published software: the official client and processor over AMQP and Azurite, and fleets with other SDKs.
+//! This crate with published software: the official client and processor over AMQP and Azurite, and fleets with other
+//! SDKs.
 
 #[path = "../common/bench.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more")]

@@ -1,4 +1,4 @@
-//! Owners that keep their records under names of another case, as the official store does.
+//! Owners that keep their records under names of another case, like the official store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tokio::time::advance;
 
 use super::official_rules::OfficialRules;
 use super::records::{
-    GROUP, HUB, LocalClock, NAMESPACE, NONE, checkpoint, cycle, kind_of, listed, live_owners, ours, position, refused,
-    wish,
+    GROUP, HUB, LocalClock, NAMESPACE, NONE, adapter, checkpoint, cycle, kind_of, listed, live_owners, position,
+    refused, wish,
 };
 
 /// An application on the official store, on both partitions, which it has processed up to 5.
@@ -28,19 +28,19 @@ async fn official(container: &MemoryContainer) -> Arc<OfficialRules> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_owned_there_is_left_alone_and_its_checkpoint_taken_over_when_it_is_gone() {
+async fn a_partition_owned_there_is_taken_over_afterwards() {
     let container = MemoryContainer::new();
     let official = official(&container).await;
-    let (new, clock) = (ours(container), LocalClock::ahead(0));
+    let (new, clock) = (adapter(container), LocalClock::ahead(0));
     for _ in 0..3 {
-        // Already the first time, when nobody knows yet who asks.
+        // From the first time, when the requesting owner is still unknown.
         assert_eq!(cycle(&*new, "new", [0, 1]).await, NONE);
         let shown = listed(&*new).await;
         assert_eq!(live_owners(&shown, &*clock), ["old"], "{shown:?}");
         assert_eq!(shown.len(), 2);
     }
 
-    // The official processor releases nothing: what it owned expires as an owner of another SDK does.
+    // The official processor releases nothing: its leases expire like those of an owner of another SDK.
     checkpoint(&*official, 1, 6).await.unwrap();
     advance(Duration::from_secs(183)).await;
     assert!(live_owners(&listed(&*new).await, &*clock).is_empty());
@@ -54,14 +54,14 @@ async fn a_partition_owned_there_is_left_alone_and_its_checkpoint_taken_over_whe
 async fn a_partition_owned_there_is_not_taken_blindly() {
     let container = MemoryContainer::new();
     official(&container).await;
-    let new = ours(container);
+    let new = adapter(container);
     assert!(new.claim_ownership(&[wish("new", 0, None)]).await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_i_own_here_stays_mine_whoever_appears_there() {
+async fn a_partition_owned_here_stays_here() {
     let container = MemoryContainer::new();
-    let new = ours(container.clone());
+    let new = adapter(container.clone());
     assert_eq!(cycle(&*new, "new", [0]).await, [0]);
     official(&container).await;
     assert_eq!(cycle(&*new, "new", [0, 1]).await, [0]);
@@ -71,7 +71,7 @@ async fn what_i_own_here_stays_mine_whoever_appears_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_verbatim_names_both_share_one_tree() {
+async fn with_verbatim_names_both_share_one_name_case() {
     let container = MemoryContainer::new();
     let official = official(&container).await;
     let new = BlobCheckpointStore::builder(container)
@@ -90,7 +90,7 @@ async fn with_verbatim_names_both_share_one_tree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_split_that_is_to_be_refused_ends_the_processor_at_its_first_cycle() {
+async fn a_rejected_mismatch_ends_the_processor_at_once() {
     let container = MemoryContainer::new();
     official(&container).await;
     let settings = |split| {

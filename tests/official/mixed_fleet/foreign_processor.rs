@@ -1,4 +1,4 @@
-//! A processor of another SDK, in a process of its own.
+//! A processor of another SDK, in its own process.
 
 use std::fmt;
 use std::process::Stdio;
@@ -17,34 +17,34 @@ use super::fleet::TIMEOUT;
 use super::processed::Processed;
 use super::sdk::Sdk;
 
-/// How much of what it complained about is shown when the test fails.
+/// How many of its last error lines are shown if the test fails.
 const SHOWN: usize = 40;
 
 /// Ends with this value, at the latest.
-pub struct Theirs {
+pub struct ForeignProcessor {
     sdk: Sdk,
     owner: String,
     child: Child,
     listening: JoinHandle<()>,
-    complaints: Complaints,
+    error_lines: ErrorLines,
 }
 
-/// What went wrong by its own account. None of it need be the fault of anybody: a partition that is taken over is one.
+/// The errors that it printed. They need not be defects: a partition that is taken over is one.
 #[derive(Clone, Default)]
-struct Complaints(Arc<Mutex<Vec<String>>>);
+struct ErrorLines(Arc<Mutex<Vec<String>>>);
 
-/// What it says in a line.
+/// A line of its output.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case", untagged)]
-enum Describe {
+enum Output {
     Versions { versions: String },
     Owner { owner: String },
     Processed { processed: Vec<i64>, partition: String },
     Failed { failed: String },
 }
 
-impl Theirs {
-    /// Starts it, and waits until it has told under which name it owns partitions.
+impl ForeignProcessor {
+    /// Starts it, and waits until it has reported the name under which it owns partitions.
     pub async fn start(sdk: Sdk, settings: &Value, processed: &Processed) -> Self {
         let installed = tokio::task::spawn_blocking(move || sdk.installed("processor").unwrap()).await.unwrap();
         let mut child = Command::from(installed)
@@ -55,62 +55,62 @@ impl Theirs {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let complaints = Complaints::default();
-        tokio::spawn(complain(child.stderr.take().unwrap(), complaints.clone()));
-        let (told, mut owner) = watch::channel(String::new());
-        let listener = Listener { told, processed: processed.clone(), complaints: complaints.clone() };
+        let error_lines = ErrorLines::default();
+        tokio::spawn(record_errors(child.stderr.take().unwrap(), error_lines.clone()));
+        let (owner_sender, mut owner) = watch::channel(String::new());
+        let listener = Listener { owner_sender, processed: processed.clone(), error_lines: error_lines.clone() };
         let listening = tokio::spawn(listener.listen(child.stdout.take().unwrap()));
-        let mut theirs = Self { sdk, owner: String::new(), child, listening, complaints };
+        let mut foreign = Self { sdk, owner: String::new(), child, listening, error_lines };
         let owner = timeout(TIMEOUT, owner.wait_for(|owner| !owner.is_empty())).await;
-        let told = owner.unwrap_or_else(|_| panic!("{theirs} does not claim anything")).unwrap().to_string();
-        theirs.owner = told;
-        theirs
+        let name = owner.unwrap_or_else(|_| panic!("{foreign} does not claim anything")).unwrap().to_string();
+        foreign.owner = name;
+        foreign
     }
 
-    /// Under which it owns partitions.
+    /// Returns the name under which it owns partitions.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Ends it in good order.
-    pub async fn leave(mut self) {
+    /// Shuts it down gracefully.
+    pub async fn shut_down(mut self) {
         drop(self.child.stdin.take());
         let ended = timeout(TIMEOUT, self.child.wait()).await;
         let status = ended.unwrap_or_else(|_| panic!("{self} does not end")).unwrap();
         assert!(status.success(), "{self} ended with {status}");
-        self.hear_out().await;
+        self.drain_output().await;
     }
 
-    /// Kills it: it says and does nothing any more.
-    pub async fn die(mut self) {
+    /// Kills it.
+    pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
-        self.hear_out().await;
+        self.drain_output().await;
     }
 
-    /// What it said last is still on its way.
-    async fn hear_out(&mut self) {
-        let heard = timeout(TIMEOUT, &mut self.listening).await;
-        heard.unwrap_or_else(|_| panic!("{self} goes on talking")).unwrap();
+    /// Its last output may still be in transit.
+    async fn drain_output(&mut self) {
+        let drained = timeout(TIMEOUT, &mut self.listening).await;
+        drained.unwrap_or_else(|_| panic!("{self} does not stop its output")).unwrap();
     }
 }
 
-impl fmt::Display for Theirs {
+impl fmt::Display for ForeignProcessor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the {:?} processor {:?}", self.sdk, self.owner)
     }
 }
 
-impl Drop for Theirs {
+impl Drop for ForeignProcessor {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("-- the last complaints of {self}:\n{}", self.complaints.last());
+            eprintln!("-- the last error lines of {self}:\n{}", self.error_lines.last());
         }
     }
 }
 
-impl Complaints {
-    fn add(&self, complaint: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(complaint);
+impl ErrorLines {
+    fn add(&self, line: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
     fn last(&self) -> String {
@@ -120,38 +120,39 @@ impl Complaints {
 }
 
 struct Listener {
-    told: watch::Sender<String>,
+    owner_sender: watch::Sender<String>,
     processed: Processed,
-    complaints: Complaints,
+    error_lines: ErrorLines,
 }
 
 impl Listener {
-    /// Takes down what it says until it has ended. Of a line that death cut short nothing was done either.
+    /// Records its output until it has ended. An incomplete last line is skipped, because its events were not
+    /// processed.
     async fn listen(self, output: impl AsyncRead + Unpin) {
         let mut lines = BufReader::new(output).lines();
         while let Some(line) = lines.next_line().await.unwrap() {
             match serde_json::from_str(&line) {
-                Ok(said) => self.take_down(said),
-                Err(_) => self.complaints.add(line),
+                Ok(output) => self.record(output),
+                Err(_) => self.error_lines.add(line),
             }
         }
     }
 
-    fn take_down(&self, said: Describe) {
-        match said {
-            Describe::Versions { versions } => println!("met {versions}"),
-            Describe::Owner { owner } => drop(self.told.send_replace(owner)),
-            Describe::Processed { processed, partition } => {
-                self.processed.add(&self.told.borrow(), &partition, &processed)
+    fn record(&self, output: Output) {
+        match output {
+            Output::Versions { versions } => println!("met {versions}"),
+            Output::Owner { owner } => drop(self.owner_sender.send_replace(owner)),
+            Output::Processed { processed, partition } => {
+                self.processed.add(&self.owner_sender.borrow(), &partition, &processed)
             }
-            Describe::Failed { failed } => self.complaints.add(failed),
+            Output::Failed { failed } => self.error_lines.add(failed),
         }
     }
 }
 
-async fn complain(errors: impl AsyncRead + Unpin, complaints: Complaints) {
+async fn record_errors(errors: impl AsyncRead + Unpin, error_lines: ErrorLines) {
     let mut lines = BufReader::new(errors).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        complaints.add(line);
+        error_lines.add(line);
     }
 }

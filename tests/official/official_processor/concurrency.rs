@@ -1,19 +1,19 @@
-//! Several calls at once: nothing waits for what it does not need.
+//! Concurrent calls: no call waits for another one without need.
 
 use std::time::Duration;
 
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use tokio::time::{Instant, sleep};
 
-use super::records::{NONE, checkpoint, cycle, faulty, name_of, ours, put, refused, settled, writes};
+use super::records::{NONE, adapter, checkpoint, cycle, faulty, name_of, put, refused, settled, writes};
 
-/// The default deadline of one request.
+/// The default timeout of one request.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 #[tokio::test(start_paused = true)]
 async fn renewals_are_concurrent() {
     let (faulty, _) = faulty();
-    let a = ours(faulty.clone());
+    let a = adapter(faulty.clone());
     assert_eq!(cycle(&*a, "a", 0..32).await.len(), 32);
     // One of them hangs; the others do not wait for it to be sent.
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("ownership"), Fault::Latency(Duration::from_secs(2))));
@@ -23,13 +23,13 @@ async fn renewals_are_concurrent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_checkpoint_holds_up_no_renewal() {
+async fn a_hung_checkpoint_delays_no_renewal() {
     let (faulty, _) = faulty();
     let a = settled(faulty.clone()).await;
     cycle(&*a, "a", [0, 1]).await;
     faulty.inject_on(writes("checkpoint"), Fault::Hang);
     let hanging = async {
-        // The answer that never came is looked into, and the checkpoint is written after all.
+        // The missing response is verified, and the checkpoint is written after all.
         checkpoint(&*a, 0, 6).await.unwrap();
         Instant::now()
     };
@@ -44,12 +44,12 @@ async fn a_hung_checkpoint_holds_up_no_renewal() {
     assert!(hung_until - renewed_at >= DEADLINE / 2);
 }
 
-/// The others' renewals have been answered long before: the processor must hear of them.
+/// The others' renewals got their responses long before: the processor must be notified.
 #[tokio::test(start_paused = true)]
-async fn an_adoption_that_hangs_holds_up_the_answer_for_two_deadlines_at_the_most() {
+async fn a_hanging_adoption_delays_for_two_timeouts_at_most() {
     let (faulty, container) = faulty();
     let a = settled(faulty.clone()).await;
-    // Partition 1 has a checkpoint of an earlier owner, which has to be adopted.
+    // Partition 1 has a checkpoint of an earlier owner, which must be adopted.
     put(&container, &name_of("checkpoint", 1), [("sequencenumber", "7"), ("offset", "700")]).await;
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("checkpoint"), Fault::Hang));
     let started = Instant::now();
@@ -60,11 +60,11 @@ async fn an_adoption_that_hangs_holds_up_the_answer_for_two_deadlines_at_the_mos
     checkpoint(&*a, 1, 8).await.unwrap();
 }
 
-/// Two checkpoints of an old client are under way when the partition is lost and won again.
+/// Two checkpoints of an old client are in progress when the partition is lost and won again.
 #[tokio::test(start_paused = true)]
-async fn an_old_client_s_refusal_does_not_cost_the_partition_that_was_won_again() {
+async fn an_old_clients_rejection_keeps_the_new_ownership() {
     let (faulty, container) = faulty();
-    let (a, b) = (settled(faulty.clone()).await, ours(container));
+    let (a, b) = (settled(faulty.clone()).await, adapter(container));
     faulty.inject_on(writes("checkpoint"), Fault::Latency(Duration::from_secs(3)));
     let first = checkpoint(&*a, 0, 6);
     let second = async {

@@ -1,4 +1,4 @@
-//! What our store alone promises to the official processor.
+//! What only this crate's store guarantees to the official processor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,8 @@ use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Result};
 use tokio::time::{Instant, advance, sleep};
 
 use super::records::{
-    GROUP, HUB, LocalClock, NAMESPACE, NONE, at, checkpoint, checkpoint_at, cycle, faulty, group_store, kind_of,
-    listed, looks_expired, name_of, ours, owner_in, position, put, refused, settled, try_cycle, wish, writes,
+    GROUP, HUB, LocalClock, NAMESPACE, NONE, adapter, at, checkpoint, checkpoint_at, cycle, faulty, group_store,
+    kind_of, listed, looks_expired, name_of, owner_in, position, put, refused, settled, try_cycle, wish, writes,
 };
 use crate::intercepted::{Intercept, Intercepted};
 use crate::placing::place;
@@ -33,12 +33,12 @@ async fn exists(container: &MemoryContainer, name: &str) -> bool {
 async fn every_win_is_adopted_before_it_is_reported() {
     let (faulty, container) = faulty();
     let a = settled(container.clone()).await;
-    let b = ours(faulty.clone());
-    // It is won, but what fences the previous owner cannot be written: the processor must not start yet.
+    let b = adapter(faulty.clone());
+    // It is won, but the write that fences the previous owner fails: the processor must not start yet.
     faulty.inject_on(writes("checkpoint"), Fault::Unreachable);
     assert_eq!(cycle(&*b, "b", [0]).await, NONE);
     assert_eq!(owner_in(&container, 0).await, "b");
-    checkpoint(&*a, 0, 6).await.expect("nobody has adopted it yet");
+    checkpoint(&*a, 0, 6).await.expect("no owner has adopted it yet");
 
     assert_eq!(cycle(&*b, "b", [0]).await, [0]);
     refused(checkpoint(&*a, 0, 7).await);
@@ -46,27 +46,27 @@ async fn every_win_is_adopted_before_it_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_of_a_partition_never_claimed_is_refused() {
+async fn a_checkpoint_of_an_unclaimed_partition_is_rejected() {
     let container = MemoryContainer::new();
-    let a = ours(container.clone());
-    let told = refused(checkpoint(&*a, 0, 5).await);
-    assert!(told.contains("nothing was written"), "{told}");
+    let a = adapter(container.clone());
+    let message = refused(checkpoint(&*a, 0, 5).await);
+    assert!(message.contains("nothing was written"), "{message}");
     cycle(&*a, "a", [0]).await;
-    let told = refused(checkpoint(&*a, 1, 5).await);
-    assert!(told.contains("partition 1 is not held"), "{told}");
+    let message = refused(checkpoint(&*a, 1, 5).await);
+    assert!(message.contains("partition 1 is not held"), "{message}");
     for partition in [0, 1] {
         assert!(!exists(&container, &name_of("checkpoint", partition)).await);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dead_before_it_is_claimed() {
+async fn a_lease_is_as_fresh_as_its_heartbeat() {
     let container = MemoryContainer::new();
-    let (clock, presence) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/presence/b"));
+    let (clock, heartbeat) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/presence/b"));
     let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
     b.send_heartbeat().await.unwrap();
     b.claim_all(vec![Claim::unowned(zero())]).await;
-    let a = ours(container.clone());
+    let a = adapter(container.clone());
     for _ in 0..3 {
         sleep(Duration::from_secs(40)).await;
         b.send_heartbeat().await.unwrap();
@@ -75,15 +75,15 @@ async fn what_lives_by_a_presence_is_as_young_as_that_and_its_owner_declared_dea
     sleep(Duration::from_secs(70)).await;
     assert!(listed(&*a).await.is_empty());
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
-    assert_eq!(container.get(&presence).await.unwrap().metadata["brokenby"], "a");
+    assert_eq!(container.get(&heartbeat).await.unwrap().metadata["brokenby"], "a");
 
-    // What is claimed from the living is not claimed from the dead.
+    // A claim from a live owner is not a claim from a dead one.
     let c = group_store(container.clone(), "c").await.lease_scope(LeaseScope::Instance);
     c.send_heartbeat().await.unwrap();
     c.claim_all(vec![Claim::unowned(1.into())]).await;
     assert_eq!(cycle(&*a, "a", [1]).await, [1]);
-    let presence = container.get(&presence.replace("presence/b", "presence/c")).await.unwrap();
-    assert!(!presence.metadata.contains_key("brokenby"));
+    let heartbeat = container.get(&heartbeat.replace("presence/b", "presence/c")).await.unwrap();
+    assert!(!heartbeat.metadata.contains_key("brokenby"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,22 +97,22 @@ async fn an_older_checkpoint_is_no_error_and_moves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_partition_is_forgotten() {
-    // Known by a listing, by a refused checkpoint, or by a refused renewal.
+    // Detected by a listing, by a rejected checkpoint, or by a rejected renewal.
     for way in ["listing", "checkpoint", "renewal"] {
         let (faulty, container) = faulty();
         let a = settled(faulty.clone()).await;
-        let mine = listed(&*a).await["0"].etag.clone();
-        cycle(&*ours(container), "b", [0]).await;
+        let own = listed(&*a).await["0"].etag.clone();
+        cycle(&*adapter(container), "b", [0]).await;
         match way {
             "listing" => drop(listed(&*a).await),
             "checkpoint" => drop(refused(checkpoint(&*a, 0, 6).await)),
-            _ => assert!(a.claim_ownership(&[wish("a", 0, mine)]).await.unwrap().is_empty()),
+            _ => assert!(a.claim_ownership(&[wish("a", 0, own)]).await.unwrap().is_empty()),
         }
         // No request is made any more.
         faulty.set_plan(FaultPlan::always(Fault::Hang));
         let started = Instant::now();
-        let told = refused(checkpoint(&*a, 0, 7).await);
-        assert!(told.contains("is not held"), "{way}: {told}");
+        let message = refused(checkpoint(&*a, 0, 7).await);
+        assert!(message.contains("is not held"), "{way}: {message}");
         assert_eq!(started.elapsed(), Duration::ZERO, "{way}");
         faulty.set_plan(FaultPlan::default());
         assert_eq!(a.release_all().await.len(), 0, "{way}");
@@ -120,7 +120,7 @@ async fn a_lost_partition_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undecided_renewal_keeps_the_partition() {
+async fn an_indeterminate_renewal_keeps_the_partition() {
     let (faulty, _) = faulty();
     let a = settled(faulty.clone()).await;
     for fault in [Fault::Hang, Fault::Unreachable, Fault::RequestLost] {
@@ -133,9 +133,9 @@ async fn an_undecided_renewal_keeps_the_partition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_all_frees_everything_at_once_and_the_store_for_another_processor() {
+async fn release_all_releases_all_partitions_and_the_store() {
     let container = MemoryContainer::new();
-    let (a, b) = (ours(container.clone()), ours(container));
+    let (a, b) = (adapter(container.clone()), adapter(container));
     assert_eq!(cycle(&*a, "a", 0..8).await.len(), 8);
     let released = a.release_all().await;
     assert_eq!(released.len(), 8);
@@ -150,11 +150,11 @@ async fn release_all_frees_everything_at_once_and_the_store_for_another_processo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_vanished_is_made_again_and_the_partition_starts_again() {
+async fn a_deleted_record_is_recreated_and_adopted_again() {
     let container = MemoryContainer::new();
     let a = settled(container.clone()).await;
     container.delete(&name_of("ownership", 0), &Condition::Unconditional).await.unwrap();
-    // Somebody may have owned it in between, so that it has to be adopted anew.
+    // Another owner may have owned it in between, so that it must be adopted again.
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
     assert_eq!(owner_in(&container, 0).await, "a");
     refused(checkpoint(&*a, 0, 6).await);
@@ -166,7 +166,7 @@ async fn a_record_that_vanished_is_made_again_and_the_partition_starts_again() {
 async fn a_partition_that_cannot_be_adopted_is_released() {
     let (faulty, container) = faulty();
     settled(container.clone()).await;
-    let b = ours(faulty.clone());
+    let b = adapter(faulty.clone());
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("checkpoint"), Fault::Conflict));
     assert_eq!(cycle(&*b, "b", [0]).await, NONE);
     assert_eq!(owner_in(&container, 0).await, "");
@@ -174,11 +174,11 @@ async fn a_partition_that_cannot_be_adopted_is_released() {
     assert_eq!(cycle(&*b, "b", [0]).await, [0]);
 }
 
-/// A partition that is lost and won again between two answers: its client may still read, from an earlier start.
+/// A partition that is lost and won again between two responses: its client may still read, from an earlier start.
 #[tokio::test(start_paused = true)]
-async fn a_partition_lost_since_the_last_answer_is_left_out_of_the_next() {
+async fn a_partition_lost_meanwhile_is_left_out_once() {
     let container = MemoryContainer::new();
-    let (a, b) = (settled(container.clone()).await, ours(container.clone()));
+    let (a, b) = (settled(container.clone()).await, adapter(container.clone()));
     cycle(&*b, "b", [0]).await;
     b.release_all().await;
     place(&group_store(container.clone(), "operator").await, 0, &at(2)).await;
@@ -187,19 +187,19 @@ async fn a_partition_lost_since_the_last_answer_is_left_out_of_the_next() {
     assert_eq!(position(&*a, 0).await, Some(2));
 }
 
-/// A program that looks at the owners while the processor claims: its listing may be older than the claim.
+/// A program that lists the owners while the processor claims: its listing may be older than the claim.
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_was_asked_for_earlier_takes_nothing_away() {
+async fn an_earlier_listing_removes_nothing() {
     let container = MemoryContainer::new();
     let late = Arc::new(Intercepted { inner: Arc::new(container.clone()), interceptor: LateListings::default() });
-    let a = ours(Arc::clone(&late));
+    let a = adapter(Arc::clone(&late));
     cycle(&*a, "a", [1]).await;
-    cycle(&*ours(container), "b", [0]).await;
+    cycle(&*adapter(container), "b", [0]).await;
     let etag = listed(&*a).await["0"].etag.clone();
 
     late.interceptor.0.store(true, Ordering::Relaxed);
     let looking = async {
-        assert_eq!(listed(&*a).await["0"].owner_id.as_deref(), Some("b"), "as it was");
+        assert_eq!(listed(&*a).await["0"].owner_id.as_deref(), Some("b"), "unchanged");
     };
     let winning = async {
         sleep(Duration::from_millis(100)).await;
@@ -209,7 +209,7 @@ async fn a_listing_that_was_asked_for_earlier_takes_nothing_away() {
     checkpoint(&*a, 0, 1).await.unwrap();
 }
 
-/// Shows what was so a second ago, if told to.
+/// Shows the state of a second ago, if configured.
 #[derive(Default)]
 struct LateListings(AtomicBool);
 
@@ -225,7 +225,7 @@ impl Intercept for LateListings {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_without_sequence_number_or_offset_is_refused_and_not_written() {
+async fn a_checkpoint_without_a_position_is_rejected() {
     let container = MemoryContainer::new();
     let a = settled(container.clone()).await;
     let good = checkpoint_at(0, 6);
@@ -239,30 +239,30 @@ async fn a_checkpoint_without_sequence_number_or_offset_is_refused_and_not_writt
     assert_eq!((blob.metadata["sequencenumber"].as_str(), blob.metadata["offset"].as_str()), ("5", "500"));
 }
 
-/// The processor would take it for a start of its own choice, and overlook the one that was configured.
+/// The processor would use it as an explicit start, and ignore the configured one.
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_names_no_place_is_not_shown() {
+async fn a_stored_checkpoint_without_a_position_is_hidden() {
     let container = MemoryContainer::new();
     put(&container, &name_of("checkpoint", 0), [("sequencenumber", ""), ("offset", "no offset")]).await;
-    assert!(ours(container).list_checkpoints(NAMESPACE, HUB, GROUP).await.unwrap().is_empty());
+    assert!(adapter(container).list_checkpoints(NAMESPACE, HUB, GROUP).await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_id_that_cannot_be_used_is_refused_with_the_value() {
+async fn an_invalid_owner_id_is_rejected_with_its_value() {
     let container = MemoryContainer::new();
-    let a = ours(container.clone());
+    let a = adapter(container.clone());
     for bad in ["", "gr\u{f6}\u{df}e", "two\nlines", " padded "] {
         let error = try_cycle(&*a, bad, [0]).await.unwrap_err();
         assert_eq!(kind_of(&error), ErrorKind::Config, "{bad:?}");
         assert!(error.to_string().contains(&format!("owner id {bad:?} cannot be used")), "{error}");
     }
     assert!(listed(&*a).await.is_empty());
-    assert_eq!(cycle(&*a, "a", [0]).await, [0], "nothing is left behind of them");
+    assert_eq!(cycle(&*a, "a", [0]).await, [0], "no state of them remains");
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_for_two_owners_or_groups_in_one_call_are_refused() {
-    let a = ours(MemoryContainer::new());
+async fn claims_for_two_owners_or_groups_are_rejected() {
+    let a = adapter(MemoryContainer::new());
     let other_group = Ownership { consumer_group: "other".into(), ..wish("a", 1, None) };
     for second in [wish("b", 1, None), other_group] {
         let error = a.claim_ownership(&[wish("a", 0, None), second]).await.unwrap_err();
@@ -272,11 +272,12 @@ async fn claims_for_two_owners_or_groups_in_one_call_are_refused() {
     assert!(listed(&*a).await.is_empty());
 }
 
-/// Owners of other SDKs know nothing of our expiry: they are given the longest one among them, as everywhere here.
+/// Owners of other SDKs do not know this crate's lease duration: they get the longest one among them, as everywhere
+/// here.
 #[tokio::test(start_paused = true)]
-async fn an_owner_of_another_sdk_expires_when_its_own_kind_would_say_so() {
+async fn an_owner_of_another_sdk_has_the_foreign_duration() {
     let container = MemoryContainer::new();
-    let (a, clock) = (ours(container.clone()), LocalClock::ahead(0));
+    let (a, clock) = (adapter(container.clone()), LocalClock::ahead(0));
     put(&container, &name_of("ownership", 0), [("ownerid", "java")]).await;
     advance(Duration::from_secs(175)).await;
     assert!(!looks_expired(&listed(&*a).await["0"], &*clock));

@@ -1,4 +1,4 @@
-//! Circles of imports: files that need each other can only be read together.
+//! Cycles of imports: files that need each other can only be read together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ struct File {
     /// What each name in scope stands for.
     imported: BTreeMap<String, Path>,
     globs: Vec<Path>,
-    /// Everything that is named, from the root of the crate on. What `mod.rs` only passes on is not needed there.
+    /// All named paths, from the root of the crate on. What `mod.rs` only re-exports is not included.
     named: BTreeSet<Path>,
 }
 
@@ -30,7 +30,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
 }
 
 impl Reader<'_> {
-    /// From the root of the crate on; `None` for what is not a path within it.
+    /// Returns a path from the root of the crate on; `None` if the path is not within it.
     fn absolute(&self, path: &[String]) -> Option<Path> {
         let (first, rest) = path.split_first()?;
         let below = |module: &[String], rest: &[String]| Some([module, rest].concat());
@@ -113,7 +113,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 pub struct Crate(BTreeMap<Path, File>);
 
 impl Crate {
-    /// From the paths of files, relative to the root, and their texts.
+    /// Parses files from their paths, relative to the root, and their texts.
     pub fn parse<'a>(files: impl IntoIterator<Item = (&'a std::path::Path, &'a str)>) -> Self {
         let read = |(path, text): (&std::path::Path, &str)| {
             let mut module: Path = path.with_extension("").iter().map(|part| part.to_string_lossy().into()).collect();
@@ -126,7 +126,7 @@ impl Crate {
         Self(files.into_iter().map(read).collect())
     }
 
-    /// The module that defines what a path names, wherever it is passed on.
+    /// Returns the module that defines what a path names, wherever it is re-exported.
     fn defining(&self, path: &[String], depth: usize) -> Option<&Path> {
         let known = (0..=path.len()).rev().find_map(|length| self.0.get_key_value(&path[..length]));
         let (module, file) = known.filter(|_| depth > 0)?;
@@ -146,7 +146,7 @@ impl Crate {
         defining.filter(|needed| *needed != module).collect()
     }
 
-    /// Every file that needs itself by way of others, with those of them that it needs itself.
+    /// Returns every file that needs itself through others, with the other files that it needs.
     pub fn circles(&self) -> Vec<String> {
         let direct: BTreeMap<_, _> = self.0.keys().map(|module| (module, self.needed_by(module))).collect();
         let reached = |from: &Path| {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_of_the_file_that_defines_it() {
+    fn a_name_belongs_to_the_file_that_defines_it() {
         let module = ("m/mod.rs", "mod a; mod b; pub use a::A; pub use b::B;");
         let a = ("m/a.rs", "use super::B; pub struct A(B);");
         assert!(circles(&[module, a, ("m/b.rs", "pub struct B;")]).is_empty());

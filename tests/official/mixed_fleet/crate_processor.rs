@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::fleet::TIMEOUT;
 use super::processed::Processed;
 
-/// Checkpoints each batch, as the others do.
+/// Checkpoints each batch, like the others.
 pub struct Recorder {
     pub owner: String,
     pub processed: Processed,
@@ -29,34 +29,34 @@ impl Handler<ReceivedEventData> for Recorder {
     }
 }
 
-pub struct Ours {
+pub struct CrateProcessor {
     owner: String,
     shutdown: oneshot::Sender<()>,
     running: JoinHandle<Result<ShutdownReport>>,
 }
 
-impl Ours {
+impl CrateProcessor {
     pub fn run<S>(owner: &str, processor: Processor<S, Recorder>) -> Self
     where
         S: EventSource<Event = ReceivedEventData>,
     {
         let (shutdown, asked) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
-            // An error means that nobody can ask any more.
+            // An error means that no shutdown can be requested any more.
             let _ = asked.await;
         }));
         Self { owner: owner.to_owned(), shutdown, running }
     }
 
-    /// Ends it in good order.
-    pub async fn leave(self) {
+    /// Shuts it down gracefully.
+    pub async fn shut_down(self) {
         assert!(self.shutdown.send(()).is_ok(), "{} has ended by itself", self.owner);
         let ended = timeout(TIMEOUT, self.running).await;
         ended.unwrap_or_else(|_| panic!("{} does not end", self.owner)).unwrap().unwrap();
     }
 
-    /// Nothing of it runs any more from one moment to the next.
-    pub async fn die(self) {
+    /// Stops everything at once, without a shutdown.
+    pub async fn kill(self) {
         self.running.abort();
         let ended = timeout(TIMEOUT, self.running).await.unwrap_or_else(|_| panic!("{} does not end", self.owner));
         assert!(ended.is_err_and(|error| error.is_cancelled()), "{} has ended by itself", self.owner);
