@@ -1,52 +1,52 @@
-//! Where the group starts. All instances die, events come to a quiet partition that has no checkpoint yet, and the
-//! instances come back with the same settings.
+//! Where the group starts. All instances crash, a quiet partition without a checkpoint receives events, and the
+//! instances return with the same settings.
 
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::StartPosition;
 use tokio::time::sleep;
 
-use super::CRASH;
+use super::CRASH_RECOVERY;
 use crate::feature::{Allowed, Draw, Feature, Settings, Start};
 use crate::scene::{LAST_BEFORE_START, QUIET, Scene};
 
-const AWAY: Duration = Duration::from_secs(20);
+const DOWNTIME: Duration = Duration::from_secs(20);
 
 pub const FEATURES: [Feature; 4] = [
     Feature::of("earliest", |settings, _| {
         settings.configure(|config| config.with_start_position(StartPosition::Earliest))
     })
-    .acting(|scene| Box::pin(all_die(scene)))
-    .allowing(die),
+    .with_action(|scene| Box::pin(crash_all(scene)))
+    .with_allowance(allow_crash),
     Feature::of("latest", |settings, _| {
         settings.start = Start::Latest;
         settings.configure(|config| config.with_start_position(StartPosition::Latest));
     })
-    .acting(|scene| Box::pin(all_die(scene)))
-    .allowing(die),
-    // The time is calculated whenever an instance comes up: see `Scene`.
+    .with_action(|scene| Box::pin(crash_all(scene)))
+    .with_allowance(allow_crash),
+    // The time is calculated at each start of an instance: see `Scene`.
     Feature::of("enqueued after", |settings, _| settings.start = Start::EnqueuedAfter)
-        .acting(|scene| Box::pin(all_die(scene)))
-        .allowing(die),
+        .with_action(|scene| Box::pin(crash_all(scene)))
+        .with_allowance(allow_crash),
     Feature::of("after sequence number", |settings, _| {
         settings.start = Start::AfterSequenceNumber;
         settings.configure(|config| config.with_start_position(StartPosition::AfterSequenceNumber(LAST_BEFORE_START)));
     })
-    .acting(|scene| Box::pin(all_die(scene)))
-    .allowing(die),
+    .with_action(|scene| Box::pin(crash_all(scene)))
+    .with_allowance(allow_crash),
 ];
 
-fn die(allowed: &mut Allowed, _: &Settings, _: &Draw) {
-    allowed.dark_for(AWAY + CRASH);
+fn allow_crash(allowed: &mut Allowed, _: &Settings, _: &Draw) {
+    allowed.allow_no_handler(DOWNTIME + CRASH_RECOVERY);
     allowed.repeats = true;
 }
 
-async fn all_die(scene: &Scene) {
-    let died = scene.crash_all().await;
-    sleep(AWAY / 2).await;
+async fn crash_all(scene: &Scene) {
+    let crashed = scene.crash_all().await;
+    sleep(DOWNTIME / 2).await;
     scene.publish(QUIET, 3);
-    sleep(AWAY / 2).await;
-    for member in died {
+    sleep(DOWNTIME / 2).await;
+    for member in crashed {
         scene.start(member).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The container of one instance: the ledger sees which checkpoints it accepts.
+//! The container of one instance. Records the accepted checkpoints in the ledger.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use eventhubs_checkpoint::blob::{
 use crate::ledger::Ledger;
 
 #[derive(Clone)]
-pub struct Witness {
+pub struct RecordingContainer {
     pub inner: Arc<MemoryContainer>,
     pub ledger: Ledger,
-    pub life: usize,
+    pub incarnation: usize,
 }
 
-impl fmt::Debug for Witness {
+impl fmt::Debug for RecordingContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Witness").finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl BlobContainer for Witness {
+impl BlobContainer for RecordingContainer {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
         self.inner.list(prefix).await
     }
@@ -38,7 +38,7 @@ impl BlobContainer for Witness {
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let written = self.inner.write(name, metadata, condition).await?;
         if let Some((_, partition)) = name.split_once("/checkpoint/") {
-            self.ledger.lock().checkpoint(self.life, partition.parse().unwrap(), metadata);
+            self.ledger.lock().checkpoint(self.incarnation, partition.parse().unwrap(), metadata);
         }
         Ok(written)
     }
