@@ -1,4 +1,4 @@
-//! One container on one backend, the owners that work on it, and a look at its blobs behind their backs.
+//! One container on one backend, the owners that work on it, and direct access to its blobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::meddled::Meddled;
+use crate::intercepted::Intercepted;
 use crate::sas::{FUTURE, SAS_VERSION, account_sas, fresh_name};
 use crate::support::azurite;
 use crate::wire::{Sent, Wire, shown};
 
-/// What all names start with.
+/// The common prefix of all names.
 pub const LOWER: &str = "ns.servicebus.windows.net/hub/$default/";
 
-/// The same in the tree of names as given.
+/// The same prefix with verbatim names.
 pub const VERBATIM: &str = "ns.servicebus.windows.net/hub/$Default/";
 
 pub const EXPIRY: i64 = 60;
@@ -63,21 +63,21 @@ pub fn owned_by(owner: &str) -> Metadata {
     metadata(&[("ownerid", owner), ("incarnation", "20260101T000000Z-00000001"), ("epoch", "1")])
 }
 
-/// Ownership records, or none, that do not say that this life of `a` owns the partition; and who does.
+/// Ownership records, or none, that do not name this incarnation of `a`; each with its owner.
 pub fn not_owned_by_a() -> [(Option<Metadata>, &'static str); 5] {
     let later = metadata(&[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000")]);
     [
         (Some(owned_by("b")), "b"),
-        (Some(metadata(&[("ownerid", "")])), "nobody"),
+        (Some(metadata(&[("ownerid", "")])), "no owner"),
         (Some(metadata(&[("ownerid", "a")])), "a"),
         (Some(later), "a"),
-        (None, "nobody"),
+        (None, "no owner"),
     ]
 }
 
 pub enum Backend {
     Memory,
-    /// By the name of the container.
+    /// With the name of the container.
     Azurite(String),
 }
 
@@ -109,7 +109,7 @@ impl Bench {
         self.try_owner(name, settings, |_| {}).await.unwrap()
     }
 
-    /// Another life of the same owner, which began later.
+    /// Returns another incarnation of the same owner, which began later.
     pub async fn later(&self, name: &str) -> Owner {
         let later = |wire: &Wire| wire.set_ahead(time::Duration::seconds(10));
         self.try_owner(name, |builder| builder, later).await.unwrap()
@@ -124,7 +124,7 @@ impl Bench {
         self.connected(name, prepare, |builder| settings(builder).connect()).await
     }
 
-    /// An operator. The name is part of no record: it seeds the faults.
+    /// Returns an operator. The name is part of no record: it seeds the faults.
     pub async fn operator(
         &self,
         name: &str,
@@ -141,21 +141,21 @@ impl Bench {
     ) -> Result<Owner<S>> {
         let seed = name.bytes().map(u64::from).sum();
         let faulty = FaultyContainer::new(self.container.clone(), seed);
-        let link = Arc::new(Meddled { inner: Arc::new(faulty.clone()), meddler: Wire::default() });
-        prepare(&link.meddler);
+        let link = Arc::new(Intercepted { inner: Arc::new(faulty.clone()), interceptor: Wire::default() });
+        prepare(&link.interceptor);
         let builder = GroupStore::builder(link.clone(), group(), OwnerId::new(name).unwrap());
         let store = connect(builder).await?;
-        link.meddler.sent();
+        link.interceptor.sent();
         Ok(Owner { store, faulty, link, container: self.container.clone() })
     }
 
-    /// Writes behind everybody's back.
+    /// Writes a blob directly.
     pub async fn put(&self, name: &str, metadata: &Metadata) -> ETag {
         self.container.write(name, metadata, &Condition::Unconditional).await.unwrap().etag
     }
 
-    /// The same with keys whose case is kept on the way to the server, which no port of this crate does. In memory
-    /// there is no such way: there they are folded when they are written, as Azure folds them when they are looked up.
+    /// The same with keys whose case is kept on the way to the server, which no port of this crate does. In memory this
+    /// is not possible: there they are lower-cased by the write, as Azure lower-cases them for comparisons.
     pub async fn put_as_given(&self, name: &str, pairs: &[(&str, &str)]) {
         let Backend::Azurite(container) = &self.backend else {
             self.put(name, &metadata(pairs)).await;
@@ -172,9 +172,9 @@ impl Bench {
         );
         let mut server = TcpStream::connect(host).await.unwrap();
         server.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        server.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+        let mut response = String::new();
+        server.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with("HTTP/1.1 201"), "{response}");
     }
 
     pub async fn delete(&self, name: &str) {
@@ -189,17 +189,17 @@ impl Bench {
         }
     }
 
-    /// The metadata of a blob that must be there.
+    /// Returns the metadata of a blob that must exist.
     pub async fn read(&self, name: &str) -> Metadata {
         self.blob(name).await.unwrap_or_else(|| panic!("{name} does not exist")).metadata
     }
 
-    /// Who owns a partition by its blob. Empty if it was released.
+    /// Returns the owner in a partition's blob. Empty if it was released.
     pub async fn owner_of(&self, partition: u32) -> String {
         self.read(&ownership(partition)).await["ownerid"].clone()
     }
 
-    /// What position a checkpoint has.
+    /// Returns the position of a checkpoint.
     pub async fn position_of(&self, partition: u32) -> i64 {
         self.read(&checkpoint(partition)).await["sequencenumber"].parse().unwrap()
     }
@@ -210,26 +210,26 @@ impl Bench {
 pub struct Owner<S = GroupStore> {
     pub store: S,
     pub faulty: FaultyContainer,
-    link: Arc<Meddled<Wire>>,
+    link: Arc<Intercepted<Wire>>,
     container: Arc<dyn BlobContainer>,
 }
 
 impl<S> Owner<S> {
     pub fn wire(&self) -> &Wire {
-        &self.link.meddler
+        &self.link.interceptor
     }
 
-    /// What was sent since the last time that this was asked.
+    /// Returns the requests since the last call.
     pub fn sent(&self) -> Vec<Sent> {
         self.wire().sent()
     }
 
-    /// The same as text.
+    /// Returns the same as text.
     pub fn requests(&self) -> Vec<String> {
         shown(&self.sent())
     }
 
-    /// Lets the next write to such a blob meet this.
+    /// Injects a fault into the next write to such a blob.
     pub fn next_write(&self, name_part: &str, fault: Fault) {
         self.faulty.inject_on(Target::from(BlobOperation::Write).named(name_part), fault);
     }
@@ -244,20 +244,19 @@ impl<S> Owner<S> {
         self.faulty.set_plan(FaultPlan::default().with_on(1.0, target, Fault::Unreachable));
     }
 
-    /// From now on all is well.
+    /// From now on there are no faults.
     pub fn restored(&self) {
         self.faulty.set_plan(FaultPlan::default());
     }
 
-    /// From now on some requests take a little longer, so that no race is like the other.
-    pub fn dawdle(&self) {
+    /// From now on some requests take slightly longer, so that races differ.
+    pub fn add_jitter(&self) {
         self.faulty.set_plan(FaultPlan::default().with(0.7, Fault::Latency(Duration::from_millis(3))));
     }
 }
 
 impl Owner {
-    /// The moment from which a lease counts. The moment is read before the age, so that it is not taken for a later
-    /// one.
+    /// Returns the moment from which a lease counts. The moment is read before the age, so that it is not too late.
     pub fn valid_from(&self, lease: &Lease) -> Instant {
         let now = Instant::now();
         now - self.store.lease_age(lease)
@@ -267,12 +266,13 @@ impl Owner {
         self.store.claim_all(vec![Claim::unowned(partition.into())]).await.remove(0).1
     }
 
-    /// A claim over the record, as it was seen in this version.
+    /// Returns a claim over the record in this version.
     pub async fn over(&self, partition: u32, etag: &ETag) -> Claim {
         let name = ownership(partition);
         let found = self.container.get(&name).await.unwrap_or_else(|_| {
-            let (now, answer) = (self.store.server_time(), ResponseInfo::new(self.store.server_time(), Instant::now()));
-            Blob::new(name, metadata(&[("ownerid", ""), ("epoch", "0")]), etag.clone(), now, answer)
+            let (now, response) =
+                (self.store.server_time(), ResponseInfo::new(self.store.server_time(), Instant::now()));
+            Blob::new(name, metadata(&[("ownerid", ""), ("epoch", "0")]), etag.clone(), now, response)
         });
         let mut seen = listed::ownership(partition.into(), &found, self.store.lease_clock_now());
         seen.etag = etag.clone();
@@ -287,13 +287,13 @@ impl Owner {
         self.claim(partition).await.lease()
     }
 
-    /// Claims a partition over whatever its record is now.
+    /// Claims a partition over its current record.
     pub async fn take(&self, partition: u32) -> Lease {
         let found = self.container.get(&ownership(partition)).await.unwrap();
         self.claim_over(partition, &found.etag).await.lease()
     }
 
-    /// How the record of a partition, which must be there, relates to this owner.
+    /// Returns how the record of a partition, which must exist, relates to this owner.
     pub async fn relation(&self, partition: u32) -> Relation {
         let seen = self.store.read_ownership(&partition.into()).await.unwrap().unwrap();
         eventhubs_checkpoint::internal::relation::of(&seen.record, self.store.identity())
@@ -311,7 +311,7 @@ impl Owner {
         self.try_adopt(partition, start).await.unwrap()
     }
 
-    /// In the tenure of the record as it is now.
+    /// Adopts in the ownership of the current record.
     pub async fn try_adopt(&self, partition: u32, start: Option<i64>) -> Result<AdoptOutcome> {
         let mut epoch = None;
         for name in [ownership(partition), format!("{VERBATIM}ownership/{partition}")] {
@@ -322,14 +322,14 @@ impl Owner {
         self.store.adopt(&partition.into(), epoch.unwrap_or_default(), start.map(at).as_ref()).await
     }
 
-    /// Adopts a partition that starts at the first event, and forgets the requests so far.
+    /// Adopts a partition that starts at the first event, and discards the earlier requests.
     pub async fn adopted(&self, partition: u32) -> Adoption {
         let adoption = self.adopt(partition, Some(-1)).await.adoption();
         self.sent();
         adoption
     }
 
-    /// Claims and adopts a partition that nobody has owned, and forgets the requests so far.
+    /// Claims and adopts a partition that never had an owner, and discards the earlier requests.
     pub async fn run(&self, partition: u32) -> (Lease, Adoption) {
         (self.win(partition).await, self.adopted(partition).await)
     }
@@ -342,44 +342,44 @@ impl Owner {
     pub async fn take_over(&self, partition: u32, sequence_number: i64) {
         self.take(partition).await;
         let mut adoption = self.adopted(partition).await;
-        assert_eq!(self.checkpoint(&mut adoption, sequence_number).await.said(), "written");
+        assert_eq!(self.checkpoint(&mut adoption, sequence_number).await.describe(), "written");
     }
 }
 
-/// What an outcome comes to, in a few words.
-pub trait Said {
-    fn said(&self) -> String;
+/// Describes an outcome in a few words.
+pub trait Describe {
+    fn describe(&self) -> String;
 }
 
 fn name(owner: Option<&OwnerId>) -> &str {
-    owner.map_or("nobody", OwnerId::as_str)
+    owner.map_or("no owner", OwnerId::as_str)
 }
 
-impl Said for ClaimOutcome {
-    fn said(&self) -> String {
+impl Describe for ClaimOutcome {
+    fn describe(&self) -> String {
         match self {
             Self::Won(_) => "won".to_owned(),
             Self::Lost { by } => format!("lost to {}", name(by.as_ref())),
             Self::Replaced { by } => format!("replaced by {by}"),
-            Self::Indeterminate(error) => format!("undecided: {:?}", error.kind()),
+            Self::Indeterminate(error) => format!("indeterminate: {:?}", error.kind()),
             other => panic!("{other:?}"),
         }
     }
 }
 
-impl Said for ReleaseOutcome {
-    fn said(&self) -> String {
+impl Describe for ReleaseOutcome {
+    fn describe(&self) -> String {
         match self {
             Self::Released => "released".to_owned(),
             Self::Lost { by } => format!("lost to {}", name(by.as_ref())),
-            Self::Indeterminate(error) => format!("undecided: {:?}", error.kind()),
+            Self::Indeterminate(error) => format!("indeterminate: {:?}", error.kind()),
             other => panic!("{other:?}"),
         }
     }
 }
 
-impl Said for AdoptOutcome {
-    fn said(&self) -> String {
+impl Describe for AdoptOutcome {
+    fn describe(&self) -> String {
         match self {
             Self::Adopted(_) => "adopted".to_owned(),
             Self::Lost { by } => format!("lost to {}", name(by.as_ref())),
@@ -388,8 +388,8 @@ impl Said for AdoptOutcome {
     }
 }
 
-impl Said for CheckpointOutcome {
-    fn said(&self) -> String {
+impl Describe for CheckpointOutcome {
+    fn describe(&self) -> String {
         match self {
             Self::Written => "written".to_owned(),
             Self::Superseded => "superseded".to_owned(),

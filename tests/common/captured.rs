@@ -1,4 +1,4 @@
-//! What the log says, on this thread.
+//! Captures the log of this thread.
 
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -6,15 +6,15 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
 
-/// One beside that of the thread. As long as there is only one in the process, the thread that comes first to a place
-/// that logs decides whether anybody listens there, and that may be the thread of another test, where nobody does.
+/// A second dispatcher in addition to the thread's. If there is only one in the process, the thread that first reaches
+/// a callsite decides whether it is enabled, and that may be the thread of another test without a dispatcher.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().finish()));
 
 #[derive(Clone, Default)]
 pub struct Captured(Arc<Mutex<Vec<u8>>>);
 
 impl Captured {
-    /// Until the guard is dropped.
+    /// Captures until the guard is dropped.
     pub fn begin() -> (Self, DefaultGuard) {
         LazyLock::force(&ANOTHER);
         let log = Self::default();

@@ -1,10 +1,10 @@
-//! Puts the position of a partition anywhere, as its owner.
+//! Writes any position of a partition, as its owner.
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::Position;
 use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, ReleaseOutcome};
 
-/// Claims the partition over whatever its record is, adopts it, writes the position, and releases the partition.
+/// Claims the partition over its current record, adopts it, writes the position, and releases the partition.
 pub async fn place(store: &GroupStore, partition: impl Into<PartitionId>, to: &Position) {
     let partition = partition.into();
     let listed = store.list_ownerships().await.unwrap().records;

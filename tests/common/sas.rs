@@ -10,12 +10,12 @@ use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 pub const FUTURE: &str = "2099-01-01T00:00:00Z";
 pub const SAS_VERSION: &str = "2021-12-02";
 
-/// A container name that no other test has, not even in another process.
+/// Returns a container name that no other test has, not even in another process.
 pub fn fresh_name() -> String {
     format!("t{:016x}", RandomState::new().hash_one(()))
 }
 
-/// A shared access signature for the blob service of the account, containers and blobs.
+/// Returns a shared access signature for the blob service of the account, containers and blobs.
 ///
 /// Rules: <https://learn.microsoft.com/rest/api/storageservices/create-account-sas>.
 pub fn account_sas(permissions: &str, expires: &str) -> String {

@@ -1,5 +1,5 @@
-//! An HTTP server that answers as it was told, byte by byte, or not at all. It runs on a thread of its own, so that no
-//! runtime of a test holds it up.
+//! An HTTP server that responds as scripted, byte by byte, or not at all. It runs on its own thread, so that no runtime
+//! of a test delays it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,16 +10,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-/// What comes after a request.
+/// What happens after a request.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// These bytes; the connection stays open.
+    /// Sends these bytes; the connection stays open.
     Send(String),
-    /// These bytes, and then nothing more on the open connection.
+    /// Sends these bytes, and then nothing more on the open connection.
     SendAndHang(String),
-    /// These bytes, one by one with a pause before each.
+    /// Sends these bytes, one by one with a pause before each.
     Drip(String, Duration),
-    /// These bytes, and then the connection is reset.
+    /// Sends these bytes, and then resets the connection.
     SendAndReset(String),
 }
 
@@ -36,12 +36,12 @@ impl Act {
 #[derive(Clone)]
 pub struct Stub {
     pub address: SocketAddr,
-    /// The first lines of the requests so far.
+    /// The first lines of the requests until now.
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Stub {
-    /// Acts in this order, and then does the last thing again and again.
+    /// Acts in this order, and then repeats the last act.
     pub fn start(script: impl IntoIterator<Item = Act>) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -70,13 +70,13 @@ async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<String>>>, script:
         requests.lock().unwrap().push(head.lines().next().unwrap_or_default().to_owned());
         let act = {
             let mut script = script.lock().unwrap();
-            let next = script.front().cloned().expect("nothing to do was given");
+            let next = script.front().cloned().expect("the script is not empty");
             if script.len() > 1 {
                 script.pop_front();
             }
             next
         };
-        // The client may have gone: that is for the test to judge.
+        // The client may have gone: the test decides whether that is correct.
         match act {
             Act::Send(text) => drop(stream.write_all(text.as_bytes()).await),
             Act::SendAndHang(text) => {

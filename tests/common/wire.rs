@@ -1,4 +1,4 @@
-//! What one owner sends and is answered: written down, and changed where a test says so.
+//! Records the requests of one owner and their responses, and changes them if a test requires it.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::meddled::Meddle;
+use crate::intercepted::Intercept;
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -19,19 +19,19 @@ pub struct Sent {
     pub operation: BlobOperation,
     pub name: String,
     pub condition: Option<Condition>,
-    /// What was written or read.
+    /// The written or read metadata.
     pub metadata: Metadata,
-    /// The version that was made or read.
+    /// The version that was created or read.
     pub etag: Option<ETag>,
-    /// When it was sent. Counted, for clocks have too few digits.
+    /// When it was sent. Counted, because clocks have too little resolution.
     pub began: usize,
-    /// When its answer was there; never, if it was given up.
+    /// When its response arrived; `None` if it was given up.
     pub ended: Option<usize>,
     pub when: Instant,
 }
 
 impl Sent {
-    /// Whether this one was sent only when the other had been answered.
+    /// Returns whether this one was sent only after the response to the other.
     pub fn is_after(&self, other: &Self) -> bool {
         other.ended.is_some_and(|ended| ended < self.began)
     }
@@ -44,7 +44,7 @@ impl Sent {
         self.operation == BlobOperation::Write && self.name.contains(part)
     }
 
-    /// The version that it was written under.
+    /// Returns the version under which it was written.
     pub fn under(&self) -> Option<&ETag> {
         match &self.condition {
             Some(Condition::IfMatch(etag)) => Some(etag),
@@ -53,7 +53,7 @@ impl Sent {
     }
 }
 
-/// For example `match ownership/0`, `read checkpoint/0`, or `list verbatim ownership/` in the tree of names as given.
+/// For example `match ownership/0`, `read checkpoint/0`, or `list verbatim ownership/` with verbatim names.
 impl fmt::Display for Sent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match (self.operation, &self.condition) {
@@ -69,16 +69,16 @@ impl fmt::Display for Sent {
     }
 }
 
-/// The requests as text.
+/// Returns the requests as text.
 pub fn shown(sent: &[Sent]) -> Vec<String> {
     sent.iter().map(ToString::to_string).collect()
 }
 
-/// Something to be done after such a request, before its answer is used.
+/// An action after such a request, before its response is used.
 struct Interruption {
     operation: BlobOperation,
     name_part: String,
-    /// How many such requests are left alone before.
+    /// How many such requests are skipped before.
     skips: usize,
     what: BoxFuture<'static, ()>,
 }
@@ -93,18 +93,18 @@ struct State {
     clock: usize,
     log: Vec<Sent>,
     interruptions: Vec<Interruption>,
-    /// By parts of names, in seconds. The last one that fits counts.
+    /// By parts of names, in seconds. The last match counts.
     ages: Vec<(String, i64)>,
     ahead: time::Duration,
 }
 
 impl Wire {
-    /// What was sent since the last time that this was asked.
+    /// Returns the requests since the last call.
     pub fn sent(&self) -> Vec<Sent> {
         std::mem::take(&mut self.state.lock().unwrap().log)
     }
 
-    /// Does this after the next such request, before its answer is used.
+    /// Does this after the next such request, before its response is used.
     pub fn after(&self, operation: BlobOperation, name_part: &str, what: impl Future<Output = ()> + Send + 'static) {
         self.after_nth(1, operation, name_part, what);
     }
@@ -122,17 +122,17 @@ impl Wire {
         self.state.lock().unwrap().interruptions.push(interruption);
     }
 
-    /// From now on reads and listings show such blobs at this age, as if the server's clock stood there.
+    /// From now on reads and listings show such blobs with this age, as if the server's clock had that time.
     pub fn age(&self, name_part: &str, seconds: i64) {
         self.state.lock().unwrap().ages.push((name_part.to_owned(), seconds));
     }
 
-    /// Listings are answered with a server's time that is this much later.
+    /// From now on listings have a server time that is later by this much.
     pub fn set_ahead(&self, ahead: time::Duration) {
         self.state.lock().unwrap().ahead = ahead;
     }
 
-    /// Nothing that was sent and not answered before another request for the same blob was sent.
+    /// Checks that no request was sent before the response to an earlier request for the same blob.
     pub fn assert_serial(sent: &[Sent]) {
         for (index, earlier) in sent.iter().enumerate() {
             for later in sent[index + 1..].iter().filter(|later| later.name == earlier.name) {
@@ -158,7 +158,7 @@ impl Wire {
         began
     }
 
-    /// Nothing, if the log was taken away meanwhile.
+    /// Does nothing if the log was taken meanwhile.
     fn change(&self, began: usize, change: impl FnOnce(&mut Sent)) {
         if let Some(sent) = self.state.lock().unwrap().log.iter_mut().find(|sent| sent.began == began) {
             change(sent);
@@ -199,7 +199,7 @@ impl Wire {
 }
 
 #[async_trait]
-impl Meddle for Wire {
+impl Intercept for Wire {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let began = self.begin(BlobOperation::List, prefix);
         let list = inner.list(prefix).await;

@@ -1,4 +1,4 @@
-//! Whole instances on a hub and a container in memory, and what their handlers saw.
+//! Whole instances on a hub and a container in memory, and the events of their handlers.
 
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
@@ -22,9 +22,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-pub const PATIENCE: Duration = Duration::from_secs(600);
+pub const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What the handlers of all instances saw.
+/// The events of the handlers of all instances.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     /// (owner, partition, body), in the order of processing.
@@ -63,12 +63,12 @@ impl Log {
                 changes.changed().await.unwrap();
             }
         };
-        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never came: {what}"));
+        timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("timed out: {what}"));
     }
 }
 
-/// What each start of a handler must get: the event after the checkpoint, then one after the other. Events may be
-/// missing only where the hub no longer has them. A violation fails the test when the [`World`] is dropped, at the
+/// The events that each start of a handler must get: the event after the checkpoint, then one after the other. Events
+/// may be missing only if the hub no longer has them. A violation fails the test when the [`World`] is dropped, at the
 /// latest.
 #[derive(Clone, Debug, Default)]
 pub struct Contiguity {
@@ -139,7 +139,7 @@ impl Contiguity {
     }
 }
 
-/// Fails the test that it belongs to if a handler missed an event.
+/// Fails its test if a handler missed an event.
 #[derive(Clone, Debug)]
 pub struct Checked(Contiguity);
 
@@ -151,7 +151,7 @@ impl Drop for Checked {
     }
 }
 
-/// Notes everything; fails or panics once at the bodies "fail" and "panic"; never finishes at "hang".
+/// Records everything; fails or panics once at the bodies "fail" and "panic"; never finishes at "hang".
 #[derive(Debug)]
 pub struct Recorder {
     pub owner: String,
@@ -196,17 +196,17 @@ pub struct Instance {
 
 impl Instance {
     pub async fn wait_until(&mut self, what: &str, condition: impl FnMut(&Snapshot) -> bool) {
-        let waited = timeout(PATIENCE, self.snapshots.wait_for(condition)).await;
-        waited.unwrap_or_else(|_| panic!("never came: {what}")).unwrap();
+        let waited = timeout(TIMEOUT, self.snapshots.wait_for(condition)).await;
+        waited.unwrap_or_else(|_| panic!("timed out: {what}")).unwrap();
     }
 
     pub async fn wait_until_it_holds(&mut self, count: usize) {
         self.wait_until(&format!("{count} partitions held"), |snapshot| snapshot.owned.len() == count).await;
     }
 
-    /// What the first partition is doing, and how far it is.
+    /// Returns what the first partition is doing, and its position.
     pub fn status(&self) -> PartitionStatus {
-        self.handle.partitions().into_iter().next().expect("no partition is at work")
+        self.handle.partitions().into_iter().next().expect("no partition is running")
     }
 
     pub async fn wait_until_all_idle(&self, count: usize) {
@@ -216,7 +216,7 @@ impl Instance {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, waiting).await.expect("never all idle");
+        timeout(TIMEOUT, waiting).await.expect("never all idle");
     }
 
     pub async fn wait_for_status(&self, what: &str, condition: impl Fn(&PartitionStatus) -> bool) -> PartitionStatus {
@@ -228,16 +228,14 @@ impl Instance {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, waiting)
-            .await
-            .unwrap_or_else(|_| panic!("never came: {what}; {:?}", self.handle.partitions()))
+        timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("timed out: {what}; {:?}", self.handle.partitions()))
     }
 
     pub fn held(&self) -> usize {
         self.snapshots.borrow().owned.len()
     }
 
-    /// Dies without any clean-up.
+    /// Crashes without any clean-up.
     pub async fn crash(self) {
         self.running.abort();
         let _ = self.running.await;
@@ -245,16 +243,16 @@ impl Instance {
 
     pub async fn shut_down(mut self) -> Result<ShutdownReport> {
         let _ = self.shutdown.take().unwrap().send(());
-        timeout(PATIENCE, self.running).await.expect("shutdown takes for ever").unwrap()
+        timeout(TIMEOUT, self.running).await.expect("the shutdown timed out").unwrap()
     }
 
     pub async fn ended(self) -> Result<ShutdownReport> {
-        timeout(PATIENCE, self.running).await.expect("does not end").unwrap()
+        timeout(TIMEOUT, self.running).await.expect("does not end").unwrap()
     }
 }
 
-/// A tenth or so of all requests goes wrong in one way or another.
-pub fn trouble() -> FaultPlan {
+/// Returns a plan in which about a tenth of all requests fails in one way or another.
+pub fn random_faults() -> FaultPlan {
     FaultPlan::default()
         .with(0.5, Fault::Latency(Duration::from_secs(1)))
         .with(0.02, Fault::Unreachable)
@@ -281,7 +279,7 @@ pub struct World {
     pub config: ProcessorConfig,
     pub checkpoint: bool,
     pub expiry: Duration,
-    /// If there is one, the storage is probed at the start of an instance, which is when the local clock is read.
+    /// If set, an instance verifies the storage at its start, which is when it reads the local clock.
     pub wall_clock: Option<Arc<dyn WallClock>>,
     pub checked: Checked,
 }
@@ -291,7 +289,7 @@ impl World {
         Self::on(MemoryHub::new("hub", partitions))
     }
 
-    /// A group without any record.
+    /// Returns a group without any record.
     pub fn on(hub: MemoryHub) -> Self {
         let config = ProcessorConfig::default()
             .with_load_balancing_interval(Duration::from_secs(10))
@@ -330,7 +328,7 @@ impl World {
             .unwrap()
     }
 
-    /// One whose requests have little time, for tests in real time.
+    /// Returns a store with a short request timeout, for tests in real time.
     pub async fn quick_store(&self, owner: &str) -> GroupStore {
         let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
         let (seed, owner) = (seed_of(owner), OwnerId::new(owner).unwrap());
@@ -375,20 +373,20 @@ impl World {
         listing.records.iter().map(|record| (record.partition.to_string(), owner(record))).collect()
     }
 
-    /// The age of the oldest ownership.
+    /// Returns the age of the oldest ownership.
     pub async fn oldest(&self) -> Duration {
         let listing = self.store("observer").await.list_ownerships().await.unwrap();
         listing.records.iter().map(|ownership| ownership.age).max().unwrap_or_default()
     }
 
-    /// Writes the first partition's ownership as another SDK does that takes it.
+    /// Writes the first partition's ownership like another SDK that takes it.
     pub async fn give_to(&self, owner: &str) {
         let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
         let record = Metadata::from([("ownerid".into(), owner.into())]);
         self.container.write(name, &record, &Condition::Unconditional).await.unwrap();
     }
 
-    /// Writes a partition's first checkpoint as another SDK does: at will.
+    /// Writes a partition's first checkpoint like another SDK: without a condition.
     pub async fn checkpoint_as_another_sdk(&self, partition: u32) {
         let name = format!("ns.servicebus.windows.net/hub/$default/checkpoint/{partition}");
         let record = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
@@ -400,11 +398,11 @@ impl World {
         self.log.stops.lock().unwrap()[0].2.clone()
     }
 
-    /// To whom the first partition that stopped was lost.
+    /// Returns the owner to which the first partition that stopped was lost.
     pub async fn lost_to(&self) -> String {
         match self.first_stop().await {
             StopReason::OwnershipLost { by: Some(by) } => by.to_string(),
-            other => panic!("not lost to anybody: {other:?}"),
+            other => panic!("not lost to any owner: {other:?}"),
         }
     }
 

@@ -1,7 +1,7 @@
-//! Links that are closed in full flow, on a machine that is short of CPU: the next one begins where it was opened.
+//! Links that are closed under full load, on a machine without spare CPU: the next link begins where it was opened.
 //!
-//! A few closes at each prefetch by default. `CLOSES=1000` sets how many, `PREFETCH=3000` chooses one prefetch,
-//! `HOGS=2` is how many threads take the CPU from the others, and `--nocapture` shows the table.
+//! A few closes for each prefetch by default. `CLOSES=1000` sets their number, `PREFETCH=3000` selects one prefetch,
+//! `CPU_THREADS=2` is the number of threads that load the CPU, and `--nocapture` shows the table.
 
 use std::env;
 use std::fmt;
@@ -20,11 +20,11 @@ use tokio::time::{Instant, sleep};
 use crate::hub_client::{producer, send, within};
 
 const PREFETCHES: [usize; 4] = [300, 1000, 3000, 10_000];
-/// More than are read between an open and a close, so that the link is in full flow to the end.
+/// More than are read between an open and a close, so that the link is under full load until the end.
 const EVENTS: usize = 40_000;
-/// Of the tenure for which the partition is opened.
+/// The epoch with which the partition is opened.
 const EPOCH: i64 = 1;
-/// As the processor's.
+/// That of the processor.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 fn setting(name: &str, default: usize) -> usize {
@@ -32,12 +32,12 @@ fn setting(name: &str, default: usize) -> usize {
 }
 
 /// Threads that spin until dropped.
-struct Hogs {
+struct CpuLoad {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Hogs {
+impl CpuLoad {
     fn new(count: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let spin = |stop: Arc<AtomicBool>| move || while !stop.load(Ordering::Relaxed) {};
@@ -46,7 +46,7 @@ impl Hogs {
     }
 }
 
-impl Drop for Hogs {
+impl Drop for CpuLoad {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|hog| hog.join().unwrap());
@@ -89,9 +89,9 @@ async fn source(hub: &EventHubEmulator, made: &Arc<AtomicUsize>) -> EventHubSour
 }
 
 impl Outcome {
-    /// Opens a link, reads a batch, and closes it while the next events come.
+    /// Opens a link, reads a batch, and closes it while the next events arrive.
     async fn open_and_close(&mut self, source: &EventHubSource) {
-        // Far apart: a link that goes on where another one was is found out.
+        // Far apart, so that a link that continues another one is detected.
         let due = i64::try_from(self.closes % 7).unwrap() * 1000;
         let from = StartPosition::AfterSequenceNumber(due - 1);
         let partition = PartitionId::new("0").unwrap();
@@ -131,7 +131,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Publishes from one thread: with more a send of the client can hang.
+/// Publishes from one thread: with more threads a send of the client can hang.
 fn full_hub(servers: &Runtime) -> EventHubEmulator {
     let hub = EventHubEmulator::builder("hub").with_partitions(1).with_delay(Duration::ZERO).start("127.0.0.1:0");
     let hub = servers.block_on(hub).unwrap();
@@ -147,10 +147,10 @@ mod defects {
     use super::*;
 
     #[test]
-    fn b02_a_link_begins_where_it_was_opened_after_a_close_in_full_flow() {
+    fn b02_a_link_begins_where_it_was_opened() {
         let (servers, clients) = (runtime(), runtime());
         let hub = full_hub(&servers);
-        let hogs = Hogs::new(setting("HOGS", 2));
+        let cpu_load = CpuLoad::new(setting("CPU_THREADS", 2));
         let chosen = setting("PREFETCH", 0);
         let mut wrong = Vec::new();
         for prefetch in PREFETCHES.into_iter().filter(|prefetch| [0, *prefetch].contains(&chosen)) {
@@ -160,7 +160,7 @@ mod defects {
                 wrong.push(outcome);
             }
         }
-        drop(hogs);
+        drop(cpu_load);
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 }

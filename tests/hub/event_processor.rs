@@ -1,7 +1,7 @@
-//! The official `EventProcessor` on the Event Hubs stand-in.
+//! The official `EventProcessor` on the Event Hubs emulator.
 //!
-//! All clients run on one thread: with more, a send of the client can miss its answer and hang. The tasks are local
-//! ones, as the processor's stream of events cannot be sent to another thread.
+//! All clients run on one thread: with more threads, a send of the client can miss its response and hang. The tasks are
+//! local ones, because the processor's stream of events cannot be sent to another thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,12 +23,12 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use crate::hub_client::{producer, send, within};
 
-/// How often a processor balances; it also takes that long to end.
+/// The load-balancing interval of a processor; its shutdown takes that long, too.
 const INTERVAL: Duration = Duration::milliseconds(500);
 /// Far longer than any pause between two renewals.
 const EXPIRY: Duration = Duration::seconds(30);
 
-/// The records of the one group of these tests, by partition.
+/// The records of the only group of these tests, by partition.
 #[derive(Default)]
 struct MemoryStore {
     ownerships: Mutex<BTreeMap<String, Ownership>>,
@@ -37,7 +37,7 @@ struct MemoryStore {
 
 #[async_trait]
 impl CheckpointStore for MemoryStore {
-    /// Leaves out what somebody else was quicker to claim.
+    /// Leaves out partitions that another owner claimed first.
     async fn claim_ownership(&self, wanted: &[Ownership]) -> azure_core::Result<Vec<Ownership>> {
         let mut known = self.ownerships.lock().unwrap();
         let mut claimed = Vec::new();
@@ -128,7 +128,7 @@ impl World {
         within("reading all events", all).await.unwrap();
     }
 
-    /// Waits until these owners, in the order of their names, read so many partitions.
+    /// Waits until these owners, in the order of their names, read this many partitions.
     async fn wait_for_shares(&self, expected: &[(&'static str, usize)]) {
         let mut readers = self.readers.subscribe();
         let shared = readers.wait_for(|readers| {
@@ -170,14 +170,14 @@ async fn read(partition: Arc<PartitionClient>, owner: &'static str, readers: Arc
     }
     drop(events);
     note(&|reader| reader.partitions -= 1);
-    // One that is not closed is never given out again.
+    // A client that is not closed is never returned again.
     if let Some(partition) = Arc::into_inner(partition) {
         let _ = partition.close().await;
     }
 }
 
 #[tokio::test]
-async fn one_processor_reads_everything_and_two_share_the_partitions() {
+async fn one_processor_reads_all_and_two_share() {
     let test = Box::pin(async {
         let world = World::new(4).await;
         let producer = producer(&world.hub).await;
@@ -204,10 +204,10 @@ async fn one_processor_reads_everything_and_two_share_the_partitions() {
     LocalSet::new().run_until(test).await;
 }
 
-/// One partition only: the client 0.16 sets up all links of its connection anew as soon as one of them fails, and when
-/// several do so at once it may end up with `Link name is not unique` or with sessions that have stopped, for ever.
+/// One partition only: the client 0.16 sets up all links of its connection again as soon as one of them fails, and if
+/// several fail at once it may end up with `Link name is not unique` or with stopped sessions, forever.
 #[tokio::test]
-async fn a_processor_gets_over_a_detach_and_a_cut_connection() {
+async fn a_processor_recovers_from_a_detach_and_a_cut() {
     let test = Box::pin(async {
         let world = World::new(1).await;
         world.publish(&producer(&world.hub).await, 0..4).await;

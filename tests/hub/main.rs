@@ -1,4 +1,4 @@
-//! The Event Hubs stand-in, and what reads from it over AMQP: the official client and processor, and `EventHubSource`.
+//! The Event Hubs emulator, and its AMQP readers: the official client and processor, and `EventHubSource`.
 
 #[path = "../common/captured.rs"]
 mod captured;

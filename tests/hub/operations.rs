@@ -1,6 +1,6 @@
-//! What a test can do to the Event Hubs stand-in, or have it do, as the official client sees it.
+//! What a test can do to the Event Hubs emulator, as the official client sees it.
 //!
-//! All clients run on one thread: with more, a send of the client can miss its answer and hang.
+//! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
 
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::models::ReceivedEventData;
@@ -35,7 +35,7 @@ async fn told_partitions(consumer: &ConsumerClient) -> Vec<String> {
 // Retention.
 
 #[tokio::test]
-async fn retention_moves_the_beginning_and_keeps_the_newest_events() {
+async fn retention_keeps_the_newest_events() {
     let hub = hub_that_keeps(3).await;
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(2)).await;
@@ -71,7 +71,7 @@ async fn an_expired_position_starts_at_the_oldest_event() {
 }
 
 #[tokio::test]
-async fn an_expired_position_is_refused_if_the_hub_was_told_to() {
+async fn an_expired_position_is_rejected_if_configured() {
     let builder =
         EventHubEmulator::builder("hub").with_partitions(1).with_retention_count(3).with_expired_positions_rejected();
     let hub = builder.start("127.0.0.1:0").await.unwrap();
@@ -81,15 +81,15 @@ async fn an_expired_position_is_refused_if_the_hub_was_told_to() {
     let refused = open(&consumer, "0", starting(StartLocation::SequenceNumber(2), false)).await;
     let error = failure(&refused).await;
     assert_mentions(&error, &["ArgumentError", "The first sequence number in the system is '7'"]);
-    let _ = within("closing the refused receiver", refused.close()).await;
+    let _ = within("closing the rejected receiver", refused.close()).await;
 
     assert_eq!(first(&consumer, "0", StartLocation::SequenceNumber(6), false).await, 7, "nothing is missed");
     assert_eq!(first(&consumer, "0", StartLocation::Earliest, false).await, 7);
 }
 
-/// As after an event hub was made anew while its checkpoints stayed.
+/// As after an event hub was recreated while its checkpoints remained.
 #[tokio::test]
-async fn a_position_above_the_last_event_is_refused_with_the_error_of_the_service() {
+async fn a_position_above_the_last_event_is_an_error() {
     let hub = hub_that_keeps(3).await;
     send(&producer(&hub).await, "0", numbered(10)).await;
     let last = hub.partition_properties("0").unwrap().last_enqueued_offset;
@@ -102,12 +102,12 @@ async fn a_position_above_the_last_event_is_refused_with_the_error_of_the_servic
         let error = failure(&refused).await;
         assert_mentions(&error, &["ArgumentError", "is invalid. The last", &told]);
         assert!(matches!(error.kind, ErrorKind::AmqpError(_)), "{error:?}");
-        let _ = within("closing the refused receiver", refused.close()).await;
+        let _ = within("closing the rejected receiver", refused.close()).await;
     }
 }
 
 #[tokio::test]
-async fn a_receiver_that_lags_behind_goes_on_with_the_oldest_event() {
+async fn a_lagging_receiver_continues_with_the_oldest_event() {
     let hub = hub_that_keeps(100).await;
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(100)).await;
@@ -129,7 +129,7 @@ async fn a_receiver_that_lags_behind_goes_on_with_the_oldest_event() {
 // Growth.
 
 #[tokio::test]
-async fn new_partitions_are_told_and_served_at_once() {
+async fn new_partitions_are_reported_and_served_at_once() {
     let hub = EventHubEmulator::builder("hub").with_partitions(2).start("127.0.0.1:0").await.unwrap();
     let consumer = consumer(&hub).await;
     let producer = producer(&hub).await;
@@ -154,7 +154,7 @@ async fn new_partitions_are_told_and_served_at_once() {
 // Detaches and cuts.
 
 #[tokio::test]
-async fn a_detach_on_demand_ends_the_stream_and_a_new_receiver_goes_on() {
+async fn a_detach_on_demand_ends_the_stream() {
     let hub = hub().await;
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(2)).await;
@@ -172,11 +172,11 @@ async fn a_detach_on_demand_ends_the_stream_and_a_new_receiver_goes_on() {
     send(&producer, "0", numbered(1)).await;
     let again = open(&consumer, "0", starting(StartLocation::SequenceNumber(1), false)).await;
     assert_eq!(numbers(&next(&again, 1).await), [2]);
-    assert_eq!(numbers(&next(&untouched, 1).await), [2], "another group notices nothing");
+    assert_eq!(numbers(&next(&untouched, 1).await), [2], "another group is not affected");
 }
 
 #[tokio::test]
-async fn a_detach_has_the_condition_that_was_asked_for() {
+async fn a_detach_has_the_requested_condition() {
     let hub = hub().await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     let consumer = consumer(&hub).await;
@@ -191,12 +191,12 @@ async fn a_detach_has_the_condition_that_was_asked_for() {
         assert_mentions(&failure(&receiver).await, &[shown]);
         let _ = within("closing the detached receiver", receiver.close()).await;
     }
-    assert_eq!(hub.detach_receivers("$Default", "0"), Some(0), "nobody is left");
+    assert_eq!(hub.detach_receivers("$Default", "0"), Some(0), "no receiver is left");
     assert_eq!((hub.detach_receivers("$Default", "1"), hub.detach_receivers("third", "0")), (None, None));
 }
 
 #[tokio::test]
-async fn a_stolen_link_is_told_as_a_lost_partition() {
+async fn a_stolen_link_is_reported_as_a_lost_partition() {
     let hub = hub().await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     let consumer = consumer(&hub).await;
@@ -207,9 +207,9 @@ async fn a_stolen_link_is_told_as_a_lost_partition() {
     assert!(matches!(error.kind, ErrorKind::ConsumerDisconnected(Some(_))), "{error:?}");
 }
 
-/// The official client attaches again on its own, with the start that it was given: events come twice.
+/// The official client attaches again by itself, with its original start: events are redelivered.
 #[tokio::test]
-async fn a_client_that_retries_gets_over_a_detach() {
+async fn a_client_that_retries_recovers_from_a_detach() {
     let hub = hub().await;
     send(&producer(&hub).await, "0", numbered(3)).await;
     let connection_string = hub.connection_string();
@@ -226,7 +226,7 @@ async fn a_client_that_retries_gets_over_a_detach() {
 }
 
 #[tokio::test]
-async fn cut_connections_end_all_streams_and_new_ones_go_on() {
+async fn cut_connections_end_all_streams() {
     let hub = hub().await;
     send(&producer(&hub).await, "0", numbered(2)).await;
     let mut cut = Vec::new();
@@ -301,7 +301,7 @@ async fn a_consumer_group_belongs_to_one_hub() {
 }
 
 #[tokio::test]
-async fn a_stand_in_runs_until_its_last_handle_is_dropped() {
+async fn an_emulator_runs_until_its_last_handle_is_dropped() {
     let (orders, payments) = orders_and_payments().await;
     drop(orders);
     let consumer = consumer(&payments).await;

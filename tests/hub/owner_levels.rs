@@ -1,6 +1,6 @@
-//! The levels at which `EventHubSource` opens its links, and what processors on it do.
+//! The levels at which `EventHubSource` opens its links, and the processors on it.
 //!
-//! All clients run on one thread: with more, a send of the client can miss its answer and hang.
+//! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,13 +54,13 @@ async fn source_with(hub: &EventHubEmulator, level: OwnerLevel, max_retries: u32
     within("opening a consumer", builder.with_owner_level(level).connect()).await.unwrap()
 }
 
-/// With the shortest expiry that is allowed.
+/// With the shortest lease duration that is accepted.
 async fn store(container: Arc<dyn BlobContainer>, owner: &str) -> GroupStore {
     let builder = GroupStore::builder(container, group(), OwnerId::new(owner).unwrap());
     builder.with_lease_duration(Duration::from_secs(4)).connect().await.unwrap()
 }
 
-/// What the handler of an instance noted.
+/// What the handler of an instance recorded.
 #[derive(Clone, Debug, Default)]
 struct Noted {
     /// The sequence numbers of its events, in order.
@@ -68,7 +68,7 @@ struct Noted {
     stops: Vec<StopReason>,
 }
 
-/// Notes the events, and marks each batch as done.
+/// Records the events, and checkpoints each batch.
 #[derive(Clone, Default)]
 struct Noting(Arc<watch::Sender<Noted>>);
 
@@ -97,7 +97,7 @@ impl Handler<ReceivedEventData> for Noting {
 }
 
 fn config() -> ProcessorConfig {
-    // The expiry leaves no time for handoffs.
+    // The lease duration leaves no time for handoffs.
     ProcessorConfig::default()
         .with_load_balancing_interval(INTERVAL)
         .with_handoff(false)
@@ -105,9 +105,9 @@ fn config() -> ProcessorConfig {
 }
 
 /// Partition 1 was added to a group that begins at the latest event, and a processor of another SDK reads it. An
-/// instance looks for the start of that partition, which it does not own.
+/// instance reads the start of that partition, which it does not own.
 #[tokio::test]
-async fn a_look_at_a_partition_of_another_owner_does_not_displace_its_reader() {
+async fn reading_a_start_displaces_no_reader() {
     let (log, _guard) = Captured::begin();
     let hub = hub(2).await;
     let producer = producer(&hub).await;
@@ -127,10 +127,10 @@ async fn a_look_at_a_partition_of_another_owner_does_not_displace_its_reader() {
         .unwrap();
     let running = tokio::spawn(processor.run(std::future::pending()));
 
-    until("a look is refused", || log.text().contains("another reader holds partition 1")).await;
+    until("reading the start is rejected", || log.text().contains("another reader holds partition 1")).await;
     assert_eq!(hub.owner_levels(GROUP, "1"), Some(vec![Some(0)]));
     send(&producer, "1", numbered(1)).await;
-    assert_eq!(next(&other_reader, 1).await[0].sequence_number(), Some(3), "the other reader goes on");
+    assert_eq!(next(&other_reader, 1).await[0].sequence_number(), Some(3), "the other reader continues");
     assert!(handler.numbers().is_empty());
 
     let offset = hub.partition_properties("1").unwrap().last_enqueued_offset;
@@ -163,7 +163,7 @@ async fn batch(receiver: &mut EventReceiver<ReceivedEventData>) -> eventhubs_che
 }
 
 #[tokio::test]
-async fn a_link_has_the_level_that_is_set_through_every_client_of_the_source() {
+async fn a_link_has_the_configured_level_in_every_client() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     for (level, epochs, expected) in [
@@ -187,7 +187,7 @@ async fn a_link_has_the_level_that_is_set_through_every_client_of_the_source() {
 }
 
 #[tokio::test]
-async fn negative_levels_are_refused() {
+async fn negative_levels_are_rejected() {
     let hub = hub(1).await;
     let builder = EventHubSource::from_connection_string(&group(), hub.connection_string());
     let refusal = builder.with_owner_level(OwnerLevel::Fixed(-1)).connect().await.unwrap_err();
@@ -198,7 +198,7 @@ async fn negative_levels_are_refused() {
 }
 
 #[tokio::test]
-async fn readers_without_a_level_and_at_level_0_are_refused_while_a_link_has_an_epoch() {
+async fn readers_up_to_level_0_are_rejected_during_an_epoch() {
     let hub = hub(1).await;
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(1)).await;
@@ -217,7 +217,7 @@ async fn readers_without_a_level_and_at_level_0_are_refused_while_a_link_has_an_
 }
 
 #[tokio::test]
-async fn a_link_with_an_epoch_displaces_readers_without_a_level_and_at_level_0() {
+async fn a_link_with_an_epoch_displaces_readers_to_level_0() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     let source = source(&hub, OwnerLevel::Epoch).await;
@@ -234,7 +234,7 @@ async fn a_link_with_an_epoch_displaces_readers_without_a_level_and_at_level_0()
 }
 
 #[tokio::test]
-async fn a_source_with_a_lower_epoch_is_fenced_until_the_higher_link_is_closed() {
+async fn a_source_with_a_lower_epoch_is_fenced() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     let (earlier, later) = (source(&hub, OwnerLevel::Epoch).await, source(&hub, OwnerLevel::Epoch).await);
@@ -255,9 +255,9 @@ async fn a_source_with_a_lower_epoch_is_fenced_until_the_higher_link_is_closed()
     assert_eq!(batch(&mut opened(&earlier, EPOCH).await).await.unwrap(), 1);
 }
 
-/// The official client attaches the link again by itself. It does so when it is polled.
+/// The official client attaches the link again by itself when it is polled.
 #[tokio::test]
-async fn a_link_that_the_client_re_attaches_takes_the_partition_back_at_level_0_only() {
+async fn a_re_attached_link_takes_back_only_at_level_0() {
     for level in [OwnerLevel::Fixed(0), OwnerLevel::Epoch] {
         let hub = hub(1).await;
         send(&producer(&hub).await, "0", numbered(1)).await;
@@ -360,7 +360,7 @@ impl Instance {
     }
 }
 
-/// Two instances of which the first is cut off from the storage, while its link breaks. The second one has taken the
+/// Two instances; the first one is disconnected from the storage while its link breaks. The second one has taken the
 /// partition over and has read events 0 to 9. The first one has read 0 to 4, and waits at its gate to open the next
 /// link.
 async fn taken_over(hub: &EventHubEmulator, level: OwnerLevel) -> [Instance; 2] {
@@ -384,18 +384,18 @@ async fn taken_over(hub: &EventHubEmulator, level: OwnerLevel) -> [Instance; 2] 
 /// Once it reaches the storage.
 async fn loses_the_partition(first: &Instance) {
     first.storage.set_plan(FaultPlan::default());
-    first.handler.wait_for("the end of the tenure", |noted| !noted.stops.is_empty()).await;
+    first.handler.wait_for("the end of the ownership", |noted| !noted.stops.is_empty()).await;
     let stops = first.handler.0.borrow().stops.clone();
     assert!(matches!(&stops[..], [StopReason::OwnershipLost { by: Some(by) }] if by.as_str() == "second"), "{stops:?}");
 }
 
 #[tokio::test]
-async fn with_epochs_an_owner_without_storage_cannot_take_the_partition_back() {
+async fn with_epochs_a_disconnected_owner_cannot_take_back() {
     let hub = hub(1).await;
     let [first, second] = taken_over(&hub, OwnerLevel::Epoch).await;
 
     first.gate.send_replace(true);
-    until("the broker refuses the first", || first.last_error().contains("already exists")).await;
+    until("the broker rejects the first", || first.last_error().contains("already exists")).await;
     send(&producer(&hub).await, "0", numbered(5)).await;
     second.handler.wait_for("the last events", |noted| noted.numbers.len() == 10).await;
     sleep(Duration::from_secs(1)).await;
@@ -404,7 +404,7 @@ async fn with_epochs_an_owner_without_storage_cannot_take_the_partition_back() {
     assert_eq!(
         (first.handler.numbers(), first.opens()),
         (vec![0, 1, 2, 3, 4], 2),
-        "it asks the storage before it opens"
+        "it reads the storage before it opens"
     );
     assert_eq!(second.opens(), 1, "it was never displaced");
     assert!(matches!(hub.owner_levels(GROUP, "0").as_deref(), Some([Some(level)]) if *level > EPOCH + 1000));
@@ -414,7 +414,7 @@ async fn with_epochs_an_owner_without_storage_cannot_take_the_partition_back() {
 }
 
 #[tokio::test]
-async fn at_level_0_an_owner_without_storage_takes_the_partition_back_once() {
+async fn at_level_0_a_disconnected_owner_takes_back_once() {
     let hub = hub(1).await;
     let [first, second] = taken_over(&hub, OwnerLevel::Fixed(0)).await;
 
@@ -424,23 +424,23 @@ async fn at_level_0_an_owner_without_storage_takes_the_partition_back_once() {
     send(&producer(&hub).await, "0", numbered(5)).await;
     second.handler.wait_for("the last events", |noted| noted.numbers.contains(&14)).await;
 
-    assert_eq!((first.opens(), second.opens()), (2, 2), "it asks the storage before it opens a third link");
+    assert_eq!((first.opens(), second.opens()), (2, 2), "it reads the storage before it opens a third link");
     assert_eq!(hub.owner_levels(GROUP, "0"), Some(vec![Some(0)]));
     loses_the_partition(&first).await;
     first.end().await;
     second.end().await;
 }
 
-/// It owns the partition, but the broker lets a reader with a higher level have it.
+/// It owns the partition, but the broker prefers a reader with a higher level.
 #[tokio::test]
-async fn an_owner_that_is_refused_tries_again_more_and_more_seldom_until_the_higher_level_is_gone() {
+async fn a_rejected_owner_retries_less_and_less_often() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     let higher = reader(&hub, Some(i64::MAX)).await;
     assert_eq!(next(&higher.receiver, 1).await.len(), 1);
 
     let owner = Instance::start(&hub, &MemoryContainer::new(), "owner", EPOCH, OwnerLevel::Epoch).await;
-    until("it is refused", || owner.last_error().contains("already exists")).await;
+    until("it is rejected", || owner.last_error().contains("already exists")).await;
     sleep(Duration::from_secs(2)).await;
     assert!((2..6).contains(&owner.opens()), "{} attempts in 2 s", owner.opens());
     assert!(owner.handler.numbers().is_empty());

@@ -1,6 +1,6 @@
-//! `EventHubSource` over the Event Hubs stand-in: connections that die, readers that stand still, positions refused.
+//! `EventHubSource` over the Event Hubs emulator: broken connections, stopped readers, rejected positions.
 //!
-//! All clients run on one thread: with more, a send of the client can miss its answer and hang.
+//! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::hub_client::{producer, send, within};
 
-/// Long enough for a dead connection to be noticed, and for a second try where the client's fresh connection dies, too.
+/// Long enough to detect a broken connection, and for a second attempt if the client's fresh connection breaks, too.
 const RECOVERY: Duration = Duration::from_secs(40);
 
-/// Of the tenure for which a partition is opened.
+/// The epoch with which a partition is opened.
 const EPOCH: i64 = 1;
 
 async fn hub(partitions: u16) -> EventHubEmulator {
@@ -42,7 +42,7 @@ async fn publish(hub: &EventHubEmulator, partition: &str, count: usize, size: us
     within("closing a producer", producer.close()).await.unwrap();
 }
 
-/// Counts the clients that it makes.
+/// Counts the clients that it creates.
 async fn counted_source(hub: &EventHubEmulator, retries: u32) -> (EventHubSource, Arc<AtomicUsize>) {
     let (endpoint, made) = (hub.endpoint(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&made);
@@ -72,7 +72,7 @@ async fn next(receiver: &mut EventReceiver<ReceivedEventData>) -> Vec<ReceivedEv
     within("a batch", receiver.next_batch(100)).await.unwrap()
 }
 
-// Connections that die.
+// Broken connections.
 
 /// How many events of each partition were handled without a gap.
 type Read = BTreeMap<PartitionId, watch::Sender<i64>>;
@@ -148,12 +148,12 @@ fn cut_all(hub: &EventHubEmulator) {
 }
 
 #[tokio::test]
-async fn links_that_break_at_once_are_read_on_without_loss() {
+async fn links_that_break_at_once_continue_without_loss() {
     eight_partitions_go_on_after(detach_all, 8).await;
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_is_made_anew_without_loss() {
+async fn a_cut_connection_is_replaced_without_loss() {
     eight_partitions_go_on_after(cut_all, 8).await;
 }
 
@@ -163,7 +163,7 @@ async fn a_client_that_does_not_retry_is_replaced_as_well() {
 }
 
 #[tokio::test]
-async fn a_distrusted_link_gets_a_fresh_client_and_the_old_one_ends_once_it_is_silent() {
+async fn a_suspect_link_gets_a_fresh_client() {
     let hub = hub(2).await;
     publish(&hub, "0", 1, 10).await;
     publish(&hub, "1", 1, 10).await;
@@ -176,7 +176,7 @@ async fn a_distrusted_link_gets_a_fresh_client_and_the_old_one_ends_once_it_is_s
     distrusted.close(Duration::from_secs(2)).await;
     assert_eq!(next(&mut open("0").await).await.len(), 1);
     assert_eq!(made.load(Ordering::Relaxed), 2);
-    let error = within("the end of a link left behind", other.next_batch(10)).await.unwrap_err();
+    let error = within("the end of the old link", other.next_batch(10)).await.unwrap_err();
     assert!(error.to_string().contains("replaced"), "{error}");
     other.close(Duration::from_secs(2)).await;
     assert_eq!(next(&mut open("1").await).await.len(), 1, "through the fresh client");
@@ -184,7 +184,7 @@ async fn a_distrusted_link_gets_a_fresh_client_and_the_old_one_ends_once_it_is_s
 }
 
 #[tokio::test]
-async fn a_source_closes_in_time_though_its_links_were_cut_short() {
+async fn a_source_closes_in_time_after_aborted_links() {
     let hub = hub(2).await;
     publish(&hub, "0", 500, 10).await;
     let source = source(&hub).await;
@@ -195,7 +195,7 @@ async fn a_source_closes_in_time_though_its_links_were_cut_short() {
     cut_short.close(Duration::ZERO).await;
     drop(dropped);
     let closing = Instant::now();
-    // Whether it succeeds is up to the client.
+    // The client decides whether it succeeds.
     let _ = source.close().await;
     assert!(closing.elapsed() < Duration::from_secs(5), "closing took {:?}", closing.elapsed());
 }
@@ -212,7 +212,7 @@ async fn a_source_shows_no_key() {
 // Positions.
 
 #[tokio::test]
-async fn a_position_that_the_broker_refuses_is_told_as_such() {
+async fn a_position_rejected_by_the_broker_is_reported() {
     let hub = hub(1).await;
     publish(&hub, "0", 3, 10).await;
     let source = source(&hub).await;
@@ -221,7 +221,7 @@ async fn a_position_that_the_broker_refuses_is_told_as_such() {
         (StartPosition::AfterOffset("123456789".into()), "after offset \"123456789\""),
     ] {
         let mut refused = source.open_receiver(&partition("0"), from, 10, EPOCH).await.unwrap();
-        let error = within("the refusal", refused.next_batch(10)).await.unwrap_err();
+        let error = within("the rejection", refused.next_batch(10)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidPosition, "{error:?}");
         assert!(error.to_string().contains(named), "{error}");
         refused.close(Duration::from_secs(2)).await;
@@ -231,9 +231,9 @@ async fn a_position_that_the_broker_refuses_is_told_as_such() {
     assert_eq!(next(&mut receiver).await.len(), 1, "another position is served");
 }
 
-// Readers that stand still.
+// Stopped readers.
 
-/// How many events were sent, once that does not grow any more.
+/// Returns how many events were sent, once that number no longer grows.
 async fn settled(hub: &EventHubEmulator, id: &str) -> u64 {
     let mut sent = hub.sent_events(id).unwrap();
     loop {
@@ -251,7 +251,7 @@ async fn first(receiver: &mut EventReceiver<ReceivedEventData>) -> u64 {
 }
 
 #[tokio::test]
-async fn a_reader_that_stands_still_holds_no_more_than_was_asked_for() {
+async fn a_stopped_reader_holds_no_more_than_requested() {
     let hub = hub(1).await;
     publish(&hub, "0", 2000, 1024).await;
     let source = source(&hub).await;
@@ -275,7 +275,7 @@ async fn a_reader_that_stands_still_holds_no_more_than_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_reader_that_stands_still_delays_no_other_partition() {
+async fn a_stopped_reader_delays_no_other_partition() {
     let hub = hub(2).await;
     for id in ["0", "1"] {
         publish(&hub, id, 5000, 1024).await;
@@ -301,9 +301,9 @@ async fn a_reader_that_stands_still_delays_no_other_partition() {
 mod defects {
     use super::*;
 
-    /// The client keeps one link per partition, and would go on with it wherever the next one is to begin.
+    /// The client keeps one link per partition, and would continue it wherever the next one is to begin.
     #[tokio::test]
-    async fn b02_a_link_whose_close_was_not_awaited_is_not_continued() {
+    async fn b02_a_link_without_an_awaited_close_is_not_reused() {
         let hub = hub(1).await;
         publish(&hub, "0", 5000, 10).await;
         let source = source(&hub).await;
@@ -322,7 +322,7 @@ mod defects {
 
     /// The client would panic.
     #[tokio::test]
-    async fn b19_a_start_before_1970_is_refused_as_well_when_it_is_opened() {
+    async fn b19_a_start_before_1970_is_rejected_at_open() {
         let hub = hub(1).await;
         let source = source(&hub).await;
         let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
@@ -332,7 +332,7 @@ mod defects {
 
     /// The client re-attaches the link where it was opened.
     #[tokio::test]
-    async fn b04_a_detach_costs_no_more_than_what_is_new() {
+    async fn b04_a_detach_repeats_no_more_than_new_events() {
         const EVENTS: usize = 20_000;
         let hub = hub(1).await;
         publish(&hub, "0", EVENTS, 10).await;
@@ -354,7 +354,8 @@ mod defects {
         running.abort();
     }
 
-    /// The link of a new group to a quiet partition has nothing to deliver, and must not be opened again for that.
+    /// The link of a new group to a quiet partition has nothing to deliver, and must not be opened again for that
+    /// reason.
     #[tokio::test]
     async fn c01_the_link_to_an_emptied_partition_stays_open() {
         for report in [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast] {
@@ -383,9 +384,9 @@ mod defects {
         }
     }
 
-    /// The service closes links with this condition for other reasons, too. A missing entity is named in the text.
+    /// The service closes links with this condition for other reasons, too. The text names a missing entity.
     #[tokio::test]
-    async fn a04_a_link_that_ends_with_not_found_is_opened_again() {
+    async fn a04_a_link_that_ends_with_not_found_is_reopened() {
         let hub = hub(1).await;
         publish(&hub, "0", 1, 10).await;
         let (source, _) = counted_source(&hub, 0).await;
@@ -407,9 +408,9 @@ mod defects {
         running.abort();
     }
 
-    /// In the group that the source was built for, also through a fresh client.
+    /// In the group for which the source was built, including through a fresh client.
     #[tokio::test]
-    async fn e03_every_client_reads_in_the_consumer_group_of_the_source() {
+    async fn e03_every_client_reads_in_the_group_of_the_source() {
         let hub = EventHubEmulator::builder("hub")
             .with_partitions(1)
             .with_consumer_group("billing")
@@ -432,7 +433,7 @@ mod defects {
     }
 
     #[tokio::test]
-    async fn e03_a_store_of_another_group_is_refused() {
+    async fn e03_a_store_of_another_group_is_rejected() {
         let hub = EventHubEmulator::builder("hub")
             .with_partitions(1)
             .with_consumer_group("billing")
@@ -451,7 +452,7 @@ mod defects {
         }
     }
 
-    /// As the emulator is.
+    /// Like the emulator.
     #[tokio::test]
     async fn e03_a_hub_without_tls_needs_no_settings() {
         let hub = hub(1).await;
@@ -464,17 +465,17 @@ mod defects {
         assert_eq!(source.event_hub_properties().await.unwrap().partitions.len(), 1);
     }
 
-    /// The stand-in waited for ever for the reply to its own detach, and meanwhile attached no other link of the
+    /// The emulator waited forever for the reply to its own detach, and meanwhile attached no other link of the
     /// connection.
     #[tokio::test]
-    async fn a_link_that_is_closed_while_it_is_detached_holds_up_no_other() {
+    async fn a_link_closed_during_a_detach_delays_no_other() {
         let hub = hub(1).await;
         publish(&hub, "0", 100, 10).await;
         let source = source(&hub).await;
         for round in 0..5 {
             let mut receiver =
                 source.open_receiver(&partition("0"), StartPosition::Earliest, 300, EPOCH).await.unwrap();
-            // An error is as good: the client's session may be over.
+            // An error is correct, too: the client's session may be over.
             let _ = within("the first events", receiver.next_batch(10)).await;
             let detaching = async {
                 sleep(Duration::from_millis(round)).await;

@@ -25,8 +25,8 @@ use crate::publishing::publish;
 use crate::sas::{FUTURE, account_sas, fresh_name};
 use crate::support::azurite;
 
-/// Far longer than anything here takes, on a busy machine, too.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Far longer than any step here takes, even on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const NAMESPACE: &str = "localhost";
 
@@ -66,7 +66,7 @@ impl World {
     async fn client(&self, group: &str, connection_string: &str) -> ConsumerClient {
         let builder =
             ConsumerClient::builder().with_consumer_group(group.to_owned()).with_custom_endpoint(self.hub.endpoint());
-        timeout(PATIENCE, builder.open_with_connection_string(connection_string, None)).await.unwrap().unwrap()
+        timeout(TIMEOUT, builder.open_with_connection_string(connection_string, None)).await.unwrap().unwrap()
     }
 
     async fn start_with(&self, owner: &str, group: ConsumerGroup, connection_string: &str) -> Instance {
@@ -99,8 +99,8 @@ impl World {
         self.start_with(owner, group, &self.hub.connection_string()).await
     }
 
-    /// Publishes one event per number, evenly over all partitions. On a thread of its own: on several threads the
-    /// client can miss the answer to what it sends.
+    /// Publishes one event per number, evenly over all partitions. On its own thread: on several threads the client can
+    /// miss the response to a send.
     async fn publish(&self, numbers: std::ops::Range<u32>) {
         let (endpoint, connection_string) = (self.hub.endpoint(), self.hub.connection_string());
         let partitions = self.hub.partition_ids();
@@ -114,16 +114,16 @@ impl World {
     async fn wait_for_all(&self, numbers: std::ops::Range<u32>) {
         let mut seen = self.seen.subscribe();
         let all = seen.wait_for(|seen| numbers.clone().all(|number| seen.contains_key(&number.to_string())));
-        timeout(PATIENCE, all).await.expect("events are missing").unwrap();
+        timeout(TIMEOUT, all).await.expect("events are missing").unwrap();
     }
 
-    /// A URL below the container, with a signature made by hand.
+    /// Returns a URL in the container, with a signature made by hand.
     async fn raw_url(&self, path: &str, query: &str) -> String {
         let endpoint = azurite::shared().await.unwrap().endpoint();
         format!("{endpoint}/{}{path}?{query}{}", self.container_name, account_sas("rl", FUTURE))
     }
 
-    /// The names of all blobs, by raw HTTP.
+    /// Returns the names of all blobs, by raw HTTP.
     async fn raw_names(&self) -> Vec<String> {
         let url = self.raw_url("", "restype=container&comp=list&").await;
         let listing = reqwest::get(url).await.unwrap().error_for_status().unwrap().text().await.unwrap();
@@ -131,7 +131,7 @@ impl World {
         names.collect()
     }
 
-    /// The metadata of one blob, by raw HTTP; checks that it is an empty block blob.
+    /// Returns the metadata of one blob, by raw HTTP; checks that it is an empty block blob.
     async fn raw_metadata(&self, name: &str) -> BTreeMap<String, String> {
         let url = self.raw_url(&format!("/{}", name.replace('$', "%24")), "").await;
         let response = reqwest::Client::new().head(url).send().await.unwrap().error_for_status().unwrap();
@@ -154,7 +154,7 @@ struct Instance {
 impl Instance {
     async fn wait_until_it_holds(&mut self, at_least: usize) {
         let held = self.snapshots.wait_for(|snapshot| snapshot.owned.len() >= at_least);
-        timeout(PATIENCE, held).await.expect("partitions are missing").unwrap();
+        timeout(TIMEOUT, held).await.expect("partitions are missing").unwrap();
     }
 
     async fn crash(self) {
@@ -164,12 +164,12 @@ impl Instance {
 
     async fn shut_down(self) {
         let _ = self.shutdown.send(());
-        timeout(PATIENCE, self.running).await.expect("shutdown takes for ever").unwrap().unwrap();
+        timeout(TIMEOUT, self.running).await.expect("the shutdown timed out").unwrap().unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_instances_share_a_hub_and_lose_nothing_when_one_dies() {
+async fn a_crash_of_one_of_three_loses_nothing() {
     let world = World::new(8).await;
     let (mut a, mut b, mut c) = (world.start("a").await, world.start("b").await, world.start("c").await);
     world.publish(0..400).await;
@@ -185,7 +185,7 @@ async fn three_instances_share_a_hub_and_lose_nothing_when_one_dies() {
 }
 
 #[tokio::test]
-async fn the_blobs_are_exactly_the_records_that_all_sdks_share() {
+async fn the_blobs_are_exactly_the_shared_records() {
     let world = World::new(2).await;
     let mut a = world.start("pod-1").await;
     a.wait_until_it_holds(2).await;
@@ -217,7 +217,7 @@ async fn the_blobs_are_exactly_the_records_that_all_sdks_share() {
 }
 
 #[tokio::test]
-async fn processing_goes_on_behind_the_checkpoint_after_an_orderly_end() {
+async fn a_restart_continues_after_the_checkpoint() {
     let world = World::new(2).await;
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -232,9 +232,9 @@ async fn processing_goes_on_behind_the_checkpoint_after_an_orderly_end() {
     assert!(seen.values().all(|times| *times == 1), "{seen:?}");
 }
 
-/// Anybody may open a receiver; the records say whose the partition is.
+/// Any client may open a receiver; the records define the owner of the partition.
 #[tokio::test]
-async fn a_reader_that_is_displaced_at_the_broker_takes_its_partition_back() {
+async fn a_displaced_reader_takes_its_partition_back() {
     let world = World::new(1).await;
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -247,7 +247,7 @@ async fn a_reader_that_is_displaced_at_the_broker_takes_its_partition_back() {
         OpenReceiverOptions { owner_level: Some(0), start_position: Some(latest), ..OpenReceiverOptions::default() };
     let receiver = rival.open_receiver_on_partition("0".into(), Some(options)).await.unwrap();
     let displaced = tokio::spawn(async move { receiver.stream_events().next().await.unwrap().is_err() });
-    assert!(timeout(PATIENCE, displaced).await.expect("the rival keeps the partition").unwrap());
+    assert!(timeout(TIMEOUT, displaced).await.expect("the rival keeps the partition").unwrap());
 
     world.publish(10..20).await;
     world.wait_for_all(0..20).await;
@@ -255,7 +255,7 @@ async fn a_reader_that_is_displaced_at_the_broker_takes_its_partition_back() {
 }
 
 #[tokio::test]
-async fn what_only_the_operator_can_mend_is_told_before_anything_is_written() {
+async fn configuration_errors_are_reported_before_any_write() {
     let world = World::new(1).await;
     let good = world.hub.connection_string();
     let cases = [
@@ -263,21 +263,21 @@ async fn what_only_the_operator_can_mend_is_told_before_anything_is_written() {
         ("nohub", "$Default", good.replace("EntityPath=hub", "EntityPath=nohub"), ErrorKind::Config, "does not exist"),
         ("hub", "$Default", good.replace("SharedAccessKey=", "SharedAccessKey=AA"), ErrorKind::Unauthorized, "the key"),
     ];
-    for (hub, group, connection_string, kind, told) in cases {
+    for (hub, group, connection_string, kind, expected) in cases {
         let group = ConsumerGroup::new(NAMESPACE, hub, group).unwrap();
         let instance = world.start_with("a", group, &connection_string).await;
-        let error = timeout(PATIENCE, instance.running).await.expect("does not end").unwrap().unwrap_err();
+        let error = timeout(TIMEOUT, instance.running).await.expect("does not end").unwrap().unwrap_err();
         assert_eq!(error.kind(), kind, "{error:?}");
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
         let key = connection_string.split("SharedAccessKey=").nth(1).unwrap().split(';').next().unwrap();
         assert!(!format!("{error:?} {error}").contains(key), "{error:?}");
     }
     assert_eq!(world.raw_names().await, Vec::<String>::new());
 }
 
-/// What a wrong storage is told: before anything starts, with the remedy, without the secret.
+/// A wrong storage is reported before anything starts, with the remedy, without the secret.
 #[tokio::test]
-async fn a_storage_that_cannot_work_is_told_before_anything_starts() {
+async fn an_unusable_storage_is_reported_before_any_start() {
     let azurite = azurite::shared().await.unwrap();
     let good = azurite.connection_string();
     let connect = |connection_string: String, container: &'static str| async move {
@@ -298,10 +298,10 @@ async fn a_storage_that_cannot_work_is_told_before_anything_starts() {
             "no-such-host.invalid",
         ),
     ];
-    for (connection_string, container, kind, told) in cases {
+    for (connection_string, container, kind, expected) in cases {
         let error = connect(connection_string, container).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error:?}");
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
         assert!(!format!("{error:?} {error}").contains(azurite::ACCOUNT_KEY), "{error:?}");
     }
 }

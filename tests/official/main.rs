@@ -1,10 +1,11 @@
-//! This crate with published software: the official client and processor over AMQP and Azurite, and fleets with other SDKs.
+//! This crate with published software: the official client and processor over AMQP and Azurite, and fleets with other
+//! SDKs.
 
 #[path = "../common/bench.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more")]
 mod bench;
-#[path = "../common/meddled.rs"]
-mod meddled;
+#[path = "../common/intercepted.rs"]
+mod intercepted;
 #[path = "../common/placing.rs"]
 mod placing;
 #[path = "../../examples/support/publisher.rs"]

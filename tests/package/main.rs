@@ -1,4 +1,4 @@
-//! What the manifest, the lock file, the source and the protocol page promise, read from the files of the package.
+//! What the manifest, the lock file, the source and the protocol page guarantee, read from the files of the package.
 
 mod architecture;
 mod manifest;

@@ -1,4 +1,4 @@
-//! What the manifest and the lock file promise.
+//! What the manifest and the lock file guarantee.
 
 use std::fs;
 use std::path::Path;
@@ -22,17 +22,17 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// As two numbers, for comparison.
+/// Returns a version as two numbers, for comparison.
 fn minor(version: &str) -> (u64, u64) {
     let mut numbers = version.split('.').map(|number| number.parse().unwrap());
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
 #[test]
-fn the_stated_rust_version_is_enough_for_every_locked_package() {
+fn the_rust_version_is_enough_for_every_package() {
     let versions = run(Command::new("rustc").arg("-vV"));
     let host = versions.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
-    // Only the packages of this platform are here for sure.
+    // Only the packages of this platform are certainly available.
     let metadata = run(Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--all-features", "--filter-platform", host])
         .current_dir(env!("CARGO_MANIFEST_DIR")));
@@ -44,8 +44,8 @@ fn the_stated_rust_version_is_enough_for_every_locked_package() {
     }
 }
 
-/// The upper bound on `tokio-util` is there because `fe2o3-amqp` 0.16.2, which the official client uses, does not
-/// compile with 0.7.20. When the client moves to another `fe2o3-amqp`, remove the bound and this test.
+/// The upper bound on `tokio-util` exists because `fe2o3-amqp` 0.16.2, which the official client uses, does not compile
+/// with 0.7.20. When the client moves to another `fe2o3-amqp`, remove the bound and this test.
 #[test]
 fn the_bound_on_tokio_util_is_still_needed() {
     let used = versions_of("fe2o3-amqp");
@@ -64,7 +64,7 @@ fn packaged() -> String {
         .current_dir(env!("CARGO_MANIFEST_DIR")))
 }
 
-/// They install it among their own files, where `include` would take it along.
+/// The tests install it among their own files, where `include` would package it.
 #[test]
 fn nothing_that_the_tests_install_is_packaged() {
     let packaged = packaged();

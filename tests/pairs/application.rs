@@ -1,4 +1,4 @@
-//! The application: handles events, fails and hangs on request.
+//! The application: handles events, and fails or hangs on request.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -21,38 +21,38 @@ use tokio::time::sleep;
 use crate::feature::SECOND;
 use crate::ledger::Ledger;
 
-/// For each batch.
-const WORK: Duration = Duration::from_millis(50);
+/// Time to handle a batch.
+const WORK_TIME: Duration = Duration::from_millis(50);
 
-/// Less than the drain time: all events in flight can be finished when a partition stops.
-const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(10);
+/// Less than the drain time, so that all events in flight can be finished when a partition stops.
+const MAX_IN_FLIGHT_TIME: Duration = Duration::from_secs(10);
 
-/// What a call for a partition does, instead of handling its batch.
+/// What a call for a partition does instead of handling its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misdeed {
+pub enum Misbehavior {
     Fail,
     Panic,
-    /// The call fails, and retention takes everything that the partition holds.
+    /// The call fails, and retention deletes all events of the partition.
     FailAndExpire,
     Hang(Duration),
 }
 
-/// What the next calls do, one after another. Clones are the same.
+/// The misbehaviors of the next calls, in order. Clones share the queue.
 #[derive(Clone, Default)]
-pub struct Misdeeds(Arc<Mutex<VecDeque<(u32, Misdeed)>>>);
+pub struct Misbehaviors(Arc<Mutex<VecDeque<(u32, Misbehavior)>>>);
 
-impl Misdeeds {
-    pub fn add(&self, partition: u32, misdeed: Misdeed) {
-        self.0.lock().unwrap().push_back((partition, misdeed));
+impl Misbehaviors {
+    pub fn add(&self, partition: u32, misbehavior: Misbehavior) {
+        self.0.lock().unwrap().push_back((partition, misbehavior));
     }
 
-    fn take(&self, partition: u32) -> Option<Misdeed> {
+    fn take(&self, partition: u32) -> Option<Misbehavior> {
         let mut due = self.0.lock().unwrap();
         let next = due.iter().position(|(of, _)| *of == partition)?;
-        due.remove(next).map(|(_, misdeed)| misdeed)
+        due.remove(next).map(|(_, misbehavior)| misbehavior)
     }
 
-    /// Until nothing is left to be done wrong.
+    /// Waits until all requested misbehaviors have happened.
     pub async fn done(&self) {
         while !self.0.lock().unwrap().is_empty() {
             sleep(SECOND).await;
@@ -60,15 +60,15 @@ impl Misdeeds {
     }
 }
 
-/// One life of the application on one instance.
+/// One incarnation of the application on one instance.
 pub struct Application {
-    pub life: usize,
+    pub incarnation: usize,
     pub ledger: Ledger,
     pub hub: MemoryHub,
-    pub misdeeds: Misdeeds,
+    pub misbehaviors: Misbehaviors,
     pub tracks: bool,
     pub rng: Mutex<StdRng>,
-    /// The one of each partition that is open.
+    /// The session of each open partition.
     pub sessions: Mutex<HashMap<u32, usize>>,
     /// Events that are finished later.
     pub in_flight: Mutex<JoinSet<()>>,
@@ -79,13 +79,22 @@ fn number(context: &PartitionContext) -> u32 {
 }
 
 impl Application {
-    pub fn new(life: usize, ledger: Ledger, hub: MemoryHub, misdeeds: Misdeeds, tracks: bool) -> Self {
-        let rng = Mutex::new(StdRng::seed_from_u64(life as u64));
-        Self { life, ledger, hub, misdeeds, tracks, rng, sessions: Mutex::default(), in_flight: Mutex::default() }
+    pub fn new(incarnation: usize, ledger: Ledger, hub: MemoryHub, misbehaviors: Misbehaviors, tracks: bool) -> Self {
+        let rng = Mutex::new(StdRng::seed_from_u64(incarnation as u64));
+        Self {
+            incarnation,
+            ledger,
+            hub,
+            misbehaviors,
+            tracks,
+            rng,
+            sessions: Mutex::default(),
+            in_flight: Mutex::default(),
+        }
     }
 
-    fn starts(&self, context: &PartitionContext) -> usize {
-        self.ledger.lock().starts(self.life, number(context) as usize)
+    fn handler_started(&self, context: &PartitionContext) -> usize {
+        self.ledger.lock().handler_started(self.incarnation, number(context) as usize)
     }
 
     fn session(&self, context: &PartitionContext) -> usize {
@@ -99,8 +108,8 @@ impl Application {
         context: &PartitionContext,
     ) -> Result<(), HandlerError> {
         self.ledger.lock().delivered(session, events);
-        if let Some(misdeed) = self.misdeeds.take(number(context)) {
-            self.misbehave(misdeed, context).await?;
+        if let Some(misbehavior) = self.misbehaviors.take(number(context)) {
+            self.misbehave(misbehavior, context).await?;
         }
         if self.tracks {
             for event in events {
@@ -108,7 +117,7 @@ impl Application {
             }
             return Ok(());
         }
-        sleep(WORK).await;
+        sleep(WORK_TIME).await;
         self.ledger.lock().handled(session, events);
         if let Some(last) = events.last() {
             context.checkpoint(last);
@@ -116,24 +125,24 @@ impl Application {
         Ok(())
     }
 
-    async fn misbehave(&self, misdeed: Misdeed, context: &PartitionContext) -> Result<(), HandlerError> {
-        match misdeed {
-            Misdeed::Hang(time) => {
+    async fn misbehave(&self, misbehavior: Misbehavior, context: &PartitionContext) -> Result<(), HandlerError> {
+        match misbehavior {
+            Misbehavior::Hang(time) => {
                 sleep(time).await;
                 return Ok(());
             }
-            Misdeed::Panic => panic!("panicked on request"),
-            Misdeed::FailAndExpire => {
+            Misbehavior::Panic => panic!("panicked on request"),
+            Misbehavior::FailAndExpire => {
                 self.hub.expire_before(number(context), i64::MAX);
                 self.ledger.lock().expired(number(context));
             }
-            Misdeed::Fail => {}
+            Misbehavior::Fail => {}
         }
         Err("failed on request".into())
     }
 
     fn finish_later(&self, session: usize, event: &MemoryEvent, token: TrackedEvent) {
-        let time = LONGEST_IN_FLIGHT.mul_f64(self.rng.lock().unwrap().random_range(0.0..1.0));
+        let time = MAX_IN_FLIGHT_TIME.mul_f64(self.rng.lock().unwrap().random_range(0.0..1.0));
         let (ledger, event) = (self.ledger.clone(), event.clone());
         let mut in_flight = self.in_flight.lock().unwrap();
         while in_flight.try_join_next().is_some() {}
@@ -147,7 +156,7 @@ impl Application {
 
 impl Handler<MemoryEvent> for Application {
     async fn started(&self, context: PartitionContext) {
-        let session = self.starts(&context);
+        let session = self.handler_started(&context);
         self.sessions.lock().unwrap().insert(number(&context), session);
     }
 
@@ -156,15 +165,15 @@ impl Handler<MemoryEvent> for Application {
     }
 
     async fn stopped(&self, context: PartitionContext, _: StopReason) {
-        self.ledger.lock().stops(self.session(&context));
+        self.ledger.lock().handler_stopped(self.session(&context));
     }
 }
 
-/// The same application, asking for batches.
+/// The same application in pull mode.
 pub async fn pull(
     processor: Processor<MemorySource, StreamHandler<MemoryEvent>>,
     application: Application,
-    mut asked_to_end: oneshot::Receiver<()>,
+    mut shutdown_requested: oneshot::Receiver<()>,
 ) -> Result<ShutdownReport> {
     let application = Arc::new(application);
     let mut partitions = processor.start_streams();
@@ -172,7 +181,7 @@ pub async fn pull(
     loop {
         tokio::select! {
             biased;
-            _ = &mut asked_to_end => break,
+            _ = &mut shutdown_requested => break,
             started = partitions.next() => match started {
                 Some(events) => consumers.spawn(consume(events, application.clone())),
                 None => break,
@@ -185,22 +194,22 @@ pub async fn pull(
 /// A batch that fails, or that hangs while the partition stops, is dropped together with the stream.
 async fn consume(mut events: PartitionStream<MemoryEvent>, application: Arc<Application>) {
     let context = events.context().clone();
-    let session = application.starts(&context);
+    let session = application.handler_started(&context);
     while let Some(batch) = events.next().await {
         let work = AssertUnwindSafe(application.work(session, &batch, &context)).catch_unwind();
-        let worked = tokio::select! {
+        let succeeded = tokio::select! {
             biased;
-            worked = work => matches!(worked, Ok(Ok(()))),
-            () = stopping_for_long(&context) => false,
+            succeeded = work => matches!(succeeded, Ok(Ok(()))),
+            () = stop_timeout(&context) => false,
         };
-        if !worked {
+        if !succeeded {
             break;
         }
     }
-    application.ledger.lock().stops(session);
+    application.ledger.lock().handler_stopped(session);
 }
 
-async fn stopping_for_long(context: &PartitionContext) {
+async fn stop_timeout(context: &PartitionContext) {
     context.stopping().await;
     sleep(SECOND).await;
 }

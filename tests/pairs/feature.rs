@@ -1,4 +1,4 @@
-//! A feature: what it sets, what it does in a run, and what it allows.
+//! A feature: the settings it changes, its action in a run, and the deviations it allows.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use crate::world::World;
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
-pub type Acting<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+pub type Action<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// One feature of the processor or the balancer.
+/// One feature of the processor or of the balancer.
 pub struct Feature {
     pub name: &'static str,
-    /// What it changes of the settings of every instance.
+    /// Changes the settings of every instance.
     pub set: fn(&mut Settings, &Draw),
-    /// What it does while the group is at work.
-    pub act: for<'a> fn(&'a Scene) -> Acting<'a>,
-    /// What the promises of the group allow because of it.
+    /// The action while the group is running.
+    pub act: for<'a> fn(&'a Scene) -> Action<'a>,
+    /// Relaxes the guarantees that the group must keep.
     pub allow: fn(&mut Allowed, &Settings, &Draw),
 }
 
 impl Feature {
-    /// One that only has settings.
+    /// Returns a feature that only changes settings.
     pub const fn of(name: &'static str, set: fn(&mut Settings, &Draw)) -> Self {
         Self { name, set, act: |_| Box::pin(async {}), allow: |_, _, _| {} }
     }
 
-    pub const fn acting(self, act: for<'a> fn(&'a Scene) -> Acting<'a>) -> Self {
+    pub const fn with_action(self, act: for<'a> fn(&'a Scene) -> Action<'a>) -> Self {
         Self { act, ..self }
     }
 
-    pub const fn allowing(self, allow: fn(&mut Allowed, &Settings, &Draw)) -> Self {
+    pub const fn with_allowance(self, allow: fn(&mut Allowed, &Settings, &Draw)) -> Self {
         Self { allow, ..self }
     }
 
@@ -50,12 +50,12 @@ impl Feature {
 pub enum Start {
     Earliest,
     Latest,
-    /// Some seconds before the instance comes up, calculated again each time.
+    /// A few seconds before the instance starts, calculated again for each start.
     EnqueuedAfter,
     AfterSequenceNumber,
 }
 
-/// By what rules the group shares the partitions.
+/// How the group distributes the partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     Balanced,
@@ -64,22 +64,22 @@ pub enum Sharing {
     Weighted,
 }
 
-/// The settings of every instance, and how the application works.
+/// The settings of every instance and of the application.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each field is a separate setting")]
 pub struct Settings {
     pub config: ProcessorConfig,
     pub start: Start,
     pub sharing: Sharing,
-    /// Whether the application asks for batches, instead of being given them.
+    /// Whether the application pulls batches instead of implementing a handler.
     pub pull: bool,
-    /// Whether the application tracks events, and finishes them out of order.
+    /// Whether the application tracks events and finishes them out of order.
     pub tracks: bool,
     /// Whether an operator resumes parked partitions.
     pub resumes_parked: bool,
-    /// Whether a position is written some time after it was marked.
+    /// Whether a position is written some time after it was recorded.
     pub checkpoints_by_time: bool,
-    /// Whether a checkpoint that is not usable makes the partition start at the latest event.
+    /// Whether the partition starts at the latest event if its checkpoint is not usable.
     pub invalid_to_latest: bool,
 }
 
@@ -102,29 +102,29 @@ impl Settings {
     }
 }
 
-/// What the seed decides.
+/// The random choices of a seed.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a decision of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each field is a separate choice")]
 pub struct Draw {
     pub seed: u64,
-    /// From the begin of the first action to that of the second.
+    /// From the start of the first action to the start of the second.
     pub gap: Duration,
     pub batch_wait: Duration,
     pub prefetch: usize,
     pub pause: Duration,
-    /// How long an instance stays away.
-    pub down: Duration,
-    /// Whether an instance that ends, or that loses the storage, is another one than the one that reads the partition
-    /// which is paused, released, silenced.
-    pub beside: bool,
-    /// Whether the storage is away for all instances, or only for one.
+    /// How long an instance stays down.
+    pub downtime: Duration,
+    /// Whether the instance that is shut down, crashes or loses the storage reads another partition than the one that
+    /// is paused, released or stalled.
+    pub victim_reads_other: bool,
+    /// Whether the storage is unavailable to all instances, or to one instance only.
     pub outage_for_all: bool,
-    /// Whether requests hang while the storage is away, instead of failing at once.
+    /// Whether requests hang while the storage is unavailable, instead of failing immediately.
     pub outage_hangs: bool,
-    /// Whether a handler that fails panics.
+    /// Whether a failing handler panics.
     pub panics: bool,
     /// Whether the hub refuses to start after an event that it does not have.
-    pub refuses: bool,
+    pub refuses_positions: bool,
 }
 
 impl Draw {
@@ -133,52 +133,52 @@ impl Draw {
         let mut rng = StdRng::seed_from_u64(named);
         let mut seconds = |choices: &[u64]| Duration::from_secs(choices[rng.random_range(0..choices.len())]);
         let (gap, batch_wait, pause) = (seconds(&[0, 7, 40]), seconds(&[90, 300]), seconds(&[45, 130]));
-        let down = seconds(&[5, 100]);
+        let downtime = seconds(&[5, 100]);
         Self {
             seed: rng.random(),
             gap,
             batch_wait,
             prefetch: if rng.random() { 1 } else { 3000 },
             pause,
-            down,
-            beside: rng.random(),
+            downtime,
+            victim_reads_other: rng.random(),
             outage_for_all: rng.random(),
             outage_hangs: rng.random(),
             panics: rng.random(),
-            refuses: rng.random(),
+            refuses_positions: rng.random(),
         }
     }
 }
 
-/// What the features of a run allow, where a group at rest would allow nothing.
+/// The deviations that the features of a run allow. A group in the steady state allows none.
 #[derive(Clone, Debug)]
 pub struct Allowed {
-    /// How long a partition may be without a handler.
-    pub dark: Duration,
+    /// How long a partition may have no handler.
+    pub no_handler: Duration,
     /// How long an event may wait until it is handled.
     pub delay: Duration,
     /// Whether events may be handled more than once.
     pub repeats: bool,
-    /// Whether an instance that ends in between may leave something undone.
+    /// Whether a shutdown during the run may be unclean.
     pub unclean_ends: bool,
-    /// Whether events before the start may be handled.
+    /// Whether events before the start position may be handled.
     pub before_start: bool,
 }
 
 impl Allowed {
-    /// A claim and a start of the handler; a move by handoff.
-    fn at_rest() -> Self {
-        Self { dark: 45 * SECOND, delay: 60 * SECOND, repeats: false, unclean_ends: false, before_start: false }
+    /// Covers a claim and the start of the handler, or a move by handoff.
+    fn steady() -> Self {
+        Self { no_handler: 45 * SECOND, delay: 60 * SECOND, repeats: false, unclean_ends: false, before_start: false }
     }
 
-    /// A partition is without a handler for this much longer.
-    pub fn dark_for(&mut self, time: Duration) {
-        self.dark += time;
+    /// Allows a partition to have no handler for this much longer.
+    pub fn allow_no_handler(&mut self, time: Duration) {
+        self.no_handler += time;
         self.delay += time;
     }
 }
 
-/// Two features, or one, in the order in which they act.
+/// One feature, or two in the order in which they act.
 #[derive(Clone)]
 pub struct Case {
     pub features: Vec<&'static Feature>,
@@ -192,13 +192,13 @@ impl Case {
     pub fn new(features: &[&'static Feature], seed: u64) -> Self {
         let features = features.to_vec();
         let mut draw = Draw::new(&name_of(&features), seed);
-        // Its burst passes the numbers of the hub before. Only a position that is refused until then shows that the hub
-        // was made again.
+        // The burst passes the last sequence number of the previous hub. The recreation is only detected if a position
+        // is refused before that.
         if features.iter().any(|feature| feature.name == "prefetch") {
-            draw.refuses = true;
+            draw.refuses_positions = true;
             draw.gap = draw.gap.max(5 * SECOND);
         }
-        let (mut settings, mut allowed) = (Settings::new(), Allowed::at_rest());
+        let (mut settings, mut allowed) = (Settings::new(), Allowed::steady());
         for feature in &features {
             (feature.set)(&mut settings, &draw);
         }

@@ -1,4 +1,4 @@
-//! The pairs that cannot meet, and why.
+//! The pairs that cannot be combined, with reasons.
 
 use crate::feature::Feature;
 
@@ -7,16 +7,16 @@ use crate::feature::Feature;
 pub enum Reason {
     /// They are values of one setting.
     OneSetting,
-    /// `build` refuses them together.
+    /// `build` refuses the combination.
     Refused,
-    /// The policy is to end the processor when the other one happens: see `tests/processor/pains.rs`.
-    Ends,
+    /// The policy ends the processor when the other feature acts: see `tests/processor/known_problems.rs`.
+    EndsProcessor,
 }
 
-/// Of each group no two can meet.
+/// No two features of a group can be combined.
 pub const GROUPS: &[(Reason, &[&str])] = &[
     (Reason::OneSetting, &["invalid fail", "invalid earliest", "invalid latest"]),
-    (Reason::OneSetting, &["failure restart", "failure release", "failure stop"]),
+    (Reason::OneSetting, &["failure restart", "failure release", "failure park"]),
     (Reason::OneSetting, &["checkpoint by count", "checkpoint at close"]),
     (Reason::OneSetting, &["handoff", "stealing"]),
     (Reason::OneSetting, &["scope partition", "scope instance"]),
@@ -24,10 +24,10 @@ pub const GROUPS: &[(Reason, &[&str])] = &[
     (Reason::OneSetting, &["stall keep", "stall release"]),
     (Reason::OneSetting, &["earliest", "latest", "enqueued after", "after sequence number"]),
     (Reason::Refused, &["weighted", "scope instance"]),
-    (Reason::Ends, &["invalid fail", "recreated hub"]),
+    (Reason::EndsProcessor, &["invalid fail", "recreated hub"]),
 ];
 
-/// Why these two cannot meet; nothing, if they can.
+/// Returns why the two features cannot be combined, or `None` if they can.
 pub fn reason(one: &Feature, other: &Feature) -> Option<Reason> {
     let names = [one.name, other.name];
     let group = GROUPS.iter().find(|(_, group)| names.iter().all(|name| group.contains(name)));

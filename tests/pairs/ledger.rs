@@ -1,4 +1,4 @@
-//! What the application and the storage saw, and whether it is as promised.
+//! Records what the application and the storage observe, and checks the guarantees.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,38 +9,38 @@ use tokio::time::Instant;
 
 use crate::feature::Allowed;
 
-/// More of them say nothing new.
-const MOST_VIOLATIONS: usize = 8;
+/// More violations add no information.
+const MAX_VIOLATIONS: usize = 8;
 
 struct Event {
     published: Instant,
-    /// Since when it is to be handled.
+    /// The event must be handled from this time on.
     due: Instant,
     handled: u32,
 }
 
 #[derive(Default)]
 struct Partition {
-    /// Of the hub as it is now, by their numbers.
+    /// The events of the current hub, by sequence number.
     events: Vec<Event>,
-    /// What is before it has expired.
+    /// All events before this one have expired.
     first: i64,
-    /// The start position leaves out the events up to here.
+    /// The start position excludes the events up to this one.
     start: i64,
-    /// A policy leaves out the events up to here.
+    /// A policy skips the events up to this one.
     skipped: i64,
-    /// All events up to here are handled, or left out. Only ever grows.
+    /// All events up to this one are handled or excluded. Never decreases.
     prefix: i64,
     checkpoint: Option<i64>,
-    /// The checkpoint is of the hub before.
+    /// The checkpoint belongs to the previous hub.
     stale: bool,
-    /// The checkpoint is not usable any more.
+    /// The checkpoint is no longer usable.
     invalidated: bool,
-    /// The life that adopted it last, and whose handler has not started since: until then it may replace a checkpoint
-    /// that is not usable any more.
+    /// The last incarnation that adopted the checkpoint and whose handler has not started since. Until its handler
+    /// starts, it may replace a checkpoint that is no longer usable.
     adopted_by: Option<usize>,
     sessions: BTreeSet<usize>,
-    dark_since: Option<Instant>,
+    no_handler_since: Option<Instant>,
     repeats: u32,
 }
 
@@ -49,7 +49,7 @@ impl Partition {
         i64::try_from(self.events.len()).unwrap()
     }
 
-    fn left_out(&self) -> i64 {
+    fn excluded(&self) -> i64 {
         (self.first - 1).max(self.start).max(self.skipped)
     }
 
@@ -58,7 +58,7 @@ impl Partition {
     }
 
     fn prefix(&mut self) -> i64 {
-        self.prefix = self.prefix.max(self.left_out());
+        self.prefix = self.prefix.max(self.excluded());
         while usize::try_from(self.prefix + 1).is_ok_and(|next| self.events.get(next).is_some_and(|e| e.handled > 0)) {
             self.prefix += 1;
         }
@@ -66,9 +66,9 @@ impl Partition {
     }
 }
 
-/// From a start of a handler to its stop.
+/// From the start of a handler to its stop.
 struct Session {
-    life: usize,
+    incarnation: usize,
     partition: usize,
     generation: u32,
     last: Option<i64>,
@@ -81,13 +81,13 @@ pub struct State {
     invalid_to_latest: bool,
     pub generation: u32,
     partitions: Vec<Partition>,
-    /// Whether each is alive.
-    lives: Vec<bool>,
+    /// Whether each incarnation is running.
+    incarnations: Vec<bool>,
     sessions: Vec<Session>,
     violations: Vec<String>,
 }
 
-/// Clones are the same.
+/// Clones share the state.
 #[derive(Clone)]
 pub struct Ledger(Arc<Mutex<State>>);
 
@@ -100,7 +100,7 @@ impl Ledger {
             invalid_to_latest,
             generation: 0,
             partitions: (0..partitions).map(partition).collect(),
-            lives: Vec::new(),
+            incarnations: Vec::new(),
             sessions: Vec::new(),
             violations: Vec::new(),
         })))
@@ -116,16 +116,16 @@ impl State {
         &self.violations
     }
 
-    pub fn violated(&mut self, what: &str) {
-        if self.violations.len() < MOST_VIOLATIONS {
+    pub fn add_violation(&mut self, message: &str) {
+        if self.violations.len() < MAX_VIOLATIONS {
             let at = self.started.elapsed().as_secs_f64();
-            self.violations.push(format!("after {at:.3} s: {what}"));
+            self.violations.push(format!("after {at:.3} s: {message}"));
         }
     }
 
-    fn check(&mut self, holds: bool, what: impl FnOnce() -> String) {
+    fn check(&mut self, holds: bool, message: impl FnOnce() -> String) {
         if !holds {
-            self.violated(&what());
+            self.add_violation(&message());
         }
     }
 
@@ -133,7 +133,7 @@ impl State {
         self.partitions[partition as usize].end()
     }
 
-    /// The number of the first event that was published after this moment, or of the next one.
+    /// Returns the number of the first event that was published after `moment`, or the next number if there is none.
     pub fn first_after(&self, partition: u32, moment: Instant) -> i64 {
         let events = &self.partitions[partition as usize].events;
         i64::try_from(events.partition_point(|event| event.published <= moment)).unwrap()
@@ -148,15 +148,15 @@ impl State {
         self.partitions[partition as usize].events.extend(std::iter::repeat_with(event).take(events));
     }
 
-    pub fn starts_after(&mut self, partition: u32, number: i64) {
+    pub fn set_start(&mut self, partition: u32, number: i64) {
         self.partitions[partition as usize].start = number;
     }
 
-    /// The group begins: from now on a partition without a handler is dark.
-    pub fn begins(&mut self) {
+    /// The group starts: from now on, the time without a handler counts.
+    pub fn group_started(&mut self) {
         let now = Instant::now();
         for partition in &mut self.partitions {
-            partition.dark_since = Some(now);
+            partition.no_handler_since = Some(now);
             partition.events.iter_mut().for_each(|event| event.due = now);
         }
     }
@@ -178,88 +178,88 @@ impl State {
 
 /// The application.
 impl State {
-    pub fn comes_up(&mut self) -> usize {
-        self.lives.push(true);
-        self.lives.len() - 1
+    pub fn incarnation_started(&mut self) -> usize {
+        self.incarnations.push(true);
+        self.incarnations.len() - 1
     }
 
-    /// What it does from now on does not count.
-    pub fn dies(&mut self, life: usize) {
-        self.lives[life] = false;
+    /// Calls of this incarnation are ignored from now on.
+    pub fn incarnation_ended(&mut self, incarnation: usize) {
+        self.incarnations[incarnation] = false;
         for session in 0..self.sessions.len() {
-            if self.sessions[session].life == life {
-                self.stops(session);
+            if self.sessions[session].incarnation == incarnation {
+                self.handler_stopped(session);
             }
         }
     }
 
-    pub fn starts(&mut self, life: usize, partition: usize) -> usize {
+    pub fn handler_started(&mut self, incarnation: usize, partition: usize) -> usize {
         let generation = self.generation;
-        self.sessions.push(Session { life, partition, generation, last: None, over: false });
+        self.sessions.push(Session { incarnation, partition, generation, last: None, over: false });
         let session = self.sessions.len() - 1;
-        if self.lives[life] {
+        if self.incarnations[incarnation] {
             let partition = &mut self.partitions[partition];
-            partition.adopted_by.take_if(|adopter| *adopter == life);
+            partition.adopted_by.take_if(|adopter| *adopter == incarnation);
             partition.sessions.insert(session);
-            partition.dark_since = None;
+            partition.no_handler_since = None;
         }
         session
     }
 
-    pub fn stops(&mut self, session: usize) {
+    pub fn handler_stopped(&mut self, session: usize) {
         if std::mem::replace(&mut self.sessions[session].over, true) {
             return;
         }
         let partition = &mut self.partitions[self.sessions[session].partition];
         partition.sessions.remove(&session);
         if partition.sessions.is_empty() {
-            partition.dark_since = Some(Instant::now());
+            partition.no_handler_since = Some(Instant::now());
         }
     }
 
-    /// Within one start the numbers have no gap that the hub does not show.
+    /// Checks that sequence numbers within one session have no gap except for expired events.
     pub fn delivered(&mut self, session: usize, events: &[MemoryEvent]) {
-        let Session { life, partition, .. } = self.sessions[session];
-        if !self.lives[life] {
+        let Session { incarnation, partition, .. } = self.sessions[session];
+        if !self.incarnations[incarnation] {
             return;
         }
         let (first, start, generation) =
             (self.partitions[partition].first, self.partitions[partition].start, self.generation);
         for event in events {
             let (number, of) = (event.sequence_number, event.body.parse().unwrap());
-            let book = &mut self.sessions[session];
-            let before = book.last.filter(|_| book.generation == of);
-            (book.last, book.generation) = (Some(number), of);
+            let state = &mut self.sessions[session];
+            let before = state.last.filter(|_| state.generation == of);
+            (state.last, state.generation) = (Some(number), of);
             if of != generation {
                 continue;
             }
             if let Some(before) = before {
                 self.check(number == before + 1 || (number > before && number <= first), || {
-                    format!("within one start event {number} of partition {partition} came after event {before}")
+                    format!("within one session event {number} of partition {partition} came after event {before}")
                 });
             }
             let allowed = number > start || self.allowed.before_start;
             self.check(allowed, || {
-                format!("event {number} of partition {partition} is before the start, after {start}")
+                format!("event {number} of partition {partition} is not after the start position {start}")
             });
         }
     }
 
     pub fn handled(&mut self, session: usize, events: &[MemoryEvent]) {
-        let Session { life, partition, .. } = self.sessions[session];
-        if !self.lives[life] {
+        let Session { incarnation, partition, .. } = self.sessions[session];
+        if !self.incarnations[incarnation] {
             return;
         }
         let generation = self.generation;
         for event in events.iter().filter(|event| event.body.parse() == Ok(generation)) {
             let number = event.sequence_number;
-            let book = &mut self.partitions[partition];
-            let Some(event) = book.event(number) else { continue };
+            let state = &mut self.partitions[partition];
+            let Some(event) = state.event(number) else { continue };
             event.handled += 1;
             let again = event.handled > 1;
-            book.repeats += u32::from(again);
+            state.repeats += u32::from(again);
             self.check(!again || self.allowed.repeats, || {
-                format!("event {number} of partition {partition} was handled again")
+                format!("event {number} of partition {partition} was handled more than once")
             });
         }
     }
@@ -267,78 +267,80 @@ impl State {
 
 /// The storage.
 impl State {
-    /// The container accepted a checkpoint.
-    pub fn checkpoint(&mut self, life: usize, partition: usize, record: &Metadata) {
+    /// Records a checkpoint that the container accepted.
+    pub fn checkpoint(&mut self, incarnation: usize, partition: usize, record: &Metadata) {
         let number = record.get("sequencenumber").and_then(|number| number.parse().ok()).unwrap_or(-1);
-        let Some(book) = self.partitions.get_mut(partition) else { return };
-        let before = book.checkpoint.replace(number);
+        let Some(state) = self.partitions.get_mut(partition) else { return };
+        let before = state.checkpoint.replace(number);
         let adopts = before.is_none_or(|before| before == number);
-        let is_replaced = !adopts && book.adopted_by == Some(life);
+        let replaces = !adopts && state.adopted_by == Some(incarnation);
         if adopts {
-            book.adopted_by = Some(life);
+            state.adopted_by = Some(incarnation);
         }
-        if is_replaced && self.invalid_to_latest && book.invalidated {
-            book.skipped = book.skipped.max(number);
+        if replaces && self.invalid_to_latest && state.invalidated {
+            state.skipped = state.skipped.max(number);
         }
-        let handled = book.prefix();
-        book.stale &= number > handled;
-        let stale = book.stale;
-        book.invalidated &= !is_replaced;
+        let handled = state.prefix();
+        state.stale &= number > handled;
+        let stale = state.stale;
+        state.invalidated &= !replaces;
         self.check(stale || number <= handled, || {
-            format!("the checkpoint of partition {partition} is {number}, but events are handled up to {handled} only")
+            format!("the checkpoint of partition {partition} is {number}, but events are handled only up to {handled}")
         });
-        self.check(stale || is_replaced || before.is_none_or(|before| before <= number), || {
-            format!("the checkpoint of partition {partition} went from {before:?} back to {number}")
+        self.check(stale || replaces || before.is_none_or(|before| before <= number), || {
+            format!("the checkpoint of partition {partition} went back from {before:?} to {number}")
         });
     }
 }
 
-/// The verdicts.
+/// The checks.
 impl State {
-    /// Looks whether anything takes too long.
-    pub fn look_at_the_time(&mut self) {
-        let Allowed { dark, delay, .. } = self.allowed;
+    /// Reports partitions without a handler and events that wait longer than allowed.
+    pub fn check_deadlines(&mut self) {
+        let Allowed { no_handler, delay, .. } = self.allowed;
         for index in 0..self.partitions.len() {
-            let book = &mut self.partitions[index];
-            if let Some(since) = book.dark_since.filter(|since| since.elapsed() > dark) {
-                book.dark_since = None;
-                self.violated(&format!(
-                    "partition {index} has had no handler for {:?}, longer than {dark:?}",
+            let state = &mut self.partitions[index];
+            if let Some(since) = state.no_handler_since.filter(|since| since.elapsed() > no_handler) {
+                state.no_handler_since = None;
+                self.add_violation(&format!(
+                    "partition {index} has had no handler for {:?}, longer than {no_handler:?}",
                     since.elapsed()
                 ));
             }
-            let book = &mut self.partitions[index];
-            let next = book.prefix() + 1;
-            if let Some(waits) = book.event(next).map(|event| event.due.elapsed()).filter(|waits| *waits > delay) {
-                book.skipped = book.end() - 1;
-                self.violated(&format!("event {next} of partition {index} waits for {waits:?}, longer than {delay:?}"));
+            let state = &mut self.partitions[index];
+            let next = state.prefix() + 1;
+            if let Some(waits) = state.event(next).map(|event| event.due.elapsed()).filter(|waits| *waits > delay) {
+                state.skipped = state.end() - 1;
+                self.add_violation(&format!(
+                    "event {next} of partition {index} has waited for {waits:?}, longer than {delay:?}"
+                ));
             }
         }
     }
 
-    /// How many partitions each life handles; or what is not settled.
+    /// Returns how many partitions each running incarnation handles, or why the group is not settled.
     pub fn shares(&self) -> Result<Vec<usize>, String> {
-        let mut shares = vec![0; self.lives.len()];
-        for (index, book) in self.partitions.iter().enumerate() {
-            let sessions: Vec<_> = book.sessions.iter().map(|session| self.sessions[*session].life).collect();
+        let mut shares = vec![0; self.incarnations.len()];
+        for (index, state) in self.partitions.iter().enumerate() {
+            let sessions: Vec<_> = state.sessions.iter().map(|session| self.sessions[*session].incarnation).collect();
             match sessions[..] {
-                [life] => shares[life] += 1,
+                [incarnation] => shares[incarnation] += 1,
                 _ => return Err(format!("partition {index} is handled by {sessions:?}")),
             }
         }
-        Ok(shares.into_iter().zip(&self.lives).filter(|(_, alive)| **alive).map(|(share, _)| share).collect())
+        Ok(shares.into_iter().zip(&self.incarnations).filter(|(_, alive)| **alive).map(|(share, _)| share).collect())
     }
 
-    /// What is not handled yet, or not checkpointed.
+    /// Returns the first partition with an event that is not handled, or not checkpointed if `checkpointed` is set.
     pub fn missing(&mut self, checkpointed: bool) -> Option<String> {
-        for (index, book) in self.partitions.iter_mut().enumerate() {
-            let (last, handled) = (book.end() - 1, book.prefix());
+        for (index, state) in self.partitions.iter_mut().enumerate() {
+            let (last, handled) = (state.end() - 1, state.prefix());
             if handled < last {
-                return Some(format!("partition {index} ends at {last}, but events are handled up to {handled} only"));
+                return Some(format!("partition {index} ends at {last}, but events are handled only up to {handled}"));
             }
-            // What a start or a policy leaves out is checkpointed together with the next event, where there is one.
-            if checkpointed && last > book.left_out() && book.checkpoint != Some(last) {
-                return Some(format!("partition {index} ends at {last}, but its checkpoint is {:?}", book.checkpoint));
+            // Excluded events are checkpointed together with the next event, if there is one.
+            if checkpointed && last > state.excluded() && state.checkpoint != Some(last) {
+                return Some(format!("partition {index} ends at {last}, but its checkpoint is {:?}", state.checkpoint));
             }
         }
         None

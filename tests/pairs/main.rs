@@ -1,24 +1,23 @@
-//! Every pair of features at work in one group, in paused time: what was tested alone must hold where two meet.
+//! Tests every pair of features in one group, in paused time: features that are tested alone must also work together.
 //!
-//! A feature is a value: what it sets, what it does while the group is at work, what it allows. A pair lets both act in
-//! one group of three instances, in both orders. The same promises hold for all pairs: every event is handled, without
-//! gaps within a start; no checkpoint passes an event that is not handled; no partition is dark, and no event waits,
-//! for longer than the two allow; afterwards the group settles, is well, and ends in order; nothing is handled twice
-//! unless one of the two allows it.
+//! A feature is a value: the settings it changes, its action while the group is running, and the deviations it allows.
+//! A pair acts in one group of three instances, in both orders. All pairs must keep the same guarantees: every event is
+//! handled, without gaps within a session; no checkpoint passes an event that is not handled; no partition has no
+//! handler, and no event waits, for longer than the two features allow; afterwards the group settles, is healthy, and
+//! shuts down cleanly; no event is handled twice unless one of the two features allows it.
 //!
-//! A run prints its pair and seed when it fails. To see it again:
-//! `EVENTHUBS_CHECKPOINT_PAIR="batch wait + silence" cargo test --test pairs`, with `EVENTHUBS_CHECKPOINT_SEED` for
-//! another seed, and `EVENTHUBS_CHECKPOINT_RUNS` for so many seeds from there on, also of all pairs. The order of the
-//! names is that of the actions.
+//! A failing run prints its pair and seed. To repeat it: `EVENTHUBS_CHECKPOINT_PAIR="batch wait + stalled link" cargo
+//! test --test pairs`. `EVENTHUBS_CHECKPOINT_SEED` sets another seed, and `EVENTHUBS_CHECKPOINT_RUNS` the number of
+//! consecutive seeds; both also work without a pair. The order of the names is the order of the actions.
 
 mod application;
+mod container;
 mod feature;
 mod features;
 mod impossible;
 mod ledger;
 mod run;
 mod scene;
-mod witness;
 #[path = "../common/world.rs"]
 mod world;
 
@@ -35,7 +34,7 @@ use run::run;
 use scene::Scene;
 use world::{Log, Recorder, World};
 
-/// The order decides what is drawn, too: each pair runs with two draws.
+/// The order of a pair also changes the random choices, so each pair runs with two draws.
 const SEEDS: u64 = 1;
 
 fn variable(name: &str) -> Option<String> {
@@ -46,13 +45,13 @@ fn number(name: &str) -> Option<u64> {
     variable(name).map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}, but must be a number")))
 }
 
-/// The seeds that the environment names, or the usual ones.
+/// Returns the seeds from the environment, or the default.
 fn seeds() -> Range<u64> {
     let first = number("EVENTHUBS_CHECKPOINT_SEED").unwrap_or(1);
     first..first + number("EVENTHUBS_CHECKPOINT_RUNS").unwrap_or(SEEDS)
 }
 
-/// The cases that the environment names; nothing, if it names none.
+/// Returns the cases from the environment, or `None` if it names no pair.
 fn named_cases() -> Option<Vec<Case>> {
     let names = variable("EVENTHUBS_CHECKPOINT_PAIR")?;
     let feature = |name| Feature::named(name).unwrap_or_else(|| panic!("there is no feature {name:?}"));
@@ -60,7 +59,8 @@ fn named_cases() -> Option<Vec<Case>> {
     Some(seeds().map(|seed| Case::new(&features, seed)).collect())
 }
 
-/// The pairs of one feature: each pair belongs to one of its two features, and all features have about as many.
+/// Returns the pairs of one feature. Each pair belongs to one of its two features, and all features have about the same
+/// number of pairs.
 fn pairs_of(feature: &Feature) -> Vec<[&'static Feature; 2]> {
     let all: Vec<_> = features::all().collect();
     let (count, index) = (all.len(), all.iter().position(|other| other.name == feature.name).unwrap());
@@ -69,15 +69,15 @@ fn pairs_of(feature: &Feature) -> Vec<[&'static Feature; 2]> {
     steps.map(|step| [all[index], all[(index + step) % count]]).collect()
 }
 
-/// Alone, and each of its pairs in both orders.
+/// Returns the feature alone, and each of its pairs in both orders.
 fn cases_of(feature: &'static Feature) -> Vec<Case> {
     let possible = pairs_of(feature).into_iter().filter(|[one, other]| reason(one, other).is_none());
     let orders = possible.flat_map(|[one, other]| [vec![one, other], vec![other, one]]);
-    let played = [vec![feature]].into_iter().chain(orders);
-    played.flat_map(|features| seeds().map(move |seed| Case::new(&features, seed))).collect()
+    let selected = [vec![feature]].into_iter().chain(orders);
+    selected.flat_map(|features| seeds().map(move |seed| Case::new(&features, seed))).collect()
 }
 
-fn assert_as_promised(cases: &[Case]) {
+fn assert_no_violations(cases: &[Case]) {
     let failed = |case: &Case| {
         let violations = run(case);
         let (name, seed) = (case.name(), case.seed);
@@ -94,46 +94,46 @@ fn assert_as_promised(cases: &[Case]) {
     assert!(failures.is_empty(), "{} of {} runs failed:\n{}", failures.len(), cases.len(), failures.join("\n"));
 }
 
-fn name_of_row(row: &str) -> String {
-    row.trim_start_matches("r#").replace('_', " ")
+fn feature_name(test: &str) -> String {
+    test.trim_start_matches("r#").replace('_', " ")
 }
 
-/// One test for each feature.
-macro_rules! rows {
-    ($($row:ident)*) => {
-        const ROWS: &[&str] = &[$(stringify!($row)),*];
+/// Defines one test for each feature.
+macro_rules! feature_tests {
+    ($($test:ident)*) => {
+        const FEATURE_TESTS: &[&str] = &[$(stringify!($test)),*];
 
         $(#[test]
-        fn $row() {
-            let name = name_of_row(stringify!($row));
+        fn $test() {
+            let name = feature_name(stringify!($test));
             if named_cases().is_none() {
-                assert_as_promised(&cases_of(Feature::named(&name).unwrap()));
+                assert_no_violations(&cases_of(Feature::named(&name).unwrap()));
             }
         })*
     };
 }
 
-rows! {
-    batch_wait prefetch tokens pause release pull
-    invalid_fail invalid_earliest invalid_latest failure_restart failure_release failure_stop checkpoint_by_count
+feature_tests! {
+    batch_wait prefetch tracking pause release pull
+    invalid_fail invalid_earliest invalid_latest failure_restart failure_release failure_park checkpoint_by_count
     checkpoint_at_close
     handoff stealing scope_partition scope_instance balanced greedy r#static weighted strict_leases
     earliest latest enqueued_after after_sequence_number
-    stall_keep stall_release silence recreated_hub outage throttling shutdown crash
+    stall_keep stall_release stalled_link recreated_hub outage throttling shutdown crash
 }
 
 #[test]
-fn what_the_environment_names() {
+fn runs_named_in_the_environment() {
     if let Some(cases) = named_cases() {
-        assert_as_promised(&cases);
+        assert_no_violations(&cases);
     }
 }
 
 #[test]
-fn every_pair_is_tested_or_impossible() {
+fn every_pair_is_tested_or_listed_as_impossible() {
     let names: Vec<_> = features::all().map(|feature| feature.name).collect();
-    let rows: Vec<_> = ROWS.iter().map(|row| name_of_row(row)).collect();
-    assert_eq!(rows, names, "each feature has a row");
+    let feature_tests: Vec<_> = FEATURE_TESTS.iter().map(|test| feature_name(test)).collect();
+    assert_eq!(feature_tests, names, "each feature has a test");
     let pair = |one: &'static str, other: &'static str| BTreeSet::from([one, other]);
     let tested: Vec<_> = features::all().flat_map(pairs_of).map(|[one, other]| pair(one.name, other.name)).collect();
     let all: BTreeSet<_> = names
@@ -141,14 +141,14 @@ fn every_pair_is_tested_or_impossible() {
         .flat_map(|one| names.iter().map(|other| pair(one, other)))
         .filter(|pair| pair.len() == 2)
         .collect();
-    assert_eq!(tested.len(), all.len(), "no pair belongs to two rows");
+    assert_eq!(tested.len(), all.len(), "no pair belongs to two tests");
     assert_eq!(tested.into_iter().collect::<BTreeSet<_>>(), all);
     let impossible = GROUPS.iter().flat_map(|(_, group)| group.iter());
     assert!(impossible.clone().all(|name| names.contains(name)), "{impossible:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_is_refused_by_build() {
+async fn build_rejects_pairs_listed_as_refused() {
     for (_, group) in GROUPS.iter().filter(|(reason, _)| *reason == Reason::Refused) {
         let features: Vec<_> = group.iter().map(|name| Feature::named(name).unwrap()).collect();
         let scene = Scene::new(Case::new(&features, 1));

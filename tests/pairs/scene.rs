@@ -17,63 +17,63 @@ use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::application::{Application, Misdeeds, pull};
+use crate::application::{Application, Misbehaviors, pull};
+use crate::container::RecordingContainer;
 use crate::feature::{Case, SECOND, Sharing, Start};
 use crate::ledger::Ledger;
-use crate::witness::Witness;
-use crate::world::{Instance, PATIENCE, World};
+use crate::world::{Instance, TIMEOUT, World};
 
 pub const PARTITIONS: u32 = 5;
 
-/// The partition that is paused, released, silenced.
+/// The partition that is paused, released or stalled.
 pub const TARGET: u32 = 0;
 
-const BESIDE: u32 = 1;
+const OTHER: u32 = 1;
 
-/// The partition that is published to now and then only.
+/// The partition that receives events only occasionally.
 pub const QUIET: u32 = 4;
 
-/// Instances that are there all the time, but where a feature lets them end.
+/// The instances that always run, except while a feature stops them.
 pub const MEMBERS: usize = 3;
 
 pub const SECOND_MEMBER: usize = 1;
 
-/// An instance that takes part for a while only.
+/// An instance that joins only for a while.
 pub const GUEST: usize = 3;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// A start after a sequence number is after this one.
+/// The position of a start after a sequence number.
 pub const LAST_BEFORE_START: i64 = 9;
 
-/// A start after a time is this long before an instance comes up.
-const STARTS_BEFORE: Duration = Duration::from_secs(5);
+/// A start after a time begins this long before the instance starts.
+const START_LEAD: Duration = Duration::from_secs(5);
 
-/// To each partition but the quiet one.
-const PUBLISHED_EVERY: Duration = Duration::from_secs(5);
+/// The interval of events in each partition except the quiet one.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The place of one instance.
+/// The state of one instance.
 #[derive(Default)]
-struct Seat {
-    life: usize,
-    /// It is about to be up.
-    connects: bool,
+struct Slot {
+    incarnation: usize,
+    /// The instance is starting.
+    starting: bool,
     instance: Option<Instance>,
     faulty: Option<FaultyContainer>,
 }
 
-type Trouble = (usize, Option<usize>, FaultPlan);
+type ActiveFaults = (usize, Option<usize>, FaultPlan);
 
 pub struct Scene {
     pub case: Case,
     pub hub: MemoryHub,
     pub ledger: Ledger,
-    pub misdeeds: Misdeeds,
+    pub misbehaviors: Misbehaviors,
     world: World,
-    /// When the group began, by the clock of the hub.
-    began: OffsetDateTime,
-    seats: Mutex<[Seat; NAMES.len()]>,
-    troubles: Mutex<Vec<Trouble>>,
+    /// When the group started, according to the clock of the hub.
+    group_started_at: OffsetDateTime,
+    slots: Mutex<[Slot; NAMES.len()]>,
+    active_faults: Mutex<Vec<ActiveFaults>>,
 }
 
 impl Scene {
@@ -81,23 +81,23 @@ impl Scene {
         let ledger = Ledger::new(PARTITIONS, case.allowed.clone(), case.settings.invalid_to_latest);
         let world = World::new(PARTITIONS);
         let hub = world.hub.clone();
-        hub.reject_positions(case.draw.refuses);
+        hub.reject_positions(case.draw.refuses_positions);
         Self {
             hub,
             ledger,
-            misdeeds: Misdeeds::default(),
+            misbehaviors: Misbehaviors::default(),
             world,
-            began: OffsetDateTime::UNIX_EPOCH,
-            seats: Mutex::default(),
-            troubles: Mutex::default(),
+            group_started_at: OffsetDateTime::UNIX_EPOCH,
+            slots: Mutex::default(),
+            active_faults: Mutex::default(),
             case,
         }
     }
 
-    /// Events from before the group began. A quiet partition has had none for a while. The others have so many that a
-    /// hub that is made again has fewer to the end: nothing shows that it was made again once its numbers pass those of
-    /// the one before.
-    pub async fn history(&mut self) {
+    /// Publishes events before the group starts. The quiet partition has had none for a while. The other partitions
+    /// have so many that a recreated hub never reaches their number: the recreation cannot be detected once the new
+    /// sequence numbers pass the old ones.
+    pub async fn publish_history(&mut self) {
         for second in 0..20 {
             for partition in (0..PARTITIONS).filter(|partition| *partition != QUIET) {
                 self.publish(partition, 15);
@@ -107,18 +107,18 @@ impl Scene {
             }
             sleep(SECOND).await;
         }
-        self.began = self.hub.now();
+        self.group_started_at = self.hub.now();
         let mut ledger = self.ledger.lock();
         for partition in 0..PARTITIONS {
             let start = match self.case.settings.start {
                 Start::Earliest => -1,
                 Start::Latest => ledger.end_of(partition) - 1,
-                Start::EnqueuedAfter => ledger.first_after(partition, Instant::now() - STARTS_BEFORE) - 1,
+                Start::EnqueuedAfter => ledger.first_after(partition, Instant::now() - START_LEAD) - 1,
                 Start::AfterSequenceNumber => LAST_BEFORE_START,
             };
-            ledger.starts_after(partition, start);
+            ledger.set_start(partition, start);
         }
-        ledger.begins();
+        ledger.group_started();
     }
 }
 
@@ -130,18 +130,18 @@ impl Scene {
         ledger.published(partition, events);
     }
 
-    /// A steady publisher. At first the instances find out where to start.
+    /// Publishes steadily. Waits first, while the instances determine their start positions.
     pub async fn publish_steadily(&self) {
         sleep(5 * SECOND).await;
         loop {
             for partition in (0..PARTITIONS).filter(|partition| *partition != QUIET) {
                 self.publish(partition, 1);
             }
-            sleep(PUBLISHED_EVERY).await;
+            sleep(PUBLISH_INTERVAL).await;
         }
     }
 
-    pub fn make_anew(&self) {
+    pub fn recreate_hub(&self) {
         let mut ledger = self.ledger.lock();
         self.hub.recreate();
         ledger.recreated();
@@ -150,56 +150,57 @@ impl Scene {
 
 /// The instances.
 impl Scene {
-    /// Does nothing if it is up.
+    /// Does nothing if the instance is running.
     pub async fn start(&self, member: usize) {
         {
-            let seat = &mut self.seats.lock().unwrap()[member];
-            if seat.instance.is_some() || std::mem::replace(&mut seat.connects, true) {
+            let slot = &mut self.slots.lock().unwrap()[member];
+            if slot.instance.is_some() || std::mem::replace(&mut slot.starting, true) {
                 return;
             }
         }
-        let life = self.ledger.lock().comes_up();
-        let faulty = FaultyContainer::new(Arc::new(self.container(life)), self.case.draw.seed ^ life as u64);
-        self.seats.lock().unwrap()[member].faulty = Some(faulty.clone());
+        let incarnation = self.ledger.lock().incarnation_started();
+        let faulty =
+            FaultyContainer::new(Arc::new(self.container(incarnation)), self.case.draw.seed ^ incarnation as u64);
+        self.slots.lock().unwrap()[member].faulty = Some(faulty.clone());
         self.apply_troubles();
-        let store = self.connect(NAMES[member], &faulty, life).await;
-        let world = World { config: self.config(member, life), faulty, ..self.world.clone() };
-        let (ledger, hub, misdeeds) = (self.ledger.clone(), self.hub.clone(), self.misdeeds.clone());
-        let application = Application::new(life, ledger, hub.clone(), misdeeds, self.case.settings.tracks);
+        let store = self.connect(NAMES[member], &faulty, incarnation).await;
+        let world = World { config: self.config(member, incarnation), faulty, ..self.world.clone() };
+        let (ledger, hub, misbehaviors) = (self.ledger.clone(), self.hub.clone(), self.misbehaviors.clone());
+        let application = Application::new(incarnation, ledger, hub.clone(), misbehaviors, self.case.settings.tracks);
         let source = hub.source();
         let instance = if self.case.settings.pull {
             start_pulling(&world, store, source, application)
         } else {
             world.start_on(store, source, application)
         };
-        let seat = &mut self.seats.lock().unwrap()[member];
-        (seat.life, seat.connects, seat.instance) = (life, false, Some(instance));
+        let slot = &mut self.slots.lock().unwrap()[member];
+        (slot.incarnation, slot.starting, slot.instance) = (incarnation, false, Some(instance));
     }
 
-    fn container(&self, life: usize) -> Witness {
+    fn container(&self, incarnation: usize) -> RecordingContainer {
         let inner: Arc<MemoryContainer> = self.world.container.clone();
-        Witness { inner, ledger: self.ledger.clone(), life }
+        RecordingContainer { inner, ledger: self.ledger.clone(), incarnation }
     }
 
-    /// As a supervisor restarts a process that cannot connect.
-    async fn connect(&self, name: &str, faulty: &FaultyContainer, life: usize) -> GroupStore {
+    /// Retries like a supervisor that restarts a process that cannot connect.
+    async fn connect(&self, name: &str, faulty: &FaultyContainer, incarnation: usize) -> GroupStore {
         loop {
             let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
             let builder = GroupStore::builder(Arc::new(faulty.clone()), group, OwnerId::new(name).unwrap());
-            match builder.with_seed(self.case.draw.seed ^ (life as u64) << 32).connect().await {
+            match builder.with_seed(self.case.draw.seed ^ (incarnation as u64) << 32).connect().await {
                 Ok(store) => return store,
                 Err(_) => sleep(2 * SECOND).await,
             }
         }
     }
 
-    pub fn config(&self, member: usize, life: usize) -> ProcessorConfig {
+    pub fn config(&self, member: usize, incarnation: usize) -> ProcessorConfig {
         let mut settings = self.case.settings.clone();
-        settings.configure(|config| config.with_seed(self.case.draw.seed ^ life as u64));
+        settings.configure(|config| config.with_seed(self.case.draw.seed ^ incarnation as u64));
         if settings.start == Start::EnqueuedAfter {
-            // The first lives are of one deployment.
-            let now = if life < MEMBERS { self.began } else { self.hub.now() };
-            let start = StartPosition::EnqueuedAfter(now - STARTS_BEFORE);
+            // The first incarnations belong to one deployment.
+            let now = if incarnation < MEMBERS { self.group_started_at } else { self.hub.now() };
+            let start = StartPosition::EnqueuedAfter(now - START_LEAD);
             settings.configure(|config| config.with_start_position(start));
         }
         if settings.sharing == Sharing::Static {
@@ -210,107 +211,107 @@ impl Scene {
     }
 
     pub async fn crash(&self, member: usize) {
-        let (life, instance) = {
-            let seat = &mut self.seats.lock().unwrap()[member];
-            (seat.life, seat.instance.take())
+        let (incarnation, instance) = {
+            let slot = &mut self.slots.lock().unwrap()[member];
+            (slot.incarnation, slot.instance.take())
         };
         if let Some(instance) = instance {
-            self.ledger.lock().dies(life);
+            self.ledger.lock().incarnation_ended(incarnation);
             instance.crash().await;
         }
     }
 
-    /// Which were up.
+    /// Returns the instances that were running.
     pub async fn crash_all(&self) -> Vec<usize> {
-        let up: Vec<_> = (0..NAMES.len()).filter(|member| self.is_up(*member)).collect();
-        for member in &up {
+        let running: Vec<_> = (0..NAMES.len()).filter(|member| self.is_running(*member)).collect();
+        for member in &running {
             self.crash(*member).await;
         }
-        up
+        running
     }
 
-    /// Does nothing if it is not up.
-    pub async fn end_in_order(&self, member: usize) {
+    /// Does nothing if the instance is not running.
+    pub async fn shut_down(&self, member: usize) {
         let report = self.end(member).await;
         if !self.case.allowed.unclean_ends {
-            self.must_be_clean(member, report);
+            self.check_clean(member, report);
         }
     }
 
     async fn end(&self, member: usize) -> Option<Result<ShutdownReport>> {
-        let (life, instance) = {
-            let seat = &mut self.seats.lock().unwrap()[member];
-            (seat.life, seat.instance.take()?)
+        let (incarnation, instance) = {
+            let slot = &mut self.slots.lock().unwrap()[member];
+            (slot.incarnation, slot.instance.take()?)
         };
         let report = instance.shut_down().await;
-        self.ledger.lock().dies(life);
+        self.ledger.lock().incarnation_ended(incarnation);
         Some(report)
     }
 
-    fn must_be_clean(&self, member: usize, report: Option<Result<ShutdownReport>>) {
+    fn check_clean(&self, member: usize, report: Option<Result<ShutdownReport>>) {
         if report.as_ref().is_some_and(|report| report.as_ref().is_ok_and(ShutdownReport::is_clean)) {
             return;
         }
         if let Some(report) = report {
-            self.ledger.lock().violated(&format!("the end of {} is not clean: {report:?}", NAMES[member]));
+            self.ledger.lock().add_violation(&format!("the shutdown of {} is not clean: {report:?}", NAMES[member]));
         }
     }
 
-    /// All at once.
-    pub async fn end_all(&self) {
+    /// Shuts down all instances concurrently.
+    pub async fn shut_down_all(&self) {
         let ends = futures::future::join_all((0..NAMES.len()).map(|member| self.end(member))).await;
         for (member, report) in ends.into_iter().enumerate() {
-            self.must_be_clean(member, report);
+            self.check_clean(member, report);
         }
     }
 
-    fn is_up(&self, member: usize) -> bool {
-        self.seats.lock().unwrap()[member].instance.is_some()
+    fn is_running(&self, member: usize) -> bool {
+        self.slots.lock().unwrap()[member].instance.is_some()
     }
 
-    pub fn steer(&self, member: usize, order: impl FnOnce(&ProcessorHandle)) {
-        if let Some(instance) = &self.seats.lock().unwrap()[member].instance {
+    pub fn control(&self, member: usize, order: impl FnOnce(&ProcessorHandle)) {
+        if let Some(instance) = &self.slots.lock().unwrap()[member].instance {
             order(&instance.handle);
         }
     }
 
-    /// The instance that ends, or loses the storage.
+    /// Returns the instance that is shut down, crashes or loses the storage.
     pub async fn victim(&self) -> usize {
-        self.reader_of(if self.case.draw.beside { BESIDE } else { TARGET }).await
+        self.reader_of(if self.case.draw.victim_reads_other { OTHER } else { TARGET }).await
     }
 
-    /// The instance that handles this partition. Waits until there is one; after a long wait it is the first instance.
+    /// Waits until an instance handles this partition, and returns it. Returns the first instance after a timeout.
     pub async fn reader_of(&self, partition: u32) -> usize {
         let waiting = async {
             loop {
-                if let Some(member) = self.reads(partition) {
+                if let Some(member) = self.current_reader(partition) {
                     return member;
                 }
                 sleep(SECOND).await;
             }
         };
-        timeout(PATIENCE, waiting).await.unwrap_or_default()
+        timeout(TIMEOUT, waiting).await.unwrap_or_default()
     }
 
-    fn reads(&self, partition: u32) -> Option<usize> {
-        let seats = self.seats.lock().unwrap();
-        let reads = |seat: &Seat| {
-            let statuses = seat.instance.as_ref().map(|instance| instance.handle.partitions()).unwrap_or_default();
+    fn current_reader(&self, partition: u32) -> Option<usize> {
+        let slots = self.slots.lock().unwrap();
+        let current_reader = |slot: &Slot| {
+            let statuses = slot.instance.as_ref().map(|instance| instance.handle.partitions()).unwrap_or_default();
             statuses
                 .iter()
                 .any(|status| status.partition == partition.into() && !matches!(status.state, PartitionState::Stopping))
         };
-        seats.iter().position(reads)
+        slots.iter().position(current_reader)
     }
 
-    /// Wherever it is.
+    /// Resumes the partition on all instances.
     pub fn resume(&self, partition: u32) {
-        for instance in self.seats.lock().unwrap().iter().filter_map(|seat| seat.instance.as_ref()) {
+        for instance in self.slots.lock().unwrap().iter().filter_map(|slot| slot.instance.as_ref()) {
             let _ = instance.handle.resume(&partition.into());
         }
     }
 
-    /// An operator sees what is parked, and resumes it.
+    /// Acts as an operator that resumes parked partitions.
     pub async fn resume_parked(&self) {
         loop {
             sleep(30 * SECOND).await;
@@ -329,18 +330,18 @@ impl Scene {
     }
 
     fn statuses(&self) -> Vec<PartitionStatus> {
-        let seats = self.seats.lock().unwrap();
-        seats
+        let slots = self.slots.lock().unwrap();
+        slots
             .iter()
-            .filter_map(|seat| seat.instance.as_ref())
+            .filter_map(|slot| slot.instance.as_ref())
             .flat_map(|instance| instance.handle.partitions())
             .collect()
     }
 
-    /// What is not well with the group.
-    pub fn amiss(&self) -> Option<String> {
-        for (seat, name) in self.seats.lock().unwrap().iter().zip(NAMES) {
-            let Some(instance) = &seat.instance else { continue };
+    /// Returns the first problem of the group.
+    pub fn problem(&self) -> Option<String> {
+        for (slot, name) in self.slots.lock().unwrap().iter().zip(NAMES) {
+            let Some(instance) = &slot.instance else { continue };
             let health = instance.handle.health();
             if !health.ready || !health.issues.is_empty() {
                 return Some(format!("{name}: {health:?}"));
@@ -359,14 +360,14 @@ impl Scene {
         (!fair).then(|| format!("the shares are {shares:?}"))
     }
 
-    /// An instance that ends by itself is not to be expected.
-    pub fn must_run(&self) {
-        for (seat, name) in self.seats.lock().unwrap().iter_mut().zip(NAMES) {
-            if let Some(ended) = seat.instance.take_if(|instance| instance.running.is_finished()) {
+    /// Reports instances that ended unexpectedly.
+    pub fn check_running(&self) {
+        for (slot, name) in self.slots.lock().unwrap().iter_mut().zip(NAMES) {
+            if let Some(ended) = slot.instance.take_if(|instance| instance.running.is_finished()) {
                 let how = futures::FutureExt::now_or_never(ended.running);
                 let mut ledger = self.ledger.lock();
-                ledger.dies(seat.life);
-                ledger.violated(&format!("{name} has ended by itself: {how:?}"));
+                ledger.incarnation_ended(slot.incarnation);
+                ledger.add_violation(&format!("{name} ended unexpectedly: {how:?}"));
             }
         }
     }
@@ -376,38 +377,38 @@ fn start_pulling(world: &World, store: GroupStore, source: MemorySource, applica
     let processor = Processor::streams(source, store).with_config(world.config.clone()).build().unwrap();
     let handle = processor.handle();
     let snapshots = handle.snapshots();
-    let (shutdown, asked) = oneshot::channel();
-    let running = tokio::spawn(pull(processor, application, asked));
+    let (shutdown, shutdown_requested) = oneshot::channel();
+    let running = tokio::spawn(pull(processor, application, shutdown_requested));
     Instance { snapshots, running, handle, shutdown: Some(shutdown) }
 }
 
 /// The storage.
 impl Scene {
-    /// From now on this befalls the requests of an instance, or of all. Returns what ends it.
-    pub fn trouble(&self, whose: Option<usize>, plan: FaultPlan) -> usize {
+    /// Injects faults into the requests of an instance, or of all instances. Returns the number for `end_faults`.
+    pub fn inject(&self, target: Option<usize>, plan: FaultPlan) -> usize {
         let number = {
-            let mut troubles = self.troubles.lock().unwrap();
-            let number = troubles.last().map_or(0, |(number, ..)| number + 1);
-            troubles.push((number, whose, plan));
+            let mut active_faults = self.active_faults.lock().unwrap();
+            let number = active_faults.last().map_or(0, |(number, ..)| number + 1);
+            active_faults.push((number, target, plan));
             number
         };
         self.apply_troubles();
         number
     }
 
-    pub fn no_trouble(&self, number: usize) {
-        self.troubles.lock().unwrap().retain(|(other, ..)| *other != number);
+    pub fn end_faults(&self, number: usize) {
+        self.active_faults.lock().unwrap().retain(|(other, ..)| *other != number);
         self.apply_troubles();
     }
 
-    /// Of several, the last one counts.
+    /// If several faults apply, the last one wins.
     fn apply_troubles(&self) {
-        let troubles = self.troubles.lock().unwrap();
-        for (member, seat) in self.seats.lock().unwrap().iter().enumerate() {
-            let own = troubles.iter().rfind(|(_, whose, _)| whose.is_none_or(|whose| whose == member));
-            let usual = || FaultPlan::always(Fault::Latency(SECOND / 20));
-            if let Some(faulty) = &seat.faulty {
-                faulty.set_plan(own.map_or_else(usual, |(_, _, plan)| plan.clone()));
+        let active_faults = self.active_faults.lock().unwrap();
+        for (member, slot) in self.slots.lock().unwrap().iter().enumerate() {
+            let own = active_faults.iter().rfind(|(_, target, _)| target.is_none_or(|target| target == member));
+            let default_plan = || FaultPlan::always(Fault::Latency(SECOND / 20));
+            if let Some(faulty) = &slot.faulty {
+                faulty.set_plan(own.map_or_else(default_plan, |(_, _, plan)| plan.clone()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A process that is asked to end by a signal.
+//! A process that is shut down by a signal.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tokio::time::{Instant, interval, sleep, timeout};
 
 use crate::world::{Recorder, World};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A processor that has come to this event, and runs until it is signalled.
+/// A processor that has reached this event, and runs until it gets a signal.
 async fn running(body: &str) -> (World, JoinHandle<Result<ShutdownReport>>) {
     let mut world = World::new(1);
     world.expiry = Duration::from_secs(40);
@@ -29,21 +29,21 @@ async fn running(body: &str) -> (World, JoinHandle<Result<ShutdownReport>>) {
 }
 
 async fn ends(world: &World, running: JoinHandle<Result<ShutdownReport>>, at_once: bool) -> ShutdownReport {
-    let report = timeout(PATIENCE, running).await.unwrap().unwrap().unwrap();
+    let report = timeout(TIMEOUT, running).await.unwrap().unwrap().unwrap();
     assert_eq!(report.forced, at_once, "{report:?}");
     let freed = world.owners().await.values().all(String::is_empty);
     assert_eq!(freed, !at_once);
     report
 }
 
-/// One after the other, for all are about the same process.
+/// One after the other, because all affect the same process.
 #[tokio::test]
-async fn signals_end_it_in_good_order_and_at_once_if_they_come_again() {
+async fn signals_shut_down_gracefully_then_at_once() {
     let (world, first) = running("x").await;
     kill_process(getpid(), Signal::TERM).unwrap();
     assert!(ends(&world, first, false).await.is_clean());
 
-    // E2: as `timeout` does, which signals the process and then its group.
+    // E2: like `timeout`, which signals the process and then its group.
     let (world, twice) = running("hang").await;
     for _ in 0..2 {
         kill_process(getpid(), Signal::TERM).unwrap();

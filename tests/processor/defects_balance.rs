@@ -17,7 +17,7 @@ use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 use tokio::time::sleep;
 
-use crate::meddled::{Meddle, Meddled};
+use crate::intercepted::{Intercept, Intercepted};
 use crate::told::Told;
 use crate::world::{Instance, World};
 
@@ -120,7 +120,7 @@ async fn b06_a_pull_consumer_with_long_batches_takes_over() {
 struct SlowListings(Arc<AtomicBool>);
 
 #[async_trait]
-impl Meddle for SlowListings {
+impl Intercept for SlowListings {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         if self.0.load(Ordering::Relaxed) {
             sleep(Duration::from_secs(6)).await;
@@ -132,8 +132,8 @@ impl Meddle for SlowListings {
 #[tokio::test(start_paused = true)]
 async fn b10_a_dead_owner_is_replaced_although_listings_are_slow() {
     let (mut world, slow) = (greedy(4), Arc::new(AtomicBool::new(false)));
-    let meddled = Meddled { inner: world.container.clone(), meddler: SlowListings(slow.clone()) };
-    world.faulty = FaultyContainer::new(Arc::new(meddled), 11);
+    let intercepted = Intercepted { inner: world.container.clone(), interceptor: SlowListings(slow.clone()) };
+    world.faulty = FaultyContainer::new(Arc::new(intercepted), 11);
     let mut instances = [world.start("a").await, world.start("b").await];
     share(&mut instances, 2).await;
     let [a, b] = instances;

@@ -18,7 +18,7 @@ use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::meddled::{Meddle, Meddled};
+use crate::intercepted::{Intercept, Intercepted};
 use crate::odd::{Odd, Oddities};
 use crate::told::{Told, asking, owner_of_all, publish};
 use crate::world::{Instance, Recorder, World};
@@ -329,7 +329,7 @@ async fn a_token_that_fails_again_and_again_is_retried_ever_more_seldom() {
 struct SlowOrBusy(Arc<AtomicBool>, AtomicUsize);
 
 #[async_trait]
-impl Meddle for SlowOrBusy {
+impl Intercept for SlowOrBusy {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         if self.0.load(Ordering::Relaxed) && prefix.ends_with("$default/ownership/") {
             if self.1.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
@@ -346,8 +346,8 @@ impl Meddle for SlowOrBusy {
 async fn a_listing_that_is_refused_at_once_does_not_shorten_the_time_of_the_next_one() {
     let world = World::new(1);
     let slow = Arc::new(AtomicBool::new(false));
-    let meddler = SlowOrBusy(slow.clone(), AtomicUsize::new(0));
-    let container = Meddled { inner: world.container.clone(), meddler };
+    let interceptor = SlowOrBusy(slow.clone(), AtomicUsize::new(0));
+    let container = Intercepted { inner: world.container.clone(), interceptor };
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("a").unwrap());
     let store = builder.with_lease_duration(world.expiry).with_seed(3).connect().await.unwrap();

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::captured::Captured;
 use crate::handoffs::write_faults;
-use crate::meddled::{Meddle, Meddled};
+use crate::intercepted::{Intercept, Intercepted};
 use crate::told::{Slow, Told, asking};
 use crate::world::{Instance, Recorder, World};
 
@@ -156,7 +156,7 @@ struct Forbidding {
 }
 
 #[async_trait]
-impl Meddle for Forbidding {
+impl Intercept for Forbidding {
     async fn write(
         &self,
         inner: &dyn BlobContainer,
@@ -176,7 +176,7 @@ async fn b07_what_no_repetition_can_help_ends_at_once() {
     for name in [CHECKPOINT, OWNERSHIP] {
         let mut world = world(2);
         let forbidding = Forbidding { name, from: Instant::now() + 60 * SECOND };
-        let container = Meddled { inner: world.container.clone(), meddler: forbidding };
+        let container = Intercepted { inner: world.container.clone(), interceptor: forbidding };
         world.faulty = FaultyContainer::new(Arc::new(container), 11);
         let a = with_five_handled(&world, 2).await;
         sleep(60 * SECOND).await;
@@ -196,7 +196,10 @@ struct Slowly {
 
 impl Slowly {
     fn over(world: &World, name: &'static str, time: Duration) -> FaultyContainer {
-        FaultyContainer::new(Arc::new(Meddled { inner: world.container.clone(), meddler: Self { name, time } }), 11)
+        FaultyContainer::new(
+            Arc::new(Intercepted { inner: world.container.clone(), interceptor: Self { name, time } }),
+            11,
+        )
     }
 
     async fn half(&self, name: &str) {
@@ -207,7 +210,7 @@ impl Slowly {
 }
 
 #[async_trait]
-impl Meddle for Slowly {
+impl Intercept for Slowly {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         self.half(prefix).await;
         let list = inner.list(prefix).await;

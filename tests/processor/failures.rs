@@ -12,7 +12,7 @@ use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Tar
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{PATIENCE, World};
+use crate::world::{TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -269,7 +269,7 @@ async fn a_partition_that_cannot_be_adopted_is_released_and_left_alone_for_a_whi
             sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(PATIENCE, released).await.expect("held for ever");
+    timeout(TIMEOUT, released).await.expect("held for ever");
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
     let etag = world.container.get(name).await.unwrap().etag;
     sleep(Duration::from_secs(9)).await;
@@ -321,7 +321,7 @@ mod failed_is_called {
             sleep(SECOND).await;
         }
         a.shut_down().await.unwrap();
-        
+
         handler.failures.lock().unwrap().clone()
     }
 

@@ -14,8 +14,8 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::meddled::{Meddle, Meddled};
-use crate::world::{World, trouble};
+use crate::intercepted::{Intercept, Intercepted};
+use crate::world::{World, random_faults};
 
 /// Lets every request fail for a while, and asserts that both instances work on, during it and afterwards. Gives the
 /// stops that there were.
@@ -98,7 +98,7 @@ async fn the_next_cycle_comes_no_sooner_than_a_throttling_storage_asks_for() {
 async fn on_a_bad_day_nothing_is_lost_and_afterwards_all_is_well() {
     let world = World::new(4);
     let mut instances = [world.start("a").await, world.start("b").await];
-    let plan = trouble().with(0.02, Fault::TruncatedListing);
+    let plan = random_faults().with(0.02, Fault::TruncatedListing);
     world.faulty.set_plan(plan);
     for number in 0..360u32 {
         world.hub.publish(number % 4, number.to_string());
@@ -272,7 +272,7 @@ async fn a_claim_under_way_is_awaited_and_released_at_shutdown() {
 struct LateListings;
 
 #[async_trait]
-impl Meddle for LateListings {
+impl Intercept for LateListings {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let list = inner.list(prefix).await;
         sleep(Duration::from_secs(2)).await;
@@ -284,7 +284,7 @@ impl Meddle for LateListings {
 async fn a_listing_older_than_a_claim_does_not_undo_it() {
     let world = World::new(1);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let container = Arc::new(Meddled { inner: Arc::new(world.faulty.clone()), meddler: LateListings });
+    let container = Arc::new(Intercepted { inner: Arc::new(world.faulty.clone()), interceptor: LateListings });
     let store = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).connect().await.unwrap();
     // The claim lands while the next listing, which does not show it, is on its way back.
     world

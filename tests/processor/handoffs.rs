@@ -13,7 +13,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
 use crate::told::{Told, asking, owner_of_all, publish, record, repeated};
-use crate::world::{PATIENCE, Recorder, World};
+use crate::world::{Recorder, TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,7 @@ async fn told(mut events: Receiver<OwnershipEvent>) -> DuplicateCause {
             }
         }
     };
-    timeout(PATIENCE, waiting).await.expect("nothing was told")
+    timeout(TIMEOUT, waiting).await.expect("nothing was told")
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,16 +16,13 @@ mod faults;
 mod handlers;
 mod handoff_ends;
 mod handoffs;
+#[path = "../common/intercepted.rs"]
+mod intercepted;
 mod keda;
 mod leases;
 mod loads;
-#[path = "../common/meddled.rs"]
-mod meddled;
 #[cfg(feature = "metrics")]
 mod metrics;
-#[cfg(feature = "metrics")]
-#[path = "../common/numbers.rs"]
-mod numbers;
 mod odd;
 mod outages;
 mod own_thread;
@@ -34,6 +31,9 @@ mod pains;
 mod placing;
 mod presences;
 mod pull;
+#[cfg(feature = "metrics")]
+#[path = "../common/recorded_metrics.rs"]
+mod recorded_metrics;
 mod resets;
 mod restarts;
 mod sources;

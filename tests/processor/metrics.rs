@@ -12,14 +12,14 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use metrics::set_default_local_recorder;
 use tokio::time::sleep;
 
-use crate::numbers::Numbers;
+use crate::recorded_metrics::RecordedMetrics;
 use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn events_handlers_checkpoints_and_links_are_counted() {
-    let numbers = Numbers::default();
+    let numbers = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(2);
     let mut a = world.start("a").await;
@@ -58,7 +58,7 @@ async fn events_handlers_checkpoints_and_links_are_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn the_duration_of_a_handler_is_recorded() {
-    let numbers = Numbers::default();
+    let numbers = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(1);
     let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async {
@@ -77,7 +77,7 @@ async fn the_duration_of_a_handler_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn gauges_go_to_zero_with_the_partition() {
-    let numbers = Numbers::default();
+    let numbers = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(2);
     let mut a = world.start("a").await;
@@ -109,7 +109,7 @@ async fn gauges_go_to_zero_with_the_partition() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_resets_the_gauges() {
-    let numbers = Numbers::default();
+    let numbers = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(2);
     let mut a = world.start("a").await;
@@ -122,7 +122,7 @@ async fn a_crash_resets_the_gauges() {
 
 #[tokio::test(start_paused = true)]
 async fn tracked_events_are_in_flight() {
-    let numbers = Numbers::default();
+    let numbers = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(1);
     let handler = handler_fn(|events: Vec<MemoryEvent>, context: PartitionContext| async move {
@@ -144,8 +144,8 @@ async fn tracked_events_are_in_flight() {
 }
 
 /// Two instances share two partitions that the first one owned.
-async fn moved(handoff: bool) -> Numbers {
-    let numbers = Numbers::default();
+async fn moved(handoff: bool) -> RecordedMetrics {
+    let numbers = RecordedMetrics::default();
     let recorder = set_default_local_recorder(&numbers);
     let mut world = World::new(2);
     world.config.handoff = handoff;
@@ -177,7 +177,7 @@ async fn a_theft_is_counted_by_both_instances() {
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_checkpoint_is_counted_with_its_reason() {
-    let numbers = Numbers::default();
+    let numbers = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(1);
     let mut a = world.start("a").await;
@@ -195,7 +195,7 @@ async fn an_invalid_checkpoint_is_counted_with_its_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_match_the_counts_of_the_store() {
-    let numbers = Numbers::default();
+    let numbers = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&numbers);
     let world = World::new(3);
     let store = world.store("a").await;

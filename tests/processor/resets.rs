@@ -17,7 +17,7 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, Partit
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::told::{Told, asking, owner_of_all};
-use crate::world::{Instance, PATIENCE, Recorder, World};
+use crate::world::{Instance, Recorder, TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -103,7 +103,7 @@ async fn restored(group: &[Instance], before: &[Vec<PartitionId>]) -> Duration {
             sleep(SECOND / 10).await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect("it never came back");
+    timeout(TIMEOUT, waiting).await.expect("it never came back");
     began.elapsed()
 }
 
@@ -603,7 +603,7 @@ async fn in_trouble_what_is_reported_is_so() {
     publish(&world, 3, 0..10);
     processed(&world, 3, 9, 1).await;
     let operator = operator(&world).await;
-    world.faulty.set_plan(crate::world::trouble());
+    world.faulty.set_plan(crate::world::random_faults());
     let mut done = 0;
     for round in 0..60 {
         let (partition, to) = (round % 3, i64::from(round % 8));

@@ -10,7 +10,7 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
-use crate::world::{Instance, PATIENCE, Recorder, World};
+use crate::world::{Instance, Recorder, TIMEOUT, World};
 
 /// Everything that an instance tells from now on, without partitions and tenures.
 pub struct Told {
@@ -29,7 +29,7 @@ impl Told {
                 self.so_far.push(short(self.events.recv().await.unwrap()));
             }
         };
-        let came = timeout(PATIENCE, waiting).await;
+        let came = timeout(TIMEOUT, waiting).await;
         came.unwrap_or_else(|_| panic!("{what} was never told, but {:?}", self.so_far));
     }
 

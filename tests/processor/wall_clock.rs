@@ -24,7 +24,7 @@ use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{Instance, World, trouble};
+use crate::world::{Instance, World, random_faults};
 
 /// What the container in memory shows at its beginning.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
@@ -154,7 +154,7 @@ async fn meddle(world: &World, rng: &mut StdRng) {
             None => {
                 world.faulty.set_plan(FaultPlan::default());
                 running[index] = Some(world.start(OWNERS[index]).await);
-                world.faulty.set_plan(trouble());
+                world.faulty.set_plan(random_faults());
             }
             kept => running[index] = kept,
         }

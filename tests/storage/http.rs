@@ -1,5 +1,5 @@
-//! What the HTTP client does with a service in trouble: every call ends within its deadline, reads are sent again,
-//! writes are not, and a blocked runtime holds nobody up but itself.
+//! The HTTP client with a failing service: every call ends within its timeout, reads are retried, writes are not, and a
+//! blocked runtime delays only itself.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -12,19 +12,19 @@ use tokio::time::Instant;
 use crate::stub::{Act, Stub};
 
 const DEADLINE: Duration = Duration::from_millis(400);
-/// On top of the deadline, for a machine that is busy.
+/// Added to the timeout, for a busy machine.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
 const HEADERS: &str =
     "date: Fri, 20 Nov 2026 12:00:00 GMT\r\netag: \"0x1\"\r\nlast-modified: Fri, 20 Nov 2026 11:59:00 GMT\r\n";
 const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
 
-fn answer(status: &str, body: &str) -> String {
+fn response(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{HEADERS}content-length: {}\r\n\r\n{body}", body.len())
 }
 
 fn success() -> Act {
-    Act::Send(answer("200 OK", ""))
+    Act::Send(response("200 OK", ""))
 }
 
 fn container_at(address: std::net::SocketAddr, deadline: Duration) -> AzureContainer {
@@ -36,7 +36,7 @@ fn container(stub: &Stub, deadline: Duration) -> AzureContainer {
     container_at(stub.address, deadline)
 }
 
-/// The name of each operation and its error, all asked for at once.
+/// Returns the name of each operation and its error; all run concurrently.
 async fn all_errors(container: &AzureContainer) -> [(&'static str, Error); 5] {
     let (metadata, condition) = (Metadata::new(), Condition::IfMatch(ETag::new("0x1")));
     let began = Instant::now();
@@ -57,7 +57,7 @@ async fn all_errors(container: &AzureContainer) -> [(&'static str, Error); 5] {
     ]
 }
 
-/// How a full queue shows differs among systems.
+/// Systems differ in how they report a full queue.
 #[cfg(target_os = "linux")]
 mod unaccepted {
     use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -78,9 +78,9 @@ mod unaccepted {
         (listener, queued)
     }
 
-    /// That such a request never left cannot be told, for the client's own limit for connecting is longer.
+    /// The outcome of such a request is indeterminate, because the client's own connect timeout is longer.
     #[tokio::test]
-    async fn every_call_ends_at_its_deadline_if_the_connection_is_not_accepted() {
+    async fn calls_time_out_if_the_connection_is_not_accepted() {
         let (listener, _queued) = unaccepting().await;
         for (operation, error) in all_errors(&container_at(listener.local_addr().unwrap(), DEADLINE)).await {
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{operation}: {error}");
@@ -90,13 +90,13 @@ mod unaccepted {
 }
 
 #[tokio::test]
-async fn every_call_ends_at_its_deadline_wherever_the_answer_stops() {
+async fn calls_time_out_wherever_the_response_stops() {
     let slow = |text: String| Act::Drip(text, Duration::from_millis(20));
     for act in [
         Act::hang(),
         Act::SendAndHang("HTTP/1.1 20".to_owned()),
         Act::SendAndHang(format!("HTTP/1.1 200 OK\r\n{HEADERS}")),
-        slow(answer("200 OK", PAGE)),
+        slow(response("200 OK", PAGE)),
     ] {
         let stub = Stub::start([act.clone()]);
         for (operation, error) in all_errors(&container(&stub, DEADLINE)).await {
@@ -108,8 +108,8 @@ async fn every_call_ends_at_its_deadline_wherever_the_answer_stops() {
 }
 
 #[tokio::test]
-async fn a_listing_ends_at_its_deadline_in_the_middle_of_its_body() {
-    let half = answer("200 OK", PAGE).replace("<NextMarker/></EnumerationResults>", "");
+async fn a_listing_times_out_in_the_middle_of_its_body() {
+    let half = response("200 OK", PAGE).replace("<NextMarker/></EnumerationResults>", "");
     let stub = Stub::start([Act::SendAndHang(half)]);
     let began = Instant::now();
     let error = container(&stub, DEADLINE).list("p").await.unwrap_err();
@@ -117,11 +117,11 @@ async fn a_listing_ends_at_its_deadline_in_the_middle_of_its_body() {
     assert!((DEADLINE..DEADLINE + TOLERANCE).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
 
-/// Each stands for a request that failed in another way.
-fn troubles() -> [Act; 5] {
+/// Each stands for a request that failed in a different way.
+fn failures() -> [Act; 5] {
     [
-        Act::Send(answer("500 Internal Server Error", "")),
-        Act::Send(answer("503 Service Unavailable", "")),
+        Act::Send(response("500 Internal Server Error", "")),
+        Act::Send(response("503 Service Unavailable", "")),
         Act::reset(),
         Act::SendAndReset("HTTP/1.1 201 Cre".to_owned()),
         Act::SendAndReset(format!("HTTP/1.1 201 Created\r\n{HEADERS}content-length: 9\r\n\r\nhalf")),
@@ -129,33 +129,33 @@ fn troubles() -> [Act; 5] {
 }
 
 #[tokio::test]
-async fn a_conditional_write_is_sent_exactly_once_whatever_comes_back() {
+async fn a_conditional_write_is_sent_exactly_once() {
     let condition = Condition::IfMatch(ETag::new("0x1"));
-    for trouble in troubles() {
-        let stub = Stub::start([trouble.clone(), success()]);
+    for random_faults in failures() {
+        let stub = Stub::start([random_faults.clone(), success()]);
         let container = container(&stub, Duration::from_secs(5));
         let error = container.write("a", &Metadata::new(), &condition).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{trouble:?}: {error}");
-        assert_eq!(stub.requests(), ["PUT /a/leases/a?comp=metadata HTTP/1.1"], "{trouble:?}");
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{random_faults:?}: {error}");
+        assert_eq!(stub.requests(), ["PUT /a/leases/a?comp=metadata HTTP/1.1"], "{random_faults:?}");
 
-        let stub = Stub::start([trouble.clone(), success()]);
+        let stub = Stub::start([random_faults.clone(), success()]);
         let container = self::container(&stub, Duration::from_secs(5));
         let error = container.delete("a", &condition).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{trouble:?}: {error}");
-        assert_eq!(stub.requests(), ["DELETE /a/leases/a HTTP/1.1"], "{trouble:?}");
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{random_faults:?}: {error}");
+        assert_eq!(stub.requests(), ["DELETE /a/leases/a HTTP/1.1"], "{random_faults:?}");
     }
 }
 
-/// HTTP clients like to repeat a request by themselves when a connection from the pool turns out to be dead.
+/// HTTP clients tend to repeat a request by themselves if a pooled connection turns out to be closed.
 #[tokio::test]
-async fn a_conditional_write_on_a_used_connection_is_sent_exactly_once_too() {
-    for trouble in troubles() {
-        let stub = Stub::start([success(), trouble.clone(), success()]);
+async fn also_on_a_used_connection_a_write_is_sent_once() {
+    for random_faults in failures() {
+        let stub = Stub::start([success(), random_faults.clone(), success()]);
         let container = container(&stub, Duration::from_secs(5));
         container.get("a").await.unwrap();
         let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{trouble:?}: {error}");
-        assert_eq!(stub.requests()[1..], ["PUT /a/leases/a HTTP/1.1"], "{trouble:?}");
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{random_faults:?}: {error}");
+        assert_eq!(stub.requests()[1..], ["PUT /a/leases/a HTTP/1.1"], "{random_faults:?}");
     }
 }
 
@@ -164,7 +164,7 @@ async fn a_conditional_write_on_a_used_connection_is_sent_exactly_once_too() {
 /// (<https://github.com/Azure/azure-sdk-for-js/issues/8117>). A directory can even have a name twice
 /// (<https://github.com/Azure/azure-storage-azcopy/pull/3312>).
 #[tokio::test]
-async fn metadata_names_come_in_lower_case_however_they_are_spelled_on_the_way() {
+async fn metadata_names_are_read_in_lower_case() {
     let head = "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nEtag: \"0x1\"\r\nLast-Modified: Fri, 20 Nov 2026 \
                 11:59:00 GMT\r\nX-Ms-Meta-Ownerid: Me\r\nx-ms-meta-sequenceNumber: 7\r\nContent-Length: 0\r\n\r\n";
     let stub = Stub::start([Act::Send(head.to_owned())]);
@@ -179,40 +179,40 @@ async fn metadata_names_come_in_lower_case_however_they_are_spelled_on_the_way()
          </sequenceNumber></Metadata></Blob><Blob><Name>d</Name>{properties}<Metadata><Hdi_isfolder>true</Hdi_isfolder>\
          <hdi_isfolder>true</hdi_isfolder></Metadata></Blob></Blobs><NextMarker/></EnumerationResults>"
     );
-    let stub = Stub::start([Act::Send(answer("200 OK", &page))]);
+    let stub = Stub::start([Act::Send(response("200 OK", &page))]);
     let listed = container(&stub, Duration::from_secs(5)).list("").await.unwrap().blobs;
     assert_eq!(listed[0].metadata, Metadata::from(expected));
     assert_eq!(listed[1].metadata, Metadata::from([("hdi_isfolder".to_owned(), "true".to_owned())]));
 }
 
 #[tokio::test]
-async fn a_read_is_sent_again_after_a_failure() {
+async fn a_read_is_retried_after_a_failure() {
     let again = [
-        Act::Send(answer("500 Internal Server Error", "")),
-        Act::Send(answer("502 Bad Gateway", "")),
+        Act::Send(response("500 Internal Server Error", "")),
+        Act::Send(response("502 Bad Gateway", "")),
         Act::reset(),
         Act::SendAndReset("HTTP/1.1 200 O".to_owned()),
     ];
-    for trouble in again {
-        let stub = Stub::start([trouble.clone(), trouble.clone(), success()]);
+    for random_faults in again {
+        let stub = Stub::start([random_faults.clone(), random_faults.clone(), success()]);
         container(&stub, Duration::from_secs(5)).get("a").await.unwrap();
-        assert_eq!(stub.requests(), ["HEAD /a/leases/a HTTP/1.1"; 3], "{trouble:?}");
+        assert_eq!(stub.requests(), ["HEAD /a/leases/a HTTP/1.1"; 3], "{random_faults:?}");
 
-        let stub = Stub::start([trouble.clone(), Act::Send(answer("200 OK", PAGE))]);
+        let stub = Stub::start([random_faults.clone(), Act::Send(response("200 OK", PAGE))]);
         assert!(container(&stub, Duration::from_secs(5)).list("p").await.unwrap().blobs.is_empty());
-        assert_eq!(stub.requests().len(), 2, "{trouble:?}");
+        assert_eq!(stub.requests().len(), 2, "{random_faults:?}");
     }
 }
 
 #[tokio::test]
-async fn a_listing_cut_off_in_its_body_is_sent_again() {
-    let half = answer("200 OK", PAGE).replace("<NextMarker/></EnumerationResults>", "");
-    let stub = Stub::start([Act::SendAndReset(half), Act::Send(answer("200 OK", PAGE))]);
+async fn a_listing_truncated_in_its_body_is_retried() {
+    let half = response("200 OK", PAGE).replace("<NextMarker/></EnumerationResults>", "");
+    let stub = Stub::start([Act::SendAndReset(half), Act::Send(response("200 OK", PAGE))]);
     assert!(container(&stub, Duration::from_secs(5)).list("p").await.unwrap().blobs.is_empty());
 }
 
 #[tokio::test]
-async fn a_read_that_fails_again_and_again_ends_within_its_deadline() {
+async fn a_read_that_fails_repeatedly_times_out() {
     let stub = Stub::start([Act::reset()]);
     let began = Instant::now();
     let error = container(&stub, Duration::from_secs(1)).get("a").await.unwrap_err();
@@ -221,9 +221,9 @@ async fn a_read_that_fails_again_and_again_ends_within_its_deadline() {
     assert!((2..=4).contains(&stub.requests().len()), "{:?}", stub.requests());
 }
 
-/// The same for a read whose first attempt hangs: the deadline is that of the call, not of an attempt.
+/// The same for a read whose first attempt hangs: the timeout applies to the call, not to an attempt.
 #[tokio::test]
-async fn a_read_that_hangs_is_not_sent_again() {
+async fn a_read_that_hangs_is_not_retried() {
     let stub = Stub::start([Act::hang(), success()]);
     let error = container(&stub, DEADLINE).get("a").await.unwrap_err();
     assert_eq!((error.kind(), stub.requests().len()), (ErrorKind::Indeterminate, 1));
@@ -232,23 +232,23 @@ async fn a_read_that_hangs_is_not_sent_again() {
 const BLOCKED: Duration = Duration::from_secs(1);
 
 #[test]
-fn an_isolated_container_is_not_held_up_by_a_blocked_runtime_and_a_shared_one_is() {
+fn only_a_shared_client_is_delayed_by_the_runtime() {
     let stub = Stub::start([success()]);
     let application = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 
     let shared: Arc<dyn BlobContainer> = Arc::new(container(&stub, Duration::from_secs(5)));
     let isolated = shared.with_new_connections().unwrap();
-    // From the application's worker, where the connection then lives.
+    // From the application's worker, on which the connection then runs.
     let first = shared.clone();
     other.block_on(application.spawn(async move { first.get("a").await })).unwrap().unwrap();
 
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let blocking = application.spawn(async move {
-        tell.send(Instant::now()).unwrap();
+        sender.send(Instant::now()).unwrap();
         block();
     });
-    let began = told.recv().unwrap();
+    let began = receiver.recv().unwrap();
     other.block_on(isolated.get("a")).unwrap();
     let isolated_took = began.elapsed();
     other.block_on(shared.get("a")).unwrap();
@@ -258,7 +258,7 @@ fn an_isolated_container_is_not_held_up_by_a_blocked_runtime_and_a_shared_one_is
     assert!(shared_took >= BLOCKED, "{shared_took:?}: is the connection not the application's?");
 }
 
-#[expect(clippy::disallowed_methods, reason = "to block is what it is for")]
+#[expect(clippy::disallowed_methods, reason = "the test needs to block")]
 fn block() {
     std::thread::sleep(BLOCKED);
 }
@@ -275,7 +275,7 @@ mod defects {
 
     const OWNER: &str = "gr\u{f6}\u{df}e";
 
-    /// What the HTTP client cannot take for text it drops, and says so in the log alone. A listing has all of it.
+    /// The HTTP client drops header values that are not text, with only a log message. A listing has all values.
     #[tokio::test]
     async fn a11_an_owner_beyond_ascii_is_read_from_a_listing() {
         let read = format!("HTTP/1.1 200 OK\r\n{HEADERS}x-ms-meta-ownerid: {OWNER}\r\ncontent-length: 0\r\n\r\n");
@@ -284,7 +284,7 @@ mod defects {
              </Last-Modified><Etag>0x1</Etag></Properties><Metadata><ownerid>{OWNER}</ownerid></Metadata></Blob>"
         );
         let page =
-            |blobs: &str| Act::Send(answer("200 OK", &PAGE.replace("<Blobs/>", &format!("<Blobs>{blobs}</Blobs>"))));
+            |blobs: &str| Act::Send(response("200 OK", &PAGE.replace("<Blobs/>", &format!("<Blobs>{blobs}</Blobs>"))));
         let stub = Stub::start([page(""), page(""), Act::Send(read), page(&blob)]);
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
         let container = Arc::new(container(&stub, Duration::from_secs(5)));
@@ -301,7 +301,7 @@ mod defects {
         };
         let blobs = format!("{}{}", blob("p/one", etag), blob("p/two", "0x1"));
         let body = format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>");
-        Act::Send(answer("200 OK", &body))
+        Act::Send(response("200 OK", &body))
     }
 
     #[tokio::test]

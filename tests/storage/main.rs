@@ -1,11 +1,11 @@
-//! Blob containers, and the store on one: in memory, in Azurite, on a stand-in for the service.
+//! Blob containers, and the store on one: in memory, in Azurite, and on a fake service.
 
 #[path = "../common/bench.rs"]
 mod bench;
 #[path = "../common/captured.rs"]
 mod captured;
-#[path = "../common/meddled.rs"]
-mod meddled;
+#[path = "../common/intercepted.rs"]
+mod intercepted;
 #[path = "../common/placing.rs"]
 mod placing;
 #[path = "../common/sas.rs"]

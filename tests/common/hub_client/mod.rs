@@ -1,4 +1,4 @@
-//! The official client against the Event Hubs stand-in, with a limit on every call.
+//! The official client against the Event Hubs emulator, with a timeout for every call.
 
 mod publish;
 mod receive;

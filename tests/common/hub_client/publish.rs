@@ -1,4 +1,4 @@
-//! Publishing, and the limit on every call.
+//! Publishing, and the timeout of every call.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use tokio::time::timeout;
 
-/// The client can hang; no call to it goes without a limit.
+/// The client can hang; no call to it goes without a timeout.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 pub async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {

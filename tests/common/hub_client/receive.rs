@@ -21,7 +21,7 @@ pub async fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Fails at once where the default would retry for a minute.
+/// Fails at once if the default would retry for a minute.
 fn no_retries() -> RetryOptions {
     RetryOptions { max_retries: 0, ..RetryOptions::default() }
 }
@@ -65,7 +65,7 @@ pub async fn next(receiver: &EventReceiver, count: usize) -> Vec<ReceivedEventDa
     events
 }
 
-/// The sequence number of the first event from this position.
+/// Returns the sequence number of the first event from this position.
 pub async fn first(consumer: &ConsumerClient, partition: &str, location: StartLocation, inclusive: bool) -> i64 {
     let receiver = open(consumer, partition, starting(location, inclusive)).await;
     let events = next(&receiver, 1).await;
@@ -73,7 +73,7 @@ pub async fn first(consumer: &ConsumerClient, partition: &str, location: StartLo
     events[0].sequence_number().unwrap()
 }
 
-/// The error with which the receiver ends.
+/// Returns the error with which the receiver ends.
 pub async fn failure(receiver: &EventReceiver) -> EventHubsError {
     let mut stream = receiver.stream_events();
     let ending = async {

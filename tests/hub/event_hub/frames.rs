@@ -1,4 +1,4 @@
-//! The frames that the stand-in sends, as they are on the wire.
+//! The frames that the emulator sends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ const WHOLE: [(u8, usize); 4] = [(0x10, 10), (BEGIN, 8), (ATTACH, 14), (TRANSFER
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
 
-/// Leads one client to the hub, and takes down what the hub sends.
+/// Connects one client to the hub, and records what the hub sends.
 async fn tap(port: u16) -> (String, Bytes) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("amqp://{}", listener.local_addr().unwrap());
@@ -38,7 +38,7 @@ async fn tap(port: u16) -> (String, Bytes) {
                 to_client.write_all(&buffer[..length]).await.unwrap();
             }
         };
-        // Whoever ends first, the test ends then.
+        // The test ends when either side ends.
         let _ = tokio::join!(back, copy(&mut from_client, &mut to_hub));
     });
     (endpoint, bytes)
@@ -52,12 +52,12 @@ async fn tapped(hub: &EventHubEmulator) -> (ConsumerClient, Bytes) {
     (within("opening", opening).await.unwrap(), bytes)
 }
 
-/// A performative on the wire.
+/// A performative as it was sent.
 #[derive(Debug)]
 struct Sent {
     channel: [u8; 2],
     descriptor: u8,
-    /// How many.
+    /// The number of fields.
     fields: usize,
 }
 
@@ -68,7 +68,7 @@ fn performatives(mut bytes: &[u8]) -> Vec<Sent> {
             [b'A', b'M', b'Q', b'P', ..] => (8, 8),
             [a, b, c, d, offset, kind, ..] => {
                 let size = usize::try_from(u32::from_be_bytes([*a, *b, *c, *d])).unwrap();
-                // Those of SASL are of another kind, and an empty frame keeps the connection alive.
+                // SASL frames are of another kind, and an empty frame keeps the connection alive.
                 (size, if *kind == 0 { usize::from(*offset) * 4 } else { size })
             }
         };
@@ -83,9 +83,9 @@ fn performatives(mut bytes: &[u8]) -> Vec<Sent> {
     found
 }
 
-/// The Python client reads fields by position, and so fails where the last ones were left away.
+/// The Python client reads fields by position, and so fails if the last ones are omitted.
 #[tokio::test]
-async fn no_field_is_left_away_that_a_client_reads_by_position() {
+async fn no_field_that_is_read_by_position_is_omitted() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(2)).await;
     let (consumer, bytes) = tapped(&hub).await;
@@ -104,7 +104,7 @@ async fn no_field_is_left_away_that_a_client_reads_by_position() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_event_comes_after_its_link_was_detached_and_its_session_goes_on() {
+async fn no_event_comes_after_its_link_was_detached() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(3000)).await;
     let (consumer, bytes) = tapped(&hub).await;

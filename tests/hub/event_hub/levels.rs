@@ -1,4 +1,4 @@
-//! Owner levels (epochs) of receivers, with the retries that the official client makes by default.
+//! Owner levels (epochs) of receivers, with the default retries of the official client.
 
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::{ConsumerClient, EventHubsError, OpenReceiverOptions};
@@ -18,7 +18,7 @@ enum Reads {
     Second,
 }
 
-/// The client re-attaches a link that fails, unless it regards the failure as final.
+/// The client re-attaches a link that fails, unless it considers the failure final.
 async fn retrying_consumer(hub: &EventHubEmulator) -> ConsumerClient {
     let connection_string = hub.connection_string();
     let opening = ConsumerClient::builder()
@@ -103,7 +103,7 @@ async fn the_levels_decide_which_receivers_get_events() {
 }
 
 #[tokio::test]
-async fn the_client_re_attaches_a_link_at_the_level_at_which_it_was_opened() {
+async fn the_client_re_attaches_a_link_at_its_level() {
     let hub = hub(1).await;
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(1)).await;
@@ -128,7 +128,7 @@ async fn the_client_re_attaches_a_link_at_the_level_at_which_it_was_opened() {
 
 /// No level outlives its link.
 #[tokio::test]
-async fn a_lower_level_is_admitted_once_the_higher_one_is_closed() {
+async fn a_lower_level_is_admitted_after_the_higher_one() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     let (first_client, second_client) = (retrying_consumer(&hub).await, retrying_consumer(&hub).await);
@@ -136,7 +136,7 @@ async fn a_lower_level_is_admitted_once_the_higher_one_is_closed() {
     assert_eq!(next(&higher, 1).await.len(), 1);
     let lower = open(&second_client, "0", at(Some(EPOCH - 1))).await;
     assert_stolen(&failure(&lower).await, &["already exists"]);
-    let _ = within("closing the refused receiver", lower.close()).await;
+    let _ = within("closing the rejected receiver", lower.close()).await;
 
     within("closing the higher receiver", higher.close()).await.unwrap();
     until("the higher receiver is gone", || hub.open_receivers("$Default", "0") == Some(0)).await;

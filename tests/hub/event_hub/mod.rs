@@ -1,6 +1,6 @@
-//! The Event Hubs stand-in as the official client sees it.
+//! The Event Hubs emulator as the official client sees it.
 //!
-//! All clients run on one thread: with more, a send of the client can miss its answer and hang.
+//! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
 
 mod frames;
 mod levels;
@@ -39,7 +39,7 @@ fn with_epoch(epoch: i64) -> OpenReceiverOptions {
 }
 
 #[tokio::test]
-async fn tells_about_the_hub_and_its_partitions() {
+async fn reports_the_hub_and_its_partitions() {
     let hub = hub(8).await;
     let consumer = consumer(&hub).await;
 
@@ -63,7 +63,7 @@ async fn tells_about_the_hub_and_its_partitions() {
 }
 
 #[tokio::test]
-async fn gives_back_what_was_published() {
+async fn returns_what_was_published() {
     let hub = hub(4).await;
     let producer = producer(&hub).await;
     let event = EventData::builder().with_body("single").add_property("colour".into(), "red").build();
@@ -88,7 +88,7 @@ async fn gives_back_what_was_published() {
 }
 
 #[tokio::test]
-async fn spreads_events_without_a_partition_and_keeps_equal_keys_together() {
+async fn spreads_events_and_keeps_equal_keys_together() {
     let hub = hub(4).await;
     let producer = producer(&hub).await;
     for _ in 0..8 {
@@ -113,7 +113,7 @@ async fn spreads_events_without_a_partition_and_keeps_equal_keys_together() {
 }
 
 #[tokio::test]
-async fn starts_where_it_is_asked_to() {
+async fn starts_at_the_requested_position() {
     let hub = hub(1).await;
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(10)).await;
@@ -139,7 +139,7 @@ async fn starts_where_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn latest_gives_only_what_comes_later() {
+async fn latest_returns_only_later_events() {
     let hub = hub(1).await;
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(3)).await;
@@ -156,7 +156,7 @@ async fn latest_gives_only_what_comes_later() {
 }
 
 #[tokio::test]
-async fn refuses_a_position_above_the_last_event() {
+async fn rejects_a_position_above_the_last_event() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(3)).await;
     let consumer = consumer(&hub).await;
@@ -167,7 +167,7 @@ async fn refuses_a_position_above_the_last_event() {
 }
 
 #[tokio::test]
-async fn takes_batches_of_a_megabyte() {
+async fn accepts_batches_of_a_megabyte() {
     let hub = hub(1).await;
     let producer = producer(&hub).await;
     let body = |n: usize| {
@@ -185,7 +185,7 @@ async fn takes_batches_of_a_megabyte() {
 }
 
 #[tokio::test]
-async fn an_epoch_takes_the_partition_from_a_lower_one_and_an_equal_one() {
+async fn an_epoch_displaces_a_lower_and_an_equal_one() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     let (loser, winner) = (consumer(&hub).await, consumer(&hub).await);
@@ -206,7 +206,7 @@ async fn an_epoch_takes_the_partition_from_a_lower_one_and_an_equal_one() {
 }
 
 #[tokio::test]
-async fn a_lower_epoch_or_none_is_refused_while_a_higher_one_is_there() {
+async fn a_lower_epoch_or_none_is_rejected() {
     let hub = hub(1).await;
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(1)).await;
@@ -225,11 +225,11 @@ async fn a_lower_epoch_or_none_is_refused_while_a_higher_one_is_there() {
     assert_eq!(next(&elsewhere, 1).await.len(), 1, "a group knows no other");
 
     send(&producer, "0", numbered(1)).await;
-    assert_eq!(next(&ruling, 1).await[0].sequence_number(), Some(1), "the ruling one goes on");
+    assert_eq!(next(&ruling, 1).await[0].sequence_number(), Some(1), "the ruling one continues");
 }
 
 #[tokio::test]
-async fn a_closed_receiver_makes_room_at_once() {
+async fn a_closed_receiver_frees_its_partition_at_once() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     let first = consumer(&hub).await;
@@ -258,7 +258,7 @@ async fn a_small_prefetch_is_enough_to_read_everything() {
 }
 
 #[tokio::test]
-async fn refuses_a_wrong_key() {
+async fn rejects_a_wrong_key() {
     let hub = hub(1).await;
     let connection_string = hub.connection_string().replace("SharedAccessKey=", "SharedAccessKey=X");
     let consumer = consumer_with(&hub, "$Default", &connection_string).await;
@@ -267,15 +267,14 @@ async fn refuses_a_wrong_key() {
 }
 
 #[tokio::test]
-async fn takes_the_key_that_it_was_given() {
-    let hub =
-        EventHubEmulator::builder("hub").with_sas_key("reader", "a key of my own").start("127.0.0.1:0").await.unwrap();
+async fn accepts_the_key_that_it_was_given() {
+    let hub = EventHubEmulator::builder("hub").with_sas_key("reader", "custom key").start("127.0.0.1:0").await.unwrap();
     let consumer = consumer(&hub).await;
     within("hub properties", consumer.get_eventhub_properties()).await.unwrap();
 }
 
 #[tokio::test]
-async fn knows_no_other_hub() {
+async fn rejects_another_hub() {
     let hub = hub(1).await;
     let connection_string = hub.connection_string().replace("EntityPath=hub", "EntityPath=nohub");
     let consumer = consumer_with(&hub, "$Default", &connection_string).await;
@@ -284,7 +283,7 @@ async fn knows_no_other_hub() {
 }
 
 #[tokio::test]
-async fn knows_no_other_partition() {
+async fn rejects_another_partition() {
     let hub = hub(1).await;
     let consumer = consumer(&hub).await;
     let error = within("properties", consumer.get_partition_properties("1")).await.expect_err("no such partition");
@@ -294,7 +293,7 @@ async fn knows_no_other_partition() {
 }
 
 #[tokio::test]
-async fn knows_no_consumer_group_that_was_not_named() {
+async fn rejects_an_unknown_consumer_group() {
     let hub = hub(1).await;
     let consumer = consumer_with(&hub, "third", &hub.connection_string()).await;
     let receiver = open(&consumer, "0", earliest()).await;
@@ -332,7 +331,7 @@ async fn serves_many_receivers_at_once() {
 }
 
 #[test]
-fn a_dropped_hub_leaves_nothing_behind() {
+fn a_dropped_hub_leaves_no_tasks_and_no_port() {
     let servers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let clients = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let hub = servers.block_on(hub(2));
@@ -357,7 +356,7 @@ fn a_dropped_hub_leaves_nothing_behind() {
     drop(client);
 }
 
-/// A guard against a stand-in that crawls; the times are printed for who asks with `--nocapture`.
+/// Detects an emulator that is very slow; `--nocapture` prints the times.
 #[tokio::test]
 async fn passes_twenty_thousand_events_in_seconds() {
     const PER_PARTITION: usize = 2500;

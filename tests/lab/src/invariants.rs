@@ -1,6 +1,6 @@
-//! What holds of every plan, and of every group that plans: as functions, for tests and simulations.
+//! Properties of every plan and of every planning group, as functions for tests and simulations.
 //!
-//! They work from the view and the plan alone and share no rule with the planner, except for the weights of partitions.
+//! They use only the view and the plan, and share no rule with the planner, except for the weights of partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use eventhubs_checkpoint::internal::planner::{
 };
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
-/// A rule that was broken, in words.
+/// A description of the rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Violation(String);
@@ -21,29 +21,29 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(Violation(otherwise())) }
 }
 
-/// Everything that holds of a single plan: it is [safe] and [stable].
+/// Checks everything that holds of a single plan: it is [safe] and [stable].
 ///
 /// # Errors
 ///
-/// The first rule found broken.
+/// The first broken rule.
 pub fn check(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     safe(view, policy, plan)?;
     stable(view, policy, plan)
 }
 
-/// Safety, for any view: nothing is claimed or asked for that must not be, nor more than the cap and the strategy
-/// grant; no victim is left below its share; only what must go is given back.
+/// Checks safety, for any view: the plan claims and requests only what it may, no more than the cap and the strategy
+/// allow; no victim keeps less than its share; only what must be released is released.
 ///
 /// # Errors
 ///
-/// The first rule found broken.
+/// The first broken rule.
 pub fn safe(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     each_partition_once(plan)?;
     claims_only_what_it_may(view, policy, plan)?;
-    asks_only_for_what_it_may(view, policy, plan)?;
+    requests_only_what_it_may(view, policy, plan)?;
     stays_within_the_cap(view, policy, plan)?;
-    gives_back_only_what_must_go(view, policy, plan)?;
-    steals_only_where_nothing_is_unowned(view, policy, plan)?;
+    releases_only_what_it_must(view, policy, plan)?;
+    steals_only_if_nothing_is_unowned(view, policy, plan)?;
     match &policy.strategy {
         LoadBalancingStrategy::Balanced => shares_by_number(view, policy, plan, 1),
         LoadBalancingStrategy::Greedy => shares_by_number(view, policy, plan, usize::MAX),
@@ -51,29 +51,29 @@ pub fn safe(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
             format!("takes from others by a static assignment: {plan:?}")
         }),
         LoadBalancingStrategy::Weighted { threshold_percent } => shares_by_load(view, policy, plan, *threshold_percent),
-        other => Err(Violation(format!("nothing is known of {other:?}"))),
+        other => Err(Violation(format!("unsupported strategy {other:?}"))),
     }
 }
 
-/// Stability: a [settled] group plans nothing.
+/// Checks stability: a [settled] group plans nothing.
 ///
 /// # Errors
 ///
-/// What is planned nevertheless.
+/// The plan.
 pub fn stable(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let quiet = plan.is_empty() && plan.unclaimed_due_to_limit == 0;
     ensure(quiet || !settled(view, policy), || format!("a settled group plans {plan:?}"))
 }
 
-/// Whether there is nothing left to do for anybody who sees the group so, by this policy.
+/// Returns whether an owner that observes the group in this state has nothing left to do by this policy.
 #[must_use]
 pub fn settled(view: &View<'_>, policy: &Policy) -> bool {
-    let mine = view.partitions.iter().filter(|entry| entry.owner == PartitionOwner::This).count();
-    // What is being handed over is on its way, until it is for somebody to claim.
+    let own = view.partitions.iter().filter(|entry| entry.owner == PartitionOwner::This).count();
+    // A partition in a handoff counts as taken until the new owner can claim it.
     let taken = |entry: &PartitionView| {
         matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_) | PartitionOwner::OtherNameCase(_))
     };
-    if policy.max_partitions.is_some_and(|max| mine > max) || !view.removed.is_empty() {
+    if policy.max_partitions.is_some_and(|max| own > max) || !view.removed.is_empty() {
         return false;
     }
     match &policy.strategy {
@@ -95,8 +95,8 @@ pub fn settled(view: &View<'_>, policy: &Policy) -> bool {
     }
 }
 
-/// Fairness by number: with P partitions and N owners everybody holds `floor(P/N)`, and `P mod N` owners one more.
-/// `counts` names everybody, those that hold nothing too.
+/// Checks fairness by number: with P partitions and N owners every owner holds `floor(P/N)`, and `P mod N` owners one
+/// more. `counts` includes owners that hold nothing.
 ///
 /// # Errors
 ///
@@ -110,11 +110,12 @@ pub fn fair(partitions: usize, counts: &[usize]) -> Verdict {
     })
 }
 
-/// Fairness by load: nobody's load, less its lightest partition, exceeds the least load by more than the threshold.
+/// Checks fairness by load: no owner's load, minus its lightest partition, exceeds the least load by more than the
+/// threshold.
 ///
 /// # Errors
 ///
-/// Who carries too much.
+/// The owner whose load is too high.
 pub fn even(view: &View<'_>, policy: &Policy, threshold_percent: u32) -> Verdict {
     let scales = Scales::of(view, policy);
     let least = scales.loads.values().copied().min().unwrap_or_default();
@@ -122,18 +123,20 @@ pub fn even(view: &View<'_>, policy: &Policy, threshold_percent: u32) -> Verdict
         let lightest = scales.lightest.get(owner).copied().unwrap_or_default();
         ensure(!scales.exceeds(load.saturating_sub(least + lightest), threshold_percent), || {
             format!(
-                "{owner} carries {load}, of which the lightest partition is {lightest}, but the least load is {least}"
+                "{owner} has a load of {load}, of which the lightest partition is {lightest}, but the least load is \
+                 {least}"
             )
         })?;
     }
     Ok(())
 }
 
-/// The fewest partitions that must be taken from live owners before everybody can hold its share: whatever each has
-/// above its share, if those with the most get the larger shares. `counts` names everybody.
+/// Returns the fewest partitions that must be taken from live owners before every owner can hold its share: the number
+/// that each owner has above its share, if the owners with the most get the larger shares. `counts` includes all
+/// owners.
 ///
-/// The strategies by number need no more than that if everybody is counted from the start, which means that all hold
-/// something, or if those that hold something share all partitions fairly before others join.
+/// The strategies by number need no more moves than that if every owner is counted from the start, which means that all
+/// hold something, or if those that hold something share all partitions fairly before others join.
 #[must_use]
 pub fn fewest_moves(partitions: usize, counts: &[usize]) -> usize {
     let (floor, remainder) = (partitions / counts.len().max(1), partitions % counts.len().max(1));
@@ -143,14 +146,14 @@ pub fn fewest_moves(partitions: usize, counts: &[usize]) -> usize {
     counts.iter().enumerate().map(|(rank, held)| held.saturating_sub(share(rank))).sum()
 }
 
-/// Convergence: within how many rounds a group settles, if every owner plans once per round, one after another, nothing
-/// is to be avoided, nobody is capped and none lives in the other tree. Nothing for [`LoadBalancingStrategy::Weighted`]: there it
-/// depends on the loads, see [`steals_to_settle`].
+/// Convergence: returns the number of rounds within which a group settles, if every owner plans once per round, one
+/// after another, no partition is to be avoided, no owner is capped and none uses the other name case. `None` for
+/// [`LoadBalancingStrategy::Weighted`], for which it depends on the loads, see [`steals_to_settle`].
 ///
-/// By number: in each round everybody below the floor gains one (Balanced) or all it lacks (Greedy), and nobody falls
-/// below the floor again; then, in one more round, those that may hold one more take it. What is asked for is gained
-/// when it is asked for: how long a handoff takes comes on top. Static: in the first round everything is given back, in
-/// the second it is claimed.
+/// By number: in each round every owner below the floor gains one partition (Balanced) or all that it lacks (Greedy),
+/// and no owner falls below the floor again; in one more round, the owners that may hold one more take it. A requested
+/// partition counts as gained when it is requested; the time of the handoff is added. Static: in the first round
+/// everything is released, in the second it is claimed.
 #[must_use]
 pub fn rounds_to_settle(strategy: &LoadBalancingStrategy, partitions: usize, owners: usize) -> Option<usize> {
     match strategy {
@@ -161,12 +164,12 @@ pub fn rounds_to_settle(strategy: &LoadBalancingStrategy, partitions: usize, own
     }
 }
 
-/// Convergence of [`LoadBalancingStrategy::Weighted`], once everything is owned: after no more steals than this, and each round that
-/// does not settle has one. Every steal lowers the sum of the squared distances from the fair load by at least twice
-/// the lightest weight times the least gain. Far above what it takes in practice.
+/// Convergence of [`LoadBalancingStrategy::Weighted`] once everything is owned: returns the maximum number of steals;
+/// each round that does not settle has one. Every steal lowers the sum of the squared distances from the fair load by
+/// at least twice the lightest weight times the least gain. The bound is far above the number in practice.
 ///
-/// Before that, what nobody owns is claimed in at most as many rounds as there are such partitions: while there is one,
-/// somebody is below the fair load.
+/// Before that, unowned partitions are claimed in at most as many rounds as there are such partitions: while there is
+/// one, an owner is below the fair load.
 #[must_use]
 pub fn steals_to_settle(view: &View<'_>, policy: &Policy, threshold_percent: u32) -> u128 {
     let scales = Scales::of(view, policy);
@@ -178,7 +181,7 @@ pub fn steals_to_settle(view: &View<'_>, policy: &Policy, threshold_percent: u32
     distances / (2 * lightest * least_gain)
 }
 
-/// A partition that becomes part of my share by a plan.
+/// A partition that a plan adds to the share of this instance.
 #[derive(Debug)]
 struct Gain<'a> {
     partition: &'a PartitionId,
@@ -186,7 +189,7 @@ struct Gain<'a> {
     victim: Option<&'a OwnerId>,
 }
 
-/// Claims of what was not mine, then handoffs.
+/// Returns claims of partitions that this instance did not own, then handoffs.
 fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
     let claimed = plan.claim.iter().filter_map(|PlannedClaim { partition, reason, .. }| match reason {
         ClaimReason::Reclaimed | ClaimReason::HandedOver => None,
@@ -196,9 +199,9 @@ fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
         ClaimReason::Stolen(victim) => Some(Gain { partition, victim: Some(victim) }),
         other => unimplemented!("{other:?}"),
     });
-    let asked =
+    let requested =
         plan.handoff.iter().map(|PlannedHandoff { partition, from, .. }| Gain { partition, victim: Some(from) });
-    claimed.chain(asked)
+    claimed.chain(requested)
 }
 
 fn is_unowned(entry: &PartitionView) -> bool {
@@ -211,10 +214,10 @@ fn is_unowned(entry: &PartitionView) -> bool {
 
 fn each_partition_once(plan: &Plan) -> Verdict {
     let claimed = plan.claim.iter().map(|claim| &claim.partition);
-    let asked = plan.handoff.iter().map(|handoff| &handoff.partition);
-    let named: Vec<_> = claimed.chain(asked).chain(plan.release.iter().map(|release| &release.partition)).collect();
+    let requested = plan.handoff.iter().map(|handoff| &handoff.partition);
+    let named: Vec<_> = claimed.chain(requested).chain(plan.release.iter().map(|release| &release.partition)).collect();
     let different: BTreeSet<_> = named.iter().collect();
-    ensure(different.len() == named.len(), || format!("a partition is named twice: {plan:?}"))
+    ensure(different.len() == named.len(), || format!("a partition is listed twice: {plan:?}"))
 }
 
 fn claims_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
@@ -226,18 +229,18 @@ fn claims_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Ver
         let place: usize = *places.get(partition).ok_or_else(|| Violation(format!("the hub has no {partition}")))?;
         let entry = &view.partitions[place];
         let PartitionView { owner: holder, handoff_to, cooperative, .. } = entry;
-        let told = match &claim.reason {
+        let matches_view = match &claim.reason {
             ClaimReason::Reclaimed => *holder == PartitionOwner::Reclaimable,
             ClaimReason::Unowned => *holder == PartitionOwner::Unowned,
             ClaimReason::Released => *holder == PartitionOwner::Released && handoff_to.is_none(),
             ClaimReason::HandedOver => *holder == PartitionOwner::Released && *handoff_to == Some(view.me.clone()),
             ClaimReason::Expired(owner) => *holder == PartitionOwner::Expired(owner.clone()),
             ClaimReason::Stolen(owner) => {
-                is_anothers(entry, owner, view) && handoff_to.is_none() && !(policy.handoff && *cooperative)
+                is_others(entry, owner, view) && handoff_to.is_none() && !(policy.handoff && *cooperative)
             }
             other => unimplemented!("{other:?}"),
         };
-        ensure(told, || format!("claims {entry:?} as {:?}", claim.reason))?;
+        ensure(matches_view, || format!("claims {entry:?} as {:?}", claim.reason))?;
         if let LoadBalancingStrategy::Static(assignment) = &policy.strategy {
             ensure(assignment.covers(place, partition), || format!("claims {partition}, which is not assigned"))?;
         }
@@ -245,20 +248,21 @@ fn claims_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Ver
     Ok(())
 }
 
-fn is_anothers(entry: &PartitionView, owner: &OwnerId, view: &View<'_>) -> bool {
+fn is_others(entry: &PartitionView, owner: &OwnerId, view: &View<'_>) -> bool {
     entry.owner == PartitionOwner::Other(owner.clone()) && *owner != view.me
 }
 
-/// Of a cooperative owner that is certainly alive, what nobody has asked for.
-fn asks_only_for_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
-    ensure(policy.handoff || plan.handoff.is_empty(), || "asks for a handoff, which is off".to_owned())?;
+/// Handoffs are requested only from a cooperative owner that is certainly live, and only if no other instance has
+/// requested the partition.
+fn requests_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+    ensure(policy.handoff || plan.handoff.is_empty(), || "requests a handoff, which is disabled".to_owned())?;
     let entries: BTreeMap<_, _> = view.partitions.iter().map(|entry| (&entry.partition, entry)).collect();
     for PlannedHandoff { partition, from, .. } in &plan.handoff {
         let set_apart = policy.avoid.contains(partition) || view.not_requestable.contains(partition);
         let may = entries.get(partition).is_some_and(|entry| {
-            is_anothers(entry, from, view) && entry.cooperative && entry.handoff_to.is_none() && !set_apart
+            is_others(entry, from, view) && entry.cooperative && entry.handoff_to.is_none() && !set_apart
         });
-        ensure(may, || format!("asks {from} for {:?}", entries.get(partition)))?;
+        ensure(may, || format!("requests from {from} {:?}", entries.get(partition)))?;
     }
     Ok(())
 }
@@ -267,12 +271,12 @@ fn stays_within_the_cap(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdic
     let unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).count();
     let taken = gains(plan).filter(|gain| gain.victim.is_none()).count();
     let Some(max) = policy.max_partitions else {
-        return ensure(plan.unclaimed_due_to_limit == 0, || "complains of a cap that is not there".to_owned());
+        return ensure(plan.unclaimed_due_to_limit == 0, || "reports a cap that does not exist".to_owned());
     };
     ensure(plan.unclaimed_due_to_limit + taken <= unowned, || format!("more unclaimed than unowned: {plan:?}"))?;
     let held = view.partitions.iter().filter(|entry| match &entry.owner {
         PartitionOwner::This => true,
-        // To be avoided, it may be a claim under way.
+        // A partition to be avoided may have a claim in progress.
         PartitionOwner::Reclaimable => policy.avoid.contains(&entry.partition),
         PartitionOwner::Released => {
             entry.handoff_to.as_ref() == Some(&view.me) && policy.avoid.contains(&entry.partition)
@@ -284,12 +288,12 @@ fn stays_within_the_cap(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdic
     ensure(new == 0 || after <= max, || format!("would hold {after} of at most {max}"))
 }
 
-fn gives_back_only_what_must_go(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+fn releases_only_what_it_must(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let released = |reason| plan.release.iter().filter(move |release| release.reason == reason);
     let gone: Vec<_> = released(ReleaseReason::PartitionRemoved).map(|release| release.partition.clone()).collect();
-    ensure(gone == view.removed, || format!("gives back {gone:?} as gone, but gone are {:?}", view.removed))?;
-    let mine = view.partitions.iter().enumerate().filter(|(_, entry)| entry.owner == PartitionOwner::This);
-    let (admitted, strange): (Vec<_>, Vec<_>) = mine.partition(|(ordinal, entry)| match &policy.strategy {
+    ensure(gone == view.removed, || format!("releases {gone:?} as removed, but {:?} are removed", view.removed))?;
+    let own = view.partitions.iter().enumerate().filter(|(_, entry)| entry.owner == PartitionOwner::This);
+    let (admitted, strange): (Vec<_>, Vec<_>) = own.partition(|(ordinal, entry)| match &policy.strategy {
         LoadBalancingStrategy::Static(assignment) => assignment.covers(*ordinal, &entry.partition),
         _ => true,
     });
@@ -298,30 +302,30 @@ fn gives_back_only_what_must_go(view: &View<'_>, policy: &Policy, plan: &Plan) -
     };
     let not_assigned: BTreeSet<_> =
         released(ReleaseReason::NotAssigned).map(|release| release.partition.clone()).collect();
-    ensure(not_assigned == names(&strange), || format!("gives back {not_assigned:?} as not assigned"))?;
+    ensure(not_assigned == names(&strange), || format!("releases {not_assigned:?} as not assigned"))?;
     let above: BTreeSet<_> = released(ReleaseReason::OverLimit).map(|release| release.partition.clone()).collect();
-    // What is being handed over goes by itself.
-    let mine = |(_, entry): &(usize, &PartitionView)| entry.handoff_to.as_ref().is_none_or(|to| *to == view.me);
-    let admitted: Vec<_> = admitted.into_iter().filter(mine).collect();
+    // A partition in a handoff is released anyway.
+    let own = |(_, entry): &(usize, &PartitionView)| entry.handoff_to.as_ref().is_none_or(|to| *to == view.me);
+    let admitted: Vec<_> = admitted.into_iter().filter(own).collect();
     let excess = admitted.len().saturating_sub(policy.max_partitions.unwrap_or(usize::MAX));
     ensure(above.len() == excess && above.is_subset(&names(&admitted)), || {
-        format!("gives back {above:?}, but {excess} are above the cap")
+        format!("releases {above:?}, but {excess} are above the cap")
     })
 }
 
-fn steals_only_where_nothing_is_unowned(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+fn steals_only_if_nothing_is_unowned(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let claimed: BTreeSet<_> = plan.claim.iter().map(|claim| &claim.partition).collect();
     let left = |entry: &&PartitionView| {
         is_unowned(entry) && !policy.avoid.contains(&entry.partition) && !claimed.contains(&entry.partition)
     };
     let steals = gains(plan).any(|gain| gain.victim.is_some());
     ensure(!steals || view.partitions.iter().find(left).is_none(), || {
-        format!("steals with something unowned: {plan:?}")
+        format!("steals although a partition is unowned: {plan:?}")
     })
 }
 
-/// What I gain stays within the share, and each steal or handoff is one of the [`fewest_moves`]: so it leaves its
-/// victim no less than its share. The share of unowned partitions is the share without the idle owners.
+/// The gains of this instance stay within its share, and each steal or handoff is one of the [`fewest_moves`], so its
+/// victim keeps no less than its share. The share of unowned partitions is the share without the idle owners.
 fn shares_by_number(view: &View<'_>, policy: &Policy, plan: &Plan, at_once: usize) -> Verdict {
     let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= at_once, || format!("gains {} at once", new.len()))?;
@@ -335,17 +339,17 @@ fn shares_by_number(view: &View<'_>, policy: &Policy, plan: &Plan, at_once: usiz
         if let Some(victim) = gain.victim {
             let held = counts.entry(victim.clone()).or_default();
             *held = held.saturating_sub(1);
-            ensure(*held >= floor, || format!("{victim} is left with less than its share"))?;
+            ensure(*held >= floor, || format!("{victim} keeps less than its share"))?;
         }
         *counts.entry(view.me.clone()).or_default() += 1;
         let above = counts.iter().filter(|(owner, held)| **owner != view.me && **held > floor).count();
-        let (mine, share) = (counts[&view.me], floor + usize::from(above < remainder));
+        let (own, share) = (counts[&view.me], floor + usize::from(above < remainder));
         let left = moves(&counts);
-        if gain.victim.is_none() && mine > share {
+        if gain.victim.is_none() && own > share {
             let share = share_without_idle(partitions, &counts, view, policy);
-            ensure(mine <= share, || format!("gains up to {mine}, but the share without idle owners is {share}"))?;
+            ensure(own <= share, || format!("gains up to {own}, but the share without idle owners is {share}"))?;
         } else {
-            ensure(mine <= share, || format!("gains up to {mine}, but the share is {share}"))?;
+            ensure(own <= share, || format!("gains up to {own}, but the share is {share}"))?;
             ensure(left + usize::from(gain.victim.is_some()) == to_come, || format!("a move too many: {gain:?}"))?;
         }
         to_come = left;
@@ -361,26 +365,26 @@ fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view
     floor + usize::from(above < remainder)
 }
 
-/// One gain at a time, by an owner below the fair load; and a steal or handoff leaves both with less than the victim
+/// One gain at a time, by an owner below the fair load. After a steal or handoff, both owners have less than the victim
 /// had and more than the thief had, by more than the threshold.
 fn shares_by_load(view: &View<'_>, policy: &Policy, plan: &Plan, threshold_percent: u32) -> Verdict {
     let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= 1, || format!("gains {} at once", new.len()))?;
     let Some(gain) = new.first() else { return Ok(()) };
     let scales = Scales::of(view, policy);
-    let mine = scales.loads.get(&view.me).copied().unwrap_or_default();
+    let own = scales.loads.get(&view.me).copied().unwrap_or_default();
     let (total, owners) = if gain.victim.is_none() {
         let idle = scales.loads.iter().filter(|(owner, _)| policy.idle.contains(**owner));
         idle.fold((scales.total, scales.owners()), |(total, owners), (_, load)| (total - load, owners - 1))
     } else {
         (scales.total, scales.owners())
     };
-    ensure(mine * owners < total, || format!("gains with {mine}, the fair load or more"))?;
+    ensure(own * owners < total, || format!("gains with {own}, the fair load or more"))?;
     let Some(victim) = gain.victim else { return Ok(()) };
     let weight = scales.weight_of(gain.partition).unwrap_or_default();
-    let theirs = scales.loads.get(victim).copied().unwrap_or_default();
-    let gains = theirs >= mine + weight && scales.exceeds(theirs - mine - weight, threshold_percent);
-    ensure(gains, || format!("steals {weight} from {theirs} for {mine}, which gains too little"))
+    let other = scales.loads.get(victim).copied().unwrap_or_default();
+    let gains = other >= own + weight && scales.exceeds(other - own - weight, threshold_percent);
+    ensure(gains, || format!("steals {weight} from {other} for {own}, which gains too little"))
 }
 
 /// The weights of a view.
@@ -388,7 +392,7 @@ struct Scales<'a> {
     view: &'a View<'a>,
     weights: Vec<u128>,
     loads: BTreeMap<&'a OwnerId, u128>,
-    /// What the lightest partition of each owner weighs.
+    /// The weight of the lightest partition of each owner.
     lightest: BTreeMap<&'a OwnerId, u128>,
     total: u128,
 }
@@ -423,7 +427,7 @@ impl<'a> Scales<'a> {
     }
 }
 
-/// What is being handed over is part of the load of the one who gets it.
+/// A partition in a handoff is part of the load of its receiver.
 fn owner_of<'a>(entry: &'a PartitionView, view: &'a View<'a>) -> Option<&'a OwnerId> {
     let is_member = |owner: &&OwnerId| entry.operator.as_ref() != Some(*owner);
     if let Some(to) = entry.handoff_to.as_ref().filter(is_member) {

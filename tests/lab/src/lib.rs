@@ -1,15 +1,15 @@
-//! What proves `eventhubs-checkpoint`, and no user of it needs.
+//! Verification of `eventhubs-checkpoint` that its users do not need.
 //!
-//! | | what runs | what judges |
+//! | | what runs | what is checked |
 //! |---|---|---|
 //! | [`sim`], `cargo simulate` | whole groups of processors in one process, in virtual time | every write that the storage accepts, every call of a handler |
 //! | `chaos`, `cargo chaos` | real processes, an AMQP hub, an HTTP storage, real signals | the same, from outside |
 //! | `random` | three owners and one partition at the store, operation by operation | the same, and each outcome |
 //! | `exploration` | the rules of the store and the state of the balancer, in every order of events | invariants in every state |
 //! | `balance` | groups of planners without a store | [`invariants`] of every plan, bounds of convergence |
-//! | `balance_loop` | groups of balancing loops without handlers, [`sim::Simulation`] | what each loop reports |
+//! | `balance_loop` | groups of balancing loops without handlers, [`sim::Simulation`] | the events of each loop |
 //!
-//! The promises about checkpoints have one judge, [`history`], for all that process events.
+//! One implementation, [`history`], checks the guarantees about checkpoints for all runs that process events.
 
 #![allow(clippy::cast_precision_loss, reason = "numbers to be shown")]
 
@@ -38,16 +38,16 @@ mod publisher;
 mod runs;
 #[cfg(unix)]
 #[path = "../../common/sas.rs"]
-#[expect(dead_code, reason = "only signatures for a look at the container are used")]
+#[expect(dead_code, reason = "only signatures for a listing of the container are used")]
 mod sas;
 #[cfg(unix)]
 #[path = "../../../examples/support/signals.rs"]
 mod signals;
 #[cfg(all(unix, test))]
 #[path = "../../common/stub.rs"]
-#[expect(dead_code, reason = "it always answers here")]
+#[expect(dead_code, reason = "it always responds here")]
 mod stub;
 #[cfg(unix)]
 #[path = "../../../examples/support/mod.rs"]
-#[expect(dead_code, reason = "an Azurite of its own is all it needs")]
+#[expect(dead_code, reason = "only its own Azurite is used")]
 mod support;

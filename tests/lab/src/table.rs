@@ -1,4 +1,4 @@
-//! Columns that stand below each other, in Markdown.
+//! Aligned tables in Markdown.
 
 pub fn markdown(header: &[String], rows: &[Vec<String>]) -> String {
     let all = || std::iter::once(header).chain(rows.iter().map(Vec::as_slice));
@@ -28,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_their_longest_cell_and_numbers_stand_right() {
+    fn columns_are_aligned_and_numbers_are_right_aligned() {
         let table = markdown(&cells(&["", "moves"]), &[cells(&["ours", "3"]), cells(&["größer", "1234567"])]);
         assert_eq!(
             table,

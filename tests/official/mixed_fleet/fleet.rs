@@ -1,4 +1,4 @@
-//! A hub with events that keep coming, a container, and the processors of all SDKs that share them.
+//! A hub with a continuous load, a container, and the processors of all SDKs that share them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::ours::{Ours, Recorder};
+use super::crate_processor::{CrateProcessor, Recorder};
+use super::foreign_processor::ForeignProcessor;
 use super::processed::Processed;
 use super::sdk::Sdk;
-use super::theirs::Theirs;
 use crate::publisher::{Address, Load, publish};
 use crate::sas::fresh_name;
 use crate::support::azurite;
 
-/// Far longer than anything here takes, on a busy machine, too.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// Far longer than any step here takes, even on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The pace of all processors, and the age at which all of them take an owner for dead.
+/// The load-balancing interval of all processors, and the lease duration for all of them.
 const INTERVAL: Duration = Duration::from_secs(1);
 pub const EXPIRY: Duration = Duration::from_secs(10);
 
-/// How long an operator waits beside other SDKs: several of their intervals.
+/// How long an operator waits if other SDKs are in the group: several of their intervals.
 const SETTLE: Duration = Duration::from_secs(5);
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// Events keep coming for as long as the fleet is there.
+/// Events are published for as long as the fleet exists.
 const LOAD: Load = Load { events_per_batch: 5, event_size: 100, pace: Duration::from_millis(50) };
 
 pub struct Fleet {
@@ -47,19 +47,19 @@ pub struct Fleet {
     container_name: String,
     observer: GroupStore,
     pub processed: Processed,
-    /// How many batches are wanted.
+    /// How many batches to publish.
     wanted: watch::Sender<u32>,
     publishing: JoinHandle<()>,
 }
 
-/// Who owns each partition by the records, nobody by an empty name, and how old the record is.
+/// The owner of each partition by the records, an empty name if it is unowned, and the age of the record.
 pub type Records = BTreeMap<String, (String, Duration)>;
 
-/// Where each partition is.
+/// The position of each partition.
 pub type Positions = BTreeMap<String, Position>;
 
 impl Fleet {
-    /// Without any processor yet.
+    /// Creates a fleet without any processor.
     pub async fn new(partitions: u16) -> Self {
         let hub = EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap();
         let container_name = fresh_name();
@@ -73,8 +73,8 @@ impl Fleet {
         Self { hub, container, container_name, observer, processed: Processed::default(), wanted, publishing }
     }
 
-    /// A processor of this crate joins.
-    pub async fn ours(&self, owner: &str) -> Ours {
+    /// Adds a processor of this crate.
+    pub async fn own(&self, owner: &str) -> CrateProcessor {
         let config = ProcessorConfig::default()
             .with_load_balancing_interval(INTERVAL)
             .with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
@@ -85,30 +85,30 @@ impl Fleet {
         let endpoint = self.hub.endpoint();
         let builder = EventHubSource::from_connection_string(store.group(), self.hub.connection_string())
             .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()));
-        let source = timeout(PATIENCE, builder.connect()).await.unwrap().unwrap();
+        let source = timeout(TIMEOUT, builder.connect()).await.unwrap().unwrap();
         let processor = Processor::builder(source, store, recorder).with_config(config).build();
-        Ours::run(owner, processor.unwrap())
+        CrateProcessor::run(owner, processor.unwrap())
     }
 
-    /// A processor of another SDK joins.
-    pub async fn theirs(&self, sdk: Sdk) -> Theirs {
+    /// Adds a processor of another SDK.
+    pub async fn foreign(&self, sdk: Sdk) -> ForeignProcessor {
         let storage = azurite::shared().await.unwrap().connection_string();
         let settings = json!({
-            // Without the protocol the JavaScript one takes it for one with a shared access signature.
+            // Without the protocol the JavaScript SDK assumes a shared access signature.
             "storage": format!("DefaultEndpointsProtocol=http;{storage}"),
             "container": self.container_name,
-            // Says that there is no TLS. The port is told apart: it is no part of the namespace, by which the blobs are
-            // named.
+            // States that there is no TLS. The port is passed separately: it is not part of the namespace, by which the
+            // blobs are named.
             "event_hub": format!("{};UseDevelopmentEmulator=true", self.hub.connection_string()),
             "port": self.hub.port(),
             "consumer_group": "$Default",
             "interval_seconds": INTERVAL.as_secs(),
             "expiry_seconds": EXPIRY.as_secs(),
         });
-        Theirs::start(sdk, &settings, &self.processed).await
+        ForeignProcessor::start(sdk, &settings, &self.processed).await
     }
 
-    /// The position of each partition, by its checkpoint.
+    /// Returns the position of each partition, by its checkpoint.
     pub async fn checkpoints(&self) -> Positions {
         let listing = self.observer.list_checkpoints().await.unwrap();
         let positions = listing.records.into_iter().map(|seen| {
@@ -118,19 +118,19 @@ impl Fleet {
         positions.collect()
     }
 
-    /// An operator resets all these partitions, those that were not reset again.
+    /// An operator resets all these partitions, repeatedly if a reset fails.
     pub async fn resets(&self, targets: &Positions) {
         let started = Instant::now();
         let mut left = targets.clone();
         while !left.is_empty() {
-            assert!(started.elapsed() < PATIENCE, "not reset: {left:?}");
+            assert!(started.elapsed() < TIMEOUT, "not reset: {left:?}");
             for partition in self.resets_once(&left).await {
                 left.remove(&partition);
             }
         }
     }
 
-    /// An operator tries to reset these partitions. Returns those of which it reports that it did.
+    /// An operator tries to reset these partitions. Returns those that it reports as reset.
     pub async fn resets_once(&self, targets: &Positions) -> Vec<String> {
         let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new("operator").unwrap());
         let operator =
@@ -158,7 +158,7 @@ impl Fleet {
             }
             assert!(oldest.is_none_or(|oldest| oldest >= first), "partition {partition}: {oldest:?} before {first}");
             assert!(
-                started.elapsed() < PATIENCE,
+                started.elapsed() < TIMEOUT,
                 "partition {partition}: from {oldest:?}, not {first}; missing {missing:?}"
             );
             sleep(POLL).await;
@@ -175,21 +175,21 @@ impl Fleet {
         records.collect()
     }
 
-    /// The ages of the records by which somebody owns partitions.
+    /// Returns the ages of this owner's records.
     pub async fn ages_of(&self, owner: &str) -> Vec<Duration> {
         self.records().await.into_values().filter(|(name, _)| name == owner).map(|(_, age)| age).collect()
     }
 
-    /// Waits until all partitions belong to these alone, each has a fair share, what is new in each partition is
-    /// processed by its owner, and nothing that was published before is missing.
+    /// Waits until all partitions belong only to these owners, each has a fair share, the new events of each partition
+    /// are processed by its owner, and no earlier published event is missing.
     pub async fn settles_among(&self, owners: &[&str]) {
         let started = Instant::now();
         let newest = self.published();
         loop {
             let records = self.records().await;
             let Err(why) = self.is_settled(owners, &records, &newest) else { break };
-            assert!(started.elapsed() < PATIENCE, "{why}; the records: {records:?}");
-            assert!(!self.publishing.is_finished(), "no events come any more");
+            assert!(started.elapsed() < TIMEOUT, "{why}; the records: {records:?}");
+            assert!(!self.publishing.is_finished(), "no events arrive any more");
             sleep(POLL).await;
         }
     }
@@ -200,7 +200,7 @@ impl Fleet {
             let owner = &records[partition].0;
             let processor = self.processed.newest(partition).filter(|(number, _)| number > last).map(|(_, by)| by);
             if processor.as_ref() != Some(owner) {
-                return Err(format!("{owner} owns partition {partition}, but {processor:?} processes what is new"));
+                return Err(format!("{owner} owns partition {partition}, but {processor:?} processes its new events"));
             }
             let lost = self.processed.missing(partition, 0, *last);
             if !lost.is_empty() {
@@ -210,7 +210,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// The last sequence number of each partition.
+    /// Returns the last sequence number of each partition.
     pub fn published(&self) -> BTreeMap<String, i64> {
         let last = |id: &str| self.hub.partition_properties(id).unwrap().last_enqueued_sequence_number;
         self.hub.partition_ids().into_iter().map(|id| (id.clone(), last(&id))).collect()
@@ -223,26 +223,24 @@ impl Drop for Fleet {
     }
 }
 
-/// The records as one sees them that only looks: nothing is ever late for it, on a busy machine either.
+/// Returns a store that only reads: no request of it is ever late, even on a busy machine.
 async fn observer(connection_string: String, container: &str) -> GroupStore {
     let access = Access::connection_string(connection_string, container);
-    let container = AzureContainer::builder(access).with_request_timeout(PATIENCE).build().unwrap();
+    let container = AzureContainer::builder(access).with_request_timeout(TIMEOUT).build().unwrap();
     let builder = GroupStore::builder(Arc::new(container), group(), OwnerId::new("observer").unwrap());
-    let builder = builder
-        .with_lease_duration(4 * PATIENCE)
-        .with_foreign_lease_duration(4 * PATIENCE)
-        .with_request_timeout(PATIENCE);
+    let builder =
+        builder.with_lease_duration(4 * TIMEOUT).with_foreign_lease_duration(4 * TIMEOUT).with_request_timeout(TIMEOUT);
     builder.connect().await.unwrap()
 }
 
-/// That of a processor, for whose terms a busy machine may be late.
+/// Returns the store of a processor, whose requests may be late on a busy machine.
 async fn store(container: &Arc<AzureContainer>, owner: &str) -> GroupStore {
     let started = Instant::now();
     loop {
         let builder = GroupStore::builder(container.clone(), group(), OwnerId::new(owner).unwrap());
         match builder.with_lease_duration(EXPIRY).with_foreign_lease_duration(EXPIRY).connect().await {
             Ok(store) => return store,
-            Err(error) => assert!(started.elapsed() < PATIENCE, "{owner}: {error}"),
+            Err(error) => assert!(started.elapsed() < TIMEOUT, "{owner}: {error}"),
         }
     }
 }
@@ -251,7 +249,7 @@ fn group() -> ConsumerGroup {
     ConsumerGroup::new("localhost", "hub", "$Default").unwrap()
 }
 
-/// Every partition has one of these owners, and none has two more than another.
+/// Every partition has one of these owners, and no owner has two more than another.
 fn are_fair_shares(owners: &[&str], records: &Records, partitions: usize) -> Result<(), String> {
     let share = |owner: &&str| records.values().filter(|(name, _)| name == owner).count();
     let shares: Vec<_> = owners.iter().map(share).collect();

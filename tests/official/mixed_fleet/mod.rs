@@ -1,24 +1,24 @@
-//! Other SDKs, as they are published, share a container with ours: each scenario with each SDK, and one with all. First
-//! their checkpoint stores alone, then their whole processors, which read from an event hub.
+//! Published versions of other SDKs share a container with this crate: each scenario with each SDK, and one with all.
+//! First only their checkpoint stores, then their complete processors, which read from an event hub.
 //!
-//! The tests install the SDKs by themselves, in this folder. Where Node.js or Python is missing, its tests say so in
-//! one line and do nothing. With `--nocapture` they tell the versions of the SDKs that they met.
+//! The tests install the SDKs by themselves, in this folder. If Node.js or Python is missing, its tests print one line
+//! and do nothing. With `--nocapture` they print the versions of the SDKs.
 
+mod crate_processor;
 mod fleet;
-mod ours;
+mod foreign_processor;
 mod peer;
 mod processed;
 mod scenarios;
 mod sdk;
 mod sharing;
-mod theirs;
 
 use peer::Peer;
 use sdk::Sdk;
 
 use crate::bench::Bench;
 
-/// A test of each scenario with one SDK, each in a container of its own.
+/// A test of each scenario with one SDK, each in its own container.
 macro_rules! tests {
     ($sdk:expr; $($scenario:ident,)+) => {$(
         #[tokio::test]
@@ -32,21 +32,21 @@ macro_rules! tests {
     )+};
     ($sdk:expr) => {
         tests! { $sdk;
-            each_lists_what_the_other_wrote_and_nothing_else,
-            each_claims_what_the_other_released,
-            each_is_refused_by_an_etag_that_the_other_has_replaced,
+            each_lists_only_the_records_of_the_other,
+            each_claims_a_partition_released_by_the_other,
+            each_is_rejected_with_a_replaced_etag,
             of_two_first_claims_one_holds,
-            what_a_peer_takes_over_is_lost_to_it_with_all_our_keys,
-            a_peer_fences_by_its_first_checkpoint,
-            our_name_without_our_keys_is_an_earlier_life,
-            each_reads_the_others_checkpoints,
-            a_pinned_start_is_a_checkpoint_like_any_other,
-            a_peers_checkpoints_on_our_partition_are_survived,
+            a_takeover_by_a_peer_erases_the_other_keys,
+            a_peer_fences_with_its_first_checkpoint,
+            its_name_without_keys_is_an_earlier_incarnation,
+            each_reads_the_checkpoints_of_the_other,
+            an_initial_checkpoint_is_an_ordinary_one,
+            checkpoints_of_a_peer_cause_no_loss,
         }
     };
 }
 
-/// A test of each scenario with the processors of one SDK, each on an event hub of its own.
+/// A test of each scenario with the processors of one SDK, each on its own event hub.
 macro_rules! processors {
     ($sdk:expr; $($scenario:ident,)+) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,9 +58,9 @@ macro_rules! processors {
     )+};
     ($sdk:expr) => {
         processors! { $sdk;
-            everybody_ends_with_a_fair_share_and_nothing_is_lost,
-            others_that_leave_and_die_are_taken_over_and_nothing_is_lost,
-            ours_that_leave_and_die_are_taken_over_by_another_and_nothing_is_lost,
+            all_get_a_fair_share_and_nothing_is_lost,
+            foreign_instances_that_end_are_taken_over,
+            crate_instances_that_end_are_taken_over,
             a_reset_of_the_live_group_is_followed,
         }
     };

@@ -1,7 +1,7 @@
 // The checkpoint store of the JavaScript SDK, driven by JSON lines.
 //
-// node peer.mjs <namespace> <hub> <consumer group>, with CONNECTION_STRING set, answers each line of its standard input
-// with one of {"ok": ...} or {"error": ...}, and ends with it.
+// node peer.mjs <namespace> <hub> <consumer group>, with CONNECTION_STRING set, responds to each line of its standard
+// input with one of {"ok": ...} or {"error": ...}, and ends with it.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { BlobCheckpointStore } from "@azure/eventhubs-checkpointstore-blob";

@@ -1,7 +1,7 @@
 """The checkpoint store of the Python SDK, driven by JSON lines.
 
-python peer.py <namespace> <hub> <consumer group>, with CONNECTION_STRING set, answers each line of its standard input
-with one of {"ok": ...} or {"error": ...}, and ends with it.
+python peer.py <namespace> <hub> <consumer group>, with CONNECTION_STRING set, responds to each line of its standard
+input with one of {"ok": ...} or {"error": ...}, and ends with it.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ async def answer(command):
     try:
         async with BlobCheckpointStore.from_connection_string(connection_string, command["container"]) as store:
             return {"ok": await asyncio.wait_for(COMMANDS[command["do"]](store, command), DEADLINE_SECONDS)}
-    except Exception as error:  # Whatever it is, the test wants to know.
+    except Exception as error:  # The test reports every error.
         return {"error": repr(error)}
 
 

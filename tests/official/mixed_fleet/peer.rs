@@ -1,4 +1,4 @@
-//! A processor of another SDK, as far as its checkpoint store goes.
+//! The checkpoint store of another SDK, as an owner of partitions.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use super::sdk::{Process, Sdk};
 use crate::bench::{Backend, Bench};
 use crate::support::azurite;
 
-/// Who owns each partition, nobody by an empty name, and in which version.
+/// The owner of each partition, an empty name if it is unowned, and the version of the record.
 pub type Owners = BTreeMap<u32, (String, ETag)>;
 
 /// How far each partition was processed.
@@ -28,7 +28,7 @@ pub struct Peer {
 #[derive(Deserialize)]
 struct Owned {
     partition: String,
-    /// An empty value reads as nothing in Python.
+    /// In Python an empty value is read as none.
     owner: Option<String>,
     etag: String,
 }
@@ -48,7 +48,7 @@ impl Peer {
         Self { sdk, process: sdk.process(&connection_string), container: container.clone() }
     }
 
-    /// Under which it owns partitions.
+    /// Returns the name under which it owns partitions.
     pub fn name(&self) -> &'static str {
         match self.sdk {
             Sdk::JavaScript => "a-javascript-processor",
@@ -64,17 +64,17 @@ impl Peer {
             .collect()
     }
 
-    /// Claims or renews a partition over a version that it has seen, or over none. Gives the version that it won by.
+    /// Claims or renews a partition over a version that it has read, or over none. Returns the version that it won.
     pub fn claim(&self, partition: u32, over: Option<&ETag>) -> Option<ETag> {
         self.write_ownership(partition, self.name(), over)
     }
 
-    /// Claims a partition as its balancer does, over the version that it lists.
+    /// Claims a partition like its balancer, over the version that it lists.
     pub fn take(&self, partition: u32) {
         assert!(self.claim(partition, Some(&self.owners()[&partition].1)).is_some(), "refused");
     }
 
-    /// Gives a partition back as it does when it ends.
+    /// Releases a partition as it does at shutdown.
     pub fn release(&self, partition: u32) {
         assert!(self.write_ownership(partition, "", Some(&self.owners()[&partition].1)).is_some(), "refused");
     }
@@ -102,7 +102,7 @@ impl Peer {
     fn ask<T: DeserializeOwned>(&self, what: &str, mut command: Value) -> T {
         command["do"] = what.into();
         command["container"] = self.container.as_str().into();
-        // Where another test failed, this one may still pass.
+        // If another test failed, this one may still pass.
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         serde_json::from_value(process.ask(&command)).unwrap()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Of each partition which event was processed by whom, the last one if there were several.
+/// The processor of each event of each partition, the last one if there were several.
 type Events = BTreeMap<String, BTreeMap<i64, String>>;
 
 #[derive(Clone, Default)]
@@ -16,24 +16,24 @@ impl Processed {
         events.extend(sequence_numbers.iter().map(|number| (*number, owner.to_owned())));
     }
 
-    /// Those of the events from `first` to `last` that no owner has processed.
+    /// Returns the events from `first` to `last` that no owner has processed.
     pub fn missing(&self, partition: &str, first: i64, last: i64) -> Vec<i64> {
         let all = self.events();
         let is_missing = |number: &i64| !all.get(partition).is_some_and(|events| events.contains_key(number));
         (first..=last).filter(is_missing).collect()
     }
 
-    /// The oldest event that was processed.
+    /// Returns the oldest processed event.
     pub fn oldest(&self, partition: &str) -> Option<i64> {
         Some(*self.events().get(partition)?.first_key_value()?.0)
     }
 
-    /// Forgets what was processed.
+    /// Forgets all processed events.
     pub fn clear(&self) {
         self.events().clear();
     }
 
-    /// Who processed the newest event that was processed, and which it is.
+    /// Returns the newest processed event, and its processor.
     pub fn newest(&self, partition: &str) -> Option<(i64, String)> {
         let all = self.events();
         let (number, owner) = all.get(partition)?.last_key_value()?;
@@ -46,7 +46,7 @@ impl Processed {
 }
 
 #[test]
-fn what_is_missing_is_found() {
+fn missing_events_are_found() {
     let processed = Processed::default();
     processed.add("a", "0", &[0, 1]);
     processed.add("b", "0", &[1, 3]);

@@ -1,7 +1,8 @@
-// A processor of the JavaScript SDK, told about by JSON lines.
+// A processor of the JavaScript SDK that reports by JSON lines.
 //
-// node processor.mjs <settings as JSON> takes its share of the partitions. It tells its owner id first, then what it
-// processes, before the checkpoint behind it, and what goes wrong. It leaves in good order when its standard input ends.
+// node processor.mjs <settings as JSON> takes its share of the partitions. It reports its owner id first, then the
+// events that it processes, before their checkpoint, and its errors. It shuts down gracefully when its standard input
+// ends.
 import { readFileSync } from "node:fs";
 import { EventHubConsumerClient, earliestEventPosition } from "@azure/event-hubs";
 import { BlobCheckpointStore } from "@azure/eventhubs-checkpointstore-blob";
@@ -29,7 +30,7 @@ const handlers = {
 };
 
 const store = new BlobCheckpointStore(new ContainerClient(settings.storage, settings.container));
-// The only way to name the port that leaves the namespace alone.
+// The only way to pass the port that does not change the namespace.
 const eventHub = settings.event_hub.replace("sb://localhost/", `sb://localhost:${settings.port}/`);
 const client = new EventHubConsumerClient(settings.consumer_group, eventHub, store, {
   loadBalancingOptions: {
@@ -45,5 +46,5 @@ client.subscribe(handlers, { startPosition: earliestEventPosition, maxBatchSize:
 
 for await (const _ of process.stdin);
 await client.close();
-// A timer of the client stays behind, which would keep the process alive.
+// A timer of the client remains, which would keep the process running.
 process.exit();

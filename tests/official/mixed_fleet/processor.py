@@ -1,7 +1,8 @@
-"""A processor of the Python SDK, told about by JSON lines.
+"""A processor of the Python SDK that reports by JSON lines.
 
-python processor.py <settings as JSON> takes its share of the partitions. It tells its owner id first, then what it
-processes, before the checkpoint behind it, and what goes wrong. It leaves in good order when its standard input ends.
+python processor.py <settings as JSON> takes its share of the partitions. It reports its owner id first, then the
+events that it processes, before their checkpoint, and its errors. It shuts down gracefully when its standard input
+ends.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ def say(line):
 
 
 class Store(BlobCheckpointStore):
-    """Tells under which name it claims, which nothing else does: the SDK draws it and keeps it to itself."""
+    """Reports the name under which it claims: the SDK draws it and does not expose it."""
 
     owner = None
 

@@ -1,4 +1,4 @@
-//! What happens to two or three that share partitions. `a` and `b` are ours.
+//! Scenarios of two or three instances that share partitions. `a` and `b` are instances of this crate.
 
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::OwnershipRecord;
@@ -6,20 +6,20 @@ use eventhubs_checkpoint::store::{HandoffRequestOutcome, InitOutcome};
 use eventhubs_checkpoint::{OwnerId, PartitionId, Position};
 
 use super::peer::{Owners, Peer, Positions};
-use crate::bench::{Adopted, Bench, Owner, Said, Win, at, checkpoint, metadata, ownership};
+use crate::bench::{Adopted, Bench, Describe, Owner, Win, at, checkpoint, metadata, ownership};
 
-/// The owners that ours lists, without any fault.
-async fn owners(ours: &Owner) -> Owners {
-    let listing = ours.store.list_ownerships().await.unwrap();
+/// Returns the owners that this crate lists, without any malformed record.
+async fn owners(own: &Owner) -> Owners {
+    let listing = own.store.list_ownerships().await.unwrap();
     assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
     let name = |owner: Option<OwnerId>| owner.map(|owner| owner.to_string()).unwrap_or_default();
     let seen = listing.records.into_iter();
     seen.map(|seen| (number(&seen.partition), (name(seen.record.owner), seen.etag))).collect()
 }
 
-/// The same of the positions.
-async fn positions(ours: &Owner) -> Positions {
-    let listing = ours.store.list_checkpoints().await.unwrap();
+/// Returns the positions that this crate lists.
+async fn positions(own: &Owner) -> Positions {
+    let listing = own.store.list_checkpoints().await.unwrap();
     assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
     let seen = listing.records.into_iter().map(|seen| {
         let (sequence_number, offset) = (seen.record.sequence_number.unwrap(), seen.record.offset.unwrap());
@@ -36,19 +36,19 @@ fn names(owners: &Owners) -> Vec<&str> {
     owners.values().map(|(owner, _)| owner.as_str()).collect()
 }
 
-/// What an official client takes for the first event.
+/// The position that an official client uses for the first event.
 fn beginning() -> Position {
     Position::new(-1, "-1")
 }
 
-/// One whose records have all the keys there are.
+/// An owner whose records have all keys.
 async fn talkative(bench: &Bench) -> Owner {
     let mut a = bench.owner("a").await;
     a.store = a.store.cooperative(true);
     a
 }
 
-pub async fn each_lists_what_the_other_wrote_and_nothing_else(bench: Bench, peer: Peer) {
+pub async fn each_lists_only_the_records_of_the_other(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
     a.store.send_heartbeat().await.unwrap();
     let (lease, _) = a.run(0).await;
@@ -59,10 +59,10 @@ pub async fn each_lists_what_the_other_wrote_and_nothing_else(bench: Bench, peer
     assert_eq!(peer.owners(), listed);
 }
 
-pub async fn each_claims_what_the_other_released(bench: Bench, peer: Peer) {
+pub async fn each_claims_a_partition_released_by_the_other(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
     let lease = a.win(0).await;
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.describe(), "released");
     assert_eq!(names(&peer.owners()), [""]);
     peer.take(0);
     assert_eq!(names(&owners(&a).await), [peer.name()]);
@@ -71,40 +71,40 @@ pub async fn each_claims_what_the_other_released(bench: Bench, peer: Peer) {
     let listed = owners(&a).await;
     assert_eq!(names(&listed), [""]);
     let lease = a.claim_over(0, &listed[&0].1).await.lease();
-    assert_eq!(a.renew(&lease).await.said(), "won");
+    assert_eq!(a.renew(&lease).await.describe(), "won");
     assert_eq!(names(&peer.owners()), ["a"]);
 }
 
-pub async fn each_is_refused_by_an_etag_that_the_other_has_replaced(bench: Bench, peer: Peer) {
+pub async fn each_is_rejected_with_a_replaced_etag(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let etag = peer.claim(1, None).unwrap();
-    let (theirs, ours) = (peer.owners(), owners(&a).await);
+    let (foreign, own) = (peer.owners(), owners(&a).await);
     let lease = a.renew(&lease).await.lease();
     peer.claim(1, Some(&etag)).unwrap();
 
-    assert_eq!(peer.claim(0, Some(&theirs[&0].1)), None);
-    assert_eq!(a.renew(&lease).await.said(), "won");
-    assert_eq!(a.claim_over(1, &ours[&1].1).await.said(), format!("lost to {}", peer.name()));
+    assert_eq!(peer.claim(0, Some(&foreign[&0].1)), None);
+    assert_eq!(a.renew(&lease).await.describe(), "won");
+    assert_eq!(a.claim_over(1, &own[&1].1).await.describe(), format!("lost to {}", peer.name()));
     assert_eq!(names(&owners(&a).await), ["a", peer.name()]);
 }
 
-/// Both had listed no record. The JavaScript one writes over what it finds. The Python one asks for none to be there,
-/// which Azurite does not heed when metadata is set. Ours learns it by its next renewal.
+/// Both had listed no record. The JavaScript SDK overwrites any record. The Python SDK requires that there is none,
+/// which Azurite ignores if metadata is set. This crate detects it with its next renewal.
 pub async fn of_two_first_claims_one_holds(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let overwritten = peer.claim(0, None).is_some();
     let lost = format!("lost to {}", peer.name());
-    assert_eq!(a.renew(&lease).await.said(), if overwritten { &lost } else { "won" });
+    assert_eq!(a.renew(&lease).await.describe(), if overwritten { &lost } else { "won" });
     assert_eq!(bench.owner_of(0).await, if overwritten { peer.name() } else { "a" });
 
     peer.claim(1, None).unwrap();
-    assert_eq!(a.claim(1).await.said(), lost);
+    assert_eq!(a.claim(1).await.describe(), lost);
 }
 
-/// Their record has one key. It counts as long as theirs may live, not ours.
-pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench, peer: Peer) {
+/// The peer's record has one key. It counts for the foreign lease duration, not this crate's.
+pub async fn a_takeover_by_a_peer_erases_the_other_keys(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
     let lease = a.win(0).await;
     let b = bench.owner("b").await;
@@ -112,50 +112,50 @@ pub async fn what_a_peer_takes_over_is_lost_to_it_with_all_our_keys(bench: Bench
     assert!(matches!(b.store.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
     peer.take(0);
     assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", peer.name())]));
-    assert_eq!(a.renew(&lease).await.said(), format!("lost to {}", peer.name()));
-    assert_eq!(a.release(&lease).await.said(), format!("lost to {}", peer.name()));
+    assert_eq!(a.renew(&lease).await.describe(), format!("lost to {}", peer.name()));
+    assert_eq!(a.release(&lease).await.describe(), format!("lost to {}", peer.name()));
 
     let record = b.store.list_ownerships().await.unwrap().records.remove(0).record;
-    let theirs = OwnershipRecord::owned_by(OwnerId::new(peer.name()).unwrap(), None);
-    assert_eq!(record, theirs);
+    let foreign = OwnershipRecord::owned_by(OwnerId::new(peer.name()).unwrap(), None);
+    assert_eq!(record, foreign);
     let terms = b.store.lease_durations();
     assert!(terms.counts_as_live(&record, terms.foreign) && terms.foreign > terms.own);
 }
 
-/// Other SDKs do not adopt what they take over. Until their first checkpoint a displaced owner's one may land.
-pub async fn a_peer_fences_by_its_first_checkpoint(bench: Bench, peer: Peer) {
+/// Other SDKs do not adopt what they take over. Before their first checkpoint a displaced owner's one may land.
+pub async fn a_peer_fences_with_its_first_checkpoint(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     peer.take(0);
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
     assert_eq!(peer.positions()[&0], at(5));
     peer.checkpoint(0, &at(3));
-    assert_eq!(a.checkpoint(&mut adoption, 9).await.said(), format!("fenced by {}", peer.name()));
+    assert_eq!(a.checkpoint(&mut adoption, 9).await.describe(), format!("fenced by {}", peer.name()));
     assert_eq!(bench.position_of(0).await, 3);
 }
 
-/// A peer that was told to use our name erases what makes the record that of this life.
-pub async fn our_name_without_our_keys_is_an_earlier_life(bench: Bench, peer: Peer) {
+/// A peer that uses this crate's owner id erases the keys that identify the incarnation.
+pub async fn its_name_without_keys_is_an_earlier_incarnation(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
     let (lease, mut adoption) = a.run(0).await;
     let record = bench.read(&ownership(0)).await;
     peer.write_ownership(0, "a", Some(&peer.owners()[&0].1)).unwrap();
     assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", "a")]));
     peer.checkpoint(0, &at(3));
-    assert_eq!(a.checkpoint(&mut adoption, 9).await.said(), "fenced by a");
-    assert_eq!(a.renew(&lease).await.said(), "lost to a");
+    assert_eq!(a.checkpoint(&mut adoption, 9).await.describe(), "fenced by a");
+    assert_eq!(a.renew(&lease).await.describe(), "lost to a");
 
     let lease = a.claim_over(0, &owners(&a).await[&0].1).await.lease();
     let keys = |record: &Metadata| record.keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&bench.read(&ownership(0)).await), keys(&record));
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(3));
-    assert_eq!(a.renew(&lease).await.said(), "won");
+    assert_eq!(a.renew(&lease).await.describe(), "won");
 }
 
-pub async fn each_reads_the_others_checkpoints(bench: Bench, peer: Peer) {
+pub async fn each_reads_the_checkpoints_of_the_other(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
-    assert_eq!(a.checkpoint(&mut adoption, 7).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 7).await.describe(), "written");
     peer.claim(1, None).unwrap();
     peer.checkpoint(1, &at(5));
     let expected = Positions::from([(0, at(7)), (1, at(5))]);
@@ -167,11 +167,11 @@ pub async fn each_reads_the_others_checkpoints(bench: Bench, peer: Peer) {
     let mut adoption = a.adopted(1).await;
     assert_eq!(adoption.record().sequence_number, Some(5));
     assert_eq!(peer.positions(), expected);
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "written");
     assert_eq!(peer.positions()[&1], at(6));
 }
 
-pub async fn a_pinned_start_is_a_checkpoint_like_any_other(bench: Bench, peer: Peer) {
+pub async fn an_initial_checkpoint_is_an_ordinary_one(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     assert_eq!(a.store.init_checkpoint(&0.into(), &beginning()).await.unwrap(), InitOutcome::Written);
     let lease = a.win(1).await;
@@ -187,49 +187,50 @@ pub async fn a_pinned_start_is_a_checkpoint_like_any_other(bench: Bench, peer: P
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(4));
 }
 
-/// They ask for no version and leave none of our keys. What is behind is written over; what is ahead stands.
-pub async fn a_peers_checkpoints_on_our_partition_are_survived(bench: Bench, peer: Peer) {
+/// The peer's checkpoints have no condition and erase this crate's keys. An earlier position is overwritten; a later
+/// one remains.
+pub async fn checkpoints_of_a_peer_cause_no_loss(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
     let record = bench.read(&checkpoint(0)).await;
     peer.checkpoint(0, &at(3));
     let erased = metadata(&[("sequencenumber", "3"), ("offset", "30")]);
     assert_eq!(bench.read(&checkpoint(0)).await, erased);
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "written");
     let written = bench.read(&checkpoint(0)).await;
     assert!(written.keys().eq(record.keys()), "{written:?}");
     assert_eq!(peer.positions()[&0], at(6));
 
     peer.checkpoint(0, &at(9));
-    assert_eq!(a.checkpoint(&mut adoption, 8).await.said(), "superseded");
+    assert_eq!(a.checkpoint(&mut adoption, 8).await.describe(), "superseded");
     assert_eq!(peer.positions()[&0], at(9));
-    assert_eq!(a.checkpoint(&mut adoption, 10).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 10).await.describe(), "written");
     assert_eq!(peer.positions()[&0], at(10));
-    assert_eq!(a.renew(&lease).await.said(), "won");
+    assert_eq!(a.renew(&lease).await.describe(), "won");
 }
 
-/// Each takes over what the one before it released, and goes on where that one was, until each has had all.
+/// Each takes over what the previous one released, and continues there, until each has had all.
 pub async fn three_take_partitions_over_from_each_other(bench: Bench, (javascript, python): (Peer, Peer)) {
     let a = talkative(&bench).await;
     let mut lease = a.win(0).await;
     javascript.claim(1, None).unwrap();
     python.claim(2, None).unwrap();
     for turn in 0..3 {
-        // Of ours, of the JavaScript one, of the Python one.
-        let [ours, second, third] = [0, 1, 2].map(|first| (first + 3 - turn) % 3);
+        // Of this crate, of the JavaScript SDK, of the Python SDK.
+        let [own, second, third] = [0, 1, 2].map(|first| (first + 3 - turn) % 3);
         let listed = owners(&a).await;
-        for (partition, owner) in [(ours, "a"), (second, javascript.name()), (third, python.name())] {
+        for (partition, owner) in [(own, "a"), (second, javascript.name()), (third, python.name())] {
             assert_eq!(listed[&partition].0, owner, "turn {turn}");
         }
         assert_eq!((javascript.owners(), python.owners()), (listed.clone(), listed), "turn {turn}");
 
         let reached = i64::from(turn) * 10;
-        let mut adoption = a.adopted(ours).await;
+        let mut adoption = a.adopted(own).await;
         a.checkpoint(&mut adoption, reached + 1).await;
         javascript.checkpoint(second, &at(reached + 2));
         python.checkpoint(third, &at(reached + 3));
-        let expected = Positions::from([(ours, at(reached + 1)), (second, at(reached + 2)), (third, at(reached + 3))]);
+        let expected = Positions::from([(own, at(reached + 1)), (second, at(reached + 2)), (third, at(reached + 3))]);
         assert_eq!(positions(&a).await, expected, "turn {turn}");
         assert_eq!((javascript.positions(), python.positions()), (expected.clone(), expected), "turn {turn}");
 
@@ -237,7 +238,7 @@ pub async fn three_take_partitions_over_from_each_other(bench: Bench, (javascrip
         javascript.release(second);
         python.release(third);
         lease = a.take(third).await;
-        javascript.take(ours);
+        javascript.take(own);
         python.take(second);
     }
 }

@@ -1,7 +1,7 @@
-//! The other SDKs: whether they can run here, how they are installed, and the process in which each of them runs.
+//! The other SDKs: whether they can run here, their installation, and the process in which each of them runs.
 //!
-//! To update the JavaScript one: change `package.json`, then `npm install --package-lock-only`. The Python one:
-//! `requirements.txt` says how.
+//! To update the JavaScript SDK: change `package.json`, then `npm install --package-lock-only`. For the Python SDK see
+//! `requirements.txt`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::bench::group;
 use crate::support::install::{check_node, npm_ci, once, run};
 
-/// By the packages in `requirements.txt`.
+/// Required by the packages in `requirements.txt`.
 const OLDEST_PYTHON: (u32, u32) = (3, 11);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,8 @@ pub struct Process {
 }
 
 impl Sdk {
-    /// Whether there is anything to run it with. Says so once if there is not, though tests are silent when they pass.
+    /// Returns whether the SDK can run here. If not, it prints the reason once, although tests are silent when they
+    /// pass.
     pub fn is_here(self) -> bool {
         static HERE: [OnceLock<bool>; 2] = [OnceLock::new(), OnceLock::new()];
         *HERE[self as usize].get_or_init(|| {
@@ -39,12 +40,12 @@ impl Sdk {
                 Self::JavaScript => check_node(),
                 Self::Python => check_python(),
             };
-            let told = checked.as_ref().map_err(|why| writeln!(std::io::stderr(), "{self:?} is skipped: {why}"));
-            told.is_ok()
+            let usable = checked.as_ref().map_err(|why| writeln!(std::io::stderr(), "{self:?} is skipped: {why}"));
+            usable.is_ok()
         })
     }
 
-    /// Installed and started by the first test that asks.
+    /// Installed and started by the first test that needs it.
     pub fn process(self, connection_string: &str) -> &'static Mutex<Process> {
         static PROCESSES: [OnceLock<Mutex<Process>>; 2] = [OnceLock::new(), OnceLock::new()];
         PROCESSES[self as usize].get_or_init(|| {
@@ -54,7 +55,7 @@ impl Sdk {
         })
     }
 
-    /// What runs its script of this name. Blocks while it installs the SDK.
+    /// Returns the command that runs its script of this name. Blocks while it installs the SDK.
     pub fn installed(self, script: &str) -> Result<Command, String> {
         let (mut command, extension) = match self {
             Self::JavaScript => {
@@ -69,13 +70,13 @@ impl Sdk {
 }
 
 impl Process {
-    /// The names are spelled with capitals, for every SDK folds them, or should.
+    /// The names contain capital letters, because every SDK should lower-case them.
     fn start(mut command: Command, connection_string: &str) -> Self {
         let group = group();
         let (namespace, hub) = (group.namespace().to_uppercase(), group.event_hub().to_uppercase());
         let mut child = command
             .args([&namespace, &hub, group.name()])
-            // Without the protocol the JavaScript one takes it for one with a shared access signature.
+            // Without the protocol the JavaScript SDK assumes a shared access signature.
             .env("CONNECTION_STRING", format!("DefaultEndpointsProtocol=http;{connection_string}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -85,13 +86,13 @@ impl Process {
         Self { input, output, _child: child }
     }
 
-    /// Has it do something. Blocks: nothing else of the test goes on meanwhile.
+    /// Executes a command. Blocks: nothing else of the test continues meanwhile.
     pub fn ask(&mut self, command: &Value) -> Value {
         writeln!(self.input, "{command}").unwrap();
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         let mut answer: Value =
-            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{command}: no answer: {line:?}"));
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{command}: no response: {line:?}"));
         assert!(answer.get("ok").is_some(), "{command}: {answer}");
         answer["ok"].take()
     }
@@ -110,7 +111,7 @@ fn check_python() -> Result<(), String> {
     Err(missing(&format!("{} is too old or lacks something ({})", python(), errors.lines().last().unwrap_or_default())))
 }
 
-/// The interpreter of an environment with what `requirements.txt` names.
+/// Returns the interpreter of an environment with the packages of `requirements.txt`.
 fn python_with_packages() -> Result<PathBuf, String> {
     let environment = folder().join("venv");
     let interpreter = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
@@ -119,7 +120,7 @@ fn python_with_packages() -> Result<PathBuf, String> {
         run(Command::new(python()).args(["-m", "venv", "--clear"]).arg(&environment))?;
         run(Command::new(&interpreter)
             .args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"])
-            // Nothing is built, and so no code of theirs runs, before it is used.
+            // Nothing is built, so no code of the packages runs before it is used.
             .args(["--only-binary", ":all:", "-r", "requirements.txt"])
             .current_dir(folder()))
     })?;

@@ -1,4 +1,4 @@
-//! What happens to processors of several SDKs that share an event hub. Events keep coming all the time.
+//! Scenarios of processors of several SDKs that share an event hub with a continuous load.
 
 use std::time::Duration;
 
@@ -7,66 +7,66 @@ use tokio::time::Instant;
 use super::fleet::{EXPIRY, Fleet, Positions};
 use super::sdk::Sdk;
 
-/// Server times come in whole seconds.
+/// Server times have whole seconds.
 const ROUNDING: Duration = Duration::from_secs(1);
 
-pub async fn everybody_ends_with_a_fair_share_and_nothing_is_lost(sdk: Sdk) {
+pub async fn all_get_a_fair_share_and_nothing_is_lost(sdk: Sdk) {
     let fleet = Fleet::new(7).await;
-    let a = fleet.ours("a").await;
+    let a = fleet.own("a").await;
     fleet.settles_among(&["a"]).await;
-    let c = fleet.theirs(sdk).await;
+    let c = fleet.foreign(sdk).await;
     fleet.settles_among(&["a", c.owner()]).await;
-    let (b, d) = (fleet.ours("b").await, fleet.theirs(sdk).await);
+    let (b, d) = (fleet.own("b").await, fleet.foreign(sdk).await);
     fleet.settles_among(&["a", "b", c.owner(), d.owner()]).await;
     drop((a, b, c, d));
 }
 
-pub async fn others_that_leave_and_die_are_taken_over_and_nothing_is_lost(sdk: Sdk) {
+pub async fn foreign_instances_that_end_are_taken_over(sdk: Sdk) {
     let fleet = Fleet::new(6).await;
-    let (c, d) = (fleet.theirs(sdk).await, fleet.theirs(sdk).await);
-    let a = fleet.ours("a").await;
+    let (c, d) = (fleet.foreign(sdk).await, fleet.foreign(sdk).await);
+    let a = fleet.own("a").await;
     fleet.settles_among(&["a", c.owner(), d.owner()]).await;
 
     let owner = c.owner().to_owned();
-    c.leave().await;
-    assert!(fleet.ages_of(&owner).await.is_empty(), "it left in good order, but has not released all");
+    c.shut_down().await;
+    assert!(fleet.ages_of(&owner).await.is_empty(), "it shut down gracefully, but has not released all");
     fleet.settles_among(&["a", d.owner()]).await;
 
     let owner = d.owner().to_owned();
-    d.die().await;
-    let died = Instant::now();
+    d.kill().await;
+    let killed = Instant::now();
     let oldest = oldest(&fleet, &owner).await;
     fleet.settles_among(&["a"]).await;
-    assert!(died.elapsed() + oldest + ROUNDING >= EXPIRY, "taken from the living after {:?}", died.elapsed());
-    a.leave().await;
+    assert!(killed.elapsed() + oldest + ROUNDING >= EXPIRY, "taken from a running owner after {:?}", killed.elapsed());
+    a.shut_down().await;
 }
 
-pub async fn ours_that_leave_and_die_are_taken_over_by_another_and_nothing_is_lost(sdk: Sdk) {
+pub async fn crate_instances_that_end_are_taken_over(sdk: Sdk) {
     let fleet = Fleet::new(6).await;
-    let (a, b) = (fleet.ours("a").await, fleet.ours("b").await);
-    let c = fleet.theirs(sdk).await;
+    let (a, b) = (fleet.own("a").await, fleet.own("b").await);
+    let c = fleet.foreign(sdk).await;
     fleet.settles_among(&["a", "b", c.owner()]).await;
 
-    a.leave().await;
-    assert!(fleet.ages_of("a").await.is_empty(), "it left in good order, but has not released all");
+    a.shut_down().await;
+    assert!(fleet.ages_of("a").await.is_empty(), "it shut down gracefully, but has not released all");
     fleet.settles_among(&["b", c.owner()]).await;
 
-    b.die().await;
-    let died = Instant::now();
+    b.kill().await;
+    let killed = Instant::now();
     let oldest = oldest(&fleet, "b").await;
     fleet.settles_among(&[c.owner()]).await;
-    assert!(died.elapsed() + oldest + ROUNDING >= EXPIRY, "taken from the living after {:?}", died.elapsed());
-    c.leave().await;
+    assert!(killed.elapsed() + oldest + ROUNDING >= EXPIRY, "taken from a running owner after {:?}", killed.elapsed());
+    c.shut_down().await;
 }
 
-/// Every partition is processed again from the new position on, and from no earlier event. A Python processor stops when a
-/// listing shows its partition in other hands. A JavaScript one reads on and writes checkpoints until the broker displaces
-/// it, which nothing in the blobs can bring about: the operator never reports such a reset as done, and it succeeds once
-/// that processor has ended.
+/// Every partition is processed again from the new position on, and from no earlier event. A Python processor stops
+/// when a listing shows its partition with another owner. A JavaScript processor continues to read and writes
+/// checkpoints until the broker displaces it, which nothing in the blobs can cause: the operator never reports such a
+/// reset as done, and it succeeds once that processor has ended.
 pub async fn a_reset_of_the_live_group_is_followed(sdk: Sdk) {
     let fleet = Fleet::new(4).await;
-    let c = fleet.theirs(sdk).await;
-    let a = fleet.ours("a").await;
+    let c = fleet.foreign(sdk).await;
+    let a = fleet.own("a").await;
     fleet.settles_among(&["a", c.owner()]).await;
     let targets = fleet.checkpoints().await;
     assert_eq!(targets.len(), 4);
@@ -74,15 +74,16 @@ pub async fn a_reset_of_the_live_group_is_followed(sdk: Sdk) {
 
     let owners = fleet.records().await;
     if sdk == Sdk::JavaScript {
-        let theirs: Positions = targets.into_iter().filter(|(partition, _)| owners[partition].0 == c.owner()).collect();
-        assert_eq!(fleet.resets_once(&theirs).await, [""; 0], "it reads on");
-        c.leave().await;
-        follows(&fleet, &theirs).await;
-        a.leave().await;
+        let foreign: Positions =
+            targets.into_iter().filter(|(partition, _)| owners[partition].0 == c.owner()).collect();
+        assert_eq!(fleet.resets_once(&foreign).await, [""; 0], "it reads on");
+        c.shut_down().await;
+        follows(&fleet, &foreign).await;
+        a.shut_down().await;
     } else {
         follows(&fleet, &targets).await;
-        c.leave().await;
-        a.leave().await;
+        c.shut_down().await;
+        a.shut_down().await;
     }
 }
 
@@ -97,23 +98,23 @@ async fn follows(fleet: &Fleet, targets: &Positions) {
 
 pub async fn three_sdks_share_and_take_over_from_each_other() {
     let fleet = Fleet::new(8).await;
-    let c = fleet.theirs(Sdk::JavaScript).await;
-    let a = fleet.ours("a").await;
-    let d = fleet.theirs(Sdk::Python).await;
+    let c = fleet.foreign(Sdk::JavaScript).await;
+    let a = fleet.own("a").await;
+    let d = fleet.foreign(Sdk::Python).await;
     fleet.settles_among(&["a", c.owner(), d.owner()]).await;
-    c.leave().await;
+    c.shut_down().await;
     fleet.settles_among(&["a", d.owner()]).await;
-    let e = fleet.theirs(Sdk::JavaScript).await;
+    let e = fleet.foreign(Sdk::JavaScript).await;
     fleet.settles_among(&["a", d.owner(), e.owner()]).await;
-    d.die().await;
+    d.kill().await;
     fleet.settles_among(&["a", e.owner()]).await;
-    a.die().await;
+    a.kill().await;
     fleet.settles_among(&[e.owner()]).await;
-    e.leave().await;
+    e.shut_down().await;
 }
 
-/// The age of the oldest record of somebody who has just died, and so has released nothing.
-async fn oldest(fleet: &Fleet, dead: &str) -> Duration {
-    let ages = fleet.ages_of(dead).await;
-    ages.into_iter().max().unwrap_or_else(|| panic!("{dead} died, but owns nothing any more"))
+/// Returns the age of the oldest record of an owner that was just killed, and so has released nothing.
+async fn oldest(fleet: &Fleet, killed: &str) -> Duration {
+    let ages = fleet.ages_of(killed).await;
+    ages.into_iter().max().unwrap_or_else(|| panic!("{killed} was killed, but owns nothing any more"))
 }

@@ -1,7 +1,6 @@
-//! Official processors on a hub that speaks AMQP, each with a client and a store of its own, and what their readers
-//! saw.
+//! Official processors on a hub that speaks AMQP, each with its own client and store, and the events of their readers.
 //!
-//! All of it on one thread: the streams of the official `PartitionClient` cannot leave it.
+//! Everything runs on one thread: the streams of the official `PartitionClient` cannot leave it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,24 +28,24 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::sas::fresh_name;
 use crate::support::azurite;
 
-/// Far longer than anything here takes, on a busy machine, too.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+/// Far longer than any step here takes, even on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(40);
 
 pub const INTERVAL: Duration = Duration::from_millis(500);
 pub const EXPIRY: Duration = Duration::from_secs(4);
 
 type Store = Arc<dyn CheckpointStore + Send + Sync>;
 
-/// What one processor's readers saw.
+/// The events of one processor's readers.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// How often each event was processed.
     pub events: BTreeMap<String, usize>,
-    /// Why checkpoints were refused.
+    /// Why checkpoints were rejected.
     pub refused: Vec<Option<ErrorKind>>,
 }
 
-/// A store that remembers what it answered to the claims of the one balancer that it serves.
+/// A store that records its responses to the claims of the one balancer that it serves.
 struct Watched {
     inner: Store,
     answers: watch::Sender<Answers>,
@@ -57,7 +56,7 @@ struct Watched {
 pub struct Answers {
     /// The partitions of the last one.
     pub last: BTreeSet<String>,
-    /// How many there were.
+    /// The number of responses.
     pub count: usize,
 }
 
@@ -94,7 +93,7 @@ pub struct Instance {
     running: JoinHandle<azure_messaging_eventhubs::Result<()>>,
 }
 
-/// An own container in Azurite, whose clock is that of the official balancer.
+/// Returns a new container in Azurite, whose clock is that of the official balancer.
 pub async fn azurite_container() -> Arc<AzureContainer> {
     let connection_string = azurite::shared().await.unwrap().connection_string();
     let container = Arc::new(AzureContainer::from_connection_string(connection_string, fresh_name()).unwrap());
@@ -102,14 +101,14 @@ pub async fn azurite_container() -> Arc<AzureContainer> {
     container
 }
 
-pub fn ours(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
+pub fn adapter(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
     BlobCheckpointStore::builder(container).with_lease_duration(EXPIRY).build()
 }
 
 pub async fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < deadline, "never came: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -130,7 +129,7 @@ impl Crowd {
         }
         let connection_string = self.hub.connection_string();
         let opening = builder.open_with_connection_string(&connection_string, None);
-        let client = timeout(PATIENCE, opening).await.unwrap().unwrap();
+        let client = timeout(TIMEOUT, opening).await.unwrap().unwrap();
         let earliest = StartPosition { location: StartLocation::Earliest, inclusive: false };
         let (answers, watching) = watch::channel(Answers::default());
         let building = EventProcessor::builder()
@@ -138,21 +137,21 @@ impl Crowd {
             .with_partition_expiration_duration(EXPIRY.try_into().unwrap())
             .with_start_positions(StartPositions { default: earliest, ..StartPositions::default() })
             .build(client, Arc::new(Watched { inner: store, answers }));
-        let processor = timeout(PATIENCE, building).await.unwrap().unwrap();
+        let processor = timeout(TIMEOUT, building).await.unwrap().unwrap();
         let seen = Rc::<RefCell<Seen>>::default();
         let running = tokio::task::spawn_local(run(Arc::clone(&processor), Rc::clone(&seen)));
         Instance { seen, answers: watching, processor, running }
     }
 
-    /// Waits until the broker has a reader of every partition. A client that loses links while it still opens others
-    /// ends up with links that it cannot open any more.
+    /// Waits until the broker has a reader of every partition. A client that loses links while it opens others ends up
+    /// with links that it can no longer open.
     pub async fn until_all_are_read(&self) {
         let is_read = |partition: &String| self.hub.open_receivers("$Default", partition) == Some(1);
         until("a reader of every partition", || self.hub.partition_ids().iter().all(is_read)).await;
     }
 
-    /// Publishes one event per number, evenly over all partitions. On a thread of its own: on several threads the
-    /// client can miss the answer to what it sends, and here the readers would hold it up.
+    /// Publishes one event per number, evenly over all partitions. On its own thread: on several threads the client can
+    /// miss the response to a send, and here the readers would delay it.
     pub async fn publish(&self, numbers: Range<u32>) {
         let (endpoint, connection_string) = (self.hub.endpoint(), self.hub.connection_string());
         let partitions = self.hub.partition_ids();
@@ -165,7 +164,7 @@ impl Crowd {
 }
 
 impl Instance {
-    /// What the balancer was told last.
+    /// Returns the last response to the balancer.
     pub fn holds(&self) -> Answers {
         self.answers.borrow().clone()
     }
@@ -174,26 +173,26 @@ impl Instance {
         self.seen.borrow().events.get(&number.to_string()).copied().unwrap_or_default()
     }
 
-    /// Dies without any clean-up.
+    /// Crashes without any clean-up.
     pub async fn kill(self) -> Rc<RefCell<Seen>> {
         self.running.abort();
         let _ = self.running.await;
         self.seen
     }
 
-    /// Ends in good order, as far as the official processor can.
+    /// Shuts down gracefully, as far as the official processor can.
     pub async fn shut_down(self) {
         self.processor.shutdown().await.unwrap();
-        timeout(PATIENCE, self.running).await.expect("shutdown takes for ever").unwrap().unwrap();
+        timeout(TIMEOUT, self.running).await.expect("the shutdown timed out").unwrap().unwrap();
     }
 }
 
-/// How many clients of each partition were given.
-type Given = RefCell<BTreeMap<String, usize>>;
+/// How many clients of each partition were returned.
+type ClientCounts = RefCell<BTreeMap<String, usize>>;
 
-/// The processor and its readers: what an application does.
+/// Runs the processor and its readers: the part of an application.
 async fn run(processor: Arc<EventProcessor>, seen: Rc<RefCell<Seen>>) -> azure_messaging_eventhubs::Result<()> {
-    let (given, mut readers) = (Given::default(), FuturesUnordered::new());
+    let (given, mut readers) = (ClientCounts::default(), FuturesUnordered::new());
     let mut running = pin!(processor.run());
     loop {
         tokio::select! {
@@ -208,11 +207,12 @@ async fn run(processor: Arc<EventProcessor>, seen: Rc<RefCell<Seen>>) -> azure_m
     }
 }
 
-/// Reads until the stream ends or a checkpoint is refused. Then the client is closed, or the partition would never be
-/// given again; but not if it has been: the official client keeps one link per partition, that of the successor.
-async fn read(client: Arc<PartitionClient>, given: &Given, seen: &RefCell<Seen>) {
+/// Reads until the stream ends or a checkpoint is rejected. Then the client is closed, because otherwise the partition
+/// would never be returned again; but not if it has been: the official client keeps one link per partition, that of the
+/// successor.
+async fn read(client: Arc<PartitionClient>, given: &ClientCounts, seen: &RefCell<Seen>) {
     let partition = client.get_partition_id().to_owned();
-    let mine = given.borrow()[&partition];
+    let own = given.borrow()[&partition];
     {
         let mut events = client.stream_events();
         while let Some(Ok(event)) = events.next().await {
@@ -225,9 +225,9 @@ async fn read(client: Arc<PartitionClient>, given: &Given, seen: &RefCell<Seen>)
             }
         }
     }
-    let is_the_last = given.borrow()[&partition] == mine;
+    let is_the_last = given.borrow()[&partition] == own;
     if let Some(client) = Arc::into_inner(client).filter(|_| is_the_last) {
-        // With deliveries in flight it can fail; the broker drops the link all the same.
+        // With deliveries in flight it can fail; the broker drops the link nevertheless.
         let _ = client.close().await;
     }
 }

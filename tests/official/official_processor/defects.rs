@@ -17,19 +17,19 @@ use tokio::time::{advance, sleep, timeout};
 
 use super::crowd::{self, Crowd, until};
 use super::records::{
-    GROUP, HUB, LocalClock, NAMESPACE, NONE, checkpoint, cycle, faulty, group_store, listed, name_of, ours, owner_in,
-    put, refused, settled, wish, writes,
+    GROUP, HUB, LocalClock, NAMESPACE, NONE, adapter, checkpoint, cycle, faulty, group_store, listed, name_of,
+    owner_in, put, refused, settled, wish, writes,
 };
 
-/// The hub had 32 partitions, and was created again with 4. Next to the records is the backup of one.
+/// The hub had 32 partitions, and was created again with 4. One record has a backup in the same folder.
 #[tokio::test]
-async fn a02_leftovers_of_a_larger_hub_make_no_partition_dark() {
+async fn a02_records_of_a_larger_hub_leave_nothing_unowned() {
     let all = async {
         let (crowd, container) = (Crowd::new(4).await, MemoryContainer::new());
         for leftover in (4..32).map(|partition| partition.to_string()).chain(["backup".to_owned()]) {
             put(&container, &format!("localhost/hub/$default/ownership/{leftover}"), [("ownerid", "")]).await;
         }
-        let only = crowd.start(crowd::ours(container.clone())).await;
+        let only = crowd.start(crowd::adapter(container.clone())).await;
         until("four cycles", || only.holds().count >= 4).await;
         assert_eq!(only.holds().last, ["0", "1", "2", "3"].map(str::to_owned).into());
     };
@@ -37,14 +37,14 @@ async fn a02_leftovers_of_a_larger_hub_make_no_partition_dark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a02_what_is_free_is_not_listed_and_won_without_an_etag() {
+async fn a02_unowned_partitions_are_won_without_an_etag() {
     let container = MemoryContainer::new();
     for (partition, owner) in [(0, ""), (1, "java"), (2, "app")] {
         put(&container, &name_of("ownership", partition), [("ownerid", owner)]).await;
     }
     put(&container, &name_of("ownership", 3).replace("/3", "/backup"), [("theirs", "1")]).await;
     advance(Duration::from_secs(183)).await;
-    let a = ours(container.clone());
+    let a = adapter(container.clone());
     assert!(listed(&*a).await.is_empty());
     let wishes = [0, 1, 2].map(|partition| wish("app", partition, None));
     assert_eq!(a.claim_ownership(&wishes).await.unwrap().len(), 3, "the first claim");
@@ -60,27 +60,27 @@ async fn a02_what_is_free_is_not_listed_and_won_without_an_etag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a02_what_changes_after_the_listing_is_lost() {
+async fn a02_a_record_changed_after_the_listing_is_lost() {
     let container = MemoryContainer::new();
     for partition in [0, 1] {
         put(&container, &name_of("ownership", partition), [("ownerid", "")]).await;
     }
-    let (a, b) = (ours(container.clone()), ours(container.clone()));
+    let (a, b) = (adapter(container.clone()), adapter(container.clone()));
     assert_eq!(cycle(&*a, "a", [1]).await, [1]);
     assert_eq!(listed(&*a).await.into_keys().collect::<Vec<_>>(), ["1"]);
     assert_eq!(cycle(&*b, "b", [0]).await, [0]);
     b.release_all().await;
-    // It is free, but not the record that was listed.
+    // It is unowned, but not the record that was listed.
     assert!(a.claim_ownership(&[wish("a", 0, None)]).await.unwrap().is_empty());
     assert_eq!(owner_in(&container, 0).await, "");
-    assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1], "the next listing shows the version of now");
+    assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1], "the next listing shows the current version");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a02_of_two_that_claim_what_was_left_out_one_wins() {
+async fn a02_of_two_claims_of_an_unlisted_one_one_wins() {
     let container = MemoryContainer::new();
     put(&container, &name_of("ownership", 0), [("ownerid", "")]).await;
-    let (a, b) = (ours(container.clone()), ours(container.clone()));
+    let (a, b) = (adapter(container.clone()), adapter(container.clone()));
     cycle(&*a, "a", [1]).await;
     cycle(&*b, "b", [2]).await;
     let (by_a, by_b) = tokio::join!(cycle(&*a, "a", [0]), cycle(&*b, "b", [0]));
@@ -90,12 +90,12 @@ async fn a02_of_two_that_claim_what_was_left_out_one_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a02_a_dead_owner_by_presence_is_declared_dead_first() {
+async fn a02_a_dead_heartbeat_owner_is_declared_dead_first() {
     let container = MemoryContainer::new();
     let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
     b.send_heartbeat().await.unwrap();
     b.claim_all(vec![Claim::unowned(0.into()), Claim::unowned(1.into())]).await;
-    let a = ours(container.clone());
+    let a = adapter(container.clone());
     cycle(&*a, "a", [2]).await;
     sleep(Duration::from_secs(63)).await;
     assert_eq!(listed(&*a).await.into_keys().collect::<Vec<_>>(), ["2"]);
@@ -103,15 +103,15 @@ async fn a02_a_dead_owner_by_presence_is_declared_dead_first() {
     assert!(a.claim_ownership(&[wish("a", 0, None)]).await.unwrap().is_empty(), "alive again");
     sleep(Duration::from_secs(63)).await;
     assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1]);
-    let presence = container.get(&format!("{NAMESPACE}/{HUB}/$default/heartbeat/b")).await.unwrap();
-    assert_eq!(presence.metadata["declareddeadby"], "a");
+    let heartbeat = container.get(&format!("{NAMESPACE}/{HUB}/$default/heartbeat/b")).await.unwrap();
+    assert_eq!(heartbeat.metadata["declareddeadby"], "a");
 }
 
 /// No other owner has taken it, and its renewals may have arrived: it stays in the listing, as before.
 #[tokio::test(start_paused = true)]
-async fn a02_what_i_hold_is_listed_however_old_its_record_is() {
+async fn a02_a_held_partition_is_listed_with_any_age() {
     let (faulty, container) = faulty();
-    let (a, other) = (settled(faulty.clone()).await, ours(container));
+    let (a, other) = (settled(faulty.clone()).await, adapter(container));
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("ownership"), Fault::Unreachable));
     advance(Duration::from_secs(70)).await;
     assert!(listed(&*other).await.is_empty());
@@ -121,7 +121,7 @@ async fn a02_what_i_hold_is_listed_however_old_its_record_is() {
 
 /// Eight replicas with one application id, which start at once on a storage that takes up to 20 ms per request.
 #[tokio::test(start_paused = true)]
-async fn a05_replicas_that_probe_do_not_disturb_each_other() {
+async fn a05_replicas_that_verify_do_not_disturb_each_other() {
     let container = MemoryContainer::new();
     let replicas = (0..8).map(async |seed| {
         let faulty = FaultyContainer::new(Arc::new(container.clone()), seed.into());
@@ -136,7 +136,7 @@ async fn a05_replicas_that_probe_do_not_disturb_each_other() {
 
 /// Before the first claim a store only lists.
 #[tokio::test(start_paused = true)]
-async fn a05_a_store_that_only_looks_does_not_probe() {
+async fn a05_a_store_that_only_lists_does_not_verify() {
     let (faulty, _) = faulty();
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("probe"), Fault::Hang));
     let builder = BlobCheckpointStore::builder(faulty).with_verify_storage(true);
@@ -145,9 +145,9 @@ async fn a05_a_store_that_only_looks_does_not_probe() {
 
 /// The shutdown of an application has a time limit, and the storage hangs.
 #[tokio::test(start_paused = true)]
-async fn a08_release_all_that_was_cut_short_can_be_repeated() {
+async fn a08_an_aborted_release_all_can_be_repeated() {
     let (faulty, container) = faulty();
-    let a = ours(faulty.clone());
+    let a = adapter(faulty.clone());
     assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
     faulty.set_plan(FaultPlan::always(Fault::Hang));
     assert!(timeout(Duration::from_secs(3), a.release_all()).await.is_err());
@@ -164,15 +164,15 @@ async fn a08_release_all_that_was_cut_short_can_be_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a08_a_release_without_outcome_can_be_tried_again() {
+async fn a08_an_indeterminate_release_can_be_repeated() {
     let (faulty, container) = faulty();
-    let a = ours(faulty.clone());
+    let a = adapter(faulty.clone());
     assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
     let second = writes("ownership").named("/ownership/1");
     faulty.set_plan(FaultPlan::default().with_on(1.0, second, Fault::Unreachable));
     let first = a.release_all().await;
-    let undecided = |outcome: &ReleaseOutcome| matches!(outcome, ReleaseOutcome::Indeterminate(_));
-    assert_eq!(first.iter().filter(|(_, outcome)| undecided(outcome)).count(), 1);
+    let indeterminate = |outcome: &ReleaseOutcome| matches!(outcome, ReleaseOutcome::Indeterminate(_));
+    assert_eq!(first.iter().filter(|(_, outcome)| indeterminate(outcome)).count(), 1);
     faulty.set_plan(FaultPlan::default());
     let again = a.release_all().await;
     assert_eq!(again.iter().map(|(partition, _)| partition.as_str()).collect::<Vec<_>>(), ["1"]);
@@ -180,11 +180,11 @@ async fn a08_a_release_without_outcome_can_be_tried_again() {
     assert!(a.release_all().await.is_empty());
 }
 
-/// Its checkpoint could not be adopted, because another writer kept getting in between.
+/// Its checkpoint could not be adopted, because another writer kept writing in between.
 #[tokio::test(start_paused = true)]
-async fn a08_what_could_not_be_adopted_is_held_until_released() {
+async fn a08_an_unadopted_partition_is_held_until_released() {
     let (faulty, container) = faulty();
-    let a = ours(faulty.clone());
+    let a = adapter(faulty.clone());
     put(&container, &name_of("checkpoint", 0), [("sequencenumber", "5"), ("offset", "5")]).await;
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("checkpoint"), Fault::Conflict));
     faulty.inject_on(writes("ownership"), Fault::Latency(Duration::ZERO));
@@ -197,28 +197,28 @@ async fn a08_what_could_not_be_adopted_is_held_until_released() {
     assert_eq!(owner_in(&container, 0).await, "");
 }
 
-/// Another owner has won the partition since the first call was cut short: it keeps it.
+/// Another owner has won the partition since the first call was aborted: it keeps it.
 #[tokio::test(start_paused = true)]
-async fn a08_a_second_release_all_leaves_the_next_owner_alone() {
+async fn a08_a_second_release_all_keeps_the_next_owner() {
     let (faulty, container) = faulty();
     let a = settled(faulty.clone()).await;
     faulty.set_plan(FaultPlan::always(Fault::Hang));
     assert!(timeout(Duration::from_secs(3), a.release_all()).await.is_err());
     faulty.set_plan(FaultPlan::default());
-    let b = ours(container.clone());
+    let b = adapter(container.clone());
     assert_eq!(cycle(&*b, "b", [0]).await, [0]);
-    assert_eq!(a.release_all().await.len(), 1, "it is settled: no longer a's");
+    assert_eq!(a.release_all().await.len(), 1, "it is settled: a does not own it");
     assert_eq!(owner_in(&container, 0).await, "b");
     assert!(a.release_all().await.is_empty());
 }
 
-/// The end of an instance with many partitions is a burst of requests, of which the storage may refuse some.
+/// The shutdown of an instance with many partitions is a burst of requests, some of which the storage may reject.
 #[tokio::test(start_paused = true)]
-async fn release_all_repeats_what_the_storage_refused() {
+async fn release_all_repeats_rejected_requests() {
     let busy = Fault::Throttled { retry_after: Some(Duration::from_secs(3)) };
     for fault in [Fault::Throttled { retry_after: None }, busy, Fault::Unreachable] {
         let (faulty, container) = faulty();
-        let a = ours(faulty.clone());
+        let a = adapter(faulty.clone());
         assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
         (0..3).for_each(|_| faulty.inject_on(writes("ownership"), fault.clone()));
         let released = a.release_all().await;
@@ -228,9 +228,9 @@ async fn release_all_repeats_what_the_storage_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_all_ends_though_the_storage_refuses() {
+async fn release_all_ends_even_if_the_storage_rejects() {
     let (faulty, _) = faulty();
-    let a = ours(faulty.clone());
+    let a = adapter(faulty.clone());
     assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
     faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: Some(Duration::from_secs(60)) }));
     let released = timeout(Duration::from_secs(21), a.release_all()).await.unwrap();

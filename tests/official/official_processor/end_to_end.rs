@@ -1,4 +1,4 @@
-//! The official processor and its own balancer, on AMQP and, where the storage's clock matters, on Azurite.
+//! The official processor and its own balancer, on AMQP and, if the storage's clock matters, on Azurite.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::store::ReleaseOutcome;
 use tokio::task::LocalSet;
 
-use super::crowd::{Crowd, Instance, azurite_container, ours, until};
+use super::crowd::{Crowd, Instance, adapter, azurite_container, until};
 use super::official_rules::OfficialRules;
 use super::records::put;
 
@@ -25,50 +25,50 @@ async fn share_evenly(a: &Instance, b: &Instance) {
     assert!(a_before.last.is_disjoint(&b_before.last));
 }
 
-/// Both are told that they own all of it, and take it from each other at the broker.
-async fn fight(a: &Instance, b: &Instance) {
+/// Both get the response that they own everything, and take it from each other at the broker.
+async fn compete(a: &Instance, b: &Instance) {
     until("eight partitions each", || (a.holds().last.len(), b.holds().last.len()) == (8, 8)).await;
 }
 
 #[tokio::test]
-async fn two_processors_share_a_hub_one_dies_and_others_resume_from_the_checkpoints() {
+async fn a_crash_and_a_resume_from_the_checkpoints() {
     LocalSet::new().run_until(share_die_resume()).await;
 }
 
 async fn share_die_resume() {
     let (crowd, container) = (Crowd::new(8).await, azurite_container().await);
-    let a_store = ours(container.clone());
+    let a_store = adapter(container.clone());
     let a = crowd.start(a_store.clone()).await;
     crowd.until_all_are_read().await;
-    let b = crowd.start(ours(container.clone())).await;
+    let b = crowd.start(adapter(container.clone())).await;
     share_evenly(&a, &b).await;
     crowd.until_all_are_read().await;
     crowd.publish(0..200).await;
     until("all of the first", || (0..200).all(|number| a.times(number) + b.times(number) > 0)).await;
 
-    let dead = b.kill().await;
-    let of_the_dead = |number: u32| dead.borrow().events.contains_key(&number.to_string());
+    let crashed = b.kill().await;
+    let of_the_crashed = |number: u32| crashed.borrow().events.contains_key(&number.to_string());
     crowd.publish(200..400).await;
     until("all eight partitions", || a.holds().last.len() == 8).await;
-    until("all of the second", || (0..400).all(|number| a.times(number) > 0 || of_the_dead(number))).await;
+    until("all of the second", || (0..400).all(|number| a.times(number) > 0 || of_the_crashed(number))).await;
     a.shut_down().await;
     let released = a_store.release_all().await;
     assert_eq!(released.len(), 8);
     assert!(released.iter().all(|(_, outcome)| matches!(outcome, ReleaseOutcome::Released)), "{released:?}");
 
     crowd.publish(400..480).await;
-    let c = crowd.start(ours(container.clone())).await;
+    let c = crowd.start(adapter(container.clone())).await;
     until("the first cycle", || c.holds().count > 0).await;
-    assert_eq!(c.holds().last.len(), 8, "released, so that nobody has to wait");
+    assert_eq!(c.holds().last.len(), 8, "released, so that no owner has to wait");
     until("all of the third", || (400..480).all(|number| c.times(number) > 0)).await;
     assert_eq!(c.seen.borrow().events.len(), 80, "before the checkpoints");
-    let d = crowd.start(ours(container)).await;
+    let d = crowd.start(adapter(container)).await;
     share_evenly(&c, &d).await;
 }
 
 /// The memory container's clock began on 1 January 2026; that of this machine is far ahead of it.
 #[tokio::test]
-async fn a_clock_that_is_far_ahead_of_the_storage_s() {
+async fn a_clock_far_ahead_of_the_storage() {
     let with = async |make: fn(MemoryContainer) -> Arc<dyn CheckpointStore + Send + Sync>| {
         let (crowd, container) = (Crowd::new(8).await, MemoryContainer::new());
         let (a, b) = (crowd.start(make(container.clone())).await, crowd.start(make(container)).await);
@@ -76,10 +76,10 @@ async fn a_clock_that_is_far_ahead_of_the_storage_s() {
     };
     let both = async {
         let (_official, a, b) = with(|container| OfficialRules::new(container)).await;
-        fight(&a, &b).await;
+        compete(&a, &b).await;
         a.kill().await;
         b.kill().await;
-        let (_ours, a, b) = with(|container| ours(container)).await;
+        let (_ours, a, b) = with(|container| adapter(container)).await;
         share_evenly(&a, &b).await;
     };
     LocalSet::new().run_until(both).await;
@@ -91,12 +91,12 @@ async fn replicas_with_one_application_id() {
         let (crowd, container) = (Crowd::new(8).await, azurite_container().await);
         let start = async || crowd.start_as(Some("app"), OfficialRules::new(container.clone())).await;
         let (a, b) = (start().await, start().await);
-        fight(&a, &b).await;
+        compete(&a, &b).await;
         a.kill().await;
         b.kill().await;
 
         let (crowd, container) = (Crowd::new(8).await, azurite_container().await);
-        let start = async || crowd.start_as(Some("app"), ours(container.clone())).await;
+        let start = async || crowd.start_as(Some("app"), adapter(container.clone())).await;
         let (a, b) = (start().await, start().await);
         share_evenly(&a, &b).await;
     };
@@ -104,7 +104,7 @@ async fn replicas_with_one_application_id() {
 }
 
 #[tokio::test]
-async fn partitions_that_another_sdk_released_are_taken_at_once() {
+async fn partitions_released_by_another_sdk_are_taken() {
     let both = async {
         let crowd = Crowd::new(8).await;
         let released = async |tree: &str| {
@@ -118,9 +118,9 @@ async fn partitions_that_another_sdk_released_are_taken_at_once() {
         until("three cycles", || official.holds().count >= 3).await;
         assert_eq!(official.holds().last.len(), 4, "one half is left to the phantom");
         official.kill().await;
-        let ours = crowd.start(ours(released("$default").await)).await;
-        until("the first cycle", || ours.holds().count > 0).await;
-        assert_eq!(ours.holds().last.len(), 8);
+        let adapter = crowd.start(adapter(released("$default").await)).await;
+        until("the first cycle", || adapter.holds().count > 0).await;
+        assert_eq!(adapter.holds().last.len(), 8);
     };
     LocalSet::new().run_until(both).await;
 }

@@ -1,12 +1,13 @@
-//! The store under the official `EventProcessor`: beside what the official blob store does, on its own, and whole.
+//! The store under the official `EventProcessor`: compared with the official blob store, separately, and with a
+//! processor.
 
+mod adapter;
+mod concurrency;
 mod crowd;
 mod defects;
 mod end_to_end;
 mod official_rules;
-mod other_tree;
-mod ours;
+mod other_name_case;
 mod records;
 mod resets;
 mod side_by_side;
-mod under_way;

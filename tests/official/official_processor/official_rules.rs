@@ -1,8 +1,9 @@
-//! What the official blob checkpoint store does, said again over [`BlobContainer`].
+//! The rules of the official blob checkpoint store, implemented again over [`BlobContainer`].
 //!
 //! The original, `azure_messaging_eventhubs_checkpointstore_blob` 0.9, cannot be linked here: no version of it resolves
-//! next to the client 0.16. Each rule names the place in its `src/checkpoint_store.rs`. Names, listings and metadata
-//! are those of the original; its HTTP pipeline is said again only where it decides: it repeats what got no answer.
+//! together with the client 0.16. Each rule names the place in its `src/checkpoint_store.rs`. Names, listings and
+//! metadata are those of the original; its HTTP pipeline is reproduced only where it matters: it repeats requests
+//! without a response.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use eventhubs_checkpoint::{Error, ErrorKind, Result};
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
 
-/// How often `azure_core`'s default retry policy sends a request that got no answer, or 503, once more.
+/// How often `azure_core`'s default retry policy repeats a request without a response, or with 503.
 const RETRIES: usize = 8;
 
 #[derive(Debug)]
@@ -29,8 +30,8 @@ impl OfficialRules {
         Arc::new(Self { container: Arc::new(container) })
     }
 
-    /// One write as the pipeline sends it: again and again under the same condition, until there is an answer. If only
-    /// the answer had been lost, that condition cannot hold any more.
+    /// One write as the pipeline sends it: repeatedly with the same condition, until there is a response. If only the
+    /// response had been lost, the condition can no longer hold.
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         let mut answer = self.container.write(name, metadata, condition).await;
         for _ in 0..RETRIES {
@@ -45,7 +46,7 @@ impl OfficialRules {
     }
 }
 
-/// `name.rfind('/')` in both listings: whatever lies below the prefix is a partition.
+/// `name.rfind('/')` in both listings: every blob below the prefix is a partition.
 fn partition_of(blob: &Blob) -> String {
     blob.name.rsplit('/').next().unwrap_or_default().to_owned()
 }
@@ -58,8 +59,8 @@ fn to_azure(error: Error) -> AzureError {
 #[async_trait]
 impl CheckpointStore for OfficialRules {
     /// `claim_ownership`, `set_ownership_metadata_on_blob`: one after another. With an ETag Set Metadata under
-    /// If-Match, without one Upload under `If-None-Match: *`. 412 and 409 mean that the partition is left out, whoever
-    /// wrote; any other error ends the call, and what was won before is not told. No owner means no metadata at all.
+    /// If-Match, without one Upload under `If-None-Match: *`. 412 and 409 mean that the partition is left out, whatever
+    /// the writer; any other error ends the call, and earlier wins are not reported. No owner means no metadata at all.
     async fn claim_ownership(&self, ownerships: &[Ownership]) -> AzureResult<Vec<Ownership>> {
         let mut claimed = Vec::new();
         for wish in ownerships {
@@ -105,7 +106,7 @@ impl CheckpointStore for OfficialRules {
         Ok(checkpoints)
     }
 
-    /// `list_ownerships`: owner and `Last-Modified` as they are. An empty owner stays a name; without the key there is
+    /// `list_ownerships`: owner and `Last-Modified` unchanged. An empty owner stays a name; without the key there is
     /// none.
     async fn list_ownerships(&self, namespace: &str, hub: &str, group: &str) -> AzureResult<Vec<Ownership>> {
         let prefix = Ownership::get_ownership_prefix_name(namespace, hub, group)?;
@@ -122,8 +123,8 @@ impl CheckpointStore for OfficialRules {
         Ok(shown.collect())
     }
 
-    /// `update_checkpoint`, `set_checkpoint_metadata_on_blob`: Set Metadata, or Upload where there is no blob, both
-    /// without any condition. Only what is given is written.
+    /// `update_checkpoint`, `set_checkpoint_metadata_on_blob`: Set Metadata, or Upload if there is no blob, both
+    /// without any condition. Only the given values are written.
     async fn update_checkpoint(&self, checkpoint: Checkpoint) -> AzureResult<()> {
         let name = Checkpoint::get_checkpoint_blob_name(
             &checkpoint.fully_qualified_namespace,

@@ -1,4 +1,4 @@
-//! Calls of the trait as the official processor makes them, and a clock to put wrong.
+//! Calls of the trait as the official processor makes them, and a clock that can be set wrong.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ pub const GROUP: &str = "$Default";
 /// No partition.
 pub const NONE: [u32; 0] = [];
 
-/// Both defaults: the processor's and ours.
+/// Both defaults: the processor's and this crate's.
 pub const EXPIRY: Duration = Duration::from_secs(60);
 
-/// A local clock beside that of a [`MemoryContainer`] made at the same moment.
+/// A local clock in addition to that of a [`MemoryContainer`] created at the same moment.
 #[derive(Debug)]
 pub struct LocalClock {
     started: Instant,
@@ -48,42 +48,42 @@ impl WallClock for LocalClock {
     }
 }
 
-/// Ours, on a machine whose clock is right.
-pub fn ours(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
+/// Returns this crate's store, on a machine whose clock is right.
+pub fn adapter(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
     BlobCheckpointStore::builder(container).with_wall_clock(LocalClock::ahead(0)).build()
 }
 
-/// Faults on demand, and the container behind them.
+/// Returns a container with faults on demand, and the container without them.
 pub fn faulty() -> (FaultyContainer, MemoryContainer) {
     let container = MemoryContainer::new();
     (FaultyContainer::new(Arc::new(container.clone()), 1), container)
 }
 
-/// The writes of one kind of record.
+/// Returns the writes of one kind of record.
 pub fn writes(kind: &str) -> Target {
     Target::from(BlobOperation::Write).named(format!("/{kind}/"))
 }
 
-/// Ours with owner "a" on partition 0, which it has processed up to 5.
+/// Returns this crate's store with owner "a" on partition 0, which it has processed up to 5.
 pub async fn settled(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
-    let a = ours(container);
+    let a = adapter(container);
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
     checkpoint(&*a, 0, 5).await.unwrap();
     a
 }
 
-/// The same records without the processor, for those who administer them.
+/// Returns the same records without the processor, for administration.
 pub async fn group_store(container: impl BlobContainer + 'static, owner: &str) -> GroupStore {
     let group = ConsumerGroup::new(NAMESPACE, HUB, GROUP).unwrap();
     GroupStore::builder(Arc::new(container), group, OwnerId::new(owner).unwrap()).connect().await.unwrap()
 }
 
-/// Where ours keeps a record.
+/// Returns the name of a record of this crate.
 pub fn name_of(kind: &str, partition: u32) -> String {
     format!("{NAMESPACE}/{HUB}/$default/{kind}/{partition}")
 }
 
-/// Writes a record as somebody else does.
+/// Writes a record like another writer.
 pub async fn put<const N: usize>(container: &dyn BlobContainer, name: &str, metadata: [(&str, &str); N]) {
     let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
     container.write(name, &Metadata::from(metadata), &Condition::Unconditional).await.unwrap();
@@ -93,13 +93,13 @@ pub async fn owner_in(container: &dyn BlobContainer, partition: u32) -> String {
     container.get(&name_of("ownership", partition)).await.unwrap().metadata["ownerid"].clone()
 }
 
-/// The listing that begins each of the processor's cycles.
+/// Returns the listing that begins each of the processor's cycles.
 pub async fn listed(store: &dyn CheckpointStore) -> BTreeMap<String, Ownership> {
     let listed = store.list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap();
     listed.into_iter().map(|ownership| (ownership.partition_id.clone(), ownership)).collect()
 }
 
-/// What the processor asks for: its own name, over what the listing showed.
+/// Returns the processor's request: its own name, over the listed version.
 pub fn wish(owner: &str, partition: u32, etag: Option<Etag>) -> Ownership {
     Ownership {
         fully_qualified_namespace: NAMESPACE.into(),
@@ -112,7 +112,7 @@ pub fn wish(owner: &str, partition: u32, etag: Option<Etag>) -> Ownership {
     }
 }
 
-/// One cycle of the processor: it lists, and then claims these partitions; which of them may be processed?
+/// Runs one cycle of the processor: it lists, and then claims these partitions. Returns those that may be processed.
 pub async fn cycle(store: &dyn CheckpointStore, owner: &str, partitions: impl IntoIterator<Item = u32>) -> Vec<u32> {
     try_cycle(store, owner, partitions).await.unwrap()
 }
@@ -146,19 +146,19 @@ pub async fn checkpoint(store: &dyn CheckpointStore, partition: u32, number: i64
     store.update_checkpoint(checkpoint_at(partition, number)).await
 }
 
-/// The kind of our error within the one that the processor is given.
+/// Returns the kind of this crate's error within the one that the processor gets.
 pub fn kind_of(error: &AzureError) -> ErrorKind {
     BlobCheckpointStore::error_of(error).expect("not an error of this crate").kind()
 }
 
-/// Asserts that a checkpoint was refused as fenced, and gives the message.
+/// Asserts that a checkpoint was rejected as fenced, and returns the message.
 pub fn refused(outcome: Result<(), AzureError>) -> String {
     let error = outcome.expect_err("accepted");
     assert_eq!(kind_of(&error), ErrorKind::Fenced, "{error}");
     error.to_string()
 }
 
-/// Where a new client of this partition would start.
+/// Returns where a new client of this partition would start.
 pub async fn position(store: &dyn CheckpointStore, partition: u32) -> Option<i64> {
     let checkpoints = store.list_checkpoints(NAMESPACE, HUB, GROUP).await.unwrap();
     checkpoints.into_iter().find(|checkpoint| checkpoint.partition_id == partition.to_string())?.sequence_number
@@ -168,7 +168,7 @@ pub fn at(number: i64) -> Position {
     Position::new(number, (number * 100).to_string())
 }
 
-/// `load_balancer.rs`, `get_available_partitions`: what the official balancer takes for abandoned.
+/// `load_balancer.rs`, `get_available_partitions`: what the official balancer considers abandoned.
 pub fn looks_expired(ownership: &Ownership, clock: &dyn WallClock) -> bool {
     ownership.last_modified_time.is_some_and(|written| written + EXPIRY < clock.now())
 }

@@ -1,4 +1,4 @@
-//! Resets by an operator beside the official processor.
+//! Resets by an operator while the official processor runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,14 +26,14 @@ async fn reset(container: impl BlobContainer + 'static, namespace: &str, resets:
     assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
 }
 
-/// Partition 0, to 2.
+/// Resets partition 0 to 2.
 async fn reset_to_two(container: &MemoryContainer) {
     reset(container.clone(), NAMESPACE, vec![(0.into(), at(2))]).await;
 }
 
-/// The answer after a loss leaves the partition out, so that its old client ends; the next one starts at the new
+/// The response after a loss leaves the partition out, so that its old client ends; the next one starts at the new
 /// position.
-async fn starts_anew(a: &dyn CheckpointStore, when: &str) {
+async fn starts_again(a: &dyn CheckpointStore, when: &str) {
     assert_eq!(cycle(a, "a", [0]).await, [0], "{when}");
     assert_eq!(position(a, 0).await, Some(2), "{when}");
     checkpoint(a, 0, 3).await.unwrap();
@@ -46,47 +46,47 @@ async fn a_reset_between_two_cycles_ends_the_old_client() {
     let a = settled(container.clone()).await;
     reset_to_two(&container).await;
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
-    starts_anew(&*a, "between two cycles").await;
+    starts_again(&*a, "between two cycles").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_before_the_claim_of_a_cycle_ends_the_old_client() {
+async fn a_reset_before_a_claim_ends_the_old_client() {
     let container = MemoryContainer::new();
     let a = settled(container.clone()).await;
-    let mine = listed(&*a).await["0"].etag.clone();
+    let own = listed(&*a).await["0"].etag.clone();
     reset_to_two(&container).await;
-    assert!(a.claim_ownership(&[wish("a", 0, mine)]).await.unwrap().is_empty());
-    starts_anew(&*a, "within a cycle").await;
+    assert!(a.claim_ownership(&[wish("a", 0, own)]).await.unwrap().is_empty());
+    starts_again(&*a, "within a cycle").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_that_a_checkpoint_meets_ends_the_old_client() {
+async fn a_reset_found_by_a_checkpoint_ends_the_old_client() {
     let container = MemoryContainer::new();
     let a = settled(container.clone()).await;
     reset_to_two(&container).await;
-    let told = refused(checkpoint(&*a, 0, 6).await);
-    assert!(told.contains("current owner: none"), "{told}");
+    let message = refused(checkpoint(&*a, 0, 6).await);
+    assert!(message.contains("current owner: none"), "{message}");
     assert_eq!(position(&*a, 0).await, Some(2));
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
     assert!(refused(checkpoint(&*a, 0, 7).await).contains("is not owned"));
-    starts_anew(&*a, "after a checkpoint").await;
+    starts_again(&*a, "after a checkpoint").await;
 }
 
-/// What was believed before stands for one answer more.
+/// The earlier state remains valid for one more response.
 #[tokio::test(start_paused = true)]
-async fn a_reset_that_no_request_shows_ends_the_old_client_later() {
+async fn an_undetected_reset_ends_the_old_client_later() {
     let (faulty, container) = faulty();
     let a = settled(faulty.clone()).await;
-    let mine = listed(&*a).await["0"].etag.clone();
+    let own = listed(&*a).await["0"].etag.clone();
     reset_to_two(&container).await;
     faulty.set_plan(FaultPlan::always(Fault::Unreachable));
-    assert_eq!(a.claim_ownership(&[wish("a", 0, mine)]).await.unwrap().len(), 1, "it cannot know");
+    assert_eq!(a.claim_ownership(&[wish("a", 0, own)]).await.unwrap().len(), 1, "it cannot know");
     faulty.set_plan(FaultPlan::default());
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
-    starts_anew(&*a, "after a failure").await;
+    starts_again(&*a, "after a failure").await;
 }
 
-/// Cycles come while the operator works. Its record is that of a live owner.
+/// Cycles run while the operator works. Its record is that of a live owner.
 #[tokio::test(start_paused = true)]
 async fn a_slow_reset_is_waited_for() {
     let (faulty, container) = faulty();
@@ -104,18 +104,18 @@ async fn a_slow_reset_is_waited_for() {
     assert!(shown.starts_with("operator-"), "{shown}");
     assert_eq!(cycle(&*a, "a", NONE).await, NONE);
     resetting.await.unwrap();
-    // Without a wish there was no answer.
+    // Without a wish there was no response.
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
-    starts_anew(&*a, "after it").await;
+    starts_again(&*a, "after it").await;
 }
 
 /// The real processor, its own balancer, and its clients.
 #[tokio::test]
-async fn the_official_processor_reads_again_from_the_new_position() {
+async fn the_official_processor_reads_from_the_new_position() {
     LocalSet::new()
         .run_until(async {
             let (crowd, container) = (Crowd::new(4).await, azurite_container().await);
-            let a = crowd.start(crowd::ours(container.clone())).await;
+            let a = crowd.start(crowd::adapter(container.clone())).await;
             until("four partitions", || a.holds().last.len() == 4).await;
             crowd.until_all_are_read().await;
             crowd.publish(0..40).await;

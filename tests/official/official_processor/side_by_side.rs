@@ -1,4 +1,4 @@
-//! Rule by rule: what the official blob store does in a case, and what ours does.
+//! Rule by rule: the behavior of the official blob store in a case, and that of this crate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,36 +13,36 @@ use tokio::time::{Instant, advance};
 
 use super::official_rules::OfficialRules;
 use super::records::{
-    GROUP, HUB, LocalClock, NAMESPACE, checkpoint, cycle, faulty, kind_of, listed, live_owners, looks_expired, name_of,
-    ours, owner_in, position, put, refused, try_cycle, wish, writes,
+    GROUP, HUB, LocalClock, NAMESPACE, adapter, checkpoint, cycle, faulty, kind_of, listed, live_owners, looks_expired,
+    name_of, owner_in, position, put, refused, try_cycle, wish, writes,
 };
 
-/// A storage, each set of rules on its own, and the local clock of a machine that looks at them.
+/// A storage, each set of rules separately, and the local clock of a machine that reads them.
 struct Sides {
     official: Arc<OfficialRules>,
-    ours: Arc<BlobCheckpointStore>,
+    adapter: Arc<BlobCheckpointStore>,
     clock: Arc<LocalClock>,
 }
 
-/// Two instances of each kind have claimed four partitions each; a third machine, whose clock is wrong, looks on.
+/// Two instances of each kind have claimed four partitions each; a third machine, whose clock is wrong, observes them.
 async fn sides_seen_with_a_clock(ahead: i64) -> Sides {
     let (official, here) = (MemoryContainer::new(), MemoryContainer::new());
     let clock = LocalClock::ahead(ahead);
     for (owner, partitions) in [("a", 0..4), ("b", 4..8)] {
         assert_eq!(cycle(&*OfficialRules::new(official.clone()), owner, partitions.clone()).await.len(), 4);
-        assert_eq!(cycle(&*ours(here.clone()), owner, partitions).await.len(), 4);
+        assert_eq!(cycle(&*adapter(here.clone()), owner, partitions).await.len(), 4);
     }
-    let ours = BlobCheckpointStore::builder(here).with_wall_clock(clock.clone()).build();
-    Sides { official: OfficialRules::new(official), ours, clock }
+    let adapter = BlobCheckpointStore::builder(here).with_wall_clock(clock.clone()).build();
+    Sides { official: OfficialRules::new(official), adapter, clock }
 }
 
 impl Sides {
-    /// How many of the eight look free, by either rules: they are listed as expired, or not at all.
+    /// Returns how many of the eight look unowned, by either rules: they are listed as expired, or not at all.
     async fn expired(&self) -> (usize, usize) {
         let count = async |store: &dyn CheckpointStore| {
             8 - listed(store).await.values().filter(|ownership| !looks_expired(ownership, &*self.clock)).count()
         };
-        (count(&*self.official).await, count(&*self.ours).await)
+        (count(&*self.official).await, count(&*self.adapter).await)
     }
 }
 
@@ -51,10 +51,10 @@ async fn a_local_clock_two_minutes_ahead() {
     let sides = sides_seen_with_a_clock(120).await;
     assert_eq!(sides.expired().await, (8, 0), "written this very second");
     assert!(live_owners(&listed(&*sides.official).await, &*sides.clock).is_empty());
-    assert_eq!(live_owners(&listed(&*sides.ours).await, &*sides.clock).len(), 2);
+    assert_eq!(live_owners(&listed(&*sides.adapter).await, &*sides.clock).len(), 2);
     advance(Duration::from_secs(59)).await;
     assert_eq!(sides.expired().await, (8, 0));
-    // The server's times come in whole seconds and may come from two machines: two seconds of grace.
+    // The server's times have whole seconds and may come from two machines: two seconds of grace.
     advance(Duration::from_secs(2)).await;
     assert_eq!(sides.expired().await, (8, 0));
     advance(Duration::from_secs(3)).await;
@@ -67,16 +67,16 @@ async fn a_local_clock_two_minutes_behind() {
     advance(Duration::from_secs(59)).await;
     assert_eq!(sides.expired().await, (0, 0));
     advance(Duration::from_secs(5)).await;
-    assert_eq!(sides.expired().await, (0, 8), "dead for a minute");
+    assert_eq!(sides.expired().await, (0, 8), "expired for a minute");
     advance(Duration::from_secs(110)).await;
-    assert_eq!(sides.expired().await, (0, 8), "dead for almost three minutes");
+    assert_eq!(sides.expired().await, (0, 8), "expired for almost three minutes");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_another_sdk_released() {
     let container = MemoryContainer::new();
-    let (official, ours, clock) =
-        (OfficialRules::new(container.clone()), ours(container.clone()), LocalClock::ahead(0));
+    let (official, adapter, clock) =
+        (OfficialRules::new(container.clone()), adapter(container.clone()), LocalClock::ahead(0));
     for tree in ["$default", GROUP] {
         put(&container, &format!("{NAMESPACE}/{HUB}/{tree}/ownership/0"), [("ownerid", "")]).await;
         put(&container, &format!("{NAMESPACE}/{HUB}/{tree}/ownership/1"), [("ownerid", "b")]).await;
@@ -86,13 +86,18 @@ async fn a_partition_that_another_sdk_released() {
     assert_eq!(shown["0"].owner_id.as_deref(), Some(""));
     assert_eq!(live_owners(&shown, &*clock), ["", "b"], "a phantom takes its share");
 
-    let shown = listed(&*ours).await;
-    assert_eq!(shown.keys().collect::<Vec<_>>(), ["1"], "it may be none of the hub's: the processor adds those itself");
+    let shown = listed(&*adapter).await;
+    assert_eq!(
+        shown.keys().collect::<Vec<_>>(),
+        ["1"],
+        "the hub may not have it: the processor adds such partitions \
+        itself"
+    );
     assert_eq!(live_owners(&shown, &*clock).len(), 1);
-    assert_eq!(cycle(&*ours, "a", [0]).await, [0], "free at once");
+    assert_eq!(cycle(&*adapter, "a", [0]).await, [0], "unowned at once");
 }
 
-/// "a" has processed up to 5 when "b" takes its partition over and goes on to 9; then a's last checkpoint comes in.
+/// "a" has processed up to 5 when "b" takes its partition over and continues to 9; then a's last checkpoint arrives.
 async fn late_checkpoint(a: &dyn CheckpointStore, b: &dyn CheckpointStore) -> azure_core::Result<()> {
     cycle(a, "a", [0]).await;
     checkpoint(a, 0, 5).await.unwrap();
@@ -109,9 +114,9 @@ async fn a_late_checkpoint_of_a_displaced_owner() {
     assert_eq!(position(&*b, 0).await, Some(6), "back from 9");
 
     let container = MemoryContainer::new();
-    let (a, b) = (ours(container.clone()), ours(container.clone()));
-    let told = refused(late_checkpoint(&*a, &*b).await);
-    assert!(told.contains("partition 0") && told.contains("current owner: b"), "{told}");
+    let (a, b) = (adapter(container.clone()), adapter(container.clone()));
+    let message = refused(late_checkpoint(&*a, &*b).await);
+    assert!(message.contains("partition 0") && message.contains("current owner: b"), "{message}");
     let blob = container.get(&name_of("checkpoint", 0)).await.unwrap();
     assert_eq!((blob.metadata["sequencenumber"].as_str(), blob.metadata["ownerid"].as_str()), ("9", "b"));
     assert_eq!(position(&*b, 0).await, Some(9));
@@ -119,7 +124,7 @@ async fn a_late_checkpoint_of_a_displaced_owner() {
 
 /// The same without fencing by the new owner's progress: it has only just won.
 #[tokio::test(start_paused = true)]
-async fn a_late_checkpoint_before_the_new_owner_has_written_one() {
+async fn a_late_checkpoint_before_the_new_owners_first() {
     let race = async |a: &dyn CheckpointStore, b: &dyn CheckpointStore| {
         cycle(a, "a", [0]).await;
         checkpoint(a, 0, 5).await.unwrap();
@@ -130,10 +135,10 @@ async fn a_late_checkpoint_before_the_new_owner_has_written_one() {
     let container = MemoryContainer::new();
     let (outcome, moved) = race(&*OfficialRules::new(container.clone()), &*OfficialRules::new(container)).await;
     assert!(outcome.is_ok());
-    assert_eq!(moved, Some(8), "under the feet of the new owner");
+    assert_eq!(moved, Some(8), "moved while the new owner reads");
 
     let container = MemoryContainer::new();
-    let (outcome, stays) = race(&*ours(container.clone()), &*ours(container)).await;
+    let (outcome, stays) = race(&*adapter(container.clone()), &*adapter(container)).await;
     refused(outcome);
     assert_eq!(stays, Some(5));
 }
@@ -151,36 +156,36 @@ async fn one_malformed_checkpoint_among_good_ones() {
     let error = official.list_checkpoints(NAMESPACE, HUB, GROUP).await.expect_err("one bad number fails all");
     assert!(error.to_string().contains("empty string"), "{error}");
 
-    let shown = ours(container).list_checkpoints(NAMESPACE, HUB, GROUP).await.unwrap();
+    let shown = adapter(container).list_checkpoints(NAMESPACE, HUB, GROUP).await.unwrap();
     let mut positions: Vec<_> = shown.iter().map(|shown| (&*shown.partition_id, shown.sequence_number)).collect();
     positions.sort_unstable();
     assert_eq!(positions, [("0", Some(7)), ("1", None), ("2", Some(9))]);
-    // What can be used of the bad one is.
+    // The usable part of the bad one is used.
     assert!(shown.iter().all(|shown| shown.offset.as_deref() == Some("700")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_lost_after_the_claim_was_applied() {
+async fn a_lost_response_of_an_applied_claim() {
     let (faulty, container) = faulty();
     let official = OfficialRules::new(faulty.clone());
     faulty.inject_on(writes("ownership"), Fault::ResponseLost);
     assert_eq!(cycle(&*official, "a", [0, 1]).await, [1]);
     let name = format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/0");
-    assert_eq!(container.get(&name).await.unwrap().metadata["ownerid"], "a", "mine, and nobody reads it");
+    assert_eq!(container.get(&name).await.unwrap().metadata["ownerid"], "a", "owned, but not read");
     faulty.inject_on(writes("ownership"), Fault::ResponseLost);
     assert_eq!(cycle(&*official, "a", [0, 1]).await, [1], "a renewal is no better");
 
     let (faulty, container) = super::records::faulty();
-    let ours = ours(faulty.clone());
+    let adapter = adapter(faulty.clone());
     faulty.inject_on(writes("ownership"), Fault::ResponseLost);
-    assert_eq!(cycle(&*ours, "a", [0, 1]).await, [0, 1]);
+    assert_eq!(cycle(&*adapter, "a", [0, 1]).await, [0, 1]);
     assert_eq!(owner_in(&container, 0).await, "a");
     faulty.inject_on(writes("ownership"), Fault::ResponseLost);
-    assert_eq!(cycle(&*ours, "a", [0, 1]).await, [0, 1]);
+    assert_eq!(cycle(&*adapter, "a", [0, 1]).await, [0, 1]);
     assert_eq!(faulty.pending(), 0);
 }
 
-/// One claim that fails must not take the others along.
+/// One claim that fails must not affect the others.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_fails_among_others() {
     let (faulty, container) = faulty();
@@ -188,15 +193,15 @@ async fn a_claim_that_fails_among_others() {
     faulty.set_plan(one());
     assert!(try_cycle(&*OfficialRules::new(faulty.clone()), "a", 0..4).await.is_err());
     let name = |partition| format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/{partition}");
-    assert_eq!(container.get(&name(0)).await.unwrap().metadata["ownerid"], "a", "won, and not told");
+    assert_eq!(container.get(&name(0)).await.unwrap().metadata["ownerid"], "a", "won, but not reported");
     assert!(container.get(&name(2)).await.is_err(), "not even tried");
 
     let (faulty, _) = super::records::faulty();
     faulty.set_plan(one());
-    assert_eq!(cycle(&*ours(faulty), "a", 0..4).await, [0, 2, 3]);
+    assert_eq!(cycle(&*adapter(faulty), "a", 0..4).await, [0, 2, 3]);
 }
 
-/// What 256 claims take, and then 256 renewals, when an answer takes 10 ms on average.
+/// Returns how long 256 claims take, and then 256 renewals, if a response takes 10 ms on average.
 async fn times(store: &dyn CheckpointStore) -> (Duration, Duration) {
     let started = Instant::now();
     assert_eq!(cycle(store, "a", 0..256).await.len(), 256);
@@ -207,7 +212,7 @@ async fn times(store: &dyn CheckpointStore) -> (Duration, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_and_fifty_six_partitions_at_ten_milliseconds() {
+async fn many_partitions_at_ten_milliseconds() {
     let slow = || {
         let (faulty, _) = faulty();
         faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_millis(20))));
@@ -215,7 +220,7 @@ async fn two_hundred_and_fifty_six_partitions_at_ten_milliseconds() {
     };
     let (claims, renewals) = times(&*OfficialRules::new(slow())).await;
     assert!(claims > Duration::from_millis(2200) && renewals > Duration::from_millis(2200), "{claims:?} {renewals:?}");
-    let (claims, renewals) = times(&*ours(slow())).await;
+    let (claims, renewals) = times(&*adapter(slow())).await;
     // 32 at once; a first claim includes the adoption, of three requests.
     assert!(claims < Duration::from_millis(600), "{claims:?}");
     assert!(renewals < Duration::from_millis(250), "{renewals:?}");
@@ -226,23 +231,23 @@ async fn two_processors_that_share_one_store_object() {
     let official = OfficialRules::new(MemoryContainer::new());
     assert_eq!(cycle(&*official, "a", [0]).await, [0]);
     assert_eq!(cycle(&*official, "b", [0]).await, [0]);
-    // Nobody tells, and whoever checkpoints is believed.
+    // There is no report, and every checkpoint is accepted.
     checkpoint(&*official, 0, 9).await.unwrap();
     checkpoint(&*official, 0, 3).await.unwrap();
     assert_eq!(position(&*official, 0).await, Some(3));
 
-    let ours = ours(MemoryContainer::new());
-    assert_eq!(cycle(&*ours, "a", [0]).await, [0]);
-    let error = try_cycle(&*ours, "b", [1]).await.unwrap_err();
+    let adapter = adapter(MemoryContainer::new());
+    assert_eq!(cycle(&*adapter, "a", [0]).await, [0]);
+    let error = try_cycle(&*adapter, "b", [1]).await.unwrap_err();
     assert_eq!(kind_of(&error), ErrorKind::Config);
-    let told = error.to_string();
+    let message = error.to_string();
     for part in ["owner a", r#""b""#, "its own store"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    assert_eq!(cycle(&*ours, "a", [0, 1]).await, [0, 1], "the first one goes on");
+    assert_eq!(cycle(&*adapter, "a", [0, 1]).await, [0, 1], "the first one continues");
 }
 
-/// Replicas of one application, whose id the official client takes for the owner's.
+/// Replicas of one application, whose id the official client uses as the owner's.
 #[tokio::test(start_paused = true)]
 async fn replicas_with_one_application_id() {
     let clock = LocalClock::ahead(0);
@@ -252,36 +257,36 @@ async fn replicas_with_one_application_id() {
     for replica in [&one, &two] {
         let shown = listed(&**replica).await;
         assert_eq!(live_owners(&shown, &*clock), ["app"]);
-        assert_eq!(shown.len(), 4, "all of it is mine, says each");
+        assert_eq!(shown.len(), 4, "each considers all of it its own");
     }
     assert_eq!(cycle(&*two, "app", 0..4).await, [0, 1, 2, 3], "and each renews all of it");
 
     let container = MemoryContainer::new();
-    let (one, two) = (ours(container.clone()), ours(container));
+    let (one, two) = (adapter(container.clone()), adapter(container));
     assert_eq!(cycle(&*one, "app", 0..4).await.len(), 4);
     assert_ne!(live_owners(&listed(&*two).await, &*clock), ["app"], "even before it has claimed anything");
     let etag = listed(&*one).await["3"].etag.clone();
     assert_eq!(cycle(&*two, "app", [2, 3]).await, [2, 3]);
-    assert!(one.claim_ownership(&[wish("app", 3, etag)]).await.unwrap().is_empty(), "not mine any more");
-    for (replica, mine) in [(&one, ["0", "1"]), (&two, ["2", "3"])] {
+    assert!(one.claim_ownership(&[wish("app", 3, etag)]).await.unwrap().is_empty(), "no longer its own");
+    for (replica, own) in [(&one, ["0", "1"]), (&two, ["2", "3"])] {
         let shown = listed(&**replica).await;
         assert_eq!(live_owners(&shown, &*clock).len(), 2, "{shown:?}");
         let named = shown.values().filter(|seen| seen.owner_id.as_deref() == Some("app"));
-        assert_eq!(named.map(|seen| seen.partition_id.as_str()).collect::<Vec<_>>(), mine);
+        assert_eq!(named.map(|seen| seen.partition_id.as_str()).collect::<Vec<_>>(), own);
     }
     refused(checkpoint(&*one, 2, 1).await);
 }
 
-/// A record without any metadata, as the official rules write one of nobody.
+/// A record without any metadata, as the official rules write an unowned one.
 #[tokio::test(start_paused = true)]
-async fn a_record_without_metadata_is_nobody_s_by_either_rules() {
+async fn a_record_without_metadata_is_unowned() {
     let container = MemoryContainer::new();
     for tree in ["$default", GROUP] {
         let name = format!("{NAMESPACE}/{HUB}/{tree}/ownership/0");
         container.write(&name, &Metadata::new(), &Condition::Unconditional).await.unwrap();
     }
     assert_eq!(listed(&*OfficialRules::new(container.clone())).await["0"].owner_id, None);
-    let ours = ours(container);
-    assert!(listed(&*ours).await.is_empty());
-    assert_eq!(cycle(&*ours, "a", [0]).await, [0]);
+    let adapter = adapter(container);
+    assert!(listed(&*adapter).await.is_empty());
+    assert_eq!(cycle(&*adapter, "a", [0]).await, [0]);
 }

@@ -12,15 +12,15 @@ struct Methods {
     called: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What one file says of the types that it implements.
+/// What one file contains of the types that it implements.
 struct File<'a> {
     path: &'a str,
     types: &'a mut BTreeMap<(String, String), Methods>,
-    /// The type of the implementation that is being read.
+    /// The type of the current implementation.
     current: Option<(String, String)>,
 }
 
-/// Pairs of files in which methods of one type call each other both ways, as text.
+/// Returns pairs of files in which methods of one type call each other both ways, as text.
 pub fn mutual_pairs<'a>(sources: impl IntoIterator<Item = (&'a Path, &'a str)>) -> Vec<String> {
     let mut types = BTreeMap::new();
     for (path, text) in sources {

@@ -1,16 +1,16 @@
-//! The direction of dependencies, what the pure parts must not know, and what operators are to know: read from the
+//! The direction of dependencies, the limits of the pure parts, and the documentation for operators: read from the
 //! source.
 
-mod circles;
+mod import_cycles;
 mod methods;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use circles::Crate;
+use import_cycles::Crate;
 
-/// What each top-level module may use of the others. An arrow that is not here must not come about by chance.
+/// What each top-level module may use of the others. An arrow that is not listed must not appear by accident.
 const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("codec", &["model"]),
@@ -30,7 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("eventhubs", &["blob", "clock", "error", "lock", "model", "processor", "setters", "store", "telemetry"]),
 ];
 
-/// Modules that may use everything, and that nothing else uses.
+/// Modules that may use everything, and that no other module uses.
 const FREE: &[&str] = &["testing", "internal", "lib"];
 
 fn sources() -> Vec<(String, PathBuf, String)> {
@@ -53,7 +53,7 @@ fn sources() -> Vec<(String, PathBuf, String)> {
             }
         }
     }
-    assert!(found.len() > 20, "the source is not where it was");
+    assert!(found.len() > 20, "the source has moved");
     found
 }
 
@@ -71,7 +71,7 @@ fn dependencies_point_one_way() {
         if FREE.contains(&module.as_str()) {
             continue;
         }
-        let allowed = arrows.get(module.as_str()).unwrap_or_else(|| panic!("{path:?} has no arrows: give it some"));
+        let allowed = arrows.get(module.as_str()).unwrap_or_else(|| panic!("{path:?} has no arrows: add some"));
         for line in code(&text) {
             for used in line.split("crate::").skip(1) {
                 let used: String = used.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
@@ -100,7 +100,7 @@ fn no_two_files_of_a_type_call_each_other() {
     assert_eq!(methods::mutual_pairs(files), [""; 0]);
 }
 
-/// What decides for an operator, for a balancing loop, and for a partition that is processed.
+/// The decisions of an operator, of a balancing loop, and of a partition that is processed.
 const PURE_FILES: &[&str] = &[
     "admin/takeover.rs",
     "balancer/action.rs",
@@ -127,7 +127,7 @@ const PURE_FILES: &[&str] = &[
 ];
 
 #[test]
-fn the_pure_parts_know_no_runtime_no_clock_and_no_storage() {
+fn the_pure_parts_use_no_runtime_clock_or_storage() {
     for (module, path, text) in sources() {
         let pure_file = PURE_FILES.iter().any(|pure| path.ends_with(pure));
         if !pure_file && !["model", "codec", "planner", "protocol"].contains(&module.as_str()) {
@@ -142,22 +142,22 @@ fn the_pure_parts_know_no_runtime_no_clock_and_no_storage() {
 }
 
 #[test]
-fn only_one_folder_knows_the_official_client() {
+fn only_one_folder_uses_the_official_client() {
     for (module, path, text) in sources() {
         let named = code(&text).find(|line| line.contains("azure_messaging_eventhubs"));
         // The landing page of the docs shows it.
         assert!(
             ["eventhubs", "lib"].contains(&module.as_str()) || named.is_none(),
-            "{path:?} knows the official client: {named:?}"
+            "{path:?} uses the official client: {named:?}"
         );
     }
 }
 
-/// Beside the lint that forbids to read the wall clock elsewhere: who may ask the port. The probe compares, a signature
-/// carries a date, a new token has an expiry, and the official processor compares what it is given with its own clock.
-/// What decides about ownership knows no time of day but the server's.
+/// In addition to the lint that forbids reading the wall clock elsewhere: the modules that may use the port. The
+/// verification compares clocks, a signature has a date, a new token has an expiry, and the official processor compares
+/// its input with its own clock. Decisions about ownership use only the server's time.
 #[test]
-fn only_the_probe_credentials_and_the_official_adapter_ask_for_the_local_time() {
+fn only_listed_modules_read_the_local_time() {
     let store = ["store/builder.rs", "store/verify.rs"];
     let azure = [
         "blob/memory.rs",
@@ -175,10 +175,10 @@ fn only_the_probe_credentials_and_the_official_adapter_ask_for_the_local_time() 
         }
         for line in code(&text) {
             for word in ["SystemTime", "UtcDateTime", "now_utc", "now_local"] {
-                assert!(!line.contains(word), "{path:?} reads the wall clock past the port: {line}");
+                assert!(!line.contains(word), "{path:?} reads the wall clock without the port: {line}");
             }
             let asks = line.contains("WallClock") || line.contains("wall_clock");
-            assert!(!asks || asking.contains(&path), "{path:?} asks for the local time: {line}");
+            assert!(!asks || asking.contains(&path), "{path:?} reads the local time: {line}");
         }
     }
 }
@@ -234,7 +234,7 @@ fn log_events_are_named_in_telemetry() {
             let lines = code(&text).filter(is_event).count();
             assert!(lines <= events, "{path:?} has an event without a target");
         } else if module != "testing" {
-            assert_eq!(code(&text).find(is_event), None, "{path:?} has a log event: put it into telemetry");
+            assert_eq!(code(&text).find(is_event), None, "{path:?} has a log event: move it into telemetry");
         }
     }
 }

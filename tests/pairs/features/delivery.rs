@@ -1,17 +1,17 @@
-//! How events come to the application.
+//! How events reach the application.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::away;
+use super::takeover_time;
 use crate::feature::{Feature, SECOND};
 use crate::scene::{Scene, TARGET};
 
-/// More than is held ahead, and more than may be in flight.
+/// More than the prefetch, and more than may be in flight.
 const BURST: usize = 5000;
 
-/// Where one event is held ahead, each is a batch.
+/// With a prefetch of one, each event is a batch.
 const SMALL_BURST: usize = 300;
 
 const COOL_DOWN: Duration = Duration::from_secs(60);
@@ -20,18 +20,18 @@ pub const FEATURES: [Feature; 6] = [
     Feature::of("batch wait", |settings, draw| {
         settings.configure(|config| config.with_max_batch_size(1000).with_max_batch_wait(draw.batch_wait));
     })
-    // A move begins the wait again.
-    .allowing(|allowed, _, draw| allowed.delay += 2 * draw.batch_wait),
+    // A move restarts the wait.
+    .with_allowance(|allowed, _, draw| allowed.delay += 2 * draw.batch_wait),
     Feature::of("prefetch", |settings, draw| settings.configure(|config| config.with_prefetch(draw.prefetch)))
-        .acting(|scene| Box::pin(burst(scene)))
-        .allowing(|allowed, _, _| allowed.delay += 30 * SECOND),
-    Feature::of("tokens", |settings, _| settings.tracks = true),
+        .with_action(|scene| Box::pin(burst(scene)))
+        .with_allowance(|allowed, _, _| allowed.delay += 30 * SECOND),
+    Feature::of("tracking", |settings, _| settings.tracks = true),
     Feature::of("pause", |_, _| ())
-        .acting(|scene| Box::pin(pause(scene)))
-        .allowing(|allowed, _, draw| allowed.delay += draw.pause),
+        .with_action(|scene| Box::pin(pause(scene)))
+        .with_allowance(|allowed, _, draw| allowed.delay += draw.pause),
     Feature::of("release", |_, _| ())
-        .acting(|scene| Box::pin(release(scene)))
-        .allowing(|allowed, settings, _| allowed.dark_for(away(settings, COOL_DOWN))),
+        .with_action(|scene| Box::pin(release(scene)))
+        .with_allowance(|allowed, settings, _| allowed.allow_no_handler(takeover_time(settings, COOL_DOWN))),
     Feature::of("pull", |settings, _| settings.pull = true),
 ];
 
@@ -42,7 +42,7 @@ async fn burst(scene: &Scene) {
 
 async fn pause(scene: &Scene) {
     let reader = scene.reader_of(TARGET).await;
-    scene.steer(reader, |handle| {
+    scene.control(reader, |handle| {
         let _ = handle.pause(&TARGET.into());
     });
     sleep(scene.case.draw.pause).await;
@@ -51,7 +51,7 @@ async fn pause(scene: &Scene) {
 
 async fn release(scene: &Scene) {
     let reader = scene.reader_of(TARGET).await;
-    scene.steer(reader, |handle| {
+    scene.control(reader, |handle| {
         let _ = handle.release(&TARGET.into(), COOL_DOWN);
     });
     sleep(COOL_DOWN).await;

@@ -1,4 +1,4 @@
-//! How the group shares the partitions.
+//! How the group distributes the partitions.
 
 use std::time::Duration;
 
@@ -7,73 +7,73 @@ use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::balancer::OnLeaseExpiry;
 use tokio::time::sleep;
 
-use super::away;
+use super::takeover_time;
 use crate::feature::{Allowed, Draw, Feature, Settings, Sharing};
 use crate::scene::{GUEST, SECOND_MEMBER, Scene};
 
-/// How long an instance stays away that ends in order.
-const AWAY: Duration = Duration::from_secs(30);
+/// How long an instance stays down after a clean shutdown.
+const DOWNTIME: Duration = Duration::from_secs(30);
 
-/// How long an instance takes part that joins.
-const GUEST_STAYS: Duration = Duration::from_secs(70);
+/// How long a joining instance stays.
+const GUEST_UPTIME: Duration = Duration::from_secs(70);
 
 pub const FEATURES: [Feature; 9] = [
     Feature::of("handoff", |settings, _| settings.configure(|config| config.with_handoff(true)))
-        .acting(|scene| Box::pin(join_and_leave(scene)))
-        .allowing(leaves),
+        .with_action(|scene| Box::pin(join_and_leave(scene)))
+        .with_allowance(allow_leave),
     Feature::of("stealing", |settings, _| settings.configure(|config| config.with_handoff(false)))
-        .acting(|scene| Box::pin(join_and_leave(scene)))
-        .allowing(|allowed, settings, draw| {
-            leaves(allowed, settings, draw);
+        .with_action(|scene| Box::pin(join_and_leave(scene)))
+        .with_allowance(|allowed, settings, draw| {
+            allow_leave(allowed, settings, draw);
             allowed.repeats = true;
         }),
     Feature::of("scope partition", |settings, _| {
         settings.configure(|config| config.with_lease_scope(LeaseScope::Partition));
     })
-    .acting(|scene| Box::pin(join_and_leave(scene)))
-    .allowing(leaves),
+    .with_action(|scene| Box::pin(join_and_leave(scene)))
+    .with_allowance(allow_leave),
     Feature::of("scope instance", |settings, _| {
         settings.configure(|config| config.with_lease_scope(LeaseScope::Instance));
     })
-    .acting(|scene| Box::pin(join_and_leave(scene)))
-    .allowing(leaves),
-    Feature::of("balanced", |settings, _| shared(settings, Sharing::Balanced, LoadBalancingStrategy::Balanced))
-        .acting(|scene| Box::pin(leave_and_come_back(scene)))
-        .allowing(leaves),
-    Feature::of("greedy", |settings, _| shared(settings, Sharing::Greedy, LoadBalancingStrategy::Greedy))
-        .acting(|scene| Box::pin(leave_and_come_back(scene)))
-        .allowing(leaves),
-    // Each instance has an assignment of its own: see `Scene`.
+    .with_action(|scene| Box::pin(join_and_leave(scene)))
+    .with_allowance(allow_leave),
+    Feature::of("balanced", |settings, _| set_strategy(settings, Sharing::Balanced, LoadBalancingStrategy::Balanced))
+        .with_action(|scene| Box::pin(leave_and_return(scene)))
+        .with_allowance(allow_leave),
+    Feature::of("greedy", |settings, _| set_strategy(settings, Sharing::Greedy, LoadBalancingStrategy::Greedy))
+        .with_action(|scene| Box::pin(leave_and_return(scene)))
+        .with_allowance(allow_leave),
+    // Each instance has its own assignment: see `Scene`.
     Feature::of("static", |settings, _| settings.sharing = Sharing::Static)
-        .acting(|scene| Box::pin(leave_and_come_back(scene)))
-        .allowing(leaves),
-    Feature::of("weighted", |settings, _| shared(settings, Sharing::Weighted, LoadBalancingStrategy::weighted()))
-        .acting(|scene| Box::pin(leave_and_come_back(scene)))
-        .allowing(leaves),
+        .with_action(|scene| Box::pin(leave_and_return(scene)))
+        .with_allowance(allow_leave),
+    Feature::of("weighted", |settings, _| set_strategy(settings, Sharing::Weighted, LoadBalancingStrategy::weighted()))
+        .with_action(|scene| Box::pin(leave_and_return(scene)))
+        .with_allowance(allow_leave),
     Feature::of("strict leases", |settings, _| {
         settings.configure(|config| config.with_on_lease_expiry(OnLeaseExpiry::Stop));
     })
-    .acting(|scene| Box::pin(join_and_leave(scene)))
-    .allowing(leaves),
+    .with_action(|scene| Box::pin(join_and_leave(scene)))
+    .with_allowance(allow_leave),
 ];
 
-fn shared(settings: &mut Settings, sharing: Sharing, strategy: LoadBalancingStrategy) {
+fn set_strategy(settings: &mut Settings, sharing: Sharing, strategy: LoadBalancingStrategy) {
     settings.sharing = sharing;
     settings.configure(|config| config.with_load_balancing_strategy(strategy));
 }
 
-fn leaves(allowed: &mut Allowed, settings: &Settings, _: &Draw) {
-    allowed.dark_for(away(settings, AWAY));
+fn allow_leave(allowed: &mut Allowed, settings: &Settings, _: &Draw) {
+    allowed.allow_no_handler(takeover_time(settings, DOWNTIME));
 }
 
 async fn join_and_leave(scene: &Scene) {
     scene.start(GUEST).await;
-    sleep(GUEST_STAYS).await;
-    scene.end_in_order(GUEST).await;
+    sleep(GUEST_UPTIME).await;
+    scene.shut_down(GUEST).await;
 }
 
-async fn leave_and_come_back(scene: &Scene) {
-    scene.end_in_order(SECOND_MEMBER).await;
-    sleep(AWAY).await;
+async fn leave_and_return(scene: &Scene) {
+    scene.shut_down(SECOND_MEMBER).await;
+    sleep(DOWNTIME).await;
     scene.start(SECOND_MEMBER).await;
 }

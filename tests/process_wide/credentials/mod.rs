@@ -1,5 +1,5 @@
-//! All kinds of credentials against Azurite over https, with everything logged that can be logged: they open a
-//! container, and nothing of them gets out.
+//! All kinds of credentials against Azurite over https, with all possible logging: they open a container, and no secret
+//! leaks.
 
 mod defects;
 
@@ -60,14 +60,14 @@ impl Logs {
     }
 }
 
-/// An Azurite that takes tokens, and a client that trusts its certificate.
+/// An Azurite that accepts tokens, and a client that trusts its certificate.
 struct Service {
     azurite: Azurite,
     client: reqwest::Client,
     _certificate: TempDir,
 }
 
-/// Not shared among the tests: each has a runtime of its own, and connections live on the runtime that opened them.
+/// Not shared among the tests: each has its own runtime, and connections belong to the runtime that opened them.
 async fn start() -> Service {
     let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ impl Service {
         self.azurite.endpoint()
     }
 
-    /// A container whose requests `spy` sees as they leave.
+    /// Returns a container whose outgoing requests `spy` records.
     fn container(&self, access: Access, spy: &Arc<Spy>) -> AzureContainer {
         let options = ClientOptions {
             transport: Some(Transport::new(Arc::new(self.client.clone()))),
@@ -101,12 +101,12 @@ impl Service {
     }
 }
 
-/// Notes the headers that authorize.
+/// Records the authorization headers.
 #[derive(Debug, Default)]
 struct Spy(Mutex<Vec<String>>);
 
 impl Spy {
-    /// What follows the kind and the account.
+    /// Returns what follows the kind and the account.
     fn secrets(&self) -> Vec<String> {
         let headers = self.0.lock().unwrap();
         headers.iter().filter_map(|header| header.rsplit([' ', ':']).next()).map(str::to_owned).collect()
@@ -135,7 +135,7 @@ impl TokenCredential for Issuer {
     }
 }
 
-/// A token as Entra ID makes it, but for the signature, at which Azurite does not look.
+/// A token like one of Entra ID, except for the signature, which Azurite does not check.
 fn token(audience: &str, lifetime: i64) -> String {
     let now = SystemWallClock.now().unix_timestamp();
     let claims = json!({
@@ -160,7 +160,7 @@ async fn assert_usable(container: &AzureContainer) {
 }
 
 #[tokio::test]
-async fn a_token_opens_a_container_and_a_bad_one_does_not() {
+async fn only_a_valid_token_opens_a_container() {
     let service = start().await;
     let name = fresh_name();
     let spy = Arc::new(Spy::default());
@@ -174,14 +174,14 @@ async fn a_token_opens_a_container_and_a_bad_one_does_not() {
     }
 }
 
-/// Everything that can be seen of an error.
+/// Returns everything that an error shows.
 fn all_of(error: &Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.fold(format!("{error} {error:?} {error:#?}"), |text, cause| format!("{text} {cause} {cause:?}"))
 }
 
-/// The addresses of a service that closes every connection in the middle of the answer, of one that does not exist, and
-/// of one that never answers.
+/// Returns the addresses of a service that closes every connection in the middle of the response, of one that does not
+/// exist, and of one that never responds.
 async fn failing_endpoints() -> [String; 3] {
     let broken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -210,13 +210,13 @@ fn assert_free_of(secrets: &[String], what: &str, text: &str) {
     }
 }
 
-/// The signature of a SAS as the query has it and as it is.
+/// Returns the signature of a SAS as the query encodes it and decoded.
 fn signatures(query: &str) -> [String; 2] {
     let encoded = query.split_once("sig=").unwrap().1;
     [encoded.to_owned(), encoded.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=")]
 }
 
-/// What containers show of themselves that are used.
+/// Returns what used containers show of themselves.
 async fn shown_in_use(service: &Service, accesses: Vec<Access>, spy: &Arc<Spy>) -> Vec<String> {
     let mut shown = Vec::new();
     for access in accesses {
@@ -287,7 +287,7 @@ async fn no_secret_is_in_logs_errors_and_debug() {
     assert_free_of(&secrets, "the logs", &logs);
 }
 
-/// Allows nothing but reading.
+/// Permits only reading.
 fn container_sas(container: &str) -> String {
     let text = format!("r\n\n{FUTURE}\n/blob/{ACCOUNT}/{container}\n\n\n\n{SAS_VERSION}\nc\n\n\n\n\n\n\n");
     signed(&text, &format!("sv={SAS_VERSION}&sr=c&sp=r&se={FUTURE}"))
@@ -302,8 +302,8 @@ impl WallClock for WrongClock {
     }
 }
 
-/// Azurite accepts any date, so this shows that a wrong clock does no harm; that a refusal is answered with the right
-/// time is shown by the unit tests of the signature.
+/// Azurite accepts any date, so this shows that a wrong clock does no harm; the unit tests of the signature show that a
+/// rejection is retried with the right time.
 #[tokio::test]
 async fn a_clock_an_hour_off_does_no_harm() {
     let azurite = azurite::shared().await.unwrap();

@@ -1,5 +1,5 @@
-//! The same contract through a client of the old SDK, against the same Azurite. With a SAS: what an account key does
-//! not do has a test of its own.
+//! The same contract through a client of the old SDK, against the same Azurite. With a SAS; separate tests cover what
+//! an account key does not do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 
 conformance_tests!(Arc::new(missing_container().await));
 
-/// A container that does not exist yet, and whose listings come in small pages.
+/// Returns a container that does not exist yet, and whose listings come in small pages.
 async fn missing_container() -> LegacyContainer {
     let (endpoint, name) = (endpoint().await, fresh_name());
     let connect = move || client(endpoint, by_sas(), &name);
@@ -43,7 +43,7 @@ async fn existing(credentials: StorageCredentials) -> LegacyContainer {
 }
 
 #[tokio::test]
-async fn a_container_that_is_deleted_meanwhile_is_missed_and_can_be_made_again() {
+async fn a_deleted_container_is_detected_and_recreated() {
     let name = existing_container().await;
     let container = LegacyContainer::new(client(endpoint().await, by_key(), &name)).unwrap();
     assert_survives_deletion(&container, delete_container(&name)).await;
@@ -65,9 +65,9 @@ async fn an_account_key_opens_a_container() {
     assert_usable(&existing(by_key()).await).await;
 }
 
-/// The SDK signs by bytes, the service sorts by the rules of a language.
+/// The SDK sorts the keys to sign by bytes, the service by the rules of a language.
 #[tokio::test]
-async fn metadata_that_is_signed_wrongly_with_an_account_key_is_rejected_by_its_keys() {
+async fn wrongly_signed_metadata_is_rejected_by_its_keys() {
     let metadata = ["a1", "a_1"].map(|key| (key.to_owned(), "1".to_owned())).into();
     let error = existing(by_key()).await.write("a", &metadata, &Condition::Create).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Rejected);
@@ -91,7 +91,7 @@ async fn an_unreachable_service_is_unavailable_soon() {
 }
 
 #[tokio::test]
-async fn a_service_that_never_answers_leaves_the_outcome_unknown_at_the_deadline() {
+async fn a_silent_service_is_indeterminate_at_the_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&format!("http://{}", silent.local_addr().unwrap()), by_key(), "leases");
     let container = LegacyContainer::builder(client).with_request_timeout(Duration::from_millis(200)).build().unwrap();

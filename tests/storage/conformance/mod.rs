@@ -1,4 +1,4 @@
-//! The contract of blob containers on every backend, and the ways into an Azure container, against Azurite.
+//! The contract of blob containers on every backend, and the ways to open an Azure container, against Azurite.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,14 @@ mod memory {
     conformance_tests!(Arc::new(MemoryContainer::missing()));
 }
 
-/// With its faults off, the decorator is not to be seen.
+/// Without faults the decorator has no effect.
 mod faulty {
     use super::*;
 
     conformance_tests!(Arc::new(FaultyContainer::new(Arc::new(MemoryContainer::missing()), 0)));
 }
 
-/// With all that the service does and emulators do not.
+/// With all behavior of the service that emulators do not have.
 mod platform {
     use super::*;
 
@@ -50,7 +50,7 @@ async fn missing_container() -> Container {
     Arc::new(AzureContainer::builder(access).with_page_size(5).build().unwrap())
 }
 
-/// An empty container in Azurite, by its name.
+/// Creates an empty container in Azurite and returns its name.
 async fn existing_container() -> String {
     let name = fresh_name();
     let connection_string = running_azurite().await.connection_string();
@@ -66,7 +66,7 @@ async fn endpoint() -> &'static str {
     running_azurite().await.endpoint()
 }
 
-/// Uses a container for everything but making it.
+/// Uses a container for everything except its creation.
 async fn assert_usable(container: &dyn BlobContainer) {
     let metadata = Metadata::from([("ownerid".to_owned(), "me".to_owned())]);
     let name = "ns/hub/$Default/ownership/0";
@@ -82,7 +82,7 @@ async fn refusal(container: &AzureContainer) -> Error {
 }
 
 #[tokio::test]
-async fn each_blob_carries_the_answer_of_its_own_page() {
+async fn each_blob_has_the_response_of_its_own_page() {
     let container = missing_container().await;
     container.create_container().await.unwrap();
     for index in 0..12 {
@@ -107,9 +107,9 @@ async fn names_with_dots_and_slashes_arrive_in_azurite() {
     assert_eq!(container.list("").await.unwrap().blobs.len(), 8);
 }
 
-/// More than Azure puts on a page. Too slow for an emulator, which shows the same with small pages.
+/// More than Azure returns per page. Too slow for an emulator, which shows the same with small pages.
 #[tokio::test]
-async fn a_listing_in_memory_may_have_more_than_5000_blobs() {
+async fn a_memory_listing_may_have_more_than_5000_blobs() {
     let container = MemoryContainer::new();
     for index in 0..5003 {
         container.write(&format!("p/{index:04}"), &Metadata::new(), &Condition::Create).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_listing_in_memory_may_have_more_than_5000_blobs() {
     assert!(blobs.is_sorted_by(|left, right| left.name < right.name));
 }
 
-/// Uses a container, has it deleted behind its back, and makes it again.
+/// Uses a container, has it deleted by another client, and creates it again.
 async fn assert_survives_deletion(container: &dyn BlobContainer, delete: impl Future<Output = ()>) {
     let metadata = Metadata::from([("ownerid".to_owned(), "me".to_owned())]);
     let written = container.write("a", &metadata, &Condition::Create).await.unwrap();
@@ -143,21 +143,21 @@ async fn assert_survives_deletion(container: &dyn BlobContainer, delete: impl Fu
 }
 
 #[tokio::test]
-async fn a_container_in_memory_that_is_deleted_meanwhile_is_missed_and_can_be_made_again() {
+async fn a_deleted_memory_container_is_recreated() {
     let container = MemoryContainer::new();
     assert_survives_deletion(&container, async { container.delete_container() }).await;
 }
 
-/// Deletes a container behind the back of whoever uses it.
+/// Deletes a container with another client.
 async fn delete_container(name: &str) {
     let url = format!("{}/{name}?restype=container&{}", endpoint().await, account_sas("rcwdl", FUTURE));
-    let answer = reqwest::Client::new().delete(url).header("x-ms-version", SAS_VERSION).send().await.unwrap();
-    assert_eq!(answer.status(), 202);
+    let response = reqwest::Client::new().delete(url).header("x-ms-version", SAS_VERSION).send().await.unwrap();
+    assert_eq!(response.status(), 202);
 }
 
 /// Azurite deletes at once. Azure takes half a minute, in which the name cannot be used again.
 #[tokio::test]
-async fn a_container_in_azurite_that_is_deleted_meanwhile_is_missed_and_can_be_made_again() {
+async fn a_deleted_azurite_container_is_recreated() {
     let name = existing_container().await;
     let text = running_azurite().await.connection_string();
     let container = AzureContainer::from_connection_string(text, &name).unwrap();
@@ -188,7 +188,7 @@ async fn an_account_sas_opens_a_container_by_either_url() {
 }
 
 #[tokio::test]
-async fn an_account_sas_can_make_the_container() {
+async fn an_account_sas_can_create_the_container() {
     let url = format!("{}?{}", endpoint().await, account_sas("rcwdl", FUTURE));
     let container = AzureContainer::from_account_sas_url(url, fresh_name()).unwrap();
     container.create_container().await.unwrap();
@@ -246,7 +246,7 @@ async fn an_unreachable_service_is_unavailable_soon() {
 }
 
 #[tokio::test]
-async fn a_service_that_never_answers_leaves_the_outcome_unknown_at_the_deadline() {
+async fn a_silent_service_is_indeterminate_at_the_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/{ACCOUNT}", silent.local_addr().unwrap());
     let access = Access::account_key(url, ACCOUNT, ACCOUNT_KEY, fresh_name());

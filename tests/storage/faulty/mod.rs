@@ -1,4 +1,4 @@
-//! Each fault does what it says, and the same seed brings the same faults.
+//! Each fault has its documented effect, and the same seed gives the same faults.
 
 mod platform;
 
@@ -15,7 +15,7 @@ use tokio::time::{Instant, advance, sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A container, and the same with faults before it.
+/// Returns a container, and the same container with faults in front of it.
 fn pair() -> (Arc<MemoryContainer>, FaultyContainer) {
     let inner = Arc::new(MemoryContainer::new());
     (inner.clone(), FaultyContainer::new(inner, 1))
@@ -48,7 +48,7 @@ async fn latency_delays_and_changes_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_arrive_is_not_applied() {
+async fn a_request_that_does_not_arrive_is_not_applied() {
     for (fault, expected) in [
         (Fault::RequestLost, ErrorKind::Indeterminate),
         (Fault::Unreachable, ErrorKind::Unavailable),
@@ -69,7 +69,7 @@ async fn what_does_not_arrive_is_not_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_leaves_a_blob_and_its_etag_alone() {
+async fn a_conflict_changes_neither_the_blob_nor_its_etag() {
     let (inner, faulty) = pair();
     let written = faulty.write("a", &marked("1"), &Condition::Create).await.unwrap();
     for _ in 0..2 {
@@ -82,7 +82,7 @@ async fn a_conflict_leaves_a_blob_and_its_etag_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_hides_that_the_change_was_made() {
+async fn a_lost_response_hides_an_applied_change() {
     let inner = Arc::new(MemoryContainer::missing());
     let faulty = FaultyContainer::new(inner.clone(), 1);
     for _ in 0..3 {
@@ -96,7 +96,7 @@ async fn a_lost_answer_hides_that_the_change_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_may_have_been_a_refusal() {
+async fn a_lost_response_may_have_been_a_rejection() {
     let (inner, faulty) = pair();
     create(&inner, "other").await.unwrap();
     faulty.inject(Fault::ResponseLost);
@@ -105,7 +105,7 @@ async fn a_lost_answer_may_have_been_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_change_is_made_later() {
+async fn a_late_change_is_applied_later() {
     let (inner, faulty) = pair();
     faulty.inject(Fault::AppliedLate(5 * SECOND));
     assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Indeterminate));
@@ -123,7 +123,7 @@ async fn a_late_change_is_made_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_change_whose_condition_has_failed_is_not_made() {
+async fn a_late_change_with_a_failed_condition_is_dropped() {
     let (inner, faulty) = pair();
     faulty.inject(Fault::AppliedLate(5 * SECOND));
     assert_eq!(kind(create(&faulty, "late").await), Some(ErrorKind::Indeterminate));
@@ -133,7 +133,7 @@ async fn a_late_change_whose_condition_has_failed_is_not_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hanging_request_ends_at_the_callers_deadline_and_is_not_applied() {
+async fn a_hanging_request_times_out_and_is_not_applied() {
     let (inner, faulty) = pair();
     faulty.inject(Fault::Hang);
     assert!(timeout(3600 * SECOND, create(&faulty, "1")).await.is_err());
@@ -142,7 +142,7 @@ async fn a_hanging_request_ends_at_the_callers_deadline_and_is_not_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_overtaken_write_meets_what_the_other_wrote() {
+async fn a_concurrent_write_causes_a_conflict() {
     let (inner, faulty) = pair();
     faulty.inject(Fault::ConcurrentWrite(marked("other")));
     assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Conflict));
@@ -150,7 +150,7 @@ async fn an_overtaken_write_meets_what_the_other_wrote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_page_shows_the_past_with_todays_date() {
+async fn a_stale_page_shows_the_past_with_the_current_date() {
     let (inner, faulty) = pair();
     let first = inner.write("p/1", &marked("old"), &Condition::Create).await.unwrap();
     faulty.list("p/").await.unwrap();
@@ -175,7 +175,7 @@ async fn a_stale_page_shows_the_past_with_todays_date() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_can_be_stale_only_where_there_was_one_before() {
+async fn a_page_is_stale_only_if_there_was_an_earlier_one() {
     let (inner, faulty) = pair();
     create(&inner, "1").await.unwrap();
     faulty.inject(Fault::StaleListing(SECOND));
@@ -187,7 +187,7 @@ async fn a_page_can_be_stale_only_where_there_was_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_cut_off_is_an_error_and_no_shorter_listing() {
+async fn a_truncated_page_is_an_error() {
     let (inner, faulty) = pair();
     create(&inner, "1").await.unwrap();
     faulty.inject(Fault::TruncatedListing);
@@ -196,7 +196,7 @@ async fn a_page_cut_off_is_an_error_and_no_shorter_listing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_waits_for_the_request_it_is_meant_for() {
+async fn a_fault_waits_for_its_request() {
     let (_, faulty) = pair();
     faulty.inject_on(Target::from(BlobOperation::Get).named("/checkpoint/"), Fault::RequestLost);
     faulty.inject_on(BlobOperation::List, Fault::Unreachable);
@@ -219,7 +219,7 @@ async fn a_plan_can_change_while_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_isolated_container_shares_everything() {
+async fn a_container_with_new_connections_shares_everything() {
     let (inner, faulty) = pair();
     let isolated = faulty.with_new_connections().unwrap();
     faulty.inject(Fault::RequestLost);
@@ -232,7 +232,7 @@ async fn an_isolated_container_shares_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_trace_tells_when_what_befell_which_request() {
+async fn the_trace_has_time_request_and_fault() {
     let (_, faulty) = pair();
     advance(7 * SECOND).await;
     faulty.inject(Fault::TruncatedListing);
@@ -249,8 +249,8 @@ async fn debug_shows_the_seed() {
     assert!(shown.contains("seed: 4711"), "{shown}");
 }
 
-/// What several tasks meet that use one container for a while, and what they leave behind.
-async fn ordeal(seed: u64) -> (Vec<Injected>, Vec<String>) {
+/// Runs several tasks on one container and returns the faults and the remaining blobs.
+async fn workload(seed: u64) -> (Vec<Injected>, Vec<String>) {
     let (inner, _) = pair();
     let faulty = FaultyContainer::new(inner.clone(), seed);
     faulty.set_plan(
@@ -285,10 +285,10 @@ async fn ordeal(seed: u64) -> (Vec<Injected>, Vec<String>) {
 }
 
 #[test]
-fn the_same_seed_and_the_same_calls_bring_the_same_faults() {
+fn the_same_seed_and_calls_give_the_same_faults() {
     let run = |seed| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(ordeal(seed))
+        runtime.block_on(workload(seed))
     };
     let first = run(42);
     assert_eq!(run(42), first);

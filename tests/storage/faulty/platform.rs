@@ -1,4 +1,4 @@
-//! Each behavior of the platform, alone and switched off, and a group of stores that works over all of them.
+//! Each behavior of the platform, separately and switched off, and a group of stores that works with all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId, Posi
 use super::*;
 use crate::captured::Captured;
 
-/// The platform over a container, with nothing switched on.
+/// Returns the platform over a container, with nothing switched on.
 fn plain() -> (Arc<MemoryContainer>, Platform) {
     let inner = Arc::new(MemoryContainer::new());
     let platform = Platform::new(inner.clone(), 1);
@@ -30,7 +30,7 @@ async fn create_named(container: &dyn BlobContainer, name: &str) -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_nothing_switched_on_the_platform_is_not_to_be_seen() {
+async fn with_nothing_switched_on_it_has_no_effect() {
     let (inner, platform) = plain();
     let written = platform.write("g./a.", &marked("1"), &Condition::Create).await.unwrap();
     assert_eq!(inner.get("g./a.").await.unwrap().etag, written.etag);
@@ -42,13 +42,13 @@ async fn with_nothing_switched_on_the_platform_is_not_to_be_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_ends_with_a_dot_means_the_blob_without_it() {
+async fn a_name_that_ends_with_a_dot_means_the_other_blob() {
     let (inner, platform) = plain();
     let platform = platform.with_dots_dropped(true);
     let written = platform.write("g./a.", &marked("1"), &Condition::Create).await.unwrap();
     assert_eq!(names(&inner, "").await, ["g/a"]);
     assert_eq!(names(&platform, "").await, ["g/a"]);
-    assert!(names(&platform, "g./").await.is_empty(), "a prefix is taken as it is");
+    assert!(names(&platform, "g./").await.is_empty(), "a prefix is used unchanged");
     for name in ["g/a", "g./a", "g/a.", "g../a.."] {
         let blob = platform.get(name).await.unwrap();
         assert_eq!((blob.name.as_str(), &blob.etag), (name, &written.etag));
@@ -64,7 +64,7 @@ async fn a_name_that_ends_with_a_dot_means_the_blob_without_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn directories_are_listed_and_read_and_outlive_what_is_in_them() {
+async fn directories_are_listed_and_outlive_their_blobs() {
     let (inner, platform) = plain();
     let platform = platform.with_directories(true);
     create_named(&platform, "ns/hub/ownership/0").await.unwrap();
@@ -79,7 +79,7 @@ async fn directories_are_listed_and_read_and_outlive_what_is_in_them() {
     assert!(names(&inner, "").await.is_empty());
     assert_eq!(names(&platform, "").await, ["ns", "ns/hub", "ns/hub/ownership"]);
     create_named(&inner, "a/b").await.unwrap();
-    assert_eq!(names(&platform, "a").await, ["a", "a/b"], "of blobs that came by another way, too");
+    assert_eq!(names(&platform, "a").await, ["a", "a/b"], "of blobs that were created without it, too");
     assert_eq!(kind(create_named(&platform, "a/").await), Some(ErrorKind::Rejected));
 
     inner.delete_container();
@@ -87,7 +87,7 @@ async fn directories_are_listed_and_read_and_outlive_what_is_in_them() {
     assert!(names(&platform, "").await.is_empty());
 }
 
-/// How many seconds the platform's dates are ahead of the storage's clock, for 200 requests of each kind.
+/// Returns how many seconds the platform's dates are ahead of the storage's clock, for 200 requests of each kind.
 async fn seconds_ahead(platform: &Platform, inner: &MemoryContainer) -> BTreeMap<i64, usize> {
     let mut seen = BTreeMap::new();
     for _ in 0..200 {
@@ -100,7 +100,7 @@ async fn seconds_ahead(platform: &Platform, inner: &MemoryContainer) -> BTreeMap
         let list = platform.list("").await.unwrap();
         assert_eq!((list.blobs[0].last_modified, list.blobs[0].response), (truth, list.response));
         let refused = platform.get("b").await.unwrap_err().server_time().unwrap();
-        let dates = [written.response, read.response, list.response].map(|answer: ResponseInfo| answer.server_time);
+        let dates = [written.response, read.response, list.response].map(|response: ResponseInfo| response.server_time);
         for date in dates.into_iter().chain([refused]) {
             assert_eq!(date.nanosecond(), 0);
             *seen.entry((date - truth).whole_seconds()).or_default() += 1;
@@ -110,7 +110,7 @@ async fn seconds_ahead(platform: &Platform, inner: &MemoryContainer) -> BTreeMap
 }
 
 #[tokio::test(start_paused = true)]
-async fn dates_come_from_front_ends_whose_clocks_differ_and_last_modified_does_not() {
+async fn dates_differ_between_front_ends() {
     let mut drawn = BTreeSet::new();
     for seed in 0..8 {
         let inner = Arc::new(MemoryContainer::new());
@@ -120,16 +120,16 @@ async fn dates_come_from_front_ends_whose_clocks_differ_and_last_modified_does_n
         assert!(ahead.len() > 1, "seed {seed}: {ahead:?}");
         drawn.insert(ahead);
     }
-    assert!(drawn.len() > 4, "a seed decides how far they are off: {drawn:?}");
+    assert!(drawn.len() > 4, "a seed decides how much they differ: {drawn:?}");
     let (inner, platform) = plain();
     assert_eq!(seconds_ahead(&platform, &inner).await, BTreeMap::from([(0, 800)]));
     let far = seconds_ahead(&platform.with_front_ends(60 * SECOND), &inner).await;
     assert!(far.keys().any(|seconds| seconds.abs() > 5), "{far:?}");
 }
 
-/// What takes over from a dead owner adds the grace to the expiry, and must not be early.
+/// A takeover from a crashed owner adds the grace period to the lease duration, and must not be early.
 #[tokio::test(start_paused = true)]
-async fn no_record_looks_older_than_it_is_by_the_grace() {
+async fn no_record_looks_too_old_by_the_grace_period() {
     let mut worst = time::Duration::ZERO;
     for seed in 0..200 {
         let platform = Platform::new(Arc::new(MemoryContainer::new()), seed);
@@ -147,7 +147,7 @@ async fn no_record_looks_older_than_it_is_by_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_seed_and_the_same_calls_get_the_same_answers() {
+async fn the_same_seed_and_calls_get_the_same_responses() {
     let dates = async |seed| {
         let platform = Platform::new(Arc::new(MemoryContainer::new()), seed);
         let (clone, isolated) = (platform.clone(), platform.with_new_connections().unwrap());
@@ -165,7 +165,7 @@ async fn the_same_seed_and_the_same_calls_get_the_same_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clones_and_isolated_ones_share_the_directories() {
+async fn clones_share_the_directories() {
     let (_, platform) = plain();
     let platform = platform.with_directories(true);
     let (clone, isolated) = (platform.clone(), platform.with_new_connections().unwrap());
@@ -196,16 +196,16 @@ fn position(sequence_number: i64) -> Position {
     Position::new(sequence_number, sequence_number.to_string())
 }
 
-/// Those who say that they are there.
+/// Returns the owners with a heartbeat.
 async fn present(store: &GroupStore) -> Vec<String> {
     let listing = store.list_heartbeats().await.unwrap();
     assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
-    listing.records.iter().map(|presence| presence.record.owner.to_string()).collect()
+    listing.records.iter().map(|heartbeat| heartbeat.record.owner.to_string()).collect()
 }
 
-/// From the first claim to the handoff, with owners whose names differ in a dot.
+/// From the first claim to the handoff, with owner ids that differ by a dot.
 #[tokio::test(start_paused = true)]
-async fn a_group_of_stores_works_over_the_platform_and_has_nothing_to_warn_of() {
+async fn a_group_of_stores_works_without_warnings() {
     let (log, _guard) = Captured::begin();
     let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
     let (a, b) = (store(&platform, "a").await, store(&platform, "a.").await);
@@ -228,7 +228,7 @@ async fn a_group_of_stores_works_over_the_platform_and_has_nothing_to_warn_of() 
 
     let seen = b.list_ownerships().await.unwrap().records.remove(0);
     let Ok(HandoffRequestOutcome::Requested(mut handoff)) = b.request_handoff(&seen).await else {
-        panic!("not marked")
+        panic!("not requested")
     };
     let lease = won(a.renew_all(vec![lease]).await.remove(0));
     assert_eq!(lease.handoff_requested_by().map(OwnerId::as_str), Some("a."));
@@ -242,13 +242,13 @@ async fn a_group_of_stores_works_over_the_platform_and_has_nothing_to_warn_of() 
     assert_eq!(log.text(), "");
 }
 
-/// Named after the defects that they are about.
+/// Named after their defects.
 mod defects {
     use super::*;
 
-    /// Each presence came back under another name, so that each owner saw owners that do not exist.
+    /// Each heartbeat was listed under another name, so each owner saw owners that do not exist.
     #[tokio::test(start_paused = true)]
-    async fn a07_presence_of_owner_id_that_ends_with_a_dot() {
+    async fn a07_heartbeat_of_an_owner_id_ending_with_a_dot() {
         let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
         let mut expected = Vec::new();
         for owner in ["a", "a.", "a..", "b."] {
@@ -263,7 +263,7 @@ mod defects {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a07_probe_of_owner_id_that_ends_with_a_dot() {
+    async fn a07_verification_of_an_owner_id_ending_with_a_dot() {
         let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
         let builder = GroupStore::builder(Arc::new(platform), group(), OwnerId::new("a.").unwrap());
         builder.with_verify_storage(true).connect().await.unwrap();

@@ -1,4 +1,4 @@
-//! Adopt: what is read in which order (1, 2), written back (3), or pinned (4).
+//! Adopt: what is read in which order (1, 2), written back (3), or written as a start (4).
 
 use std::time::Duration;
 
@@ -6,13 +6,19 @@ use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use tokio::join;
 
-use crate::bench::{Adopted, Bench, EXPIRY, Said, Win, checkpoint, metadata, not_owned_by_a, ownership, position};
+use crate::bench::{Adopted, Bench, Describe, EXPIRY, Win, checkpoint, metadata, not_owned_by_a, ownership, position};
 use crate::wire::shown;
 
-pub async fn adopt_0_every_win_is_to_be_adopted(bench: Bench) {
+pub async fn line_0_every_win_must_be_adopted(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let (mut lease, mut adoption) = a.run(0).await;
-    for from in ["a victim", "an expired owner", "an earlier me", "an orphan of mine", "a record that had vanished"] {
+    for from in [
+        "a victim",
+        "an expired owner",
+        "an earlier incarnation",
+        "an own record that is not run",
+        "a record that had vanished",
+    ] {
         a.wire().age("ownership/0", 0);
         match from {
             "a victim" => drop(b.take(0).await),
@@ -20,25 +26,25 @@ pub async fn adopt_0_every_win_is_to_be_adopted(bench: Bench) {
                 b.take(0).await;
                 a.wire().age("ownership/0", 2 * EXPIRY);
             }
-            "an earlier me" => {
+            "an earlier incarnation" => {
                 let epoch = lease.epoch().to_string();
                 bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("epoch", &epoch)])).await;
             }
-            "an orphan of mine" => {}
+            "an own record that is not run" => {}
             _ => bench.delete(&ownership(0)).await,
         }
         let won =
             if bench.blob(&ownership(0)).await.is_some() { a.take(0).await } else { a.renew(&lease).await.lease() };
         assert!(won.epoch() > lease.epoch(), "{from}");
-        assert_eq!(a.checkpoint(&mut adoption, 100).await.said(), "fenced by a", "{from}");
+        assert_eq!(a.checkpoint(&mut adoption, 100).await.describe(), "fenced by a", "{from}");
         (lease, adoption) = (won, a.adopted(0).await);
     }
-    // And one that this life runs already is not to be adopted again.
+    // And an ownership that this instance already runs must not be adopted again.
     assert_eq!(a.renew(&lease).await.lease().epoch(), lease.epoch());
-    assert_eq!(a.checkpoint(&mut adoption, 100).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 100).await.describe(), "written");
 }
 
-pub async fn adopt_1_the_checkpoint_is_read(bench: Bench) {
+pub async fn line_1_the_checkpoint_is_read(bench: Bench) {
     let a = bench.owner("a").await;
     bench.put(&checkpoint(0), &position(7)).await;
     a.win(0).await;
@@ -47,7 +53,7 @@ pub async fn adopt_1_the_checkpoint_is_read(bench: Bench) {
     assert_eq!(a.requests(), ["read checkpoint/0", "read ownership/0", "match checkpoint/0"]);
 }
 
-pub async fn adopt_2_the_ownership_is_read_after_the_checkpoint_never_before_and_never_at_the_same_time(bench: Bench) {
+pub async fn line_2_the_ownership_is_read_after_the_checkpoint(bench: Bench) {
     let a = bench.owner("a").await;
     for partition in 0..2 {
         if partition == 1 {
@@ -66,19 +72,19 @@ pub async fn adopt_2_the_ownership_is_read_after_the_checkpoint_never_before_and
     }
 }
 
-/// The other way round, what was read of the checkpoint could be the next owner's already.
-pub async fn adopt_2_an_adoption_interrupted_by_the_next_owner_is_lost(bench: Bench) {
+/// In the other order, the checkpoint that was read could already be the next owner's.
+pub async fn line_2_an_adoption_interrupted_by_an_owner_is_lost(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for (partition, start) in [(0, Some(-1)), (1, None)] {
         a.win(partition).await;
         let b = b.clone();
         a.wire().after(BlobOperation::Get, "", async move { b.take_over(partition, 50).await });
-        assert_eq!(a.adopt(partition, start).await.said(), "lost to b");
+        assert_eq!(a.adopt(partition, start).await.describe(), "lost to b");
         assert_eq!(bench.position_of(partition).await, 50);
     }
 }
 
-pub async fn adopt_2_not_mine_is_lost_and_nothing_is_written(bench: Bench) {
+pub async fn line_2_another_owner_means_lost_and_no_write(bench: Bench) {
     let a = bench.owner("a").await;
     for (record, by) in not_owned_by_a() {
         match &record {
@@ -86,13 +92,13 @@ pub async fn adopt_2_not_mine_is_lost_and_nothing_is_written(bench: Bench) {
             None => bench.delete(&ownership(0)).await,
         }
         for start in [Some(-1), None] {
-            assert_eq!(a.adopt(0, start).await.said(), format!("lost to {by}"), "{record:?}");
+            assert_eq!(a.adopt(0, start).await.describe(), format!("lost to {by}"), "{record:?}");
         }
         assert!(bench.blob(&checkpoint(0)).await.is_none());
     }
 }
 
-pub async fn adopt_3_the_metadata_read_is_written_back_byte_for_byte_plus_ownerid_under_match(bench: Bench) {
+pub async fn line_3_the_metadata_is_written_back_with_ownerid(bench: Bench) {
     let a = bench.owner("a").await;
     for (partition, odd) in (0..).zip([
         metadata(&[("sequencenumber", "007"), ("offset", "a b:c|d"), ("ownerid", "python"), ("theirs", "<&>")]),
@@ -110,8 +116,8 @@ pub async fn adopt_3_the_metadata_read_is_written_back_byte_for_byte_plus_owneri
     }
 }
 
-/// What a displaced owner still manages to write while the new one adopts is kept.
-pub async fn adopt_3_conflict_goes_to_1(bench: Bench) {
+/// A late write of a displaced owner during the adoption is kept.
+pub async fn line_3_a_conflict_goes_to_1(bench: Bench) {
     let a = bench.owner("a").await;
     bench.put(&checkpoint(0), &position(5)).await;
     a.win(0).await;
@@ -123,7 +129,7 @@ pub async fn adopt_3_conflict_goes_to_1(bench: Bench) {
     assert_eq!(bench.position_of(0).await, 7);
 }
 
-pub async fn adopt_3_unknown_goes_to_1(bench: Bench) {
+pub async fn line_3_indeterminate_goes_to_1(bench: Bench) {
     let a = bench.owner("a").await;
     for (partition, fault) in (0..).zip([Fault::RequestLost, Fault::ResponseLost]) {
         bench.put(&checkpoint(partition), &position(5)).await;
@@ -136,7 +142,7 @@ pub async fn adopt_3_unknown_goes_to_1(bench: Bench) {
     }
 }
 
-pub async fn adopt_3_is_bounded_and_backed_off_then_contended(bench: Bench) {
+pub async fn line_3_is_bounded_and_backed_off_then_contended(bench: Bench) {
     let a = bench.owner("a").await;
     bench.put(&checkpoint(0), &position(5)).await;
     a.win(0).await;
@@ -153,7 +159,7 @@ pub async fn adopt_3_is_bounded_and_backed_off_then_contended(bench: Bench) {
     }
 }
 
-pub async fn adopt_4_no_blob_pins_the_start_with_ownerid(bench: Bench) {
+pub async fn line_4_without_a_blob_the_start_is_written(bench: Bench) {
     let a = bench.owner("a").await;
     for (partition, start) in [(0, -1), (1, 41)] {
         a.win(partition).await;
@@ -170,8 +176,8 @@ pub async fn adopt_4_no_blob_pins_the_start_with_ownerid(bench: Bench) {
     }
 }
 
-/// Another SDK may leave a checkpoint that names no position.
-pub async fn adopt_4_a_blob_without_a_position_is_pinned_too_and_keeps_its_other_keys(bench: Bench) {
+/// Another SDK may leave a checkpoint without a position.
+pub async fn line_4_a_blob_without_a_position_gets_the_start(bench: Bench) {
     let a = bench.owner("a").await;
     bench.put(&checkpoint(0), &metadata(&[("sequencenumber", ""), ("offset", ""), ("theirs", "1")])).await;
     a.win(0).await;
@@ -179,7 +185,7 @@ pub async fn adopt_4_a_blob_without_a_position_is_pinned_too_and_keeps_its_other
     assert_eq!(bench.read(&checkpoint(0)).await["theirs"], "1");
 }
 
-pub async fn adopt_4_conflict_or_unknown_goes_to_1(bench: Bench) {
+pub async fn line_4_conflict_or_indeterminate_goes_to_1(bench: Bench) {
     let a = bench.owner("a").await;
     for (partition, fault, adopted) in
         [(0, Fault::ConcurrentWrite(position(7)), 7), (1, Fault::RequestLost, 41), (2, Fault::ResponseLost, 41)]
@@ -194,7 +200,7 @@ pub async fn adopt_4_conflict_or_unknown_goes_to_1(bench: Bench) {
     }
 }
 
-pub async fn adopt_4_a_group_that_dies_before_its_first_checkpoint_loses_nothing(bench: Bench) {
+pub async fn line_4_a_crash_before_the_checkpoint_loses_nothing(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     a.win(0).await;
     a.adopt(0, Some(41)).await.adoption();
@@ -202,25 +208,25 @@ pub async fn adopt_4_a_group_that_dies_before_its_first_checkpoint_loses_nothing
     assert_eq!(b.adopt(0, Some(99)).await.adoption().record().sequence_number, Some(41));
 }
 
-/// The victim pins its start while the thief steals and pins another.
-pub async fn adopt_4_of_two_that_pin_at_once_one_start_stands(bench: Bench) {
+/// The victim writes its start while the thief steals and writes another.
+pub async fn line_4_of_two_starts_at_once_one_remains(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for partition in 0..bench.rounds {
         let lease = a.win(partition).await;
-        a.dawdle();
-        b.dawdle();
+        a.add_jitter();
+        b.add_jitter();
         let (of_a, of_b) = join!(a.adopt(partition, Some(41)), async {
             b.claim_over(partition, lease.etag()).await.lease();
             b.adopt(partition, Some(99)).await.adoption()
         });
         let pinned = bench.position_of(partition).await;
         assert_eq!(of_b.record().sequence_number, Some(pinned));
-        if of_a.said() == "lost to b" {
+        if of_a.describe() == "lost to b" {
             assert!([41, 99].contains(&pinned));
             continue;
         }
         let mut of_a = of_a.adoption();
         assert_eq!((of_a.record().sequence_number, pinned), (Some(41), 41));
-        assert_eq!(a.checkpoint(&mut of_a, 1000).await.said(), "fenced by b");
+        assert_eq!(a.checkpoint(&mut of_a, 1000).await.describe(), "fenced by b");
     }
 }

@@ -1,4 +1,4 @@
-//! Age: whose time counts, and until when a record does.
+//! Age: which clock counts, and how long a record is valid.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use eventhubs_checkpoint::testing::faulty::Fault;
 use tokio::time::Instant;
 
 use super::group::Group;
-use crate::bench::{Bench, EXPIRY, Said, Win, metadata, owned_by, ownership};
+use crate::bench::{Bench, Describe, EXPIRY, Win, metadata, owned_by, ownership};
 
 async fn listed_ages(bench: &Bench, ages: [i64; 2]) -> Vec<u64> {
     let a = bench.owner("a").await;
@@ -20,16 +20,17 @@ async fn listed_ages(bench: &Bench, ages: [i64; 2]) -> Vec<u64> {
     listing.records.iter().map(|record| record.age.as_secs()).collect()
 }
 
-/// Each blob comes with the answer of its own page.
-pub async fn age_is_the_date_of_the_answer_per_page_minus_last_modified(bench: Bench) {
+/// Each blob has the response of its own page.
+pub async fn is_the_date_of_the_page_minus_last_modified(bench: Bench) {
     assert_eq!(listed_ages(&bench, [40, 10]).await, [40, 10]);
 }
 
-pub async fn age_is_clamped_at_zero(bench: Bench) {
+pub async fn is_clamped_at_zero(bench: Bench) {
     assert_eq!(listed_ages(&bench, [-30, 0]).await, [0, 0]);
 }
 
-/// Whether somebody who wants it sees this record as live at this age. If not, it is claimed.
+/// Returns whether an instance that wants the partition considers this record live at this age. Otherwise it is
+/// claimed.
 async fn is_live(bench: &Bench, record: &[(&str, &str)], age: i64) -> bool {
     bench.put(&ownership(0), &metadata(record)).await;
     let a = bench.owner("a").await;
@@ -42,20 +43,20 @@ async fn is_live(bench: &Bench, record: &[(&str, &str)], age: i64) -> bool {
     live
 }
 
-pub async fn age_another_is_dead_two_seconds_of_grace_past_the_expiry(bench: Bench) {
+pub async fn another_owner_expires_two_seconds_of_grace_later(bench: Bench) {
     let record = [("ownerid", "b"), ("incarnation", "20260101T000000Z-00000001")];
     assert_eq!(LeaseDurations::GRACE.as_secs(), 2);
     assert!(is_live(&bench, &record, EXPIRY + 1).await);
     assert!(!is_live(&bench, &record, EXPIRY + 2).await);
 }
 
-pub async fn age_a_record_without_incarnation_is_dead_after_the_peer_expiry_of_180_s(bench: Bench) {
+pub async fn without_incarnation_the_foreign_duration_applies(bench: Bench) {
     let record = [("ownerid", "b")];
     assert!(is_live(&bench, &record, 180 + 1).await);
     assert!(!is_live(&bench, &record, 180 + 2).await);
 }
 
-pub async fn age_mine_counts_from_before_sending_the_last_write_that_succeeded(bench: Bench) {
+pub async fn own_age_counts_from_before_the_last_success(bench: Bench) {
     let a = bench.owner("a").await;
     let slow = || Fault::Latency(Duration::from_millis(50));
     a.next_write("ownership/0", slow());
@@ -66,10 +67,10 @@ pub async fn age_mine_counts_from_before_sending_the_last_write_that_succeeded(b
     let asked = Instant::now();
     let renewed = a.renew(&won).await.lease();
     assert!((asked..=a.sent()[0].when).contains(&a.valid_from(&renewed)));
-    // An attempt that did not succeed changes nothing.
+    // An attempt that failed changes nothing.
     a.next_write("ownership/0", Fault::RequestLost);
     a.next_read_fails("ownership/0");
-    assert_eq!(a.renew(&renewed).await.said(), "undecided: Indeterminate");
+    assert_eq!(a.renew(&renewed).await.describe(), "indeterminate: Indeterminate");
     let again = a.renew(&renewed).await.lease();
     assert!(a.valid_from(&again) >= a.sent()[1].when);
 }

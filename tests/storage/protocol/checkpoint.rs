@@ -1,5 +1,4 @@
-//! Checkpoint: nothing to do (1), one request (2), what is asked after a doubtful answer (3), and the end of patience
-//! (4).
+//! Checkpoint: nothing to do (1), one request (2), reads after an ambiguous response (3), and the last attempt (4).
 
 use std::time::Duration;
 
@@ -8,34 +7,34 @@ use eventhubs_checkpoint::store::StorageOperation as Purpose;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use tokio::join;
 
-use crate::bench::{Bench, Said, at, checkpoint, metadata, not_owned_by_a, owned_by, ownership, position};
+use crate::bench::{Bench, Describe, at, checkpoint, metadata, not_owned_by_a, owned_by, ownership, position};
 use crate::captured::Captured;
 use crate::wire::shown;
 
-pub async fn checkpoint_1_not_beyond_the_last_written_position_is_nothing_to_do(bench: Bench) {
+pub async fn line_1_not_beyond_the_last_position_is_no_work(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     a.checkpoint(&mut adoption, 9).await;
     a.sent();
     for not_beyond in [9, 8, -1] {
-        assert_eq!(a.checkpoint(&mut adoption, not_beyond).await.said(), "superseded");
+        assert_eq!(a.checkpoint(&mut adoption, not_beyond).await.describe(), "superseded");
     }
     assert_eq!(a.requests(), [""; 0]);
     assert_eq!(bench.position_of(0).await, 9);
 }
 
-pub async fn checkpoint_2_writes_position_ownerid_and_updated_and_keeps_every_other_key(bench: Bench) {
+pub async fn line_2_writes_its_keys_and_keeps_all_others(bench: Bench) {
     let a = bench.owner("a").await;
     bench.put(&checkpoint(0), &metadata(&[("sequencenumber", "7"), ("offset", "x"), ("theirs", "1")])).await;
     let (_, mut adoption) = a.run(0).await;
-    assert_eq!(a.checkpoint(&mut adoption, 8).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 8).await.describe(), "written");
     let mut written = bench.read(&checkpoint(0)).await;
     assert!(written.remove("updatedat").is_some_and(|updated| updated.starts_with("20")));
     let expected = [("sequencenumber", "8"), ("offset", "80"), ("ownerid", "a"), ("theirs", "1")];
     assert_eq!(written, metadata(&expected));
 }
 
-pub async fn checkpoint_2_is_written_under_the_etag_of_the_one_before(bench: Bench) {
+pub async fn line_2_is_written_under_the_previous_etag(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let mut before = bench.blob(&checkpoint(0)).await.unwrap().etag;
@@ -47,16 +46,16 @@ pub async fn checkpoint_2_is_written_under_the_etag_of_the_one_before(bench: Ben
     }
 }
 
-/// A foreign write in between is seen, and not overwritten unseen.
-pub async fn checkpoint_2_overwrites_nothing_that_it_has_not_seen(bench: Bench) {
+/// A foreign write in between is detected, and not overwritten unseen.
+pub async fn line_2_overwrites_no_unseen_write(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let theirs = bench.put(&checkpoint(0), &position(20)).await;
-    assert_eq!(a.checkpoint(&mut adoption, 10).await.said(), "superseded");
+    assert_eq!(a.checkpoint(&mut adoption, 10).await.describe(), "superseded");
     assert_eq!(bench.blob(&checkpoint(0)).await.unwrap().etag, theirs);
 }
 
-pub async fn checkpoint_2_needs_no_extra_request_in_the_steady_state(bench: Bench) {
+pub async fn line_2_needs_one_request_in_the_steady_state(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let before = a.store.request_counts();
@@ -70,7 +69,7 @@ pub async fn checkpoint_2_needs_no_extra_request_in_the_steady_state(bench: Benc
     }
 }
 
-/// Brings about each of the three, on a partition of its own.
+/// Causes each of the three failures, each on its own partition.
 async fn after_conflict_unknown_and_404(bench: &Bench, then: &[&str], position_then: i64) {
     let a = bench.owner("a").await;
     for (partition, cause) in (0..).zip(["conflict", "unknown", "404"]) {
@@ -81,7 +80,7 @@ async fn after_conflict_unknown_and_404(bench: &Bench, then: &[&str], position_t
             _ => bench.delete(&checkpoint(partition)).await,
         }
         a.faulty.inject_on(Target::from(BlobOperation::Get), Fault::Latency(Duration::from_millis(20)));
-        assert_eq!(a.checkpoint(&mut adoption, position_then).await.said(), "written", "{cause}");
+        assert_eq!(a.checkpoint(&mut adoption, position_then).await.describe(), "written", "{cause}");
         let sent = a.sent();
         assert_eq!(shown(&sent)[1..3], then.iter().map(|it| format!("{it}/{partition}")).collect::<Vec<_>>());
         assert!(sent[2].is_after(&sent[1]) && sent[3].is_after(&sent[2]), "{cause}: {:?}", shown(&sent));
@@ -89,21 +88,21 @@ async fn after_conflict_unknown_and_404(bench: &Bench, then: &[&str], position_t
     }
 }
 
-pub async fn checkpoint_3_conflict_unknown_or_404_read_the_checkpoint_and_after_its_answer_the_ownership(bench: Bench) {
+pub async fn line_3_failures_read_checkpoint_then_ownership(bench: Bench) {
     after_conflict_unknown_and_404(&bench, &["read checkpoint", "read ownership"], 5).await;
 }
 
-/// Were they read at once or the other way round, the checkpoint of the next owner could be taken for one's own.
-pub async fn checkpoint_3_a_checkpoint_interrupted_by_the_next_owner_is_fenced(bench: Bench) {
+/// If they were read concurrently or in the other order, the next owner's checkpoint could be mistaken for its own.
+pub async fn line_3_interrupted_by_the_next_owner_is_fenced(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let (_, mut adoption) = a.run(0).await;
     bench.put(&checkpoint(0), &position(3)).await;
     a.wire().after(BlobOperation::Get, "", async move { b.take_over(0, 50).await });
-    assert_eq!(a.checkpoint(&mut adoption, 70).await.said(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut adoption, 70).await.describe(), "fenced by b");
     assert_eq!(bench.position_of(0).await, 50);
 }
 
-pub async fn checkpoint_3_not_mine_is_fenced_whatever_is_stored(bench: Bench) {
+pub async fn line_3_another_owner_fences_any_position(bench: Bench) {
     let a = bench.owner("a").await;
     for (record, by) in not_owned_by_a() {
         for stored in [3, 5, 9] {
@@ -113,7 +112,7 @@ pub async fn checkpoint_3_not_mine_is_fenced_whatever_is_stored(bench: Bench) {
                 None => bench.delete(&ownership(0)).await,
             }
             let theirs = bench.put(&checkpoint(0), &position(stored)).await;
-            assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), format!("fenced by {by}"), "{record:?}");
+            assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), format!("fenced by {by}"), "{record:?}");
             assert_eq!(bench.blob(&checkpoint(0)).await.unwrap().etag, theirs);
             bench.delete(&checkpoint(0)).await;
             if record.is_some() {
@@ -123,44 +122,44 @@ pub async fn checkpoint_3_not_mine_is_fenced_whatever_is_stored(bench: Bench) {
     }
 }
 
-pub async fn checkpoint_3_stored_equal_is_written_and_its_etag_goes_on(bench: Bench) {
+pub async fn line_3_an_equal_position_is_written(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     a.next_write("/checkpoint/", Fault::ResponseLost);
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
     assert_eq!(a.requests(), ["match checkpoint/0", "read checkpoint/0", "read ownership/0"]);
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "superseded");
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "superseded");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "written");
     assert_eq!(a.requests(), ["match checkpoint/0"]);
 }
 
-pub async fn checkpoint_3_stored_ahead_is_superseded_and_becomes_the_last_written_position_with_its_etag(bench: Bench) {
+pub async fn line_3_a_later_position_supersedes(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let ahead = bench.put(&checkpoint(0), &position(20)).await;
-    assert_eq!(a.checkpoint(&mut adoption, 10).await.said(), "superseded");
+    assert_eq!(a.checkpoint(&mut adoption, 10).await.describe(), "superseded");
     assert_eq!(adoption.record().sequence_number, Some(20));
     a.sent();
-    assert_eq!(a.checkpoint(&mut adoption, 15).await.said(), "superseded");
+    assert_eq!(a.checkpoint(&mut adoption, 15).await.describe(), "superseded");
     assert_eq!(a.requests(), [""; 0]);
-    assert_eq!(a.checkpoint(&mut adoption, 21).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 21).await.describe(), "written");
     let sent = a.sent();
     assert_eq!((sent.len(), sent[0].under()), (1, Some(&ahead)));
 }
 
-pub async fn checkpoint_3_stored_behind_is_written_again_under_the_new_etag(bench: Bench) {
+pub async fn line_3_an_earlier_position_is_overwritten(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     a.checkpoint(&mut adoption, 5).await;
     a.sent();
     let behind = bench.put(&checkpoint(0), &position(3)).await;
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "written");
     assert_eq!(a.sent()[3].under(), Some(&behind));
     assert_eq!(bench.position_of(0).await, 6);
 }
 
 /// It is neither ahead nor behind.
-pub async fn checkpoint_3_a_stored_position_without_a_number_is_replaced_and_reported(bench: Bench) {
+pub async fn line_3_a_position_without_a_number_is_replaced(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let mut number = 0;
@@ -174,63 +173,63 @@ pub async fn checkpoint_3_a_stored_position_without_a_number_is_replaced_and_rep
         let bad = bench.put(&checkpoint(0), &odd).await;
         a.sent();
         let (log, guard) = Captured::begin();
-        assert_eq!(a.checkpoint(&mut adoption, number).await.said(), "written", "{odd:?}");
+        assert_eq!(a.checkpoint(&mut adoption, number).await.describe(), "written", "{odd:?}");
         drop(guard);
         assert!(log.text().contains(&checkpoint(0)), "{odd:?} is not reported: {}", log.text());
         assert_eq!((a.sent()[3].under(), bench.position_of(0).await), (Some(&bad), number));
     }
 }
 
-/// Somebody gets further between the look and the second write.
-pub async fn checkpoint_3_what_is_written_again_overwrites_nothing(bench: Bench) {
+/// Another writer gets further between the read and the second write.
+pub async fn line_3_the_second_write_overwrites_nothing(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     for (behind, ahead) in [(3, 50), (53, 100)] {
         bench.put(&checkpoint(0), &position(behind)).await;
         a.next_write("/checkpoint/", Fault::Conflict);
         a.next_write("/checkpoint/", Fault::ConcurrentWrite(position(ahead)));
-        assert_eq!(a.checkpoint(&mut adoption, behind + 10).await.said(), "superseded");
+        assert_eq!(a.checkpoint(&mut adoption, behind + 10).await.describe(), "superseded");
         assert_eq!(bench.position_of(0).await, ahead);
     }
 }
 
-pub async fn checkpoint_3_blob_absent_verifies_the_ownership_then_creates_with_the_pending_position(bench: Bench) {
+pub async fn line_3_verification_precedes_the_creation(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     bench.delete(&checkpoint(0)).await;
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
     let requests = ["match checkpoint/0", "read checkpoint/0", "read ownership/0", "create checkpoint/0"];
     assert_eq!(a.requests(), requests);
     assert_eq!(bench.position_of(0).await, 5);
     bench.delete(&checkpoint(0)).await;
     bench.put(&ownership(0), &owned_by("b")).await;
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "fenced by b");
     assert!(bench.blob(&checkpoint(0)).await.is_none());
 }
 
-pub async fn checkpoint_3_what_is_created_overwrites_nothing(bench: Bench) {
+pub async fn line_3_the_creation_overwrites_nothing(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     bench.delete(&checkpoint(0)).await;
     a.next_write("/checkpoint/", Fault::RequestLost);
     a.next_write("/checkpoint/", Fault::ConcurrentWrite(position(50)));
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "superseded");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "superseded");
     assert_eq!(bench.position_of(0).await, 50);
 }
 
-/// Of the owner's and a foreign SDK's, the further one is there in the end. The foreign one writes once, whatever is
-/// there.
-pub async fn checkpoint_3_of_two_that_checkpoint_at_once_ours_moves_nothing_back(bench: Bench) {
+/// Of the owner's and a foreign SDK's checkpoint, the later one remains. The foreign SDK writes once, without a
+/// condition.
+pub async fn line_3_of_two_at_once_nothing_moves_back(bench: Bench) {
     let a = bench.owner("a").await;
     for partition in 0..bench.rounds {
         let (_, mut adoption) = a.run(partition).await;
-        a.dawdle();
+        a.add_jitter();
         let foreign = i64::from(partition % 8) + 1;
         join!(
             async {
                 for number in 0..8 {
-                    let said = a.checkpoint(&mut adoption, number).await.said();
-                    assert!(said == "written" || said == "superseded", "{said}");
+                    let reported = a.checkpoint(&mut adoption, number).await.describe();
+                    assert!(reported == "written" || reported == "superseded", "{reported}");
                 }
             },
             async {
@@ -238,14 +237,14 @@ pub async fn checkpoint_3_of_two_that_checkpoint_at_once_ours_moves_nothing_back
                 bench.put(&checkpoint(partition), &position(foreign)).await;
             },
         );
-        // What it put back is mended by the next one.
+        // The next write corrects what it moved back.
         a.faulty.set_plan(FaultPlan::default());
         a.checkpoint(&mut adoption, 8).await;
         assert_eq!(bench.position_of(partition).await, 8);
     }
 }
 
-pub async fn checkpoint_4_bounded_then_contended_and_the_other_writer_is_named(bench: Bench) {
+pub async fn line_4_is_bounded_then_names_the_other_writer(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let python = metadata(&[("sequencenumber", "3"), ("offset", "x"), ("ownerid", "python")]);
@@ -257,7 +256,7 @@ pub async fn checkpoint_4_bounded_then_contended_and_the_other_writer_is_named(b
     assert_eq!(a.requests(), round.repeat(5));
 }
 
-pub async fn checkpoint_4_the_position_stays_pending_and_is_written_the_next_time(bench: Bench) {
+pub async fn line_4_the_position_stays_pending(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::Conflict));
@@ -265,12 +264,12 @@ pub async fn checkpoint_4_the_position_stays_pending_and_is_written_the_next_tim
     a.next_read_fails("/checkpoint/");
     assert_eq!(a.store.checkpoint(&mut adoption, &at(5)).await.unwrap_err().kind(), ErrorKind::Indeterminate);
     a.faulty.set_plan(FaultPlan::default());
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
     assert_eq!(bench.position_of(0).await, 5);
 }
 
-/// Where reading cannot go on from the one that is recorded.
-pub async fn replace_moves_an_adopted_checkpoint_anywhere_and_keeps_every_other_key(bench: Bench) {
+/// If reading cannot continue from the recorded position.
+pub async fn replace_moves_an_adopted_checkpoint_anywhere(bench: Bench) {
     let a = bench.owner("a").await;
     let mut theirs = position(9);
     theirs.insert("theirs".into(), "1".into());
@@ -282,11 +281,11 @@ pub async fn replace_moves_an_adopted_checkpoint_anywhere_and_keeps_every_other_
         assert_eq!(bench.position_of(0).await, to);
     }
     assert_eq!(bench.read(&checkpoint(0)).await["theirs"], "1");
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
 }
 
-/// Only another adoption can tell what is recorded.
-pub async fn replace_is_refused_if_anything_was_written_since_the_adoption_or_may_have_been(bench: Bench) {
+/// Only another adoption can determine what is recorded.
+pub async fn replace_is_rejected_after_a_possible_write(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     a.next_write("/checkpoint/", Fault::ResponseLost);

@@ -1,4 +1,4 @@
-//! Claim, renew, steal, release: under which condition (1), and what a doubtful answer means (2).
+//! Claim, renew, steal, release: the condition (1), and the meaning of an ambiguous response (2).
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use tokio::join;
 use tokio::time::Instant;
 
-use crate::bench::{Bench, EXPIRY, Owner, Said, Win, metadata, owned_by, ownership};
+use crate::bench::{Bench, Describe, EXPIRY, Owner, Win, metadata, owned_by, ownership};
 use crate::wire::shown;
 
-/// What both say is what the blob says: one of them has won, unless it cannot tell.
+/// Both outcomes match the blob: one of them has won, unless its outcome is indeterminate.
 async fn assert_consistent(bench: &Bench, partition: u32, outcomes: [(&str, &ClaimOutcome); 2]) {
     let blob = bench.blob(&ownership(partition)).await.unwrap();
     let mut open = 1;
@@ -26,59 +26,59 @@ async fn assert_consistent(bench: &Bench, partition: u32, outcomes: [(&str, &Cla
             other => panic!("{other:?}"),
         }
     }
-    assert!(open <= 0, "nobody has won: {outcomes:?}");
+    assert!(open <= 0, "no owner has won: {outcomes:?}");
 }
 
-pub async fn claim_1_no_blob_known_creates(bench: Bench) {
+pub async fn line_1_no_known_blob_creates(bench: Bench) {
     let a = bench.owner("a").await;
     a.win(0).await;
     assert_eq!(a.requests(), ["create ownership/0"]);
 }
 
-pub async fn claim_1_no_blob_known_overwrites_nothing(bench: Bench) {
+pub async fn line_1_no_known_blob_overwrites_nothing(bench: Bench) {
     let a = bench.owner("a").await;
     let theirs = bench.put(&ownership(0), &owned_by("b")).await;
-    assert_eq!(a.claim(0).await.said(), "lost to b");
+    assert_eq!(a.claim(0).await.describe(), "lost to b");
     assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, theirs);
 }
 
-pub async fn claim_1_a_blob_known_is_matched(bench: Bench) {
+pub async fn line_1_a_known_blob_is_matched(bench: Bench) {
     let a = bench.owner("a").await;
     let seen = bench.put(&ownership(0), &owned_by("b")).await;
     let stolen = a.claim_over(0, &seen).await.lease();
     let renewed = a.renew(&stolen).await.lease();
-    assert_eq!(a.release(&renewed).await.said(), "released");
+    assert_eq!(a.release(&renewed).await.describe(), "released");
     let sent = a.sent();
     let under: Vec<_> = sent.iter().map(|sent| sent.under().unwrap()).collect();
     assert_eq!(under, [&seen, stolen.etag(), renewed.etag()]);
 }
 
-pub async fn claim_1_a_blob_known_that_has_changed_is_not_overwritten_by_a_claim(bench: Bench) {
+pub async fn line_1_a_claim_overwrites_no_changed_blob(bench: Bench) {
     let a = bench.owner("a").await;
     let seen = bench.put(&ownership(0), &owned_by("b")).await;
     let theirs = bench.put(&ownership(0), &owned_by("c")).await;
-    assert_eq!(a.claim_over(0, &seen).await.said(), "lost to c");
+    assert_eq!(a.claim_over(0, &seen).await.describe(), "lost to c");
     assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, theirs);
 }
 
-pub async fn claim_1_a_blob_known_that_has_changed_is_not_overwritten_by_a_renewal(bench: Bench) {
+pub async fn line_1_a_renewal_overwrites_no_changed_blob(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let theirs = bench.put(&ownership(0), &owned_by("c")).await;
-    assert_eq!(a.renew(&lease).await.said(), "lost to c");
+    assert_eq!(a.renew(&lease).await.describe(), "lost to c");
     assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, theirs);
 }
 
-pub async fn claim_1_a_blob_known_that_has_changed_is_not_overwritten_by_a_release(bench: Bench) {
+pub async fn line_1_a_release_overwrites_no_changed_blob(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let theirs = bench.put(&ownership(0), &owned_by("c")).await;
-    assert_eq!(a.release(&lease).await.said(), "lost to c");
+    assert_eq!(a.release(&lease).await.describe(), "lost to c");
     assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, theirs);
 }
 
-/// Azurite calls that a conflict; the read that follows tells.
-pub async fn claim_1_404_under_match_creates(bench: Bench) {
+/// Azurite reports a conflict; the read that follows resolves it.
+pub async fn line_1_404_under_match_creates(bench: Bench) {
     let a = bench.owner("a").await;
     let gone = bench.put(&ownership(0), &owned_by("b")).await;
     bench.delete(&ownership(0)).await;
@@ -86,7 +86,7 @@ pub async fn claim_1_404_under_match_creates(bench: Bench) {
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "create ownership/0"]);
 }
 
-pub async fn claim_1_404_under_the_match_of_a_renewal_creates(bench: Bench) {
+pub async fn line_1_404_under_match_of_a_renewal_creates(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     bench.delete(&ownership(0)).await;
@@ -95,8 +95,8 @@ pub async fn claim_1_404_under_the_match_of_a_renewal_creates(bench: Bench) {
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "create ownership/0"]);
 }
 
-/// Somebody else is faster each time.
-pub async fn claim_1_what_is_created_after_404_overwrites_nothing(bench: Bench) {
+/// Another instance is faster each time.
+pub async fn line_1_a_creation_after_404_overwrites_nothing(bench: Bench) {
     let a = bench.owner("a").await;
     for partition in 0..2 {
         let lease = a.win(partition).await;
@@ -106,35 +106,35 @@ pub async fn claim_1_what_is_created_after_404_overwrites_nothing(bench: Bench) 
             container.write(&name, &owned_by("b"), &Condition::Unconditional).await.unwrap();
         });
         let outcome = if partition == 0 { a.renew(&lease).await } else { a.claim_over(1, lease.etag()).await };
-        assert_eq!(outcome.said(), "lost to b");
+        assert_eq!(outcome.describe(), "lost to b");
         assert_eq!(bench.owner_of(partition).await, "b");
     }
 }
 
-pub async fn claim_1_of_two_that_find_it_gone_one_creates(bench: Bench) {
+pub async fn line_1_of_two_that_find_no_blob_one_creates(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for partition in 0..bench.rounds {
         let lease = a.win(partition).await;
         bench.delete(&ownership(partition)).await;
-        a.dawdle();
-        b.dawdle();
+        a.add_jitter();
+        b.add_jitter();
         let (renewed, claimed) = join!(a.renew(&lease), b.claim_over(partition, lease.etag()));
         assert_consistent(&bench, partition, [("a", &renewed), ("b", &claimed)]).await;
     }
 }
 
-pub async fn claim_1_409_and_412_are_conflicts_and_looked_into(bench: Bench) {
+pub async fn line_1_409_and_412_are_verified_conflicts(bench: Bench) {
     let a = bench.owner("a").await;
     bench.put(&ownership(0), &owned_by("b")).await;
-    assert_eq!(a.claim(0).await.said(), "lost to b");
+    assert_eq!(a.claim(0).await.describe(), "lost to b");
     assert_eq!(a.requests(), ["create ownership/0", "read ownership/0"]);
     let seen = bench.put(&ownership(0), &owned_by("b")).await;
     bench.put(&ownership(0), &owned_by("c")).await;
-    assert_eq!(a.claim_over(0, &seen).await.said(), "lost to c");
+    assert_eq!(a.claim_over(0, &seen).await.describe(), "lost to c");
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0"]);
 }
 
-pub async fn claim_1_no_answer_is_unknown_and_looked_into(bench: Bench) {
+pub async fn line_1_no_response_is_indeterminate_and_verified(bench: Bench) {
     let a = bench.owner("a").await;
     for (partition, fault) in [Fault::RequestLost, Fault::ResponseLost].into_iter().enumerate() {
         let name = format!("ownership/{partition}");
@@ -144,7 +144,7 @@ pub async fn claim_1_no_answer_is_unknown_and_looked_into(bench: Bench) {
     }
 }
 
-pub async fn claim_2_a_renewal_found_to_be_mine_is_won_with_the_age_of_the_record_read(bench: Bench) {
+pub async fn line_2_a_confirmed_renewal_has_the_age_of_the_read(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     for age in [0, 20, EXPIRY / 2] {
@@ -159,12 +159,12 @@ pub async fn claim_2_a_renewal_found_to_be_mine_is_won_with_the_age_of_the_recor
         assert!((asked - age..=sent[1].when - age).contains(&a.valid_from(&renewed)), "{age:?}");
         let now = bench.blob(&ownership(0)).await.unwrap();
         assert_eq!((renewed.etag(), renewed.epoch()), (&now.etag, lease.epoch()));
-        // The next one goes on from there.
+        // The next one continues from there.
         bench.put(&ownership(0), &now.metadata).await;
     }
 }
 
-pub async fn claim_2_a_renewal_found_past_half_the_expiry_is_written_anew_under_that_etag(bench: Bench) {
+pub async fn line_2_an_old_confirmed_renewal_is_written_again(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     a.sent();
@@ -177,8 +177,8 @@ pub async fn claim_2_a_renewal_found_past_half_the_expiry_is_written_anew_under_
     assert!(a.valid_from(&renewed) >= sent[1].when);
 }
 
-/// The claim that answers counts: an earlier one may have landed long ago.
-async fn assert_written_anew(bench: &Bench, a: &Owner, condition: &str, outcome: ClaimOutcome) {
+/// The claim with a response counts: an earlier one may have been applied long ago.
+async fn assert_written_again(bench: &Bench, a: &Owner, condition: &str, outcome: ClaimOutcome) {
     let won = outcome.lease();
     let sent = a.sent();
     let first = format!("{condition} ownership/0");
@@ -188,23 +188,23 @@ async fn assert_written_anew(bench: &Bench, a: &Owner, condition: &str, outcome:
     assert!(a.valid_from(&won) >= sent[1].when);
 }
 
-pub async fn claim_2_a_claim_found_to_be_mine_is_written_anew_before_it_counts(bench: Bench) {
+pub async fn line_2_a_confirmed_claim_is_written_again(bench: Bench) {
     let a = bench.owner("a").await;
     a.next_write("ownership/0", Fault::ResponseLost);
     let outcome = a.claim(0).await;
-    assert_written_anew(&bench, &a, "create", outcome).await;
+    assert_written_again(&bench, &a, "create", outcome).await;
 }
 
-pub async fn claim_2_a_steal_found_to_be_mine_is_written_anew_before_it_counts(bench: Bench) {
+pub async fn line_2_a_confirmed_steal_is_written_again(bench: Bench) {
     let a = bench.owner("a").await;
     let victims = bench.put(&ownership(0), &owned_by("b")).await;
     a.next_write("ownership/0", Fault::ResponseLost);
     let outcome = a.claim_over(0, &victims).await;
-    assert_written_anew(&bench, &a, "match", outcome).await;
+    assert_written_again(&bench, &a, "match", outcome).await;
 }
 
-/// Somebody takes it between the look and the second write.
-pub async fn claim_2_what_is_written_anew_overwrites_nothing(bench: Bench) {
+/// Another instance takes it between the read and the second write.
+pub async fn line_2_the_second_write_overwrites_nothing(bench: Bench) {
     let a = bench.owner("a").await;
     for (partition, age) in [(0, 0), (1, EXPIRY / 2 + 1)] {
         let lease = (partition == 1).then_some(a.win(1).await);
@@ -216,11 +216,11 @@ pub async fn claim_2_what_is_written_anew_overwrites_nothing(bench: Bench) {
             Some(lease) => a.renew(lease).await,
             None => a.claim(partition).await,
         };
-        assert_eq!((outcome.said().as_str(), bench.owner_of(partition).await.as_str()), ("lost to b", "b"));
+        assert_eq!((outcome.describe().as_str(), bench.owner_of(partition).await.as_str()), ("lost to b", "b"));
     }
 }
 
-pub async fn claim_2_etag_unchanged_was_not_applied_and_is_tried_again(bench: Bench) {
+pub async fn line_2_an_unchanged_etag_means_retry(bench: Bench) {
     let a = bench.owner("a").await;
     let victims = bench.put(&ownership(0), &owned_by("b")).await;
     a.next_write("ownership/0", Fault::RequestLost);
@@ -230,48 +230,48 @@ pub async fn claim_2_etag_unchanged_was_not_applied_and_is_tried_again(bench: Be
     assert_eq!(sent[2].under(), Some(&victims));
 }
 
-pub async fn claim_2_no_blob_was_not_applied_and_is_tried_again(bench: Bench) {
+pub async fn line_2_no_blob_means_retry(bench: Bench) {
     let a = bench.owner("a").await;
     a.next_write("ownership/0", Fault::RequestLost);
     a.win(0).await;
     assert_eq!(a.requests(), ["create ownership/0", "read ownership/0", "create ownership/0"]);
 }
 
-pub async fn claim_2_trying_again_is_bounded(bench: Bench) {
+pub async fn line_2_retries_are_bounded(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(1).await;
     a.sent();
     a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::RequestLost));
-    assert_eq!(a.claim(0).await.said(), "undecided: Contended");
+    assert_eq!(a.claim(0).await.describe(), "indeterminate: Contended");
     assert_eq!(a.requests(), ["create ownership/0", "read ownership/0"].repeat(5));
-    // A young one would stand.
+    // A fresh record would be valid.
     a.wire().age("ownership/1", EXPIRY / 2 + 1);
-    assert_eq!(a.renew(&lease).await.said(), "undecided: Contended");
-    assert_eq!(a.release(&lease).await.said(), "undecided: Contended");
+    assert_eq!(a.renew(&lease).await.describe(), "indeterminate: Contended");
+    assert_eq!(a.release(&lease).await.describe(), "indeterminate: Contended");
     assert_eq!(a.requests().len(), 20);
 }
 
-pub async fn claim_2_else_it_is_lost_to_whom_the_record_names(bench: Bench) {
+pub async fn line_2_otherwise_the_recorded_owner_has_won(bench: Bench) {
     let a = bench.owner("a").await;
     for (record, by) in
-        [(owned_by("b"), "b"), (metadata(&[("ownerid", "c")]), "c"), (metadata(&[("ownerid", "")]), "nobody")]
+        [(owned_by("b"), "b"), (metadata(&[("ownerid", "c")]), "c"), (metadata(&[("ownerid", "")]), "no owner")]
     {
         let lease = a.win(0).await;
         let lost = format!("lost to {by}");
         a.next_write("ownership/0", Fault::ConcurrentWrite(record.clone()));
-        assert_eq!(a.renew(&lease).await.said(), lost);
+        assert_eq!(a.renew(&lease).await.describe(), lost);
         a.next_write("ownership/0", Fault::ConcurrentWrite(record.clone()));
         let seen = bench.blob(&ownership(0)).await.unwrap().etag;
-        assert_eq!(a.claim_over(0, &seen).await.said(), lost);
+        assert_eq!(a.claim_over(0, &seen).await.describe(), lost);
         bench.delete(&ownership(0)).await;
         a.next_write("ownership/0", Fault::ConcurrentWrite(record.clone()));
-        assert_eq!(a.claim(0).await.said(), lost);
+        assert_eq!(a.claim(0).await.describe(), lost);
         assert_eq!(bench.read(&ownership(0)).await, record);
         bench.delete(&ownership(0)).await;
     }
 }
 
-pub async fn claim_2_of_two_that_claim_at_once_one_wins_whatever_gets_lost(bench: Bench) {
+pub async fn line_2_of_two_claims_at_once_one_wins(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let plan = FaultPlan::default()
         .with(0.7, Fault::Latency(Duration::from_millis(3)))
@@ -286,7 +286,7 @@ pub async fn claim_2_of_two_that_claim_at_once_one_wins_whatever_gets_lost(bench
     }
 }
 
-pub async fn claim_2_of_a_renewal_and_a_steal_at_once_one_wins_whatever_gets_lost(bench: Bench) {
+pub async fn line_2_of_a_renewal_and_a_steal_at_once_one_wins(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let plan = FaultPlan::default()
         .with(0.7, Fault::Latency(Duration::from_millis(3)))
@@ -299,7 +299,7 @@ pub async fn claim_2_of_a_renewal_and_a_steal_at_once_one_wins_whatever_gets_los
         b.faulty.set_plan(plan.clone());
         let (renewed, stolen) = join!(a.renew(&lease), b.claim_over(partition, lease.etag()));
         match &renewed {
-            // It was lost, and the record before stood until it was stolen.
+            // It was lost, and the previous record remained until it was stolen.
             ClaimOutcome::Won(before) if before.etag() == lease.etag() => {}
             _ => assert_consistent(&bench, partition, [("a", &renewed), ("b", &stolen)]).await,
         }

@@ -1,4 +1,4 @@
-//! Epochs: the number of a tenure, which only grows.
+//! Epochs: they only grow.
 
 use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::store::Claim;
@@ -6,19 +6,19 @@ use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 use std::time::Duration;
 use tokio::time::Instant;
 
-use crate::bench::{Adopted, Bench, LOWER, Said, VERBATIM, Win, metadata, owned_by, ownership, position};
+use crate::bench::{Adopted, Bench, Describe, LOWER, VERBATIM, Win, metadata, owned_by, ownership, position};
 
-/// What the record says.
+/// Returns the recorded epoch.
 async fn recorded(bench: &Bench, partition: u32) -> Option<i64> {
     bench.read(&ownership(partition)).await.get("epoch").map(|epoch| epoch.parse().unwrap())
 }
 
-/// The server's time in milliseconds.
+/// Returns the server's time in milliseconds.
 async fn server_time(bench: &Bench) -> i64 {
     bench.container.list(LOWER).await.unwrap().response.server_time.unix_timestamp() * 1000
 }
 
-pub async fn epoch_1_where_there_was_no_record_it_is_one_more_than_the_servers_time(bench: Bench) {
+pub async fn line_1_without_a_record_it_follows_server_time(bench: Bench) {
     let before = server_time(&bench).await;
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
@@ -27,7 +27,7 @@ pub async fn epoch_1_where_there_was_no_record_it_is_one_more_than_the_servers_t
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
 }
 
-pub async fn epoch_1_it_is_one_more_than_that_of_the_record_that_the_claim_is_over(bench: Bench) {
+pub async fn line_1_it_follows_the_epoch_of_the_claimed_record(bench: Bench) {
     let a = bench.owner("a").await;
     for released in [false, true] {
         let mut record = if released { metadata(&[("ownerid", "")]) } else { owned_by("b") };
@@ -37,7 +37,7 @@ pub async fn epoch_1_it_is_one_more_than_that_of_the_record_that_the_claim_is_ov
     }
 }
 
-pub async fn epoch_1_it_grows_with_every_tenure_within_a_second(bench: Bench) {
+pub async fn line_1_it_grows_with_every_claim_within_a_second(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let mut lease = a.win(0).await;
     for taker in [&b, &a, &b, &b] {
@@ -49,7 +49,7 @@ pub async fn epoch_1_it_grows_with_every_tenure_within_a_second(bench: Bench) {
     assert!(a.take(0).await.epoch() > lease.epoch());
 }
 
-pub async fn epoch_1_a_renewal_that_creates_the_record_has_one_of_its_own(bench: Bench) {
+pub async fn line_1_a_creating_renewal_has_its_own_epoch(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     bench.delete(&ownership(0)).await;
@@ -58,8 +58,8 @@ pub async fn epoch_1_a_renewal_that_creates_the_record_has_one_of_its_own(bench:
     assert_eq!(recorded(&bench, 0).await, Some(created.epoch()));
 }
 
-/// Only the number of the write that is known to have won counts.
-pub async fn epoch_1_a_claim_that_is_written_again_is_another_tenure(bench: Bench) {
+/// Only the epoch of the write that is known to have won counts.
+pub async fn line_1_a_claim_written_again_has_another_epoch(bench: Bench) {
     let a = bench.owner("a").await;
     a.next_write("ownership/0", Fault::ResponseLost);
     let lease = a.win(0).await;
@@ -72,7 +72,7 @@ pub async fn epoch_1_a_claim_that_is_written_again_is_another_tenure(bench: Benc
     assert!(matches!(epochs[..], [first, second] if first < second && second == lease.epoch()), "{epochs:?}");
 }
 
-pub async fn epoch_2_renewals_marks_and_releases_keep_it(bench: Bench) {
+pub async fn line_2_renewals_requests_and_releases_keep_it(bench: Bench) {
     let (mut a, b) = (bench.owner("a").await, bench.owner("b").await);
     a.store = a.store.cooperative(true);
     let lease = a.win(0).await;
@@ -87,9 +87,9 @@ pub async fn epoch_2_renewals_marks_and_releases_keep_it(bench: Bench) {
     assert_eq!((bench.owner_of(0).await.as_str(), recorded(&bench, 0).await), ("", Some(lease.epoch())));
 }
 
-/// It may have erased an epoch of the same second, and the dates may come from two machines. The partition is taken at
-/// once, for its owner may renew it every second, but its tenure begins only later.
-pub async fn epoch_3_over_a_young_record_without_one_a_tenure_begins_two_seconds_later(bench: Bench) {
+/// It may have erased an epoch of the same second, and the dates may come from two machines. The partition is claimed
+/// at once, because its owner may renew it every second, but the new epoch begins only later.
+pub async fn line_3_over_a_fresh_record_without_one_it_waits(bench: Bench) {
     let a = bench.owner("a").await;
     bench.put(&ownership(0), &metadata(&[("ownerid", "python")])).await;
     let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
@@ -104,14 +104,14 @@ pub async fn epoch_3_over_a_young_record_without_one_a_tenure_begins_two_seconds
     assert_eq!((taken.metadata["ownerid"].as_str(), taken.metadata.get("epoch")), ("a", None));
     assert_eq!((taken.under(), begun.under()), (Some(&seen.etag), taken.etag.as_ref()));
     assert!(begun.when - taken.when >= Duration::from_secs(1), "{:?}", begun.when - taken.when);
-    // The time is that of an answer by which the record was old enough.
+    // The time is that of a response in which the record was old enough.
     let modified = (seen.server_time - seen.age).unix_timestamp();
     assert!(lease.epoch() > (modified + 2) * 1000, "{} {modified}", lease.epoch());
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
 }
 
-/// Before its tenure has begun.
-pub async fn epoch_3_what_is_taken_meanwhile_is_lost(bench: Bench) {
+/// Before its epoch has begun.
+pub async fn line_3_a_partition_taken_meanwhile_is_lost(bench: Bench) {
     let a = bench.owner("a").await;
     bench.put(&ownership(0), &metadata(&[("ownerid", "python")])).await;
     let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
@@ -119,11 +119,11 @@ pub async fn epoch_3_what_is_taken_meanwhile_is_lost(bench: Bench) {
     a.wire().after(BlobOperation::Write, "ownership/0", async move {
         container.write(&ownership(0), &owned_by("b"), &Condition::Unconditional).await.unwrap();
     });
-    assert_eq!(a.store.claim_all(vec![Claim::over(&seen)]).await.remove(0).1.said(), "lost to b");
+    assert_eq!(a.store.claim_all(vec![Claim::over(&seen)]).await.remove(0).1.describe(), "lost to b");
     assert_eq!(bench.owner_of(0).await, "b");
 }
 
-pub async fn epoch_3_a_record_that_is_old_enough_is_claimed_over_at_once(bench: Bench) {
+pub async fn line_3_an_old_enough_record_is_claimed_at_once(bench: Bench) {
     let a = bench.owner("a").await;
     for (record, age) in [(metadata(&[("ownerid", "python")]), 2), (metadata(&[("ownerid", ""), ("epoch", "7")]), 0)] {
         bench.put(&ownership(0), &record).await;
@@ -136,25 +136,25 @@ pub async fn epoch_3_a_record_that_is_old_enough_is_claimed_over_at_once(bench: 
 }
 
 /// A write that was given up, and was applied later.
-pub async fn epoch_4_a_record_of_mine_with_another_epoch_is_not_the_tenures(bench: Bench) {
+pub async fn line_4_a_record_with_another_epoch_is_not_own(bench: Bench) {
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
     let mut orphan = bench.read(&ownership(0)).await;
     orphan.insert("epoch".into(), (lease.epoch() + 5).to_string());
     bench.put(&ownership(0), &orphan).await;
     bench.put(&crate::bench::checkpoint(0), &position(3)).await;
-    assert_eq!(a.checkpoint(&mut adoption, 7).await.said(), "fenced by a");
+    assert_eq!(a.checkpoint(&mut adoption, 7).await.describe(), "fenced by a");
     let adopted = a.store.adopt(&0.into(), lease.epoch(), None).await.unwrap();
-    assert_eq!(adopted.said(), "lost to a");
+    assert_eq!(adopted.describe(), "lost to a");
     assert_eq!(bench.position_of(0).await, 3);
-    // It is claimed again, which begins another tenure.
+    // It is claimed again, which begins another epoch.
     let claimed = a.renew(&lease).await.lease();
     assert!(claimed.epoch() > lease.epoch() + 5);
     let adoption = a.store.adopt(&0.into(), claimed.epoch(), None).await.unwrap().adoption();
     assert_eq!(adoption.epoch(), claimed.epoch());
 }
 
-pub async fn epoch_6_that_of_the_other_tree_counts_where_it_was_seen(bench: Bench) {
+pub async fn line_6_the_epoch_in_the_other_name_case_counts(bench: Bench) {
     let a = bench.owner("a").await;
     let there = metadata(&[("ownerid", ""), ("epoch", "9000000000000000")]);
     bench.put(&format!("{VERBATIM}ownership/0"), &there).await;
@@ -163,13 +163,13 @@ pub async fn epoch_6_that_of_the_other_tree_counts_where_it_was_seen(bench: Benc
     assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
 }
 
-/// The answers that get lost are those of writes; reads are late.
-pub async fn epoch_of_two_that_take_from_each_other_each_tenure_has_a_greater_one(bench: Bench) {
+/// Responses of writes are lost; reads are late.
+pub async fn owners_in_turn_always_have_a_greater_epoch(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let mut epochs = vec![a.win(0).await.epoch()];
     for round in 0..2 * bench.rounds {
         let taker = if round % 2 == 0 { &b } else { &a };
-        taker.dawdle();
+        taker.add_jitter();
         taker.next_write("ownership/0", if round % 3 == 0 { Fault::ResponseLost } else { Fault::RequestLost });
         epochs.push(taker.take(0).await.epoch());
         let adoption = taker.adopt(0, Some(-1)).await.adoption();

@@ -1,4 +1,4 @@
-//! Adopt: the fence, with a start that is known or not (4), and the rule behind all of it.
+//! Adopt: the fence, with a known start or without (4), and the rule that guarantees it.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use eventhubs_checkpoint::store::{Adoption, CheckpointOutcome};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use tokio::join;
 
-use crate::bench::{Adopted, Bench, Owner, Said, at, checkpoint};
+use crate::bench::{Adopted, Bench, Describe, Owner, at, checkpoint};
 use crate::wire::{Sent, shown};
 
-pub async fn adopt_4_the_fence_is_complete_once_a_start_is_pinned(bench: Bench) {
+pub async fn adopt_4_the_fence_is_complete_with_a_start(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let (_, mut of_a) = a.run(0).await;
     b.take(0).await;
     let mut of_b = b.adopted(0).await;
-    assert_eq!(a.checkpoint(&mut of_a, 6).await.said(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut of_a, 6).await.describe(), "fenced by b");
     assert_eq!(bench.position_of(0).await, -1);
-    assert_eq!(b.checkpoint(&mut of_b, 1).await.said(), "written");
+    assert_eq!(b.checkpoint(&mut of_b, 1).await.describe(), "written");
 }
 
-pub async fn adopt_4_without_a_known_start_nothing_is_pinned(bench: Bench) {
+pub async fn adopt_4_without_a_known_start_none_is_written(bench: Bench) {
     let a = bench.owner("a").await;
     a.win(0).await;
     a.sent();
@@ -30,12 +30,12 @@ pub async fn adopt_4_without_a_known_start_nothing_is_pinned(bench: Bench) {
     assert!(!adoption.record().has_position() && bench.blob(&checkpoint(0)).await.is_none());
 }
 
-pub async fn adopt_4_without_a_pin_the_ownership_is_verified_before_the_first_create(bench: Bench) {
+pub async fn adopt_4_without_a_start_the_create_is_verified(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     a.win(0).await;
     let mut of_a = a.adopt(0, None).await.adoption();
     a.sent();
-    assert_eq!(a.checkpoint(&mut of_a, 1).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut of_a, 1).await.describe(), "written");
     assert_eq!(a.requests(), ["read ownership/0", "create checkpoint/0"]);
 
     a.win(1).await;
@@ -43,13 +43,13 @@ pub async fn adopt_4_without_a_pin_the_ownership_is_verified_before_the_first_cr
     b.take(1).await;
     let mut of_b = b.adopt(1, None).await.adoption();
     a.sent();
-    assert_eq!(a.checkpoint(&mut displaced, 100).await.said(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut displaced, 100).await.describe(), "fenced by b");
     assert_eq!(a.requests(), ["read ownership/1"]);
-    assert_eq!(b.checkpoint(&mut of_b, 1).await.said(), "written");
+    assert_eq!(b.checkpoint(&mut of_b, 1).await.describe(), "written");
 }
 
-/// The one exception: the displaced owner had looked just before.
-pub async fn adopt_4_that_single_write_of_a_displaced_owner_is_not_lost_and_moves_nothing_back(bench: Bench) {
+/// The one exception: the displaced owner had verified the ownership just before.
+pub async fn adopt_4_one_displaced_write_moves_nothing_back(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     // It lands before the new owner's first one.
     a.win(0).await;
@@ -59,34 +59,34 @@ pub async fn adopt_4_that_single_write_of_a_displaced_owner_is_not_lost_and_move
         thief.take(0).await;
         thief.adopt(0, None).await.adoption();
     });
-    assert_eq!(a.checkpoint(&mut of_a, 100).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut of_a, 100).await.describe(), "written");
     let mut of_b = b.adopt(0, None).await.adoption();
     assert_eq!(of_b.record().sequence_number, Some(100));
-    assert_eq!(b.checkpoint(&mut of_b, 50).await.said(), "superseded");
-    assert_eq!(a.checkpoint(&mut of_a, 101).await.said(), "fenced by b");
+    assert_eq!(b.checkpoint(&mut of_b, 50).await.describe(), "superseded");
+    assert_eq!(a.checkpoint(&mut of_a, 101).await.describe(), "fenced by b");
 
-    // It comes after it.
+    // It lands after the new owner's first one.
     a.win(1).await;
     let mut of_a = a.adopt(1, None).await.adoption();
     let thief = b.clone();
     a.wire().after(BlobOperation::Get, "ownership/1", async move {
         thief.take(1).await;
         let mut adoption = thief.adopt(1, None).await.adoption();
-        assert_eq!(thief.checkpoint(&mut adoption, 120).await.said(), "written");
+        assert_eq!(thief.checkpoint(&mut adoption, 120).await.describe(), "written");
     });
-    assert_eq!(a.checkpoint(&mut of_a, 100).await.said(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut of_a, 100).await.describe(), "fenced by b");
     assert_eq!(bench.position_of(1).await, 120);
 }
 
-/// Each write under a version that was read comes after a look at the ownership that came after that read. Gives how
+/// Each write under a version that was read comes after a read of the ownership that came after that read. Returns how
 /// many there were.
 fn assert_ownership_was_seen_after_each_read(owner: &Owner) -> usize {
     let sent = &owner.sent();
-    let me = owner.store.identity();
-    let mine = |sent: &Sent| {
+    let this = owner.store.identity();
+    let own = |sent: &Sent| {
         sent.is_read_of("/ownership/")
-            && sent.metadata.get("ownerid").is_some_and(|owner| owner == me.owner.as_str())
-            && sent.metadata.get("incarnation").is_some_and(|life| life == me.incarnation.as_str())
+            && sent.metadata.get("ownerid").is_some_and(|owner| owner == this.owner.as_str())
+            && sent.metadata.get("incarnation").is_some_and(|incarnation| incarnation == this.incarnation.as_str())
     };
     let mut by_reading = 0;
     let versions = |it: &Sent, version: &ETag| it.etag.as_ref() == Some(version);
@@ -97,13 +97,13 @@ fn assert_ownership_was_seen_after_each_read(owner: &Owner) -> usize {
         }
         by_reading += 1;
         let source = sent.iter().find(|it| versions(it, under)).unwrap();
-        let seen = sent.iter().any(|look| mine(look) && look.is_after(source) && write.is_after(look));
-        assert!(seen, "{write} under a version read before anybody looked at the ownership: {:?}", shown(sent));
+        let seen = sent.iter().any(|look| own(look) && look.is_after(source) && write.is_after(look));
+        assert!(seen, "{write} under a version that was read before the ownership: {:?}", shown(sent));
     }
     by_reading
 }
 
-/// Checkpoints until it is fenced or done, and gives the last position that it was told is stored.
+/// Checkpoints until it is fenced or done, and returns the last position that was reported as stored.
 async fn work(owner: &Owner, adoption: &mut Adoption) -> Option<i64> {
     let first = adoption.record().sequence_number.unwrap() + 1;
     let mut stored = None;
@@ -122,7 +122,7 @@ async fn work(owner: &Owner, adoption: &mut Adoption) -> Option<i64> {
 }
 
 async fn win_and_adopt(owner: &Owner, partition: u32, over: &ETag) -> Adoption {
-    while owner.claim_over(partition, over).await.said() != "won" {}
+    while owner.claim_over(partition, over).await.describe() != "won" {}
     loop {
         match owner.try_adopt(partition, Some(-1)).await {
             Ok(outcome) => return outcome.adoption(),
@@ -131,10 +131,8 @@ async fn win_and_adopt(owner: &Owner, partition: u32, over: &ETag) -> Adoption {
     }
 }
 
-/// The victim checkpoints all the while, and answers get lost on both sides.
-pub async fn adopt_rule_an_etag_that_was_read_is_used_only_if_the_ownership_was_seen_to_be_mine_after_that(
-    bench: Bench,
-) {
+/// The victim checkpoints all the time, and responses are lost on both sides.
+pub async fn adopt_rule_a_read_etag_needs_a_verified_ownership(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let plan = FaultPlan::default()
         .with(0.7, Fault::Latency(Duration::from_millis(3)))
@@ -155,7 +153,7 @@ pub async fn adopt_rule_an_etag_that_was_read_is_used_only_if_the_ownership_was_
         });
         assert!(adopted >= stored_by_a, "{adopted:?} {stored_by_a:?}");
         a.faulty.set_plan(FaultPlan::default());
-        assert_eq!(a.checkpoint(&mut of_a, 1000).await.said(), "fenced by b");
+        assert_eq!(a.checkpoint(&mut of_a, 1000).await.describe(), "fenced by b");
         assert_eq!(bench.position_of(partition).await, adopted.unwrap());
         let stored_by_b = work(&b, &mut of_b).await;
         b.faulty.set_plan(FaultPlan::default());

@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout};
 use crate::bench::Owner;
 use crate::wire::Sent;
 
-/// Far longer than anything here takes, on a busy machine, too.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Far longer than any step here takes, even on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Group {
     handle: BalancerHandle,
@@ -25,7 +25,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Lets this owner take its share of so many partitions, as soon as it can.
+    /// Lets this owner take its share of this many partitions, as soon as it can.
     pub fn run(owner: &Owner, partitions: u32) -> Self {
         let config = BalancerConfig::default()
             .with_load_balancing_interval(Duration::from_millis(40))
@@ -38,8 +38,8 @@ impl Group {
     }
 
     pub async fn until(&mut self, what: &str, condition: impl FnMut(&Snapshot) -> bool) {
-        let waited = timeout(PATIENCE, self.snapshots.wait_for(condition)).await;
-        drop(waited.unwrap_or_else(|_| panic!("never came: {what}")).unwrap());
+        let waited = timeout(TIMEOUT, self.snapshots.wait_for(condition)).await;
+        drop(waited.unwrap_or_else(|_| panic!("timed out: {what}")).unwrap());
     }
 
     pub async fn until_it_holds(&mut self, partitions: &[u32]) {
@@ -48,12 +48,12 @@ impl Group {
         self.until(&what, |snapshot| snapshot.owned.keys().eq(&partitions)).await;
     }
 
-    /// The partitions held, and their tenures.
+    /// Returns the partitions held, with their epochs.
     pub fn held(&self) -> BTreeMap<PartitionId, i64> {
         self.snapshots.borrow().owned.clone()
     }
 
-    /// Waits until so many such requests were sent, and forgets them.
+    /// Waits until this many matching requests were sent, and discards them.
     pub async fn until_sent(&self, owner: &Owner, what: &str, wanted: impl Fn(&Sent) -> bool, times: usize) {
         let waiting = async {
             let mut seen = 0;
@@ -62,10 +62,10 @@ impl Group {
                 seen += owner.sent().iter().filter(|sent| wanted(sent)).count();
             }
         };
-        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never came: {what}"));
+        timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("timed out: {what}"));
     }
 
-    /// Lets as many more cycles pass as are enough to see what is not going to happen, and gives the holders.
+    /// Runs enough more cycles to see what does not happen, and returns the owners.
     pub async fn settled(&mut self) -> Vec<PartitionOwner> {
         let cycles = self.snapshots.borrow().cycles;
         self.until("more cycles", |snapshot| snapshot.cycles >= cycles + 3).await;

@@ -1,4 +1,4 @@
-//! Handoff: how a thief asks (1), what the victim does about it (2), the reservation (3), and the time-outs (4).
+//! Handoff: how a thief requests (1), what the owner does about it (2), the reservation (3), and the timeouts (4).
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use eventhubs_checkpoint::store::{Claim, Handoff, HandoffRequestOutcome, Handoff
 use eventhubs_checkpoint::testing::faulty::Fault;
 use tokio::join;
 
-use crate::bench::{Bench, EXPIRY, Owner, Said, Win, metadata, owned_by, ownership};
+use crate::bench::{Bench, Describe, EXPIRY, Owner, Win, metadata, owned_by, ownership};
 use crate::wire::shown;
 
-/// Nothing comes in time.
+/// Every step times out.
 const NONE: HandoffTimeouts = HandoffTimeouts::new(Duration::ZERO, Duration::ZERO);
 
-/// An owner that hands over on request.
+/// Returns an owner that hands over on request.
 async fn cooperative(bench: &Bench, name: &str) -> Owner {
     let mut owner = bench.owner(name).await;
     owner.store = owner.store.cooperative(true);
     owner
 }
 
-/// A partition is asked for by what a listing shows. What was sent before is forgotten.
-async fn mark(thief: &Owner, partition: u32) -> Result<HandoffRequestOutcome<Handoff>> {
+/// Requests a partition from a listing. Earlier requests are discarded.
+async fn request_handoff(thief: &Owner, partition: u32) -> Result<HandoffRequestOutcome<Handoff>> {
     let listing = thief.store.list_ownerships().await.unwrap();
     let seen = listing.records.into_iter().find(|seen| seen.partition == partition.into()).unwrap();
     thief.sent();
@@ -29,9 +29,9 @@ async fn mark(thief: &Owner, partition: u32) -> Result<HandoffRequestOutcome<Han
 }
 
 async fn ask(thief: &Owner, partition: u32) -> Handoff {
-    match mark(thief, partition).await {
+    match request_handoff(thief, partition).await {
         Ok(HandoffRequestOutcome::Requested(handoff)) => handoff,
-        other => panic!("{}", other.said()),
+        other => panic!("{}", other.describe()),
     }
 }
 
@@ -39,16 +39,16 @@ async fn look(thief: &Owner, handoff: &mut Handoff) -> HandoffStatus<Claim> {
     look_with(thief, handoff, &thief.store.handoff_timeouts()).await
 }
 
-async fn look_with(thief: &Owner, handoff: &mut Handoff, patience: &HandoffTimeouts) -> HandoffStatus<Claim> {
-    thief.store.poll_handoff(handoff, patience).await.unwrap()
+async fn look_with(thief: &Owner, handoff: &mut Handoff, timeouts: &HandoffTimeouts) -> HandoffStatus<Claim> {
+    thief.store.poll_handoff(handoff, timeouts).await.unwrap()
 }
 
 async fn claimed(thief: &Owner, pursuit: HandoffStatus<Claim>) -> String {
     let (HandoffStatus::Ready(claim) | HandoffStatus::TimedOut(claim)) = pursuit else { panic!("{pursuit:?}") };
-    thief.store.claim_all(vec![claim]).await.remove(0).1.said()
+    thief.store.claim_all(vec![claim]).await.remove(0).1.describe()
 }
 
-/// The keys of a handoff in a record.
+/// Returns the keys of a handoff in a record.
 async fn handoff_keys(bench: &Bench, partition: u32) -> Vec<(String, String)> {
     let keys = ["draining", "handoffto"];
     bench.read(&ownership(partition)).await.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect()
@@ -58,23 +58,23 @@ fn keys(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     metadata(pairs).into_iter().collect()
 }
 
-impl Said for Result<HandoffRequestOutcome<Handoff>> {
-    fn said(&self) -> String {
+impl Describe for Result<HandoffRequestOutcome<Handoff>> {
+    fn describe(&self) -> String {
         match self {
-            Ok(HandoffRequestOutcome::Requested(_)) => "standing".to_owned(),
+            Ok(HandoffRequestOutcome::Requested(_)) => "requested".to_owned(),
             Ok(HandoffRequestOutcome::Lost) => "lost".to_owned(),
             Ok(refused) => format!("not eligible: {refused:?}"),
-            Err(error) => format!("undecided: {:?}", error.kind()),
+            Err(error) => format!("indeterminate: {:?}", error.kind()),
         }
     }
 }
 
-pub async fn handoff_1_the_thief_marks_and_copies_every_other_key(bench: Bench) {
+pub async fn line_1_the_request_keeps_every_other_key(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     let mut expected = bench.read(&ownership(0)).await;
     assert_eq!(expected["cooperative"], "1");
-    // Such as a later version may write.
+    // As a later version may write.
     expected.extend(metadata(&[
         ("load", "heavy"),
         ("leasescope", "universe"),
@@ -89,80 +89,80 @@ pub async fn handoff_1_the_thief_marks_and_copies_every_other_key(bench: Bench) 
     assert_eq!(bench.read(&ownership(0)).await, expected);
 }
 
-pub async fn handoff_1_only_a_record_younger_than_half_the_expiry(bench: Bench) {
+pub async fn line_1_only_before_half_the_lease_duration(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.wire().age("ownership/0", EXPIRY / 2);
-    assert_eq!(mark(&b, 0).await.said(), "not eligible: LeaseTooOld");
+    assert_eq!(request_handoff(&b, 0).await.describe(), "not eligible: LeaseTooOld");
     assert_eq!(handoff_keys(&bench, 0).await, []);
     b.wire().age("ownership/0", EXPIRY / 2 - 1);
-    assert_eq!(mark(&b, 0).await.said(), "standing");
+    assert_eq!(request_handoff(&b, 0).await.describe(), "requested");
 }
 
-pub async fn handoff_1_only_a_record_of_a_cooperative_owner(bench: Bench) {
+pub async fn line_1_only_from_a_cooperative_owner(bench: Bench) {
     let (a, b) = (bench.owner("a").await, cooperative(&bench, "b").await);
     a.win(0).await;
     bench.put(&ownership(1), &metadata(&[("ownerid", "python")])).await;
     for partition in [0, 1] {
-        assert_eq!(mark(&b, partition).await.said(), "not eligible: NotCooperative");
+        assert_eq!(request_handoff(&b, partition).await.describe(), "not eligible: NotCooperative");
         assert_eq!(handoff_keys(&bench, partition).await, []);
     }
 }
 
-pub async fn handoff_1_not_one_that_another_has_asked_for(bench: Bench) {
+pub async fn line_1_not_if_another_has_requested_it(bench: Bench) {
     let (a, b, c) = (cooperative(&bench, "a").await, bench.owner("b").await, bench.owner("c").await);
     a.win(0).await;
     ask(&b, 0).await;
-    assert_eq!(mark(&c, 0).await.said(), "not eligible: AlreadyRequested");
-    assert_eq!(mark(&b, 0).await.said(), "standing");
+    assert_eq!(request_handoff(&c, 0).await.describe(), "not eligible: AlreadyRequested");
+    assert_eq!(request_handoff(&b, 0).await.describe(), "requested");
     assert_eq!(handoff_keys(&bench, 0).await, keys(&[("handoffto", "b")]));
 }
 
-pub async fn handoff_1_nothing_that_is_released_or_mine(bench: Bench) {
+pub async fn line_1_not_a_released_or_own_record(bench: Bench) {
     let a = cooperative(&bench, "a").await;
     let lease = a.win(0).await;
-    assert_eq!(mark(&a, 0).await.said(), "lost");
+    assert_eq!(request_handoff(&a, 0).await.describe(), "lost");
     a.release(&lease).await;
-    assert_eq!(mark(&a, 0).await.said(), "lost");
+    assert_eq!(request_handoff(&a, 0).await.describe(), "lost");
     assert_eq!(handoff_keys(&bench, 0).await, []);
 }
 
-pub async fn handoff_1_a_mark_overwrites_nothing(bench: Bench) {
+pub async fn line_1_a_request_overwrites_nothing(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.next_write("ownership/0", Fault::ConcurrentWrite(owned_by("c")));
-    assert_eq!(mark(&b, 0).await.said(), "lost");
+    assert_eq!(request_handoff(&b, 0).await.describe(), "lost");
     assert_eq!(bench.read(&ownership(0)).await, owned_by("c"));
 }
 
-/// Both are there in the end, whichever came first.
-pub async fn handoff_1_of_a_mark_and_a_renewal_at_once_neither_is_lost(bench: Bench) {
+/// Both are in the record in the end, in either order.
+pub async fn line_1_a_request_and_a_renewal_at_once_both_count(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     for partition in 0..bench.rounds {
         let lease = a.win(partition).await;
-        a.dawdle();
-        b.dawdle();
-        let (renewed, marked) = join!(a.renew(&lease), mark(&b, partition));
-        assert_eq!((renewed.said(), marked.said()), ("won".to_owned(), "standing".to_owned()));
+        a.add_jitter();
+        b.add_jitter();
+        let (renewed, marked) = join!(a.renew(&lease), request_handoff(&b, partition));
+        assert_eq!((renewed.describe(), marked.describe()), ("won".to_owned(), "requested".to_owned()));
         assert_eq!(bench.owner_of(partition).await, "a");
         assert_eq!(handoff_keys(&bench, partition).await, keys(&[("handoffto", "b")]));
     }
 }
 
-pub async fn handoff_1_of_two_that_ask_at_once_one_stands(bench: Bench) {
+pub async fn line_1_of_two_requests_at_once_one_remains(bench: Bench) {
     let (a, b, c) = (cooperative(&bench, "a").await, bench.owner("b").await, bench.owner("c").await);
     for partition in 0..bench.rounds {
         a.win(partition).await;
-        b.dawdle();
-        c.dawdle();
-        let (by_b, by_c) = join!(mark(&b, partition), mark(&c, partition));
-        let winner = if by_b.said() == "standing" { "b" } else { "c" };
-        assert_ne!(by_b.said(), by_c.said());
+        b.add_jitter();
+        c.add_jitter();
+        let (by_b, by_c) = join!(request_handoff(&b, partition), request_handoff(&c, partition));
+        let winner = if by_b.describe() == "requested" { "b" } else { "c" };
+        assert_ne!(by_b.describe(), by_c.describe());
         assert_eq!(handoff_keys(&bench, partition).await, keys(&[("handoffto", winner)]));
     }
 }
 
-pub async fn claim_2_a_mark_found_on_the_record_of_the_same_owner_is_standing(bench: Bench) {
+pub async fn claim_2_a_request_found_in_the_record_counts(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.next_write("ownership/0", Fault::ResponseLost);
@@ -170,7 +170,7 @@ pub async fn claim_2_a_mark_found_on_the_record_of_the_same_owner_is_standing(be
     assert_eq!(b.requests(), ["read ownership/0", "match ownership/0", "read ownership/0"]);
 }
 
-pub async fn claim_2_a_mark_that_was_not_applied_is_tried_again(bench: Bench) {
+pub async fn claim_2_a_request_that_was_not_applied_is_retried(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     for fault in [Fault::RequestLost, Fault::Conflict] {
@@ -181,26 +181,26 @@ pub async fn claim_2_a_mark_that_was_not_applied_is_tried_again(bench: Bench) {
     assert_eq!(handoff_keys(&bench, 0).await, keys(&[("handoffto", "b")]));
 }
 
-pub async fn claim_2_a_mark_on_the_record_of_another_owner_is_lost(bench: Bench) {
+pub async fn claim_2_a_request_to_another_owner_is_lost(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     let mut theirs = owned_by("c");
     theirs.insert("handoffto".into(), "b".into());
     b.next_write("ownership/0", Fault::ConcurrentWrite(theirs));
-    assert_eq!(mark(&b, 0).await.said(), "lost");
+    assert_eq!(request_handoff(&b, 0).await.describe(), "lost");
 }
 
-pub async fn claim_3_a_mark_whose_read_fails_is_undecided(bench: Bench) {
+pub async fn claim_3_a_request_with_a_failed_read_is_unknown(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.next_read_fails("ownership/0");
-    assert_eq!(mark(&b, 0).await.said(), "undecided: Indeterminate");
+    assert_eq!(request_handoff(&b, 0).await.describe(), "indeterminate: Indeterminate");
     let mut handoff = ask(&b, 0).await;
     b.next_read_fails("ownership/0");
     b.store.poll_handoff(&mut handoff, &NONE).await.unwrap_err();
 }
 
-pub async fn handoff_2_the_victim_sees_it_by_the_renewal_that_conflicts(bench: Bench) {
+pub async fn line_2_a_conflicting_renewal_shows_the_request(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     assert_eq!(lease.handoff_requested_by(), None);
@@ -215,8 +215,9 @@ pub async fn handoff_2_the_victim_sees_it_by_the_renewal_that_conflicts(bench: B
     }
 }
 
-/// The renewal meets the mark, and the record that it reads is young; but it does not say what the thief waits for.
-pub async fn handoff_2_the_acknowledgement_is_written_even_over_a_young_record(bench: Bench) {
+/// The renewal finds the request, and the record that it reads is fresh; but it lacks the acknowledgement for which the
+/// thief waits.
+pub async fn line_2_an_acknowledgement_replaces_a_fresh_record(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     ask(&b, 0).await;
@@ -227,7 +228,7 @@ pub async fn handoff_2_the_acknowledgement_is_written_even_over_a_young_record(b
     assert_eq!(draining.handoff_requested_by().unwrap().as_str(), "b");
 }
 
-pub async fn handoff_2_an_acknowledgement_that_was_applied_stands(bench: Bench) {
+pub async fn line_2_an_applied_acknowledgement_counts(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     ask(&b, 0).await;
@@ -240,7 +241,7 @@ pub async fn handoff_2_an_acknowledgement_that_was_applied_stands(bench: Bench) 
     assert_eq!(handoff_keys(&bench, 0).await, keys(&[("draining", "1"), ("handoffto", "b")]));
 }
 
-pub async fn handoff_2_the_victim_renews_while_draining(bench: Bench) {
+pub async fn line_2_the_owner_renews_while_draining(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     let mut handoff = ask(&b, 0).await;
@@ -252,42 +253,42 @@ pub async fn handoff_2_the_victim_renews_while_draining(bench: Bench) {
     }
 }
 
-/// The victim does not know yet that it is asked.
-pub async fn handoff_2_a_release_that_meets_the_mark_keeps_it(bench: Bench) {
+/// The owner does not know the request yet.
+pub async fn line_2_a_release_keeps_the_request(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     ask(&b, 0).await;
     a.sent();
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.describe(), "released");
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "match ownership/0"]);
     let epoch = lease.epoch().to_string();
     let released = metadata(&[("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
     assert_eq!(bench.read(&ownership(0)).await, released);
 }
 
-pub async fn handoff_2_of_a_mark_and_a_release_at_once_the_record_says_what_both_were_told(bench: Bench) {
+pub async fn line_2_a_request_and_a_release_at_once_agree(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     for partition in 0..bench.rounds {
         let lease = a.win(partition).await;
         let seen = b.store.list_ownerships().await.unwrap().records;
         let seen = seen.into_iter().find(|seen| seen.partition == partition.into()).unwrap();
-        a.dawdle();
-        b.dawdle();
+        a.add_jitter();
+        b.add_jitter();
         let (released, marked) = join!(a.release(&lease), b.store.request_handoff(&seen));
-        assert_eq!((released.said(), bench.owner_of(partition).await), ("released".to_owned(), String::new()));
-        let (said, left) = (marked.said(), handoff_keys(&bench, partition).await);
-        let expected = if said == "standing" { keys(&[("handoffto", "b")]) } else { Vec::new() };
-        assert_eq!(left, expected, "{said}");
+        assert_eq!((released.describe(), bench.owner_of(partition).await), ("released".to_owned(), String::new()));
+        let (reported, left) = (marked.describe(), handoff_keys(&bench, partition).await);
+        let expected = if reported == "requested" { keys(&[("handoffto", "b")]) } else { Vec::new() };
+        assert_eq!(left, expected, "{reported}");
     }
 }
 
-pub async fn handoff_3_what_is_released_for_the_thief_is_taken_and_repeats_no_event(bench: Bench) {
+pub async fn line_3_a_reserved_release_repeats_no_event(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, cooperative(&bench, "b").await);
     let (lease, mut adoption) = a.run(0).await;
     let mut handoff = ask(&b, 0).await;
     let draining = a.renew(&lease.acknowledging_handoff()).await.lease();
     assert_eq!(look(&b, &mut handoff).await, HandoffStatus::Pending);
-    assert_eq!(a.checkpoint(&mut adoption, 7).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 7).await.describe(), "written");
     a.release(&draining).await;
     let taken = look(&b, &mut handoff).await;
     assert!(matches!(taken, HandoffStatus::Ready(_)), "{taken:?}");
@@ -296,7 +297,7 @@ pub async fn handoff_3_what_is_released_for_the_thief_is_taken_and_repeats_no_ev
     assert_eq!(b.adopted(0).await.record().sequence_number, Some(7));
 }
 
-pub async fn handoff_3_what_is_released_for_another_or_for_nobody_is_over(bench: Bench) {
+pub async fn line_3_any_other_release_ends_it(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     for (partition, left) in [(0, vec![("ownerid", "")]), (1, vec![("ownerid", ""), ("handoffto", "c")])] {
         a.win(partition).await;
@@ -306,7 +307,7 @@ pub async fn handoff_3_what_is_released_for_another_or_for_nobody_is_over(bench:
     }
 }
 
-pub async fn handoff_3_once_the_owner_has_changed_it_is_over(bench: Bench) {
+pub async fn line_3_a_change_of_owner_ends_it(bench: Bench) {
     let (a, b, c) = (cooperative(&bench, "a").await, bench.owner("b").await, bench.owner("c").await);
     a.win(0).await;
     let mut handoff = ask(&b, 0).await;
@@ -316,8 +317,8 @@ pub async fn handoff_3_once_the_owner_has_changed_it_is_over(bench: Bench) {
     assert_eq!(look_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
 }
 
-/// A later life of the victim owns it: it has not been asked.
-pub async fn handoff_3_a_victim_that_has_started_anew_was_not_asked(bench: Bench) {
+/// A later incarnation of the owner owns it, without a request.
+pub async fn line_3_a_later_incarnation_has_no_request(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     let mut handoff = ask(&b, 0).await;
@@ -325,7 +326,7 @@ pub async fn handoff_3_a_victim_that_has_started_anew_was_not_asked(bench: Bench
     assert_eq!(look_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
 }
 
-pub async fn handoff_4_a_young_record_is_no_acknowledgement(bench: Bench) {
+pub async fn line_4_a_fresh_record_is_no_acknowledgement(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     let mut handoff = ask(&b, 0).await;
@@ -337,19 +338,19 @@ pub async fn handoff_4_a_young_record_is_no_acknowledgement(bench: Bench) {
     assert!(handoff.is_acknowledged());
 }
 
-pub async fn handoff_4_defaults_to_half_the_expiry_and_a_deadline_then_three_quarters(bench: Bench) {
-    let patience = bench.owner("b").await.store.handoff_timeouts();
-    assert_eq!(patience.acknowledgement, Duration::from_secs(35));
-    assert_eq!(patience.release, Duration::from_secs(45));
+pub async fn line_4_the_default_timeouts(bench: Bench) {
+    let timeouts = bench.owner("b").await.store.handoff_timeouts();
+    assert_eq!(timeouts.acknowledgement, Duration::from_secs(35));
+    assert_eq!(timeouts.release, Duration::from_secs(45));
 }
 
-pub async fn handoff_4_without_an_acknowledgement_it_is_stolen_under_a_fresh_etag(bench: Bench) {
+pub async fn line_4_without_an_acknowledgement_it_is_stolen(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, cooperative(&bench, "b").await);
     let lease = a.win(0).await;
     let mut handoff = ask(&b, 0).await;
-    let patience = HandoffTimeouts::new(Duration::ZERO, b.store.handoff_timeouts().release);
+    let timeouts = HandoffTimeouts::new(Duration::ZERO, b.store.handoff_timeouts().release);
     let renewed = a.renew(&a.renew(&lease).await.lease()).await.lease();
-    let stolen = look_with(&b, &mut handoff, &patience).await;
+    let stolen = look_with(&b, &mut handoff, &timeouts).await;
     assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");
     b.sent();
     assert_eq!(claimed(&b, stolen).await, "won");
@@ -358,7 +359,7 @@ pub async fn handoff_4_without_an_acknowledgement_it_is_stolen_under_a_fresh_eta
     assert_eq!((bench.owner_of(0).await.as_str(), handoff_keys(&bench, 0).await), ("b", Vec::new()));
 }
 
-pub async fn handoff_4_without_the_release_it_is_stolen(bench: Bench) {
+pub async fn line_4_without_the_release_it_is_stolen(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     let mut handoff = ask(&b, 0).await;
@@ -371,7 +372,7 @@ pub async fn handoff_4_without_the_release_it_is_stolen(bench: Bench) {
     assert_eq!(handoff_keys(&bench, 0).await, []);
 }
 
-pub async fn handoff_4_a_steal_that_meets_a_renewal_or_the_release_is_lost_and_pursued_further(bench: Bench) {
+pub async fn line_4_a_steal_that_conflicts_is_polled_further(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     let mut handoff = ask(&b, 0).await;
@@ -380,14 +381,14 @@ pub async fn handoff_4_a_steal_that_meets_a_renewal_or_the_release_is_lost_and_p
     assert_eq!(claimed(&b, stolen).await, "lost to a");
     let stolen = look_with(&b, &mut handoff, &NONE).await;
     a.release(&draining).await;
-    assert_eq!(claimed(&b, stolen).await, "lost to nobody");
+    assert_eq!(claimed(&b, stolen).await, "lost to no owner");
     let taken = look_with(&b, &mut handoff, &NONE).await;
     assert!(matches!(taken, HandoffStatus::Ready(_)), "{taken:?}");
     assert_eq!(claimed(&b, taken).await, "won");
 }
 
-/// As another SDK might, that replaces all keys.
-pub async fn handoff_4_a_mark_that_is_erased_is_written_again_a_few_times(bench: Bench) {
+/// As another SDK might do, which replaces all keys.
+pub async fn line_4_an_erased_request_is_repeated_a_few_times(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     let unmarked = bench.read(&ownership(0)).await;

@@ -1,23 +1,23 @@
-//! Two trees: which checkpoint counts.
+//! Other name case: which checkpoint counts.
 
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::BlobNameCase;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 
-use crate::bench::{Adopted, Bench, Owner, Said, VERBATIM, at, checkpoint, metadata, position};
+use crate::bench::{Adopted, Bench, Describe, Owner, VERBATIM, at, checkpoint, metadata, position};
 
 fn there() -> String {
     format!("{VERBATIM}checkpoint/0")
 }
 
-/// Ours, that looked at the other tree's when that had this version.
+/// A checkpoint of this crate that records this version of the one in the other name case.
 fn imported(sequence_number: i64, etag: &str) -> Metadata {
     let mut record = position(sequence_number);
     record.insert("sourceetag".into(), etag.to_owned());
     record
 }
 
-/// What an adoption takes for the position.
+/// Returns the position of an adoption.
 async fn adopted(bench: &Bench) -> (Owner, i64) {
     let a = bench.owner("a").await;
     match bench.blob(&crate::bench::ownership(0)).await {
@@ -30,7 +30,7 @@ async fn adopted(bench: &Bench) -> (Owner, i64) {
     (a, position)
 }
 
-pub async fn two_trees_the_checkpoint_there_counts_while_ours_does_not_exist(bench: Bench) {
+pub async fn it_counts_while_there_is_none_here(bench: Bench) {
     let theirs = bench.put(&there(), &position(7)).await;
     let (a, position) = adopted(&bench).await;
     assert_eq!(position, 7);
@@ -41,37 +41,37 @@ pub async fn two_trees_the_checkpoint_there_counts_while_ours_does_not_exist(ben
     assert_eq!(ours["sourceetag"], theirs.as_str());
 }
 
-pub async fn two_trees_it_counts_if_ours_has_imported_and_it_differs_and_the_greater_wins(bench: Bench) {
+pub async fn a_changed_one_counts_if_it_is_greater(bench: Bench) {
     for (ours, theirs, wins) in [(5, 9, 9), (9, 5, 9), (9, 9, 9)] {
         let etag = bench.put(&there(), &position(theirs)).await;
         bench.put(&checkpoint(0), &imported(ours, "an older one")).await;
         let (a, position) = adopted(&bench).await;
         assert_eq!(position, wins, "{ours} {theirs}");
         assert_eq!(a.requests().pop(), Some("match checkpoint/0".to_owned()));
-        // It was looked at, whichever won.
+        // It was read, whichever won.
         assert_eq!(bench.read(&checkpoint(0)).await["sourceetag"], etag.as_str());
     }
 }
 
-pub async fn two_trees_it_does_not_count_if_ours_has_imported_and_it_is_the_same(bench: Bench) {
+pub async fn an_unchanged_one_does_not_count(bench: Bench) {
     let etag = bench.put(&there(), &position(9)).await;
     bench.put(&checkpoint(0), &imported(5, etag.as_str())).await;
     assert_eq!(adopted(&bench).await.1, 5);
 }
 
-/// A checkpoint of ours keeps it, so that whoever adopts next looks again.
-pub async fn two_trees_imported_is_kept_by_every_checkpoint(bench: Bench) {
+/// A checkpoint of this crate keeps the key, so that the next adoption compares again.
+pub async fn the_key_is_kept_by_every_checkpoint(bench: Bench) {
     let etag = bench.put(&there(), &position(7)).await;
     let (a, _) = adopted(&bench).await;
     let mut adoption = a.adopted(0).await;
-    assert_eq!(a.checkpoint(&mut adoption, 8).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 8).await.describe(), "written");
     assert_eq!(bench.read(&checkpoint(0)).await["sourceetag"], etag.as_str());
     bench.put(&there(), &position(20)).await;
     assert_eq!(adopted(&bench).await.1, 20);
 }
 
-/// Other SDKs write the position alone.
-pub async fn two_trees_imported_erased_by_a_peer_ours_counts(bench: Bench) {
+/// Other SDKs write only the position.
+pub async fn without_the_key_the_one_here_counts(bench: Bench) {
     bench.put(&there(), &position(7)).await;
     adopted(&bench).await;
     bench.put(&checkpoint(0), &position(3)).await;
@@ -81,7 +81,7 @@ pub async fn two_trees_imported_erased_by_a_peer_ours_counts(bench: Bench) {
     assert!(a.requests().iter().all(|request| !request.contains("verbatim")));
 }
 
-pub async fn two_trees_a_replaced_checkpoint_is_not_undone_by_an_old_number(bench: Bench) {
+pub async fn a_reset_is_not_undone_by_an_old_number(bench: Bench) {
     bench.put(&there(), &position(7)).await;
     let (a, _) = adopted(&bench).await;
     let mut adoption = a.adopted(0).await;
@@ -89,8 +89,8 @@ pub async fn two_trees_a_replaced_checkpoint_is_not_undone_by_an_old_number(benc
     assert_eq!(adopted(&bench).await.1, 2);
 }
 
-/// It came about there since the last adoption here.
-pub async fn two_trees_a_replaced_checkpoint_is_not_undone_by_a_number_that_was_never_looked_at(bench: Bench) {
+/// It was created there after the last adoption here.
+pub async fn a_reset_is_not_undone_by_an_unread_number(bench: Bench) {
     for ours in [imported(5, "an older one"), imported(5, "none")] {
         bench.put(&checkpoint(0), &ours).await;
         let (a, _) = adopted(&bench).await;
@@ -103,8 +103,8 @@ pub async fn two_trees_a_replaced_checkpoint_is_not_undone_by_a_number_that_was_
     }
 }
 
-/// The numbers begin anew; a peer here has written one, or ours was looked at last when theirs was this old one.
-pub async fn two_trees_a_hub_made_anew_is_not_undone_by_an_old_number(bench: Bench) {
+/// The numbers begin again: a foreign owner here has written one, or the last read of this crate was of this old one.
+pub async fn a_recreated_hub_ignores_an_old_number(bench: Bench) {
     let old = bench.put(&there(), &position(1_000_000)).await;
     for ours in [position(5), imported(5, old.as_str())] {
         bench.put(&checkpoint(0), &ours).await;
@@ -112,7 +112,7 @@ pub async fn two_trees_a_hub_made_anew_is_not_undone_by_an_old_number(bench: Ben
     }
 }
 
-pub async fn two_trees_a_position_there_without_a_number_counts_only_where_there_is_none_here(bench: Bench) {
+pub async fn one_without_a_number_is_used_only_without_another(bench: Bench) {
     let unnumbered = metadata(&[("sequencenumber", ""), ("offset", "100")]);
     bench.put(&there(), &unnumbered).await;
     bench.put(&checkpoint(0), &imported(5, "an older one")).await;
@@ -125,8 +125,8 @@ pub async fn two_trees_a_position_there_without_a_number_counts_only_where_there
     assert_eq!(bench.read(&checkpoint(0)).await["offset"], "100");
 }
 
-/// Both writes are conditional, and begin anew with both reads.
-pub async fn two_trees_it_is_written_in_adopt_3_and_4_under_their_conditions(bench: Bench) {
+/// Both writes are conditional, and begin again with both reads.
+pub async fn it_is_written_under_the_adoption_conditions(bench: Bench) {
     for (ours, first) in [(None, "create"), (Some(imported(1, "an older one")), "match")] {
         bench.put(&there(), &position(7)).await;
         if let Some(ours) = ours {
@@ -138,7 +138,7 @@ pub async fn two_trees_it_is_written_in_adopt_3_and_4_under_their_conditions(ben
             None => a.win(0).await,
         };
         a.sent();
-        // Somebody here is further meanwhile, and says nothing of the other tree: that counts.
+        // Another writer here is further meanwhile, without a key for the other name case: that counts.
         a.next_write("/checkpoint/", Fault::ConcurrentWrite(position(30)));
         let adoption = a.adopt(0, Some(-1)).await.adoption();
         assert_eq!(adoption.record().sequence_number, Some(30));
@@ -149,8 +149,8 @@ pub async fn two_trees_it_is_written_in_adopt_3_and_4_under_their_conditions(ben
     }
 }
 
-/// The position there moves on while its owner ends: what was read before the claim would be too old.
-pub async fn two_trees_the_checkpoint_is_read_again_when_a_partition_in_use_there_is_taken(bench: Bench) {
+/// The position there moves on while its owner shuts down: a read before the claim would be too old.
+pub async fn it_is_read_again_after_a_takeover(bench: Bench) {
     bench.put(&there(), &position(7)).await;
     let a = bench.owner("a").await;
     let container = bench.container.clone();
@@ -161,7 +161,7 @@ pub async fn two_trees_the_checkpoint_is_read_again_when_a_partition_in_use_ther
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(9));
 }
 
-pub async fn two_trees_verbatim_looks_at_the_lower_one_in_turn(bench: Bench) {
+pub async fn verbatim_reads_the_lower_case_one(bench: Bench) {
     bench.put(&checkpoint(0), &position(7)).await;
     let a = bench.owner_with("a", |builder| builder.with_blob_name_case(BlobNameCase::Verbatim)).await;
     a.win(0).await;

@@ -1,18 +1,18 @@
-//! Lease scope `Instance`: whoever takes over breaks first, and whoever was declared dead rewrites.
+//! Lease scope `Instance`: a takeover declares the owner dead first, and an owner that was declared dead rewrites.
 
 use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::store::{DeclareDeadOutcome, HandoffRequestOutcome, Heartbeat, HeartbeatOutcome, Ownership};
 use eventhubs_checkpoint::testing::faulty::Fault;
 
-use crate::bench::{Bench, EXPIRY, LOWER, Owner, Said, Win, metadata, ownership};
+use crate::bench::{Bench, Describe, EXPIRY, LOWER, Owner, Win, metadata, ownership};
 
 const LATER: &str = "29990101T000000Z-00000000";
 
-fn presence(owner: &str) -> String {
+fn heartbeat(owner: &str) -> String {
     format!("{LOWER}heartbeat/{owner}")
 }
 
-/// An owner whose leases live by its presence, and which is there.
+/// Returns an owner with a heartbeat that keeps its leases alive.
 async fn present(bench: &Bench, name: &str) -> Owner {
     let mut owner = bench.owner(name).await;
     owner.store = owner.store.cooperative(true).lease_scope(LeaseScope::Instance);
@@ -20,16 +20,16 @@ async fn present(bench: &Bench, name: &str) -> Owner {
     owner
 }
 
-/// What the one that looks knows of partition 0 and its owner.
+/// Returns what an owner reads of partition 0 and its owner.
 async fn look(owner: &Owner) -> (Ownership, Option<Heartbeat>) {
     let seen = owner.store.list_ownerships().await.unwrap().records.remove(0);
-    let presences = owner.store.list_heartbeats().await.unwrap().records;
+    let heartbeats = owner.store.list_heartbeats().await.unwrap().records;
     owner.sent();
-    (seen, presences.into_iter().find(|presence| presence.record.owner.as_str() == "a"))
+    (seen, heartbeats.into_iter().find(|heartbeat| heartbeat.record.owner.as_str() == "a"))
 }
 
-/// `a` owns partition 0, and `b` thinks that it has died.
-async fn taken_for_dead(bench: &Bench) -> (Owner, Owner, (Ownership, Option<Heartbeat>)) {
+/// `a` owns partition 0, and `b` considers it dead.
+async fn considered_dead(bench: &Bench) -> (Owner, Owner, (Ownership, Option<Heartbeat>)) {
     let (a, b) = (present(bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.wire().age("heartbeat/a", EXPIRY + 2);
@@ -42,7 +42,7 @@ async fn judge(owner: &Owner, (of, listed): &(Ownership, Option<Heartbeat>)) -> 
     owner.store.declare_dead(of, listed.as_ref()).await.unwrap()
 }
 
-pub async fn lease_scope_is_in_every_record_that_is_claimed_and_in_none_that_is_released(bench: Bench) {
+pub async fn is_in_claimed_records_and_not_in_released_ones(bench: Bench) {
     let a = present(&bench, "a").await;
     let lease = a.win(0).await;
     assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
@@ -52,90 +52,90 @@ pub async fn lease_scope_is_in_every_record_that_is_claimed_and_in_none_that_is_
     assert!(!bench.read(&ownership(0)).await.contains_key("leasescope"));
 }
 
-pub async fn lease_scope_the_thief_breaks_the_presence_under_its_etag(bench: Bench) {
-    let (a, b, looked) = taken_for_dead(&bench).await;
-    let before = bench.read(&presence("a")).await;
+pub async fn the_thief_declares_dead_under_the_etag(bench: Bench) {
+    let (a, b, looked) = considered_dead(&bench).await;
+    let before = bench.read(&heartbeat("a")).await;
     assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared);
     assert_eq!(b.requests(), ["match heartbeat/a"]);
     let mut broken = before;
     broken.insert("declareddeadby".into(), "b".into());
-    assert_eq!(bench.read(&presence("a")).await, broken);
+    assert_eq!(bench.read(&heartbeat("a")).await, broken);
     let declared = a.store.send_heartbeat().await.unwrap();
     assert!(matches!(declared, HeartbeatOutcome::DeclaredDead { by: Some(by) } if by.as_str() == "b"));
 }
 
-pub async fn lease_scope_what_is_not_there_is_created_broken(bench: Bench) {
-    let (a, b, (of, _)) = taken_for_dead(&bench).await;
-    bench.delete(&presence("a")).await;
+pub async fn a_missing_heartbeat_is_created_declared_dead(bench: Bench) {
+    let (a, b, (of, _)) = considered_dead(&bench).await;
+    bench.delete(&heartbeat("a")).await;
     assert_eq!(judge(&b, &(of, None)).await, DeclareDeadOutcome::Declared);
     assert_eq!(b.requests(), ["create heartbeat/a"]);
     let incarnation = a.store.identity().incarnation.as_str();
     let expected = metadata(&[("declareddeadby", "b"), ("incarnation", incarnation), ("ownerid", "a")]);
-    assert_eq!(bench.read(&presence("a")).await, expected);
+    assert_eq!(bench.read(&heartbeat("a")).await, expected);
 }
 
-pub async fn lease_scope_who_is_declared_dead_already_is_not_declared_dead_again(bench: Bench) {
-    let (_a, b, looked) = taken_for_dead(&bench).await;
+pub async fn an_owner_is_declared_dead_once(bench: Bench) {
+    let (_a, b, looked) = considered_dead(&bench).await;
     assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared);
     let c = bench.owner("c").await;
     let looked = look(&c).await;
     assert_eq!(judge(&c, &looked).await, DeclareDeadOutcome::Declared);
     assert_eq!(c.requests().len(), 0);
-    assert_eq!(bench.read(&presence("a")).await["declareddeadby"], "b");
+    assert_eq!(bench.read(&heartbeat("a")).await["declareddeadby"], "b");
 }
 
-pub async fn lease_scope_of_two_that_break_at_once_both_may_go_on(bench: Bench) {
-    let (_a, b, looked) = taken_for_dead(&bench).await;
+pub async fn two_declarations_at_once_both_succeed(bench: Bench) {
+    let (_a, b, looked) = considered_dead(&bench).await;
     let c = bench.owner("c").await;
     c.wire().age("heartbeat/a", EXPIRY + 2);
     assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared);
     assert_eq!(judge(&c, &looked).await, DeclareDeadOutcome::Declared);
     assert_eq!(c.requests(), ["match heartbeat/a", "read heartbeat/a"]);
-    assert_eq!(bench.read(&presence("a")).await["declareddeadby"], "b");
+    assert_eq!(bench.read(&heartbeat("a")).await["declareddeadby"], "b");
 }
 
-pub async fn lease_scope_an_owner_that_was_faster_is_alive(bench: Bench) {
-    let (a, b, looked) = taken_for_dead(&bench).await;
+pub async fn an_owner_that_was_faster_is_alive(bench: Bench) {
+    let (a, b, looked) = considered_dead(&bench).await;
     assert_eq!(a.store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
     b.wire().age("heartbeat/a", 0);
     assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::StillAlive);
-    assert!(!bench.read(&presence("a")).await.contains_key("declareddeadby"));
+    assert!(!bench.read(&heartbeat("a")).await.contains_key("declareddeadby"));
 }
 
-pub async fn lease_scope_an_earlier_life_whose_name_a_later_one_has_cannot_renew(bench: Bench) {
-    let (_a, b, (of, _)) = taken_for_dead(&bench).await;
+pub async fn an_earlier_incarnation_cannot_renew(bench: Bench) {
+    let (_a, b, (of, _)) = considered_dead(&bench).await;
     let later = metadata(&[("ownerid", "a"), ("incarnation", LATER)]);
-    bench.put(&presence("a"), &later).await;
+    bench.put(&heartbeat("a"), &later).await;
     let (_, listed) = look(&b).await;
     assert_eq!(judge(&b, &(of, listed)).await, DeclareDeadOutcome::Declared);
     assert_eq!(b.requests().len(), 0);
-    assert_eq!(bench.read(&presence("a")).await, later);
+    assert_eq!(bench.read(&heartbeat("a")).await, later);
 }
 
-pub async fn lease_scope_breaking_outlives_lost_answers(bench: Bench) {
-    let (_a, b, looked) = taken_for_dead(&bench).await;
+pub async fn a_declaration_survives_lost_responses(bench: Bench) {
+    let (_a, b, looked) = considered_dead(&bench).await;
     for fault in [Fault::RequestLost, Fault::ResponseLost, Fault::Conflict] {
         b.next_write("heartbeat/a", fault.clone());
         assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared, "{fault:?}");
-        let mut mended = bench.read(&presence("a")).await;
-        assert_eq!(mended.remove("declareddeadby").as_deref(), Some("b"), "{fault:?}");
-        bench.put(&presence("a"), &mended).await;
+        let mut restored = bench.read(&heartbeat("a")).await;
+        assert_eq!(restored.remove("declareddeadby").as_deref(), Some("b"), "{fault:?}");
+        bench.put(&heartbeat("a"), &restored).await;
     }
     b.next_write("heartbeat/a", Fault::RequestLost);
     b.next_read_fails("heartbeat/a");
     assert!(b.store.declare_dead(&looked.0, looked.1.as_ref()).await.is_err());
 }
 
-pub async fn lease_scope_to_read_a_record_is_not_to_rewrite_it(bench: Bench) {
+pub async fn reading_a_record_does_not_rewrite_it(bench: Bench) {
     let (a, b) = (present(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     let (seen, _) = look(&b).await;
     a.sent();
-    // Refused, though nothing has changed.
+    // Rejected, although nothing has changed.
     a.next_write("ownership/0", Fault::Conflict);
     let rewritten = a.renew(&lease.forcing_rewrite(LeaseScope::Instance)).await.lease();
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "match ownership/0"]);
-    assert_eq!(b.claim_over(0, &seen.etag).await.said(), "lost to a");
+    assert_eq!(b.claim_over(0, &seen.etag).await.describe(), "lost to a");
     a.sent();
     // Once is enough: the next one is an ordinary renewal.
     a.next_write("ownership/0", Fault::Conflict);
@@ -143,14 +143,14 @@ pub async fn lease_scope_to_read_a_record_is_not_to_rewrite_it(bench: Bench) {
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0"]);
 }
 
-pub async fn lease_scope_what_was_taken_over_is_lost_to_the_one_that_rewrites(bench: Bench) {
+pub async fn a_rewrite_after_a_takeover_is_lost(bench: Bench) {
     let (a, b) = (present(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     b.take(0).await;
-    assert_eq!(a.renew(&lease.forcing_rewrite(LeaseScope::Instance)).await.said(), "lost to b");
+    assert_eq!(a.renew(&lease.forcing_rewrite(LeaseScope::Instance)).await.describe(), "lost to b");
 }
 
-pub async fn lease_scope_changes_with_a_rewriting(bench: Bench) {
+pub async fn changes_with_a_rewrite(bench: Bench) {
     let a = present(&bench, "a").await;
     let lease = a.win(0).await;
     let lease = a.renew(&lease.forcing_rewrite(LeaseScope::Partition)).await.lease();
@@ -159,7 +159,7 @@ pub async fn lease_scope_changes_with_a_rewriting(bench: Bench) {
     assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
 }
 
-pub async fn lease_scope_an_owner_is_asked_as_long_as_its_presence_is_young(bench: Bench) {
+pub async fn requests_need_a_fresh_heartbeat(bench: Bench) {
     let (a, b) = (present(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.wire().age("ownership/0", 100 * EXPIRY);
@@ -177,16 +177,16 @@ pub async fn lease_scope_an_owner_is_asked_as_long_as_its_presence_is_young(benc
     assert_eq!(b.requests(), ["read ownership/0", "read heartbeat/a", "match ownership/0"]);
 }
 
-pub async fn lease_scope_nobody_is_asked_by_the_presence_of_another_life_or_a_broken_one(bench: Bench) {
+pub async fn no_requests_by_an_invalid_heartbeat(bench: Bench) {
     let (a, b) = (present(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.wire().age("ownership/0", 100 * EXPIRY);
-    let mut broken = bench.read(&presence("a")).await;
+    let mut broken = bench.read(&heartbeat("a")).await;
     broken.insert("declareddeadby".into(), "c".into());
     for metadata in [Some(broken), Some(metadata(&[("ownerid", "a"), ("incarnation", LATER)])), None] {
         match &metadata {
-            Some(metadata) => drop(bench.put(&presence("a"), metadata).await),
-            None => bench.delete(&presence("a")).await,
+            Some(metadata) => drop(bench.put(&heartbeat("a"), metadata).await),
+            None => bench.delete(&heartbeat("a")).await,
         }
         let (seen, _) = look(&b).await;
         assert_eq!(b.store.request_handoff(&seen).await.unwrap(), HandoffRequestOutcome::LeaseTooOld);

@@ -1,4 +1,4 @@
-//! Claim, renew, steal, release: releases (2), reads that fail (3), and what is told and written (4).
+//! Claim, renew, steal, release: releases (2), failed reads (3), and what is reported and written (4).
 
 use std::time::Duration;
 
@@ -6,70 +6,70 @@ use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Tar
 use tokio::join;
 
 use super::group::Group;
-use crate::bench::{Bench, EXPIRY, Said, Win, metadata, owned_by, ownership};
+use crate::bench::{Bench, Describe, EXPIRY, Win, metadata, owned_by, ownership};
 use crate::wire::shown;
 
-pub async fn claim_2_a_release_that_finds_another_owner_is_lost(bench: Bench) {
+pub async fn line_2_a_release_that_finds_another_owner_is_lost(bench: Bench) {
     let a = bench.owner("a").await;
     for (partition, theirs, lost) in [
         (0, owned_by("b"), "lost to b"),
-        (1, metadata(&[("ownerid", "")]), "lost to nobody"),
+        (1, metadata(&[("ownerid", "")]), "lost to no owner"),
         (2, metadata(&[("ownerid", "a")]), "lost to a"),
     ] {
         let lease = a.win(partition).await;
         bench.put(&ownership(partition), &theirs).await;
         a.sent();
-        assert_eq!(a.release(&lease).await.said(), lost);
+        assert_eq!(a.release(&lease).await.describe(), lost);
         assert_eq!(a.requests(), [format!("match ownership/{partition}"), format!("read ownership/{partition}")]);
         assert_eq!(bench.read(&ownership(partition)).await, theirs);
     }
 }
 
-pub async fn claim_2_a_release_that_finds_nothing_is_lost(bench: Bench) {
+pub async fn line_2_a_release_that_finds_nothing_is_lost(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     bench.delete(&ownership(0)).await;
-    assert_eq!(a.release(&lease).await.said(), "lost to nobody");
+    assert_eq!(a.release(&lease).await.describe(), "lost to no owner");
     assert!(bench.blob(&ownership(0)).await.is_none());
 }
 
-pub async fn claim_2_a_release_that_finds_it_still_mine_is_tried_again_under_that_etag(bench: Bench) {
+pub async fn line_2_a_release_that_finds_its_own_record_retries(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let renewed = a.renew(&lease).await.lease();
     a.sent();
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.describe(), "released");
     let sent = a.sent();
     assert_eq!(shown(&sent), ["match ownership/0", "read ownership/0", "match ownership/0"]);
     assert_eq!(sent[2].under(), Some(renewed.etag()));
     assert_eq!(bench.owner_of(0).await, "");
 }
 
-/// A thief comes between the look and the second write.
-pub async fn claim_2_a_release_tried_again_overwrites_nothing(bench: Bench) {
+/// A thief writes between the read and the second write.
+pub async fn line_2_a_retried_release_overwrites_nothing(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     a.next_write("ownership/0", Fault::RequestLost);
     a.next_write("ownership/0", Fault::ConcurrentWrite(owned_by("b")));
-    assert_eq!(a.release(&lease).await.said(), "lost to b");
+    assert_eq!(a.release(&lease).await.describe(), "lost to b");
     assert_eq!(bench.owner_of(0).await, "b");
 }
 
-pub async fn claim_2_of_a_release_and_a_steal_at_once_the_thief_keeps_what_it_won(bench: Bench) {
+pub async fn line_2_of_a_release_and_a_steal_the_thief_wins(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for partition in 0..bench.rounds {
         let lease = a.win(partition).await;
-        a.dawdle();
-        b.dawdle();
+        a.add_jitter();
+        b.add_jitter();
         let (released, stolen) = join!(a.release(&lease), b.claim_over(partition, lease.etag()));
         let owner = bench.owner_of(partition).await;
-        let said = (released.said(), stolen.said(), owner);
-        let ends = [("lost to b", "won", "b"), ("released", "lost to nobody", "")];
-        assert!(ends.contains(&(said.0.as_str(), said.1.as_str(), said.2.as_str())), "{said:?}");
+        let reported = (released.describe(), stolen.describe(), owner);
+        let ends = [("lost to b", "won", "b"), ("released", "lost to no owner", "")];
+        assert!(ends.contains(&(reported.0.as_str(), reported.1.as_str(), reported.2.as_str())), "{reported:?}");
     }
 }
 
-pub async fn claim_3_a_read_that_fails_leaves_it_undecided(bench: Bench) {
+pub async fn line_3_a_failed_read_leaves_it_indeterminate(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(1).await;
     a.sent();
@@ -78,30 +78,30 @@ pub async fn claim_3_a_read_that_fails_leaves_it_undecided(bench: Bench) {
         a.next_read_fails(name);
     };
     lose_both("ownership/0");
-    assert_eq!(a.claim(0).await.said(), "undecided: Indeterminate");
+    assert_eq!(a.claim(0).await.describe(), "indeterminate: Indeterminate");
     assert_eq!(a.requests(), ["create ownership/0", "read ownership/0"]);
     lose_both("ownership/1");
-    assert_eq!(a.renew(&lease).await.said(), "undecided: Indeterminate");
+    assert_eq!(a.renew(&lease).await.describe(), "indeterminate: Indeterminate");
     lose_both("ownership/1");
-    assert_eq!(a.release(&lease).await.said(), "undecided: Indeterminate");
+    assert_eq!(a.release(&lease).await.describe(), "indeterminate: Indeterminate");
     assert_eq!(bench.owner_of(1).await, "a");
 }
 
-/// The lease that was held before can be renewed, whatever came of the attempt that is not known.
-pub async fn claim_3_the_previous_belief_stands(bench: Bench) {
+/// The previous lease can be renewed, whatever the unknown outcome of the attempt is.
+pub async fn line_3_the_previous_lease_remains_valid(bench: Bench) {
     let a = bench.owner("a").await;
     for fault in [Fault::RequestLost, Fault::ResponseLost] {
         let lease = a.win(0).await;
         a.next_write("ownership/0", fault);
         a.next_read_fails("ownership/0");
-        assert_eq!(a.renew(&lease).await.said(), "undecided: Indeterminate");
+        assert_eq!(a.renew(&lease).await.describe(), "indeterminate: Indeterminate");
         assert_eq!(a.renew(&lease).await.lease().epoch(), lease.epoch());
         bench.delete(&ownership(0)).await;
     }
 }
 
-/// With an expiry of 4 s the loop renews after 2 s.
-pub async fn claim_3_a_renewal_is_retried_while_the_lease_lasts(bench: Bench) {
+/// With a lease duration of 4 s the loop renews after 2 s.
+pub async fn line_3_a_renewal_is_retried_during_the_lease(bench: Bench) {
     let a = bench.owner_with("a", |builder| builder.with_lease_duration(Duration::from_secs(4))).await;
     let mut group = Group::run(&a, 1);
     group.until_it_holds(&[0]).await;
@@ -123,8 +123,8 @@ pub async fn claim_3_a_renewal_is_retried_while_the_lease_lasts(bench: Bench) {
     group.stop().await;
 }
 
-/// The broker decides who reads; the record is not given up before somebody else takes it.
-pub async fn claim_3_after_the_lease_deadline_a_renewal_is_still_retried(bench: Bench) {
+/// The broker decides which owner reads; the record is not given up before another owner takes it.
+pub async fn line_3_a_renewal_is_retried_after_the_deadline(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     a.wire().age("ownership/0", 2 * EXPIRY);
@@ -133,19 +133,19 @@ pub async fn claim_3_after_the_lease_deadline_a_renewal_is_still_retried(bench: 
     assert_eq!((renewed.epoch(), bench.owner_of(0).await.as_str()), (lease.epoch(), "a"));
 }
 
-pub async fn claim_4_losing_is_an_outcome_and_no_error(bench: Bench) {
+pub async fn line_4_a_loss_is_an_outcome_and_no_error(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let (lease, mut adoption) = a.run(0).await;
     b.take_over(0, 5).await;
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "fenced by b");
     for outcome in [a.claim(0).await, a.claim_over(0, lease.etag()).await, a.renew(&lease).await] {
-        assert_eq!(outcome.said(), "lost to b");
+        assert_eq!(outcome.describe(), "lost to b");
     }
-    assert_eq!(a.adopt(0, None).await.said(), "lost to b");
-    assert_eq!(a.release(&lease).await.said(), "lost to b");
+    assert_eq!(a.adopt(0, None).await.describe(), "lost to b");
+    assert_eq!(a.release(&lease).await.describe(), "lost to b");
 }
 
-pub async fn claim_4_won_carries_the_etag_the_age_and_the_record(bench: Bench) {
+pub async fn line_4_a_win_has_the_etag_the_age_and_the_record(bench: Bench) {
     let a = bench.owner("a").await;
     a.next_write("ownership/0", Fault::RequestLost);
     let lease = a.win(0).await;
@@ -157,23 +157,23 @@ pub async fn claim_4_won_carries_the_etag_the_age_and_the_record(bench: Bench) {
     assert_eq!(record.owner.as_ref().unwrap().as_str(), recorded("ownerid"));
     assert_eq!(record.incarnation.as_ref().unwrap().as_str(), recorded("incarnation"));
     assert!(record.claimed_at.is_some() && blob.metadata.contains_key("claimedat"));
-    // From before the write that succeeded was sent, not the one that got lost.
+    // From before the successful write was sent, not the lost one.
     assert!((sent[1].when..=sent[2].when).contains(&a.valid_from(&lease)));
 }
 
-pub async fn claim_4_a_release_writes_an_empty_ownerid_and_keeps_handoffto(bench: Bench) {
+pub async fn line_4_a_release_empties_ownerid_keeps_handoffto(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let mut marked = bench.read(&ownership(0)).await;
     marked.insert("handoffto".into(), "b".into());
     bench.put(&ownership(0), &marked).await;
-    assert_eq!(a.release(&lease).await.said(), "released");
+    assert_eq!(a.release(&lease).await.describe(), "released");
     let epoch = lease.epoch().to_string();
     let released = metadata(&[("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
     assert_eq!(bench.read(&ownership(0)).await, released);
 }
 
-pub async fn claim_4_what_was_released_is_nobodys_and_can_be_claimed_at_once(bench: Bench) {
+pub async fn line_4_a_released_partition_can_be_claimed_at_once(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     a.release(&lease).await;
@@ -182,7 +182,7 @@ pub async fn claim_4_what_was_released_is_nobodys_and_can_be_claimed_at_once(ben
     b.claim_over(0, &listed.etag).await.lease();
 }
 
-pub async fn claim_4_a_renewal_keeps_handoffto_and_every_key_it_does_not_change(bench: Bench) {
+pub async fn line_4_a_renewal_keeps_handoffto_and_other_keys(bench: Bench) {
     let a = bench.owner("a").await;
     let mut lease = a.win(0).await;
     let mut expected = bench.read(&ownership(0)).await;

@@ -10,15 +10,15 @@ use eventhubs_checkpoint::{LeaseScope, OwnerId, PartitionId};
 use tokio::time::Instant;
 
 use crate::bench::{
-    Adopted, Bench, EXPIRY, LOWER, Owner, Said, VERBATIM, at, checkpoint, metadata, owned_by, ownership, position,
+    Adopted, Bench, Describe, EXPIRY, LOWER, Owner, VERBATIM, at, checkpoint, metadata, owned_by, ownership, position,
 };
 
-/// Where partitions are before the reset, and where it puts them.
+/// The position before the reset, and the position of the reset.
 pub const OLD: i64 = 10;
 pub const NEW: i64 = 3;
 
-/// Failed attempts are repeated soon.
-pub fn impatient(builder: GroupStoreBuilder) -> GroupStoreBuilder {
+/// Failed attempts are retried soon.
+pub fn quick_retries(builder: GroupStoreBuilder) -> GroupStoreBuilder {
     builder.with_request_timeout(Duration::from_secs(1))
 }
 
@@ -33,18 +33,18 @@ async fn reset_with(operator: &Owner<Operator>, partition: u32, to: i64, options
     outcome
 }
 
-impl Said for ResetOutcome {
-    fn said(&self) -> String {
-        let named = |owner: &Option<OwnerId>| owner.as_ref().map_or("nobody", OwnerId::as_str).to_owned();
+impl Describe for ResetOutcome {
+    fn describe(&self) -> String {
+        let named = |owner: &Option<OwnerId>| owner.as_ref().map_or("no owner", OwnerId::as_str).to_owned();
         match self {
             Self::Done => "done".to_owned(),
             Self::NotDone(NotDone::Lost { by }) => format!("lost to {}", named(by)),
             Self::NotDone(NotDone::Busy { operator }) => format!("busy: {operator}"),
             Self::NotDone(NotDone::Foreign { owner }) => format!("foreign: {owner}"),
-            Self::NotDone(NotDone::OtherNameCase { owner }) => format!("other tree: {owner}"),
+            Self::NotDone(NotDone::OtherNameCase { owner }) => format!("other name case: {owner}"),
             Self::NotDone(NotDone::Failed(error)) => format!("failed: {:?}", error.kind()),
-            Self::Indeterminate { written: true, .. } => "unsure, written".to_owned(),
-            Self::Indeterminate { written: false, .. } => "unsure".to_owned(),
+            Self::Indeterminate { written: true, .. } => "indeterminate, written".to_owned(),
+            Self::Indeterminate { written: false, .. } => "indeterminate".to_owned(),
             other => panic!("{other:?}"),
         }
     }
@@ -57,7 +57,7 @@ fn returned(operator: &Owner<Operator>, to: Option<&str>) -> Metadata {
     record
 }
 
-/// The ownership record, but for its epoch, which every record of a tenure has.
+/// The ownership record without its epoch, which every record of an ownership has.
 async fn record_of(bench: &Bench, partition: u32) -> Metadata {
     let mut record = bench.read(&ownership(partition)).await;
     assert!(record.remove("epoch").is_some(), "{record:?}");
@@ -68,7 +68,7 @@ async fn record_of(bench: &Bench, partition: u32) -> Metadata {
 pub async fn running(bench: &Bench, partition: u32) -> (Owner, Adoption) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(partition).await;
-    assert_eq!(a.checkpoint(&mut adoption, OLD).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, OLD).await.describe(), "written");
     (a, adoption)
 }
 
@@ -77,7 +77,7 @@ async fn put_young(bench: &Bench, partition: u32, record: &[(&str, &str)]) {
     bench.put(&checkpoint(partition), &position(OLD)).await;
 }
 
-/// Whether the next owner claims the partition at once and starts exactly at this position.
+/// Checks that the next owner claims the partition at once and starts exactly at this position.
 async fn starts_at(owner: &Owner, partition: u32, at: i64) {
     owner.take(partition).await;
     let adoption = owner.adopt(partition, Some(-1)).await.adoption();
@@ -85,9 +85,9 @@ async fn starts_at(owner: &Owner, partition: u32, at: i64) {
     assert!(!adoption.record().initial);
 }
 
-pub async fn reset_what_was_never_owned_is_created(bench: Bench) {
-    let (a, operator) = (bench.owner("a").await, bench.operator("o", impatient).await);
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+pub async fn a_never_owned_partition_is_created(bench: Bench) {
+    let (a, operator) = (bench.owner("a").await, bench.operator("o", quick_retries).await);
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let requests = [
         "list ownership/",
         "list verbatim ownership/",
@@ -104,22 +104,22 @@ pub async fn reset_what_was_never_owned_is_created(bench: Bench) {
     starts_at(&a, 0, NEW).await;
 }
 
-pub async fn reset_what_was_released_or_has_expired_is_free(bench: Bench) {
-    let (a, operator) = (bench.owner("a").await, bench.operator("o", impatient).await);
+pub async fn a_released_or_expired_partition_is_unowned(bench: Bench) {
+    let (a, operator) = (bench.owner("a").await, bench.operator("o", quick_retries).await);
     for (partition, record) in [(0, metadata(&[("ownerid", "")])), (1, owned_by("b"))] {
         bench.put(&ownership(partition), &record).await;
         bench.put(&checkpoint(partition), &position(OLD)).await;
         operator.wire().age(&ownership(partition), EXPIRY + 2);
-        assert_eq!(reset(&operator, partition, NEW).await.said(), "done");
+        assert_eq!(reset(&operator, partition, NEW).await.describe(), "done");
         assert_eq!(record_of(&bench, partition).await, returned(&operator, None));
         starts_at(&a, partition, NEW).await;
     }
 }
 
-pub async fn reset_a_live_owner_is_displaced_and_has_it_back(bench: Bench) {
+pub async fn a_live_owner_is_displaced_and_gets_it_back(bench: Bench) {
     let (a, mut adoption) = running(&bench, 0).await;
-    let operator = bench.operator("o", impatient).await;
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+    let operator = bench.operator("o", quick_retries).await;
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let requests = [
         "list ownership/",
         "list verbatim ownership/",
@@ -133,13 +133,13 @@ pub async fn reset_a_live_owner_is_displaced_and_has_it_back(bench: Bench) {
     ];
     assert_eq!(operator.requests(), requests);
     assert_eq!(record_of(&bench, 0).await, returned(&operator, Some("a")));
-    assert_eq!(a.checkpoint(&mut adoption, OLD + 1).await.said(), "fenced by nobody");
+    assert_eq!(a.checkpoint(&mut adoption, OLD + 1).await.describe(), "fenced by no owner");
     starts_at(&a, 0, NEW).await;
 }
 
-pub async fn reset_every_record_of_an_operator_names_it(bench: Bench) {
+pub async fn every_record_of_an_operator_names_it(bench: Bench) {
     running(&bench, 0).await;
-    let operator = bench.operator("o", impatient).await;
+    let operator = bench.operator("o", quick_retries).await;
     reset(&operator, 0, NEW).await;
     let id = operator.store.id().as_str();
     assert!(id.starts_with("operator-"), "{id}");
@@ -151,160 +151,161 @@ pub async fn reset_every_record_of_an_operator_names_it(bench: Bench) {
         assert!(!record.contains_key("cooperative") && !record.contains_key("leasescope"), "{record:?}");
     }
     assert!(claim.metadata.contains_key("incarnation"));
-    let other = bench.operator("p", impatient).await;
+    let other = bench.operator("p", quick_retries).await;
     assert_ne!(other.store.id(), operator.store.id());
 }
 
-pub async fn reset_keeps_what_a_partition_was_measured_to_be(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+pub async fn keeps_the_measured_load(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     let mut record = owned_by("a");
     record.insert("load".into(), "7".into());
     bench.put(&ownership(0), &record).await;
     bench.put(&checkpoint(0), &position(OLD)).await;
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let mut expected = returned(&operator, Some("a"));
     expected.insert("load".into(), "7".into());
     assert_eq!(record_of(&bench, 0).await, expected);
 }
 
-/// `a` owns the partition by a lease that lives by its presence, and wrote the record long ago.
-async fn by_presence(bench: &Bench, presence_age: i64) -> (Owner, Adoption, Owner<Operator>) {
+/// `a` owns the partition with a lease that its heartbeat keeps alive, and wrote the record long ago.
+async fn by_heartbeat(bench: &Bench, heartbeat_age: i64) -> (Owner, Adoption, Owner<Operator>) {
     let mut a = bench.owner("a").await;
     a.store = a.store.lease_scope(LeaseScope::Instance);
     a.store.send_heartbeat().await.unwrap();
     let (_, mut adoption) = a.run(0).await;
-    assert_eq!(a.checkpoint(&mut adoption, OLD).await.said(), "written");
-    let operator = bench.operator("o", impatient).await;
+    assert_eq!(a.checkpoint(&mut adoption, OLD).await.describe(), "written");
+    let operator = bench.operator("o", quick_retries).await;
     operator.wire().age("ownership/0", 100 * EXPIRY);
-    operator.wire().age("heartbeat/a", presence_age);
+    operator.wire().age("heartbeat/a", heartbeat_age);
     (a, adoption, operator)
 }
 
-pub async fn reset_who_is_present_is_not_declared_dead(bench: Bench) {
-    let (a, mut adoption, operator) = by_presence(&bench, EXPIRY + 1).await;
-    let presence = format!("{LOWER}heartbeat/a");
-    let before = bench.read(&presence).await;
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
-    assert_eq!(bench.read(&presence).await, before);
+pub async fn an_owner_with_a_heartbeat_is_not_declared_dead(bench: Bench) {
+    let (a, mut adoption, operator) = by_heartbeat(&bench, EXPIRY + 1).await;
+    let heartbeat = format!("{LOWER}heartbeat/a");
+    let before = bench.read(&heartbeat).await;
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
+    assert_eq!(bench.read(&heartbeat).await, before);
     assert_eq!(record_of(&bench, 0).await, returned(&operator, Some("a")));
-    assert_eq!(a.checkpoint(&mut adoption, OLD + 1).await.said(), "fenced by nobody");
+    assert_eq!(a.checkpoint(&mut adoption, OLD + 1).await.describe(), "fenced by no owner");
     starts_at(&a, 0, NEW).await;
 }
 
-pub async fn reset_who_was_present_is_declared_dead_first(bench: Bench) {
-    let (_a, _, operator) = by_presence(&bench, EXPIRY + 2).await;
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+pub async fn an_expired_heartbeat_is_declared_dead_first(bench: Bench) {
+    let (_a, _, operator) = by_heartbeat(&bench, EXPIRY + 2).await;
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     assert_eq!(operator.requests()[3..5], ["match heartbeat/a", "match ownership/0"]);
     assert_eq!(bench.read(&format!("{LOWER}heartbeat/a")).await["declareddeadby"], operator.store.id().as_str());
     assert_eq!(record_of(&bench, 0).await, returned(&operator, None));
 }
 
-/// It announces itself between the listing and the verdict: it is alive, and looked at again.
-pub async fn reset_who_was_faster_than_the_verdict_lives(bench: Bench) {
-    let (a, _, operator) = by_presence(&bench, EXPIRY + 2).await;
-    let announced = bench.read(&format!("{LOWER}heartbeat/a")).await;
-    operator.next_write("heartbeat/a", Fault::ConcurrentWrite(announced.clone()));
+/// It sends a heartbeat between the listing and the declaration: it is alive, and listed again.
+pub async fn an_owner_faster_than_the_declaration_is_alive(bench: Bench) {
+    let (a, _, operator) = by_heartbeat(&bench, EXPIRY + 2).await;
+    let heartbeat = bench.read(&format!("{LOWER}heartbeat/a")).await;
+    operator.next_write("heartbeat/a", Fault::ConcurrentWrite(heartbeat.clone()));
     let link = operator.clone();
     operator.wire().after(BlobOperation::Write, "heartbeat/a", async move { link.wire().age("heartbeat/a", 0) });
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     assert_eq!(record_of(&bench, 0).await, returned(&operator, Some("a")));
-    assert_eq!(bench.read(&format!("{LOWER}heartbeat/a")).await, announced);
+    assert_eq!(bench.read(&format!("{LOWER}heartbeat/a")).await, heartbeat);
     starts_at(&a, 0, NEW).await;
 }
 
-pub async fn reset_a_reservation_that_holds_goes_on(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+pub async fn a_valid_reservation_is_kept(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     for (partition, age, to) in [(0, EXPIRY / 6 + 1, Some("b")), (1, EXPIRY / 6 + 2, None)] {
         put_young(&bench, partition, &[("ownerid", ""), ("handoffto", "b")]).await;
         operator.wire().age(&ownership(partition), age);
-        assert_eq!(reset(&operator, partition, NEW).await.said(), "done");
+        assert_eq!(reset(&operator, partition, NEW).await.describe(), "done");
         assert_eq!(record_of(&bench, partition).await, returned(&operator, to));
     }
 }
 
-/// The former owner has not come back yet when the next operator comes.
-pub async fn reset_after_a_reset_returns_it_to_the_same_owner(bench: Bench) {
+/// The former owner has not claimed it yet when the next operator begins.
+pub async fn after_a_reset_it_returns_to_the_same_owner(bench: Bench) {
     let (a, _) = running(&bench, 0).await;
-    let (first, second) = (bench.operator("o", impatient).await, bench.operator("p", impatient).await);
-    assert_eq!(reset(&first, 0, NEW).await.said(), "done");
+    let (first, second) = (bench.operator("o", quick_retries).await, bench.operator("p", quick_retries).await);
+    assert_eq!(reset(&first, 0, NEW).await.describe(), "done");
     second.wire().age("ownership/0", EXPIRY / 2 + 1);
-    assert_eq!(reset(&second, 0, NEW + 1).await.said(), "done");
+    assert_eq!(reset(&second, 0, NEW + 1).await.describe(), "done");
     assert_eq!(record_of(&bench, 0).await, returned(&second, Some("a")));
     starts_at(&a, 0, NEW + 1).await;
 }
 
-pub async fn reset_what_a_live_owner_asked_for_goes_to_it(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+pub async fn a_requested_partition_goes_to_the_requester(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     bench.put(&ownership(7), &owned_by("b")).await;
     for (partition, asking, to) in [(0, "b", "b"), (1, "c", "a")] {
         let mut asked = owned_by("a");
         asked.extend(metadata(&[("cooperative", "1"), ("handoffto", asking)]));
         bench.put(&ownership(partition), &asked).await;
         bench.put(&checkpoint(partition), &position(OLD)).await;
-        assert_eq!(reset(&operator, partition, NEW).await.said(), "done");
+        assert_eq!(reset(&operator, partition, NEW).await.describe(), "done");
         assert_eq!(record_of(&bench, partition).await, returned(&operator, Some(to)));
     }
 }
 
-/// What an operator that works on it has written.
+/// The record of an operator that is working on it.
 fn operated(by: &str) -> Metadata {
     let mut record = owned_by(by);
     record.extend(metadata(&[("operator", by), ("handoffto", "a")]));
     record
 }
 
-pub async fn reset_another_operator_that_lives_is_busy(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+pub async fn another_live_operator_means_busy(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     bench.put(&ownership(0), &operated("operator-1")).await;
     operator.wire().age("ownership/0", EXPIRY + 1);
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "busy: operator-1");
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "busy: operator-1");
     assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
 }
 
-pub async fn reset_after_a_dead_operator_inherits_its_owner(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+pub async fn after_a_dead_operator_inherits_its_owner(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     bench.put(&ownership(0), &operated("operator-1")).await;
     operator.wire().age("ownership/0", EXPIRY + 2);
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     assert_eq!(record_of(&bench, 0).await, returned(&operator, Some("a")));
 }
 
-/// It left the partition behind after an earlier reset that failed.
-pub async fn reset_again_by_the_same_operator_inherits_it(bench: Bench) {
+/// It kept the partition after an earlier reset that failed.
+pub async fn again_by_the_same_operator_inherits_it(bench: Bench) {
     let (a, _) = running(&bench, 0).await;
-    let operator = bench.operator("o", impatient).await;
+    let operator = bench.operator("o", quick_retries).await;
     let failing = operator.clone();
     operator.wire().after(BlobOperation::Write, "ownership/0", async move { failing.cut_off(Target::any()) });
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "failed: Unavailable");
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "failed: Unavailable");
     assert_eq!(bench.owner_of(0).await, operator.store.id().as_str());
     operator.restored();
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     assert_eq!(record_of(&bench, 0).await, returned(&operator, Some("a")));
     starts_at(&a, 0, NEW).await;
 }
 
-pub async fn reset_beside_a_foreign_owner_is_refused(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+pub async fn with_a_foreign_owner_is_rejected(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     running(&bench, 0).await;
     bench.put(&ownership(1), &metadata(&[("ownerid", "python")])).await;
     operator.wire().age("ownership/1", 3 * EXPIRY + 1);
     for partition in [0, 1, 2] {
-        assert_eq!(reset(&operator, partition, NEW).await.said(), "foreign: python");
+        assert_eq!(reset(&operator, partition, NEW).await.describe(), "foreign: python");
         assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
     }
 }
 
-/// With the shortest expiry there is, so that a second is long enough for a renewal before the last one.
+/// With the shortest possible lease duration, so that a second is long enough for a renewal before the last one.
 async fn settling(bench: &Bench) -> (Owner<Operator>, ResetOptions) {
-    let operator = bench.operator("o", |builder| impatient(builder.with_lease_duration(Duration::from_secs(4)))).await;
+    let operator =
+        bench.operator("o", |builder| quick_retries(builder.with_lease_duration(Duration::from_secs(4)))).await;
     (operator, ResetOptions::default().with_allow_foreign(true).with_settle(Duration::from_secs(1)))
 }
 
-pub async fn reset_beside_a_foreign_owner_waits_and_renews(bench: Bench) {
+pub async fn with_a_foreign_owner_waits_and_renews(bench: Bench) {
     let (operator, options) = settling(&bench).await;
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let began = Instant::now();
-    assert_eq!(reset_with(&operator, 0, NEW, &options).await.said(), "done");
+    assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "done");
     assert!(began.elapsed() >= options.settle);
     let requests = operator.requests();
     let after_the_adoption = ["match ownership/0", "match ownership/0", "match checkpoint/0", "match ownership/0"];
@@ -313,17 +314,17 @@ pub async fn reset_beside_a_foreign_owner_waits_and_renews(bench: Bench) {
     assert_eq!(bench.position_of(0).await, NEW);
 }
 
-/// It may still write: nothing of it has to be listed as live.
-pub async fn reset_what_a_foreign_owner_left_waits_too(bench: Bench) {
+/// It may still write, although no record of it is listed as live.
+pub async fn after_a_foreign_owner_waits_too(bench: Bench) {
     let (operator, options) = settling(&bench).await;
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     operator.wire().age("ownership/0", 3 * EXPIRY + 2);
     let began = Instant::now();
-    assert_eq!(reset_with(&operator, 0, NEW, &options.clone().with_allow_foreign(false)).await.said(), "done");
+    assert_eq!(reset_with(&operator, 0, NEW, &options.clone().with_allow_foreign(false)).await.describe(), "done");
     assert!(began.elapsed() >= options.settle);
 }
 
-pub async fn reset_waits_again_after_a_foreign_checkpoint(bench: Bench) {
+pub async fn waits_again_after_a_foreign_checkpoint(bench: Bench) {
     let (operator, options) = settling(&bench).await;
     let options = options.with_settle(Duration::from_millis(300));
     put_young(&bench, 0, &[("ownerid", "python")]).await;
@@ -332,44 +333,44 @@ pub async fn reset_waits_again_after_a_foreign_checkpoint(bench: Bench) {
         container.write(&checkpoint(0), &position(OLD + 1), &Condition::Unconditional).await.unwrap();
     });
     let began = Instant::now();
-    assert_eq!(reset_with(&operator, 0, NEW, &options).await.said(), "done");
-    assert!(began.elapsed() >= 2 * options.settle, "the wait begins anew");
+    assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "done");
+    assert!(began.elapsed() >= 2 * options.settle, "the wait begins again");
     assert_eq!(bench.position_of(0).await, NEW);
 }
 
-pub async fn reset_what_a_foreign_owner_takes_meanwhile_is_lost(bench: Bench) {
+pub async fn a_partition_taken_by_a_foreign_owner_is_lost(bench: Bench) {
     let (operator, options) = settling(&bench).await;
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let container = bench.container.clone();
     operator.wire().after(BlobOperation::Write, "checkpoint/0", async move {
         container.write(&ownership(0), &metadata(&[("ownerid", "java")]), &Condition::Unconditional).await.unwrap();
     });
-    assert_eq!(reset_with(&operator, 0, NEW, &options).await.said(), "lost to java");
+    assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "lost to java");
     assert_eq!(bench.position_of(0).await, OLD);
     assert_eq!(bench.owner_of(0).await, "java");
 }
 
-pub async fn reset_what_is_owned_in_the_other_tree_is_refused(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+pub async fn one_owned_in_the_other_name_case_is_rejected(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     bench.put(&ownership(0), &metadata(&[("ownerid", "")])).await;
     bench.put(&format!("{VERBATIM}ownership/0"), &metadata(&[("ownerid", "go")])).await;
     for options in [ResetOptions::default(), ResetOptions::default().with_allow_foreign(true)] {
-        assert_eq!(reset_with(&operator, 0, NEW, &options).await.said(), "other tree: go");
+        assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "other name case: go");
         assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
     }
 }
 
-/// A blob that names no position, and none at all.
-pub async fn reset_where_there_is_no_checkpoint_makes_the_first(bench: Bench) {
-    let (a, operator) = (bench.owner("a").await, bench.operator("o", impatient).await);
+/// A blob without a position, and no blob.
+pub async fn without_a_checkpoint_creates_the_first(bench: Bench) {
+    let (a, operator) = (bench.owner("a").await, bench.operator("o", quick_retries).await);
     let lease = a.win(0).await;
     let mut unpinned = a.adopt(0, None).await.adoption();
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     assert!(operator.requests().contains(&"create checkpoint/0".to_owned()));
-    assert_eq!(a.checkpoint(&mut unpinned, OLD).await.said(), "fenced by nobody");
-    assert_eq!(a.renew(&lease).await.said(), "lost to nobody");
+    assert_eq!(a.checkpoint(&mut unpinned, OLD).await.describe(), "fenced by no owner");
+    assert_eq!(a.renew(&lease).await.describe(), "lost to no owner");
     bench.put(&checkpoint(1), &metadata(&[("theirs", "1")])).await;
-    assert_eq!(reset(&operator, 1, NEW).await.said(), "done");
+    assert_eq!(reset(&operator, 1, NEW).await.describe(), "done");
     assert_eq!(bench.read(&checkpoint(1)).await["theirs"], "1");
     for partition in [0, 1] {
         if partition == 1 {
@@ -379,49 +380,49 @@ pub async fn reset_where_there_is_no_checkpoint_makes_the_first(bench: Bench) {
     }
 }
 
-pub async fn reset_to_where_it_is_writes_all_the_same(bench: Bench) {
+pub async fn to_the_current_position_writes_nevertheless(bench: Bench) {
     let (a, mut adoption) = running(&bench, 0).await;
-    let operator = bench.operator("o", impatient).await;
-    assert_eq!(reset(&operator, 0, OLD).await.said(), "done");
+    let operator = bench.operator("o", quick_retries).await;
+    assert_eq!(reset(&operator, 0, OLD).await.describe(), "done");
     let writes = operator.sent().into_iter().filter(|sent| sent.is_write_of("checkpoint/0")).count();
     assert_eq!(writes, 2, "the adoption and the position");
-    assert_eq!(a.checkpoint(&mut adoption, OLD + 1).await.said(), "fenced by nobody");
+    assert_eq!(a.checkpoint(&mut adoption, OLD + 1).await.describe(), "fenced by no owner");
     starts_at(&a, 0, OLD).await;
 }
 
-/// Its former owner claims it again before it hears of anything: what it still has from before moves nothing.
-pub async fn reset_is_undone_by_no_checkpoint_of_before(bench: Bench) {
+/// Its former owner claims it again before it detects the reset: its earlier work moves nothing.
+pub async fn is_not_undone_by_an_earlier_checkpoint(bench: Bench) {
     let (a, mut before) = running(&bench, 0).await;
-    let operator = bench.operator("o", impatient).await;
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+    let operator = bench.operator("o", quick_retries).await;
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     a.take(0).await;
-    assert_eq!(a.checkpoint(&mut before, OLD + 1).await.said(), "fenced by a");
+    assert_eq!(a.checkpoint(&mut before, OLD + 1).await.describe(), "fenced by a");
     let mut after = a.adopted(0).await;
-    assert_eq!(a.checkpoint(&mut before, OLD + 2).await.said(), "fenced by a");
-    assert_eq!(a.checkpoint(&mut after, NEW + 1).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut before, OLD + 2).await.describe(), "fenced by a");
+    assert_eq!(a.checkpoint(&mut after, NEW + 1).await.describe(), "written");
     assert_eq!(bench.position_of(0).await, NEW + 1);
 }
 
-/// Forward and backward; a pinned start becomes a checkpoint.
-pub async fn reset_moves_a_checkpoint_anywhere(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+/// Forward and backward; an initial checkpoint becomes a regular one.
+pub async fn moves_a_checkpoint_anywhere(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     let a = bench.owner("a").await;
     a.run(0).await;
     for to in [OLD, NEW, i64::MAX / 10, 0] {
-        assert_eq!(reset(&operator, 0, to).await.said(), "done");
+        assert_eq!(reset(&operator, 0, to).await.describe(), "done");
         assert_eq!(bench.position_of(0).await, to);
         assert_eq!(bench.read(&checkpoint(0)).await["offset"], at(to).offset);
         starts_at(&a, 0, to).await;
     }
 }
 
-pub async fn reset_keeps_every_other_key(bench: Bench) {
+pub async fn keeps_every_other_key(bench: Bench) {
     let (a, _) = running(&bench, 0).await;
-    let operator = bench.operator("o", impatient).await;
+    let operator = bench.operator("o", quick_retries).await;
     let mut theirs = bench.read(&checkpoint(0)).await;
     theirs.extend(metadata(&[("theirs", "1"), ("rewound", "x"), ("epoch", "5")]));
     bench.put(&checkpoint(0), &theirs).await;
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let mut found = bench.read(&checkpoint(0)).await;
     let id = operator.store.id().to_string();
     for (key, value) in [("ownerid", id), ("sequencenumber", NEW.to_string()), ("offset", at(NEW).offset)] {
@@ -433,29 +434,30 @@ pub async fn reset_keeps_every_other_key(bench: Bench) {
 }
 
 /// It was taken over from there once, and may be further there: the reset counts.
-pub async fn reset_is_not_undone_by_the_other_tree(bench: Bench) {
-    let (a, operator) = (bench.owner("a").await, bench.operator("o", impatient).await);
+pub async fn is_not_undone_by_the_other_name_case(bench: Bench) {
+    let (a, operator) = (bench.owner("a").await, bench.operator("o", quick_retries).await);
     let there = format!("{VERBATIM}checkpoint/0");
     bench.put(&there, &position(OLD)).await;
-    assert_eq!(reset(&operator, 0, NEW).await.said(), "done");
+    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     bench.put(&there, &position(OLD + 5)).await;
     starts_at(&a, 0, NEW).await;
 }
 
-pub async fn reset_of_several_partitions_reports_on_each(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+pub async fn of_several_partitions_reports_each(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     running(&bench, 0).await;
     bench.put(&ownership(1), &operated("operator-1")).await;
     let resets = vec![(2.into(), at(2)), (1.into(), at(1)), (0.into(), at(0))];
     let outcomes = operator.store.reset(resets, &ResetOptions::default()).await.unwrap();
-    let said: Vec<_> = outcomes.iter().map(|(partition, outcome)| (partition.as_str(), outcome.said())).collect();
+    let reported: Vec<_> =
+        outcomes.iter().map(|(partition, outcome)| (partition.as_str(), outcome.describe())).collect();
     let expected = [("2", "done"), ("1", "busy: operator-1"), ("0", "done")];
-    assert_eq!(said, expected.map(|(partition, said)| (partition, said.to_owned())));
+    assert_eq!(reported, expected.map(|(partition, reported)| (partition, reported.to_owned())));
     assert_eq!((bench.position_of(2).await, bench.position_of(0).await), (2, 0));
 }
 
-pub async fn reset_of_one_partition_twice_at_once_is_refused(bench: Bench) {
-    let operator = bench.operator("o", impatient).await;
+pub async fn of_one_partition_twice_at_once_is_rejected(bench: Bench) {
+    let operator = bench.operator("o", quick_retries).await;
     let resets = vec![(0.into(), at(2)), (1.into(), at(1)), (0.into(), at(3))];
     let refused = operator.store.reset(resets, &ResetOptions::default()).await.unwrap_err();
     assert!(refused.to_string().contains("partition 0"), "{refused}");

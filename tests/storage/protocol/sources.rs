@@ -1,4 +1,4 @@
-//! What the systems before this one asked for, by their numbers: A2, A8 to A12, D2, D3.
+//! Requirements of the earlier systems, by their numbers: A2, A8 to A12, D2, D3.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use tokio::join;
 use tokio::time::sleep;
 
 use super::group::Group;
-use crate::bench::{Bench, EXPIRY, LOWER, Owner, Said, checkpoint, metadata, owned_by, ownership, position};
+use crate::bench::{Bench, Describe, EXPIRY, LOWER, Owner, checkpoint, metadata, owned_by, ownership, position};
 
-pub async fn a2_the_list_tells_owner_position_last_modified_and_etag_per_partition(bench: Bench) {
+pub async fn a2_the_list_has_owner_position_date_and_etag(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for (partition, owner) in [(0, &a), (1, &b)] {
         let (_, mut adoption) = owner.run(partition).await;
@@ -36,11 +36,11 @@ pub async fn a2_the_list_tells_owner_position_last_modified_and_etag_per_partiti
 }
 
 /// Without an ETag, and with one.
-pub async fn a8_two_claim_the_same_partition_at_once_one_wins(bench: Bench) {
+pub async fn a8_of_two_claims_at_once_one_wins(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for partition in 0..bench.rounds {
-        a.dawdle();
-        b.dawdle();
+        a.add_jitter();
+        b.add_jitter();
         for over in [false, true] {
             let (of_a, of_b) = if over {
                 let victims = bench.put(&ownership(partition), &owned_by("victim")).await;
@@ -51,45 +51,45 @@ pub async fn a8_two_claim_the_same_partition_at_once_one_wins(bench: Bench) {
             let owner = bench.owner_of(partition).await;
             let (won, lost) = ("won".to_owned(), format!("lost to {owner}"));
             let expected = if owner == "a" { [won, lost] } else { [lost, won] };
-            assert_eq!([of_a.said(), of_b.said()], expected);
+            assert_eq!([of_a.describe(), of_b.describe()], expected);
         }
     }
 }
 
-pub async fn a8_of_twenty_that_claim_at_once_one_wins_and_the_others_go_on(bench: Bench) {
+pub async fn a8_of_twenty_claims_at_once_one_wins(bench: Bench) {
     let owners = join_all((0..20).map(|number| {
         let bench = &bench;
         async move { bench.owner(&format!("owner-{number}")).await }
     }))
     .await;
-    // All want the first, and each has another one for itself.
+    // All want the first one, and each another one for itself.
     let claims = join_all((1..).zip(&owners).map(|(own, owner): (u32, &Owner)| {
         owner.store.claim_all(vec![Claim::unowned(0.into()), Claim::unowned(own.into())])
     }))
     .await;
-    let said = |claim: &[(_, ClaimOutcome)], partition: u32| {
-        claim.iter().find(|(id, _)| *id == eventhubs_checkpoint::PartitionId::from(partition)).unwrap().1.said()
+    let reported = |claim: &[(_, ClaimOutcome)], partition: u32| {
+        claim.iter().find(|(id, _)| *id == eventhubs_checkpoint::PartitionId::from(partition)).unwrap().1.describe()
     };
     let winner = bench.owner_of(0).await;
     for ((own, claim), owner) in (1..).zip(&claims).zip(&owners) {
-        assert_eq!(said(claim, own), "won");
-        let me = owner.store.identity().owner.as_str();
-        let expected = if me == winner { "won".to_owned() } else { format!("lost to {winner}") };
-        assert_eq!(said(claim, 0), expected, "{me}");
+        assert_eq!(reported(claim, own), "won");
+        let this = owner.store.identity().owner.as_str();
+        let expected = if this == winner { "won".to_owned() } else { format!("lost to {winner}") };
+        assert_eq!(reported(claim, 0), expected, "{this}");
     }
 }
 
 pub async fn a9_only_the_owner_updates_the_checkpoint(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let (_, mut of_a) = a.run(0).await;
-    assert_eq!(a.checkpoint(&mut of_a, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut of_a, 5).await.describe(), "written");
     b.take_over(0, 7).await;
-    assert_eq!(a.checkpoint(&mut of_a, 6).await.said(), "fenced by b");
-    assert_eq!(a.checkpoint(&mut of_a, 8).await.said(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut of_a, 6).await.describe(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut of_a, 8).await.describe(), "fenced by b");
     assert_eq!(bench.position_of(0).await, 7);
 }
 
-/// And leaves the ownership alone.
+/// And does not change the ownership.
 pub async fn a9_success_refreshes_last_modified(bench: Bench) {
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
@@ -102,15 +102,15 @@ pub async fn a9_success_refreshes_last_modified(bench: Bench) {
     assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, *lease.etag());
 }
 
-pub async fn a10_update_with_the_current_etag_on_failure_reread_stop_or_retry_with_the_new_one(bench: Bench) {
+pub async fn a10_a_failed_update_rereads_then_stops_or_retries(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let changed = bench.put(&checkpoint(0), &position(3)).await;
-    assert_eq!(a.checkpoint(&mut adoption, 5).await.said(), "written");
+    assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
     assert_eq!(a.sent().pop().unwrap().under(), Some(&changed));
     bench.put(&checkpoint(0), &position(4)).await;
     bench.put(&ownership(0), &owned_by("b")).await;
-    assert_eq!(a.checkpoint(&mut adoption, 6).await.said(), "fenced by b");
+    assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "fenced by b");
     assert_eq!(bench.position_of(0).await, 4);
 }
 
@@ -124,7 +124,7 @@ impl WallClock for MinutesAhead {
 }
 
 /// Ages come from the server.
-pub async fn a11_a_clock_that_is_minutes_ahead_takes_nobody_for_dead(bench: Bench) {
+pub async fn a11_a_clock_minutes_ahead_expires_no_owner(bench: Bench) {
     let b = bench.owner("b").await;
     b.win(0).await;
     let a = bench.owner_with("a", |builder| builder.with_wall_clock(std::sync::Arc::new(MinutesAhead))).await;
@@ -150,44 +150,44 @@ pub async fn a12_list_for_hub_and_group(bench: Bench) {
     assert!(ownerships.malformed.is_empty() && checkpoints.malformed.is_empty());
 }
 
-pub async fn a12_claim_a_list_and_be_told_which_succeeded(bench: Bench) {
+pub async fn a12_a_claimed_list_reports_which_succeeded(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     b.win(1).await;
     a.next_write("ownership/2", eventhubs_checkpoint::testing::faulty::Fault::Unreachable);
     let claimed = a.store.claim_all((0..4u32).map(|id| Claim::unowned(id.into())).collect()).await;
-    let mut said: Vec<_> =
-        claimed.iter().map(|(partition, outcome)| format!("{partition} {}", outcome.said())).collect();
-    said.sort();
-    assert_eq!(said, ["0 won", "1 lost to b", "2 undecided: Unavailable", "3 won"]);
+    let mut reported: Vec<_> =
+        claimed.iter().map(|(partition, outcome)| format!("{partition} {}", outcome.describe())).collect();
+    reported.sort();
+    assert_eq!(reported, ["0 won", "1 lost to b", "2 indeterminate: Unavailable", "3 won"]);
 }
 
-/// It is kept with the adoption: the next update is made under it.
-pub async fn a12_update_checkpoint_answers_the_new_etag(bench: Bench) {
+/// The adoption keeps it: the next update is made under it.
+pub async fn a12_update_checkpoint_returns_the_new_etag(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     a.checkpoint(&mut adoption, 5).await;
-    let answered = a.sent().remove(0).etag.unwrap();
-    assert_eq!(bench.blob(&checkpoint(0)).await.unwrap().etag, answered);
+    let etag = a.sent().remove(0).etag.unwrap();
+    assert_eq!(bench.blob(&checkpoint(0)).await.unwrap().etag, etag);
     a.checkpoint(&mut adoption, 6).await;
-    assert_eq!(a.sent()[0].under(), Some(&answered));
+    assert_eq!(a.sent()[0].under(), Some(&etag));
 }
 
 /// Two workers go through the same units, and share them without one left out or done twice.
-pub async fn d2_a_claim_creates_a_record_that_fails_if_it_exists_and_the_loser_moves_on(bench: Bench) {
+pub async fn d2_a_claim_fails_if_the_record_exists(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let units = 2 * bench.rounds;
-    a.dawdle();
-    b.dawdle();
+    a.add_jitter();
+    b.add_jitter();
     let work = async |worker: &Owner| {
-        let mut mine = Vec::new();
+        let mut own = Vec::new();
         for unit in 0..units {
             match worker.claim(unit).await {
-                ClaimOutcome::Won(_) => mine.push(unit),
+                ClaimOutcome::Won(_) => own.push(unit),
                 ClaimOutcome::Lost { by: Some(_) } => {}
                 other => panic!("{other:?}"),
             }
         }
-        mine
+        own
     };
     let (of_a, of_b) = join!(work(&a), work(&b));
     let mut all: Vec<_> = of_a.iter().chain(&of_b).copied().collect();

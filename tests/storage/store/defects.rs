@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Weakness, group, store_on, win, zero};
 use crate::captured::Captured;
-use crate::meddled::{Meddle, Meddled};
+use crate::intercepted::{Intercept, Intercepted};
 
 const PREFIX: &str = "ns.servicebus.windows.net/hub/$default";
 
@@ -38,7 +38,7 @@ async fn put(container: &MemoryContainer, name: &str, pairs: &[(&str, &str)]) {
 
 /// The replicas of one deployment, with requests of up to 20 ms.
 #[tokio::test(start_paused = true)]
-async fn a05_replicas_with_one_owner_id_that_probe_at_once() {
+async fn a05_replicas_with_one_owner_id_verify_at_once() {
     let container = MemoryContainer::new();
     let replicas = (0..8).map(|seed| {
         let faulty = FaultyContainer::new(Arc::new(container.clone()), seed);
@@ -52,10 +52,10 @@ async fn a05_replicas_with_one_owner_id_that_probe_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a05_a_probe_that_fails_midway_leaves_no_blob() {
+async fn a05_a_failed_verification_leaves_no_blob() {
     for weakness in [Weakness::IgnoresConditions, Weakness::RefusesETags, Weakness::ListsWithoutMetadata] {
         let inner = MemoryContainer::new();
-        let container = Meddled { inner: Arc::new(inner.clone()), meddler: weakness };
+        let container = Intercepted { inner: Arc::new(inner.clone()), interceptor: weakness };
         build(container, "a").with_verify_storage(true).connect().await.unwrap_err();
         assert!(inner.list("").await.unwrap().blobs.is_empty(), "{weakness:?}");
     }
@@ -76,9 +76,9 @@ async fn a06_a_restart_within_the_second_is_the_later_one() {
     }
 }
 
-/// It owned nothing, so that no ownership names it.
+/// It owned nothing, so no ownership names it.
 #[tokio::test(start_paused = true)]
-async fn a06_a_restart_of_a_spare_instance_within_the_second() {
+async fn a06_a_restart_of_a_spare_instance_in_the_second() {
     for seed in 0..20 {
         let container = MemoryContainer::new();
         let connect = async |seed| build(container.clone(), "pod-0").with_seed(seed).connect().await.unwrap();
@@ -88,7 +88,7 @@ async fn a06_a_restart_of_a_spare_instance_within_the_second() {
     }
 }
 
-/// A clock was wrong when it was recorded. The next start is the later one all the same, and need not wait for an
+/// A clock was wrong when it was recorded. The next start is the later one nevertheless, and need not wait for an
 /// expiry.
 #[tokio::test(start_paused = true)]
 async fn a06_an_incarnation_of_the_far_future_is_followed() {
@@ -103,7 +103,7 @@ async fn a06_an_incarnation_of_the_far_future_is_followed() {
     assert_eq!(eventhubs_checkpoint::internal::relation::of(&seen.record, a.identity()), Relation::EarlierIncarnation);
 }
 
-/// Azure drops the dots at the end of a blob's name.
+/// Azure drops dots at the end of a blob's name.
 fn drops_dots() -> Arc<Platform> {
     Arc::new(Platform::new(Arc::new(MemoryContainer::new()), 7))
 }
@@ -133,7 +133,7 @@ async fn a07_owner_ids_that_end_with_a_dot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a07_an_owner_id_is_not_that_of_another_with_a_dot_more() {
+async fn a07_owner_ids_that_differ_by_a_dot() {
     let container = drops_dots();
     for owner in ["a", "a.", "a.."] {
         let store = store_on(container.clone(), owner).await;
@@ -145,18 +145,18 @@ async fn a07_an_owner_id_is_not_that_of_another_with_a_dot_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a07_a_probe_of_an_owner_id_that_ends_with_a_dot() {
+async fn a07_verification_of_an_owner_id_ending_with_a_dot() {
     build(drops_dots(), "a.").with_verify_storage(true).connect().await.unwrap();
 }
 
-/// What an answer of the service shows on the way through the HTTP client: a listing has everything, a read lacks
-/// values beyond ASCII, and has those with a tab, which cannot be written.
+/// How a response of the service passes the HTTP client: a listing has everything; a read lacks values beyond ASCII,
+/// and has values with a tab, which cannot be written.
 struct ForeignValues;
 
 const ODD: &str = "theirs";
 
 #[async_trait]
-impl Meddle for ForeignValues {
+impl Intercept for ForeignValues {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let mut list = inner.list(prefix).await?;
         for blob in &mut list.blobs {
@@ -173,10 +173,10 @@ impl Meddle for ForeignValues {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a11_an_owner_beyond_ascii_is_read_as_it_is_listed() {
+async fn a11_an_owner_beyond_ascii_is_read_as_listed() {
     let inner = MemoryContainer::new();
     put(&inner, "ownership/0", &[]).await;
-    let a = build(Meddled { inner: Arc::new(inner), meddler: ForeignValues }, "a")
+    let a = build(Intercepted { inner: Arc::new(inner), interceptor: ForeignValues }, "a")
         .with_verify_storage(false)
         .connect()
         .await
@@ -192,7 +192,7 @@ async fn a11_a_value_with_a_tab_does_not_prevent_adoption() {
     let (log, _guard) = Captured::begin();
     let inner = MemoryContainer::new();
     put(&inner, "checkpoint/0", &[("sequencenumber", "7"), ("offset", "70"), ("kept", "a  b")]).await;
-    let a = build(Meddled { inner: Arc::new(inner.clone()), meddler: ForeignValues }, "a")
+    let a = build(Intercepted { inner: Arc::new(inner.clone()), interceptor: ForeignValues }, "a")
         .with_verify_storage(false)
         .connect()
         .await
@@ -210,7 +210,7 @@ async fn a11_a_value_with_a_tab_does_not_prevent_adoption() {
 struct Undeletable(&'static [&'static str], ErrorKind);
 
 #[async_trait]
-impl Meddle for Undeletable {
+impl Intercept for Undeletable {
     async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         if self.0.iter().any(|part| name.ends_with(part)) {
             return Err(Error::new(self.1, format!("blob {name} has snapshots")));
@@ -219,29 +219,29 @@ impl Meddle for Undeletable {
     }
 }
 
-/// Three presences that are long gone, and those of them that were cleared.
+/// Returns which of three long expired heartbeats were deleted.
 async fn cleared(undeletable: Undeletable) -> Result<Vec<String>> {
-    let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: undeletable });
+    let container = Arc::new(Intercepted { inner: Arc::new(MemoryContainer::new()), interceptor: undeletable });
     for owner in ["a", "b", "c"] {
         store_on(container.clone(), owner).await.send_heartbeat().await.unwrap();
     }
     sleep(Duration::from_secs(601)).await;
-    let me = store_on(container, "me").await;
-    let seen = me.list_heartbeats().await.unwrap().records;
-    let cleared = me.delete_stale_heartbeats(&seen).await?;
+    let this = store_on(container, "me").await;
+    let seen = this.list_heartbeats().await.unwrap().records;
+    let cleared = this.delete_stale_heartbeats(&seen).await?;
     Ok(cleared.iter().map(ToString::to_string).collect())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a13_a_presence_that_cannot_be_deleted_keeps_no_other() {
+async fn a13_an_undeletable_heartbeat_keeps_no_other() {
     let (log, _guard) = Captured::begin();
     assert_eq!(cleared(Undeletable(&["/a", "/b"], ErrorKind::Rejected)).await.unwrap(), ["c"]);
-    assert_eq!(log.text().matches("has snapshots").count(), 1, "the other is a flood: {}", log.text());
+    assert_eq!(log.text().matches("has snapshots").count(), 1, "the other warning is suppressed: {}", log.text());
 }
 
-/// What concerns all of them ends it: nothing is gained by more such requests.
+/// A failure that applies to all of them ends it: more such requests gain nothing.
 #[tokio::test(start_paused = true)]
-async fn a13_a_storage_that_refuses_all_deletions_is_asked_once() {
+async fn a13_a_rejected_deletion_is_not_repeated() {
     for kind in [ErrorKind::Unauthorized, ErrorKind::Unavailable] {
         assert_eq!(cleared(Undeletable(&["/a"], kind)).await.unwrap_err().kind(), kind);
     }
@@ -249,11 +249,11 @@ async fn a13_a_storage_that_refuses_all_deletions_is_asked_once() {
 
 const LAST_MOMENT: OffsetDateTime = datetime!(9999-12-31 23:59:59 UTC);
 
-/// A server whose clock is at the end of all dates.
+/// A server whose clock is at the last representable date.
 struct AtTheEnd;
 
 #[async_trait]
-impl Meddle for AtTheEnd {
+impl Intercept for AtTheEnd {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let mut list = inner.list(prefix).await?;
         list.response.server_time = LAST_MOMENT;
@@ -274,8 +274,8 @@ impl Meddle for AtTheEnd {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
-    let container = Meddled { inner: Arc::new(MemoryContainer::new()), meddler: AtTheEnd };
+async fn a12_a_server_at_the_last_date_causes_no_panic() {
+    let container = Intercepted { inner: Arc::new(MemoryContainer::new()), interceptor: AtTheEnd };
     let store = store_on(Arc::new(container), "a").await;
     tokio::time::advance(Duration::from_secs(2)).await;
     assert!(store.server_time() >= LAST_MOMENT);
@@ -284,9 +284,9 @@ async fn a12_a_server_at_the_end_of_all_dates_makes_nothing_panic() {
     store.renew_all(vec![lease]).await;
 }
 
-/// It is cut off after it has read what its lost response hid.
+/// It is cancelled after it has read what its lost response hid.
 #[tokio::test(start_paused = true)]
-async fn a_cut_off_announcement_keeps_what_it_read() {
+async fn a_cancelled_heartbeat_keeps_what_it_read() {
     const SLOW: Fault = Fault::Latency(Duration::from_millis(900));
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
     let store = build(faulty.clone(), "a").with_request_timeout(Duration::from_secs(1)).connect().await.unwrap();

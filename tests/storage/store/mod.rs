@@ -1,5 +1,5 @@
-//! The store on a container in memory: its settings, its probe, its log, and how many operations it runs at once. The
-//! rules for the records are in `protocol`.
+//! The store on a container in memory: its settings, its verification of the storage, its log, and its limit of
+//! concurrent operations. The rules for the records are in `protocol`.
 
 mod defects;
 
@@ -16,7 +16,7 @@ use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId
 use tokio::time::Instant;
 
 use crate::captured::Captured;
-use crate::meddled::{Meddle, Meddled};
+use crate::intercepted::{Intercept, Intercepted};
 
 fn group() -> ConsumerGroup {
     ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
@@ -53,9 +53,9 @@ async fn a_bad_blob_is_logged_once_per_version() {
     }
 }
 
-/// With answers as slow as these, the queue is longer than any of them may take.
+/// With responses as slow as these, the queue is longer than the timeout of any operation.
 #[tokio::test(start_paused = true)]
-async fn every_renewal_has_its_turn_however_many_there_are() {
+async fn every_renewal_gets_its_turn() {
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
     let a = store_on(Arc::new(faulty.clone()), "a").await;
     let claims = (0..500u32).map(|id| Claim::unowned(id.into())).collect();
@@ -69,9 +69,9 @@ async fn every_renewal_has_its_turn_however_many_there_are() {
     assert_eq!(renewed.iter().filter(|(_, outcome)| matches!(outcome, ClaimOutcome::Won(_))).count(), 500);
 }
 
-/// However few operations may be under way at once.
+/// With any limit of concurrent operations.
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_request_that_hangs_holds_up_no_renewal() {
+async fn a_hanging_checkpoint_delays_no_renewal() {
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
     let owner = OwnerId::new("a").unwrap();
     let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), owner).with_max_concurrent_requests(1);
@@ -89,19 +89,19 @@ async fn a_checkpoint_request_that_hangs_holds_up_no_renewal() {
     assert_eq!(adopting.await.unwrap().unwrap_err().kind(), ErrorKind::Indeterminate);
 }
 
-/// A local clock this far from the one of the container.
+/// A local clock with this offset from the container's.
 #[derive(Debug)]
 struct Skewed(time::Duration);
 
 impl WallClock for Skewed {
     fn now(&self) -> time::OffsetDateTime {
-        // What the container in memory shows at its beginning.
+        // The initial time of the container in memory.
         time::macros::datetime!(2026-01-01 00:00:00 UTC) + self.0
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_probe_finds_a_wrong_clock_and_leaves_nothing_behind() {
+async fn verification_finds_a_wrong_clock_and_cleans_up() {
     for (skew, finds) in [(0, false), (3600, true), (-3600, true)] {
         let container = Arc::new(MemoryContainer::new());
         let builder = GroupStore::builder(container.clone(), group(), OwnerId::new("a/b c").unwrap());
@@ -112,20 +112,20 @@ async fn the_probe_finds_a_wrong_clock_and_leaves_nothing_behind() {
     }
 }
 
-/// Every way in which a storage may not do what ownership needs.
+/// Every way in which a storage may lack what ownership needs.
 #[tokio::test(start_paused = true)]
-async fn the_probe_refuses_a_storage_that_cannot_be_trusted_and_says_why() {
-    for (weakness, told) in [
+async fn verification_rejects_an_unreliable_storage() {
+    for (weakness, text) in [
         (Weakness::IgnoresConditions, "accepts a write under an ETag that has changed"),
         (Weakness::RefusesETags, "a blob cannot be written"),
         (Weakness::ListsWithoutMetadata, "does not return the blob that was just written"),
         (Weakness::ReadOnly, "a blob cannot be written"),
         (Weakness::Silent, "within the request timeout of 5s"),
     ] {
-        let container = Arc::new(Meddled { inner: Arc::new(MemoryContainer::new()), meddler: weakness });
+        let container = Arc::new(Intercepted { inner: Arc::new(MemoryContainer::new()), interceptor: weakness });
         let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
         let error = builder.with_verify_storage(true).connect().await.unwrap_err();
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
     }
 }
 
@@ -136,12 +136,12 @@ enum Weakness {
     RefusesETags,
     ListsWithoutMetadata,
     ReadOnly,
-    /// Never answers a read.
+    /// Never responds to a read.
     Silent,
 }
 
 #[async_trait]
-impl Meddle for Weakness {
+impl Intercept for Weakness {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let mut list = inner.list(prefix).await?;
         if *self == Self::ListsWithoutMetadata {
@@ -178,7 +178,7 @@ impl Meddle for Weakness {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
+async fn invalid_settings_are_rejected_with_value_and_rule() {
     let build = || GroupStore::builder(Arc::new(MemoryContainer::new()), group(), OwnerId::new("a").unwrap());
     let seconds = Duration::from_secs;
     for (builder, named) in [
@@ -198,7 +198,7 @@ async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
 }
 
 #[tokio::test]
-async fn a_missing_container_is_known_before_anything_starts_or_made_if_asked_for() {
+async fn a_missing_container_is_detected_or_created() {
     let container = Arc::new(MemoryContainer::missing());
     let build = || GroupStore::builder(container.clone(), group(), OwnerId::new("a").unwrap());
     assert_eq!(build().connect().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
@@ -206,7 +206,7 @@ async fn a_missing_container_is_known_before_anything_starts_or_made_if_asked_fo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storage_that_is_busy_or_away_for_a_moment_does_not_end_an_instance_that_begins() {
+async fn a_short_outage_does_not_end_a_starting_instance() {
     let (log, _guard) = Captured::begin();
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::missing()), 1);
     let retry_after = Some(Duration::from_secs(2));
@@ -219,13 +219,13 @@ async fn a_storage_that_is_busy_or_away_for_a_moment_does_not_end_an_instance_th
     let began = Instant::now();
     builder.with_create_container(true).with_verify_storage(true).connect().await.unwrap();
     assert_eq!(faulty.pending(), 0);
-    // As long as it asks to, but no longer than a request may take.
+    // As long as it requests, but no longer than the request timeout.
     assert_eq!(began.elapsed(), Duration::from_millis(250 + 2000 + 5000 + 1000 + 250));
     assert_eq!(log.text().matches("cannot connect to storage; retrying").count(), 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storage_that_stays_away_or_refuses_ends_an_instance_that_begins() {
+async fn a_long_outage_or_a_rejection_ends_it() {
     for (fault, requests) in [(Fault::Unreachable, 4), (Fault::Throttled { retry_after: None }, 4), (Fault::Hang, 1)] {
         let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
         faulty.set_plan(FaultPlan::always(fault.clone()));

@@ -1,4 +1,4 @@
-//! What one instance plans.
+//! Plans of one instance.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::invariants;
 #[derive(Deserialize)]
 struct Cycle {
     layout: String,
-    me: char,
+    this: char,
     balanced: usize,
     greedy: usize,
     only: Option<BTreeSet<usize>>,
@@ -35,7 +35,7 @@ fn check(case: &Cycle) {
 }
 
 fn check_strategy(case: &Cycle, name: &str, strategy: LoadBalancingStrategy, expected: usize, seed: u64) {
-    let (view, policy) = (view(&case.layout, case.me), Policy { strategy, ..Policy::default() });
+    let (view, policy) = (view(&case.layout, case.this), Policy { strategy, ..Policy::default() });
     let plan = plan(&view, &policy, &mut StdRng::seed_from_u64(seed));
     invariants::check(&view, &policy, &plan).unwrap();
     let claimed: BTreeSet<_> = plan.claim.iter().map(index).collect();
@@ -57,17 +57,17 @@ fn check_strategy(case: &Cycle, name: &str, strategy: LoadBalancingStrategy, exp
 cases! { "cycles", check:
     join_three_of_one
     join_four_of_one
-    free_one_is_mine
+    one_unowned_is_claimed
     even_two_two
     even_odd_count
     ten_over_four_settled_enough
     empty_four
-    take_free_never_peer
+    take_unowned_never_owned
     free_before_steal
     released_then_free_then_steal
     expired_is_free
     expired_and_free
-    thirteenth_is_mine
+    thirteenth_is_claimed
     steal_from_six
     steal_from_five
     more_owners_than_partitions
@@ -77,5 +77,5 @@ cases! { "cycles", check:
     released_are_free
     same_owner_fresh_and_expired
     expired_owner_does_not_count
-    mine_expired_is_claimable
+    own_expired_is_claimable
 }

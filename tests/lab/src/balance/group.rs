@@ -1,5 +1,5 @@
 //! A group of planners over a shared list of records, without a store: each observes, plans and applies, in turn or all
-//! at once. Every plan is checked.
+//! at the same time. Every plan is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use super::table::{INTERVAL, TERMS, id, life};
+use super::table::{INTERVAL, TERMS, id, incarnation};
 use crate::invariants;
 
 struct Written {
@@ -28,26 +28,26 @@ pub struct Member {
     pub identity: Identity,
     pub policy: Policy,
     pub running: BTreeSet<PartitionId>,
-    /// Whether it writes its presence.
-    pub present: bool,
+    /// Whether it sends heartbeats.
+    pub sends_heartbeats: bool,
     /// When it last planned and renewed.
-    lived: Moment,
-    /// It neither plans nor renews any more.
-    pub dead: bool,
+    last_cycle: Moment,
+    /// It no longer plans or renews.
+    pub crashed: bool,
 }
 
-/// What happened in one round.
+/// The changes of one round.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Partitions claimed, by the member that did.
+    /// Claimed partitions, each with the member that claimed it.
     pub claims: Vec<(usize, PartitionId, ClaimReason)>,
     pub releases: usize,
-    /// Partitions asked for.
-    pub asked: usize,
+    /// Partitions whose handoff was requested.
+    pub requested: usize,
 }
 
 impl Round {
-    /// Partitions taken from live owners, or handed over by them.
+    /// Returns the partitions that were taken from live owners, or handed over by them.
     pub fn moved(&self) -> impl Iterator<Item = &PartitionId> {
         let moved = |reason: &ClaimReason| matches!(reason, ClaimReason::Stolen(_) | ClaimReason::HandedOver);
         self.claims.iter().filter(move |(.., reason)| moved(reason)).map(|(_, partition, _)| partition)
@@ -62,7 +62,7 @@ impl Round {
     }
 
     pub fn is_quiet(&self) -> bool {
-        self.claims.is_empty() && self.releases == 0 && self.asked == 0
+        self.claims.is_empty() && self.releases == 0 && self.requested == 0
     }
 }
 
@@ -75,7 +75,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// A hub that nobody has read yet.
+    /// Creates a group for a hub whose partitions are all unowned.
     pub fn new(partitions: usize, seed: u64) -> Self {
         Self {
             partitions: (0..partitions).map(id).collect(),
@@ -86,7 +86,7 @@ impl Group {
         }
     }
 
-    /// With so many members that share all partitions fairly.
+    /// Creates a group of this many members that share all partitions fairly.
     pub fn balanced(partitions: usize, members: usize, strategy: &LoadBalancingStrategy, seed: u64) -> Self {
         let mut group = Self::new(partitions, seed);
         for _ in 0..members {
@@ -99,9 +99,9 @@ impl Group {
 
     pub fn join(&mut self, policy: Policy) -> usize {
         let owner = OwnerId::new(format!("owner-{}", self.members.len())).unwrap();
-        let identity = Identity::new(owner, life());
-        let (running, lived) = (BTreeSet::new(), self.now);
-        self.members.push(Member { identity, policy, running, present: false, lived, dead: false });
+        let identity = Identity::new(owner, incarnation());
+        let (running, last_cycle) = (BTreeSet::new(), self.now);
+        self.members.push(Member { identity, policy, running, sends_heartbeats: false, last_cycle, crashed: false });
         self.members.len() - 1
     }
 
@@ -110,10 +110,10 @@ impl Group {
     }
 
     pub fn alive(&self) -> Vec<usize> {
-        (0..self.members.len()).filter(|member| !self.members[*member].dead).collect()
+        (0..self.members.len()).filter(|member| !self.members[*member].crashed).collect()
     }
 
-    /// How many partitions each living member runs.
+    /// Returns how many partitions each running member processes.
     pub fn counts(&self) -> Vec<usize> {
         self.alive().into_iter().map(|member| self.members[member].running.len()).collect()
     }
@@ -124,7 +124,7 @@ impl Group {
         counts
     }
 
-    /// One interval: every living member in turn; a claim takes effect before the next one plans.
+    /// One interval: every running member in turn. A claim takes effect before the next member plans.
     pub fn round(&mut self) -> Round {
         let mut round = Round::default();
         self.pass_interval();
@@ -136,8 +136,8 @@ impl Group {
         round
     }
 
-    /// One interval in which all living members look before any of them acts. Of those that want the same partition the
-    /// first one wins, as with the ETags of a store.
+    /// One interval in which all running members observe before any of them acts. Of those that want the same partition
+    /// the first one wins, as with the ETags of a store.
     pub fn round_at_once(&mut self) -> Round {
         let mut round = Round::default();
         self.pass_interval();
@@ -151,7 +151,7 @@ impl Group {
         round
     }
 
-    /// Rounds until one is quiet; answers those before it.
+    /// Runs rounds until one is quiet, and returns the rounds before it.
     pub fn settle(&mut self) -> Vec<Round> {
         let rounds: Vec<_> = (0..1000).map(|_| self.round()).take_while(|round| !round.is_quiet()).collect();
         assert!(rounds.len() < 1000, "does not settle: {:?}", self.counts());
@@ -160,8 +160,8 @@ impl Group {
 
     fn pass_interval(&mut self) {
         self.now += INTERVAL;
-        for member in self.members.iter_mut().filter(|member| !member.dead) {
-            member.lived = self.now;
+        for member in self.members.iter_mut().filter(|member| !member.crashed) {
+            member.last_cycle = self.now;
             for partition in &member.running {
                 if let Some(written) = self.records.get_mut(partition) {
                     written.at = self.now;
@@ -174,15 +174,14 @@ impl Group {
         let listing: Vec<_> =
             self.records.iter().map(|(partition, written)| self.observation(partition, written)).collect();
         let Member { identity, running, .. } = &self.members[member];
-        let presences: Vec<_> = self.members.iter().filter_map(|member| self.attendance(member)).collect();
-        let (presences, interval) = (&presences[..], INTERVAL);
-        let (me, other_tree) = (identity, &[][..]);
+        let heartbeats: Vec<_> = self.members.iter().filter_map(|member| self.heartbeat_of(member)).collect();
+        let (heartbeats, interval) = (&heartbeats[..], INTERVAL);
         let observer = Observer {
-            this: me,
+            this: identity,
             lease_durations: TERMS,
             running,
-            other_name_case: other_tree,
-            heartbeats: presences,
+            other_name_case: &[],
+            heartbeats,
             interval,
             outage_ended: None,
         };
@@ -200,11 +199,11 @@ impl Group {
         )
     }
 
-    fn attendance(&self, member: &Member) -> Option<Heartbeat> {
+    fn heartbeat_of(&self, member: &Member) -> Option<Heartbeat> {
         let Identity { owner, incarnation, .. } = member.identity.clone();
         let record = HeartbeatRecord::new(owner, incarnation);
-        let age = self.now.saturating_sub(member.lived);
-        member.present.then(|| Heartbeat::new(record, ETag::new("present"), age, self.now))
+        let age = self.now.saturating_sub(member.last_cycle);
+        member.sends_heartbeats.then(|| Heartbeat::new(record, ETag::new("present"), age, self.now))
     }
 
     fn plan(&mut self, member: usize) -> Plan {
@@ -215,12 +214,12 @@ impl Group {
         plan
     }
 
-    /// Whoever is asked for a partition hands it over at once, by what it saw before.
+    /// Hands over every requested partition at once, according to the records before the plan.
     fn hand_over(&mut self, member: usize, round: &mut Round) {
         let Member { identity, running, .. } = &self.members[member];
-        let asked: Vec<_> =
-            running.iter().filter(|partition| self.is_asked_for(partition, identity)).cloned().collect();
-        for partition in asked {
+        let requested: Vec<_> =
+            running.iter().filter(|partition| self.is_requested(partition, identity)).cloned().collect();
+        for partition in requested {
             self.members[member].running.remove(&partition);
             let written = self.records.get_mut(&partition).unwrap();
             *written = Written { record: written.record.released(), at: self.now };
@@ -228,19 +227,20 @@ impl Group {
         }
     }
 
-    fn is_asked_for(&self, partition: &PartitionId, owner: &Identity) -> bool {
+    fn is_requested(&self, partition: &PartitionId, owner: &Identity) -> bool {
         let record = self.records.get(partition).map(|written| &written.record);
         record.is_some_and(|record| record.owner.as_ref() == Some(&owner.owner) && record.handoff_to.is_some())
     }
 
     fn apply(&mut self, member: usize, plan: Plan, round: &mut Round) {
         for handoff in plan.handoff {
-            // Of several marks the first one stands, and one that comes after the release finds another record.
+            // Of several handoff requests the first one remains, and one that comes after the release finds another
+            // record.
             let written = self.records.get_mut(&handoff.partition).unwrap();
             if written.record.owner == Some(handoff.from) && written.record.handoff_to.is_none() {
                 written.record.handoff_to = Some(self.members[member].identity.owner.clone());
                 written.at = self.now;
-                round.asked += 1;
+                round.requested += 1;
             }
         }
         for claim in plan.claim {

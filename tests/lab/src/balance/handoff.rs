@@ -1,4 +1,4 @@
-//! Whole groups that hand partitions over, and whose members are present before they hold anything.
+//! Whole groups with handoffs, whose members send heartbeats before they hold any partition.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ fn policy(strategy: &LoadBalancingStrategy, handoff: bool) -> Policy {
     Policy { strategy: strategy.clone(), handoff, ..Policy::default() }
 }
 
-fn present(group: &mut Group) {
-    group.members.iter_mut().for_each(|member| member.present = true);
+fn send_heartbeats(group: &mut Group) {
+    group.members.iter_mut().for_each(|member| member.sends_heartbeats = true);
 }
 
-/// One that holds 64 partitions, and seven that have just come.
+/// Returns a group of one member that holds 64 partitions, and seven new ones.
 fn seven_join_one(policy: &Policy, seed: u64) -> Group {
     let mut group = Group::new(64, seed);
     group.join(Policy { strategy: LoadBalancingStrategy::Greedy, ..policy.clone() });
@@ -32,7 +32,7 @@ fn seven_join_one(policy: &Policy, seed: u64) -> Group {
     group
 }
 
-/// What moves until nothing happens for some rounds.
+/// Returns the partitions that move until nothing happens for some rounds.
 fn moved(group: &mut Group, round: impl Fn(&mut Group) -> Round) -> Vec<PartitionId> {
     let (mut moved, mut quiet) = (Vec::new(), 0);
     for _ in 0..200 {
@@ -47,7 +47,7 @@ fn moved(group: &mut Group, round: impl Fn(&mut Group) -> Round) -> Vec<Partitio
 }
 
 #[test]
-fn seven_that_are_present_join_one_and_each_partition_moves_once_at_most() {
+fn seven_joins_move_each_partition_at_most_once() {
     for (strategy, handoff) in
         [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy].iter().flat_map(|by| [(by, false), (by, true)])
     {
@@ -55,18 +55,18 @@ fn seven_that_are_present_join_one_and_each_partition_moves_once_at_most() {
             [Group::round, Group::round_at_once].into_iter().flat_map(|by| SEEDS.map(move |seed| (by, seed)))
         {
             let mut group = seven_join_one(&policy(strategy, handoff), seed);
-            present(&mut group);
+            send_heartbeats(&mut group);
             let moved = moved(&mut group, round);
             let context = format!("{strategy:?}, handoff {handoff}, seed {seed}");
             assert_eq!(moved.len(), 56, "{context}");
-            assert_eq!(moved.iter().collect::<BTreeSet<_>>().len(), 56, "{context}: one moved twice");
+            assert_eq!(moved.iter().collect::<BTreeSet<_>>().len(), 56, "{context}: a partition moved twice");
             assert_eq!(group.counts(), [8; 8], "{context}");
         }
     }
 }
 
 #[test]
-fn seven_that_nobody_can_see_move_more_by_greed() {
+fn seven_joins_without_heartbeats_move_more_if_greedy() {
     for seed in SEEDS {
         let mut group = seven_join_one(&policy(&LoadBalancingStrategy::Greedy, false), seed);
         assert!(moved(&mut group, Group::round_at_once).len() > 56, "seed {seed}");
@@ -75,26 +75,26 @@ fn seven_that_nobody_can_see_move_more_by_greed() {
 }
 
 #[test]
-fn balanced_begins_one_handoff_per_interval_and_nothing_is_stolen() {
+fn balanced_requests_one_handoff_per_interval() {
     for seed in SEEDS {
         let mut group = seven_join_one(&policy(&LoadBalancingStrategy::Balanced, true), seed);
-        present(&mut group);
+        send_heartbeats(&mut group);
         for round in group.settle() {
-            assert!(round.asked <= 7, "seed {seed}: {round:?}");
+            assert!(round.requested <= 7, "seed {seed}: {round:?}");
             assert!(round.claims.iter().all(|(.., reason)| *reason == ClaimReason::HandedOver), "{round:?}");
         }
     }
 }
 
 #[test]
-fn what_one_that_died_had_asked_for_goes_to_those_that_are_left() {
+fn requests_of_a_crashed_owner_go_to_the_others() {
     let mut group = Group::new(4, 1);
     group.join(policy(&LoadBalancingStrategy::Greedy, true));
     group.settle();
     let thief = group.join(policy(&LoadBalancingStrategy::Balanced, true));
-    present(&mut group);
-    assert_eq!(group.round().asked, 1);
-    group.members[thief].dead = true;
+    send_heartbeats(&mut group);
+    assert_eq!(group.round().requested, 1);
+    group.members[thief].crashed = true;
     let rounds: Vec<_> = (0..8).map(|_| group.round()).collect();
     assert_eq!(rounds.iter().map(|round| round.releases).sum::<usize>(), 1);
     let claims: Vec<_> = rounds.iter().flat_map(|round| &round.claims).map(|(by, _, reason)| (*by, reason)).collect();
@@ -103,7 +103,7 @@ fn what_one_that_died_had_asked_for_goes_to_those_that_are_left() {
 }
 
 #[test]
-fn groups_of_those_that_hand_over_and_those_that_do_not_settle_with_the_fewest_moves() {
+fn mixed_groups_settle_with_the_fewest_moves() {
     for seed in SEEDS {
         let mut group = Group::balanced(23, 3, &LoadBalancingStrategy::Balanced, seed);
         for member in 0..5 {
@@ -112,7 +112,7 @@ fn groups_of_those_that_hand_over_and_those_that_do_not_settle_with_the_fewest_m
             }
             group.members[member].policy.handoff = member % 2 == 0;
         }
-        present(&mut group);
+        send_heartbeats(&mut group);
         let fewest = invariants::fewest_moves(23, &group.counts());
         assert_eq!(moved(&mut group, Group::round).len(), fewest, "seed {seed}");
         invariants::fair(23, &group.counts()).unwrap();

@@ -1,4 +1,4 @@
-//! What one instance plans in small groups, written as one letter per partition.
+//! Plans of one instance in small groups, written as one letter per partition.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,8 +10,8 @@ use rand::rngs::StdRng;
 
 use crate::invariants::check;
 
-/// One letter per partition. `.` nobody, `_` released, `m` me, `o` an orphan of mine, `X` an expired owner, `E` one in
-/// the other tree; any other letter is a live owner.
+/// One letter per partition. `.` unowned, `_` released, `m` this instance, `o` this instance's record that it does not
+/// run, `X` an expired owner, `E` an owner in the other name case; any other letter is a live owner.
 fn view_of(layout: &str) -> View<'static> {
     let owner = |letter: char| OwnerId::new(letter.to_string()).unwrap();
     let holder = |letter| match letter {
@@ -59,15 +59,15 @@ fn cooperative(layout: &str, handed: &[(usize, char)]) -> View<'static> {
     view
 }
 
-fn with_present(view: View<'static>, present: &[&str]) -> View<'static> {
+fn with_heartbeats_of(view: View<'static>, present: &[&str]) -> View<'static> {
     View { present: present.iter().map(|owner| OwnerId::new(owner).unwrap()).collect(), ..view }
 }
 
-fn asking() -> Policy {
+fn with_handoff() -> Policy {
     Policy { handoff: true, ..greedy() }
 }
 
-fn asked(plan: &Plan) -> Vec<(&str, &str)> {
+fn requested(plan: &Plan) -> Vec<(&str, &str)> {
     plan.handoff.iter().map(|handoff| (handoff.partition.as_str(), handoff.from.as_str())).collect()
 }
 
@@ -79,12 +79,12 @@ fn claimed(plan: &Plan) -> Vec<&str> {
     plan.claim.iter().map(|claim| claim.partition.as_str()).collect()
 }
 
-fn given_back(plan: &Plan) -> Vec<(&str, ReleaseReason)> {
+fn released(plan: &Plan) -> Vec<(&str, ReleaseReason)> {
     plan.release.iter().map(|release| (release.partition.as_str(), release.reason)).collect()
 }
 
 #[test]
-fn what_is_recorded_as_mine_comes_back_at_once_whatever_the_strategy() {
+fn own_records_are_reclaimed_at_once_in_any_strategy() {
     for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy, LoadBalancingStrategy::weighted()]
     {
         let plan = checked(&view_of("bbooo"), &Policy { strategy, ..Policy::default() });
@@ -94,9 +94,9 @@ fn what_is_recorded_as_mine_comes_back_at_once_whatever_the_strategy() {
 }
 
 #[test]
-fn what_is_to_be_avoided_leaves_the_claim_to_another_partition() {
+fn an_avoided_partition_leaves_the_claim_to_another() {
     let avoiding = |avoid: &[u32]| Policy { avoid: ids(avoid).collect(), ..Policy::default() };
-    // A free one, an expired one, and two that could be stolen.
+    // An unowned partition, an expired one, and two that could be stolen.
     let view = view_of(".Xbb");
     assert_eq!(claimed(&checked(&view, &avoiding(&[]))), ["0"]);
     assert_eq!(claimed(&checked(&view, &avoiding(&[0]))), ["1"]);
@@ -104,8 +104,9 @@ fn what_is_to_be_avoided_leaves_the_claim_to_another_partition() {
 }
 
 #[test]
-fn an_owner_above_the_floor_is_not_robbed_while_that_is_its_share() {
-    // Five for two: one may hold three. That the last one is to be avoided makes nobody too full.
+fn an_owner_is_not_stolen_from_within_its_share() {
+    // Five partitions for two owners: one may hold three. Avoiding the last partition does not make either owner exceed
+    // its share.
     let policy = Policy { avoid: ids(&[4]).collect(), ..greedy() };
     assert_eq!(checked(&view_of("bbbm."), &policy), Plan::default());
 }
@@ -119,7 +120,7 @@ fn a_hub_without_partitions_needs_no_plan() {
 }
 
 #[test]
-fn a_cap_limits_what_is_claimed_and_tells_what_stays_unowned() {
+fn a_cap_limits_claims_and_reports_unclaimed_ones() {
     let capped = |max| Policy { max_partitions: Some(max), ..greedy() };
     let view = view_of("m.....bb");
     let plan = checked(&view, &capped(3));
@@ -131,43 +132,43 @@ fn a_cap_limits_what_is_claimed_and_tells_what_stays_unowned() {
 }
 
 #[test]
-fn a_cap_that_only_hinders_a_steal_is_no_alarm() {
+fn a_cap_that_only_prevents_a_steal_is_no_alarm() {
     let plan = checked(&view_of("mbbbbb"), &Policy { max_partitions: Some(1), ..greedy() });
     assert_eq!(plan, Plan::default());
 }
 
 #[test]
-fn a_slow_strategy_sounds_no_alarm_for_what_the_next_intervals_bring() {
+fn claims_of_later_intervals_are_no_alarm() {
     let policy = Policy { max_partitions: Some(4), ..Policy::default() };
     let plan = checked(&view_of("...."), &policy);
     assert_eq!((plan.claim.len(), plan.unclaimed_due_to_limit), (1, 0));
 }
 
 #[test]
-fn what_is_above_the_cap_is_given_back_and_nothing_is_claimed_meanwhile() {
+fn partitions_above_the_cap_are_released_first() {
     let policy = Policy { max_partitions: Some(2), ..greedy() };
     let plan = checked(&view_of("mmmmoo..bb"), &policy);
-    assert_eq!(given_back(&plan), [("2", ReleaseReason::OverLimit), ("3", ReleaseReason::OverLimit)]);
+    assert_eq!(released(&plan), [("2", ReleaseReason::OverLimit), ("3", ReleaseReason::OverLimit)]);
     assert_eq!(plan.claim, []);
 }
 
 #[test]
-fn under_a_cap_a_claim_under_way_counts_as_held() {
+fn a_claim_in_progress_counts_toward_the_cap() {
     let policy = Policy { max_partitions: Some(2), avoid: ids(&[1]).collect(), ..greedy() };
     assert_eq!(checked(&view_of("mo..."), &policy).claim, []);
 }
 
 #[test]
-fn what_the_hub_no_longer_has_is_given_back() {
+fn removed_partitions_are_released() {
     let view = View { removed: vec![7.into()], ..view_of("m") };
-    assert_eq!(given_back(&checked(&view, &Policy::default())), [("7", ReleaseReason::PartitionRemoved)]);
+    assert_eq!(released(&checked(&view, &Policy::default())), [("7", ReleaseReason::PartitionRemoved)]);
 }
 
 #[test]
-fn by_assignment_what_is_not_mine_is_given_back_and_not_reclaimed() {
+fn static_releases_what_is_not_assigned() {
     let strategy = LoadBalancingStrategy::Static(Assignment::index(0, 2).unwrap());
     let plan = checked(&view_of("mmoo.._XbbEE"), &Policy { strategy, ..Policy::default() });
-    assert_eq!(given_back(&plan), [("1", ReleaseReason::NotAssigned)]);
+    assert_eq!(released(&plan), [("1", ReleaseReason::NotAssigned)]);
     assert_eq!(claimed(&plan), ["2", "4", "6"]);
 }
 
@@ -179,10 +180,11 @@ fn an_assignment_above_the_cap_is_an_alarm() {
 }
 
 #[test]
-fn by_load_what_fits_is_taken_before_what_does_not() {
+fn by_load_a_partition_that_fits_is_claimed_first() {
     let loads = (0u32..).map(PartitionId::from).zip([50, 10, 40]).collect();
     let policy = Policy { strategy: LoadBalancingStrategy::weighted(), loads, ..Policy::default() };
-    // The fourth counts as the mean, 34, so that 67 are fair: my 40 leave room for the ten, not for the fifty.
+    // The fourth partition counts as the mean, 34, so that the fair load is 67: this instance's 40 leave room for the
+    // ten, not for the fifty.
     for seed in 0..10 {
         let plan = plan(&view_of("..mb"), &policy, &mut StdRng::seed_from_u64(seed));
         assert_eq!(claimed(&plan), ["1"]);
@@ -190,49 +192,50 @@ fn by_load_what_fits_is_taken_before_what_does_not() {
 }
 
 #[test]
-fn by_load_an_owner_is_robbed_only_if_that_gains_more_than_the_threshold() {
+fn by_load_a_steal_must_gain_more_than_the_threshold() {
     let plan = |loads: [u64; 4], threshold_percent| {
         let loads = (0u32..).map(PartitionId::from).zip(loads).collect();
         let strategy = LoadBalancingStrategy::Weighted { threshold_percent };
         checked(&view_of("bbbm"), &Policy { strategy, loads, ..Policy::default() })
     };
-    // Fair are 100. With 40 of 120 for my 80 I would hold as much as the victim held: no gain. With 10 it is 30.
+    // The fair load is 100. With 40 of the victim's 120 added to 80, this instance would hold as much as the victim
+    // held: no gain. With 10 the gain is 30.
     assert!(plan([40, 40, 40, 80], 0).is_empty());
     assert_eq!(claimed(&plan([10, 70, 40, 80], 29)), ["0"]);
     assert!(plan([10, 70, 40, 80], 30).is_empty());
-    // Of several that gain, the one that evens out most.
+    // Of several partitions that gain, the one that evens out most.
     assert_eq!(claimed(&plan([10, 60, 100, 30], 10)), ["1"]);
 }
 
 #[test]
-fn by_load_only_who_holds_least_goes_above_the_fair_load() {
+fn by_load_only_the_least_exceeds_the_fair_load() {
     let plan = |layout: &str| {
         let strategy = LoadBalancingStrategy::Weighted { threshold_percent: 0 };
         checked(&view_of(layout), &Policy { strategy, ..Policy::default() })
     };
-    // Fair are 2.75. With two and one more I would be above.
+    // The fair load is 2.75. With two partitions and one more, this instance would exceed it.
     assert!(plan("bbbbbbmmccd").is_empty());
-    // Fair are three: whoever stays within them need not wait for d.
+    // The fair load is three: an owner that stays within it need not wait for d.
     assert_eq!(plan("bbbbbbbmmccd").claim.len(), 1);
     assert_eq!(plan("bbbbbmmccdd").claim.len(), 1);
 }
 
 #[test]
-fn who_is_present_is_left_its_share_before_it_holds_anything() {
+fn an_owner_with_a_heartbeat_gets_its_share() {
     assert_eq!(checked(&view_of("...."), &greedy()).claim.len(), 4);
-    assert_eq!(checked(&with_present(view_of("...."), &["b", "c", "d"]), &greedy()).claim.len(), 1);
+    assert_eq!(checked(&with_heartbeats_of(view_of("...."), &["b", "c", "d"]), &greedy()).claim.len(), 1);
     let by_load = Policy { strategy: LoadBalancingStrategy::weighted(), ..Policy::default() };
-    let view = with_present(view_of("mbbbbbb"), &["b"]);
+    let view = with_heartbeats_of(view_of("mbbbbbb"), &["b"]);
     assert_eq!(checked(&view, &by_load).claim.len(), 1);
-    // Fair are 1.75: with one more I would be above, and d holds less than I do.
-    assert!(checked(&with_present(view_of("mbbbbbb"), &["c", "d"]), &by_load).is_empty());
+    // The fair load is 1.75: with one more partition this instance would exceed it, and d holds less.
+    assert!(checked(&with_heartbeats_of(view_of("mbbbbbb"), &["c", "d"]), &by_load).is_empty());
 }
 
 #[test]
-fn what_a_cooperative_owner_has_too_much_is_asked_for_and_what_another_has_is_stolen() {
+fn cooperative_owners_are_asked_others_stolen_from() {
     let mut view = cooperative("bbbbccccm", &[]);
     view.partitions[4..8].iter_mut().for_each(|entry| entry.cooperative = false);
-    let plan = checked(&view, &asking());
+    let plan = checked(&view, &with_handoff());
     assert_eq!(plan.handoff.iter().map(|handoff| handoff.from.as_str()).collect::<Vec<_>>(), ["b"]);
     assert_eq!(plan.claim.len(), 1);
     assert_eq!(plan.claim[0].reason, ClaimReason::Stolen(OwnerId::new("c").unwrap()));
@@ -241,53 +244,53 @@ fn what_a_cooperative_owner_has_too_much_is_asked_for_and_what_another_has_is_st
 }
 
 #[test]
-fn whoever_asks_is_not_idle() {
+fn an_owner_that_requests_a_handoff_is_not_idle() {
     let plan = checked(&cooperative("bb", &[]), &Policy { handoff: true, ..Policy::default() });
     assert!(plan.claim.is_empty() && !plan.is_empty());
 }
 
 #[test]
-fn what_is_expired_or_unowned_is_claimed_as_ever() {
-    let plan = checked(&cooperative("X._b", &[]), &Policy { max_partitions: Some(3), ..asking() });
+fn handoffs_do_not_delay_claims_of_unowned_partitions() {
+    let plan = checked(&cooperative("X._b", &[]), &Policy { max_partitions: Some(3), ..with_handoff() });
     assert_eq!((plan.claim.len(), plan.handoff.len()), (2, 0));
 }
 
 #[test]
-fn what_i_have_asked_for_counts_as_mine_and_as_gone_for_its_victim() {
-    for policy in [asking(), Policy { handoff: true, ..Policy::default() }, greedy()] {
+fn a_requested_partition_counts_for_this_instance() {
+    for policy in [with_handoff(), Policy { handoff: true, ..Policy::default() }, greedy()] {
         assert!(checked(&cooperative("bbbb", &[(0, 'm'), (1, 'm')]), &policy).is_empty());
     }
-    // Two are fair. The victim has three left, so that one more is too many, two are not.
-    let plan = checked(&cooperative("bbbb", &[(0, 'm')]), &asking());
+    // The fair share is two. The victim has three partitions left: one more handoff is allowed, two are not.
+    let plan = checked(&cooperative("bbbb", &[(0, 'm')]), &with_handoff());
     assert_eq!(plan.handoff.len(), 1);
-    assert_ne!(asked(&plan)[0], ("0", "b"));
+    assert_ne!(requested(&plan)[0], ("0", "b"));
 }
 
 #[test]
-fn what_another_has_asked_for_counts_for_that_one_and_is_left_alone() {
-    // Two each are fair, and one more for one of the three.
+fn a_partition_requested_by_another_is_left_alone() {
+    // The fair share is two each, and one more for one of the three.
     let handed = [(0, 'c'), (1, 'c'), (2, 'c')];
     let view = cooperative("bbbbbbm", &handed[..2]);
-    for policy in [asking(), greedy()] {
+    for policy in [with_handoff(), greedy()] {
         let plan = checked(&view, &policy);
-        let taken: Vec<_> = claimed(&plan).into_iter().chain(asked(&plan).into_iter().map(|(id, _)| id)).collect();
+        let taken: Vec<_> = claimed(&plan).into_iter().chain(requested(&plan).into_iter().map(|(id, _)| id)).collect();
         assert_eq!(taken.len(), 1, "of the four that b has left");
         assert!(!taken.contains(&"0") && !taken.contains(&"1"));
     }
-    assert!(checked(&cooperative("bbbbbbmm", &handed), &asking()).is_empty());
+    assert!(checked(&cooperative("bbbbbbmm", &handed), &with_handoff()).is_empty());
 }
 
 #[test]
-fn what_i_am_asked_for_makes_no_room_for_more() {
-    // Four of mine are asked for: two of eight are left, my share of four owners.
+fn own_partitions_in_handoff_make_no_room_for_more() {
+    // Four of this instance's partitions are requested: two of eight remain, the share of four owners.
     let handed = [(0, 'b'), (1, 'b'), (2, 'c'), (3, 'd')];
-    assert!(checked(&cooperative("mmmmmmcd", &handed), &asking()).is_empty());
-    // But one more than my share was asked for.
-    assert_eq!(checked(&cooperative("mm.b", &[(0, 'b')]), &asking()).claim.len(), 1);
+    assert!(checked(&cooperative("mmmmmmcd", &handed), &with_handoff()).is_empty());
+    // But one more than the share was requested.
+    assert_eq!(checked(&cooperative("mm.b", &[(0, 'b')]), &with_handoff()).claim.len(), 1);
 }
 
 #[test]
-fn what_is_reserved_for_me_is_claimed_beside_what_is_new_and_what_is_for_another_is_not() {
+fn reserved_partitions_are_claimed_in_addition() {
     let view = cooperative("_____bb", &[(0, 'm'), (1, 'm'), (2, 'c')]);
     let plan = checked(&view, &Policy { handoff: true, ..Policy::default() });
     let reasons: Vec<_> = plan.claim.iter().map(|claim| &claim.reason).collect();
@@ -295,31 +298,32 @@ fn what_is_reserved_for_me_is_claimed_beside_what_is_new_and_what_is_for_another
     assert_eq!(claimed(&plan)[..2], ["0", "1"]);
     assert!(["3", "4"].contains(&claimed(&plan)[2]));
     let strategy = LoadBalancingStrategy::Static(Assignment::partitions(ids(&[0, 2, 3])));
-    assert_eq!(claimed(&checked(&view, &Policy { strategy, ..asking() })), ["0", "3"]);
+    assert_eq!(claimed(&checked(&view, &Policy { strategy, ..with_handoff() })), ["0", "3"]);
 }
 
 #[test]
-fn what_is_too_old_to_be_marked_is_neither_asked_for_nor_stolen() {
-    let view = |unmarkable: &[u32]| View { not_requestable: ids(unmarkable).collect(), ..cooperative("bbb", &[]) };
-    assert_eq!(asked(&checked(&view(&[0, 2]), &asking())), [("1", "b")]);
-    assert!(checked(&view(&[0, 1, 2]), &asking()).is_empty());
+fn too_old_leases_are_neither_requested_nor_stolen() {
+    let view =
+        |not_requestable: &[u32]| View { not_requestable: ids(not_requestable).collect(), ..cooperative("bbb", &[]) };
+    assert_eq!(requested(&checked(&view(&[0, 2]), &with_handoff())), [("1", "b")]);
+    assert!(checked(&view(&[0, 1, 2]), &with_handoff()).is_empty());
     assert_eq!(checked(&view(&[0, 1, 2]), &greedy()).claim.len(), 1);
 }
 
 #[test]
-fn what_is_to_be_avoided_is_not_asked_for() {
-    let policy = Policy { avoid: ids(&[0, 2]).collect(), ..asking() };
-    assert_eq!(asked(&checked(&cooperative("bbb", &[]), &policy)), [("1", "b")]);
+fn an_avoided_partition_is_not_requested() {
+    let policy = Policy { avoid: ids(&[0, 2]).collect(), ..with_handoff() };
+    assert_eq!(requested(&checked(&cooperative("bbb", &[]), &policy)), [("1", "b")]);
     assert_eq!(checked(&cooperative("_bb", &[(0, 'm')]), &policy), Plan::default());
 }
 
 #[test]
-fn under_a_cap_what_i_have_asked_for_counts_as_held() {
-    let capped = |max| Policy { max_partitions: Some(max), ..asking() };
+fn a_requested_partition_counts_toward_the_cap() {
+    let capped = |max| Policy { max_partitions: Some(max), ..with_handoff() };
     let view = cooperative("mbbbbb", &[(1, 'm')]);
     assert_eq!(checked(&view, &capped(2)), Plan::default());
     assert_eq!(checked(&view, &capped(3)).handoff.len(), 1);
-    // It has come, but a claim of it is under way.
+    // It was handed over, but a claim of it is in progress.
     let avoiding = |max| Policy { avoid: ids(&[1]).collect(), ..capped(max) };
     let view = cooperative("m_bbbb", &[(1, 'm')]);
     assert_eq!(checked(&view, &avoiding(2)), Plan::default());
@@ -329,18 +333,18 @@ fn under_a_cap_what_i_have_asked_for_counts_as_held() {
 }
 
 #[test]
-fn what_is_being_handed_over_is_not_given_back_for_the_cap_nor_makes_others_go() {
-    let policy = Policy { max_partitions: Some(2), ..asking() };
-    assert_eq!(given_back(&checked(&cooperative("mmm", &[(1, 'b')]), &policy)), []);
+fn a_partition_in_handoff_is_not_released_for_the_cap() {
+    let policy = Policy { max_partitions: Some(2), ..with_handoff() };
+    assert_eq!(released(&checked(&cooperative("mmm", &[(1, 'b')]), &policy)), []);
     let plan = checked(&cooperative("mmmm", &[(1, 'b')]), &policy);
-    assert_eq!(given_back(&plan), [("3", ReleaseReason::OverLimit)]);
+    assert_eq!(released(&plan), [("3", ReleaseReason::OverLimit)]);
     let strategy = LoadBalancingStrategy::Static(Assignment::partitions([]));
-    let plan = checked(&cooperative("m", &[(0, 'b')]), &Policy { strategy, ..asking() });
-    assert_eq!(given_back(&plan), [("0", ReleaseReason::NotAssigned)]);
+    let plan = checked(&cooperative("m", &[(0, 'b')]), &Policy { strategy, ..with_handoff() });
+    assert_eq!(released(&plan), [("0", ReleaseReason::NotAssigned)]);
 }
 
 #[test]
-fn by_load_what_is_being_handed_over_weighs_for_the_one_who_gets_it() {
+fn by_load_a_handoff_counts_for_its_receiver() {
     let policy = Policy { strategy: LoadBalancingStrategy::weighted(), handoff: true, ..Policy::default() };
     assert_eq!(checked(&cooperative("bbbb", &[]), &policy).handoff.len(), 1);
     assert_eq!(checked(&cooperative("bbbb", &[(0, 'm')]), &policy).handoff.len(), 1);

@@ -1,4 +1,5 @@
-//! Who should own what: the cases of `scenarios/balance.json`, whole groups of planners, and what holds of every plan.
+//! Which owner should own which partition: the cases of `scenarios/balance.json`, whole groups of planners, and
+//! properties of every plan.
 
 mod cycles;
 mod group;

@@ -1,5 +1,6 @@
 //! An operator takes partitions over and returns them, and no member of the group reacts by taking anything that it
-//! would not take otherwise: every group of a few owners and partitions, with each partition in any stage of a reset.
+//! would not take otherwise. Covers every group of a few owners and partitions, with each partition in any stage of a
+//! reset.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,16 +17,16 @@ use time::macros::datetime;
 const TERMS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// How far a reset of a partition is.
+/// The stage of a partition's reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// Its owner holds it.
     Held,
-    /// The operator holds it, and its record names the owner before.
+    /// The operator holds it, and its record names the previous owner.
     Taken,
-    /// The operator holds it, and it had no owner before.
+    /// The operator holds it, and it had no previous owner.
     TakenFromNone,
-    /// The operator released it for the owner before.
+    /// The operator released it for the previous owner.
     Returned,
     /// The same, longer ago than any member's reservation lasts.
     ReturnedBefore,
@@ -33,15 +34,15 @@ enum Stage {
     Unowned,
 }
 
-/// A rule that is left out, by a lie in the records.
+/// A rule that is disabled by altered records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     None,
     /// The records do not name the operator: it is an owner like any other.
     Operator,
-    /// The records do not name the owner before.
+    /// The records do not name the previous owner.
     FormerOwner,
-    /// What the operator returned is reserved no longer than what any other owner releases.
+    /// A partition that the operator returned is reserved no longer than any other released partition.
     LongReservation,
 }
 
@@ -82,8 +83,8 @@ fn record(partition: Partition, without: Without) -> (OwnershipRecord, Duration)
     }
 }
 
-/// What a member plans to take, beyond what is reserved for it.
-fn taken(group: &[Partition], me: usize, without: Without) -> BTreeSet<PartitionId> {
+/// Returns the partitions that a member plans to take, except those reserved for it.
+fn taken(group: &[Partition], this: usize, without: Without) -> BTreeSet<PartitionId> {
     let listing: Vec<_> = (0u32..)
         .zip(group)
         .map(|(id, partition)| {
@@ -92,11 +93,11 @@ fn taken(group: &[Partition], me: usize, without: Without) -> BTreeSet<Partition
         })
         .collect();
     let hub: Vec<_> = listing.iter().map(|seen| seen.partition.clone()).collect();
-    let is_mine = |partition: &Partition| partition.stage == Stage::Held && partition.owner == me;
-    let running = hub.iter().zip(group).filter(|(_, partition)| is_mine(partition)).map(|(id, _)| id.clone());
-    let me = member(me);
+    let is_own = |partition: &Partition| partition.stage == Stage::Held && partition.owner == this;
+    let running = hub.iter().zip(group).filter(|(_, partition)| is_own(partition)).map(|(id, _)| id.clone());
+    let this = member(this);
     let observer = Observer {
-        this: &me,
+        this: &this,
         lease_durations: TERMS,
         running: &running.collect(),
         other_name_case: &[],
@@ -108,12 +109,12 @@ fn taken(group: &[Partition], me: usize, without: Without) -> BTreeSet<Partition
     let policy = Policy { strategy: LoadBalancingStrategy::Greedy, ..Policy::default() };
     let Plan { claim, .. } = plan(&view, &policy, &mut StdRng::seed_from_u64(1));
     let reserved =
-        |id: &PartitionId| view.record(id).is_some_and(|seen| seen.record.handoff_to == Some(me.owner.clone()));
+        |id: &PartitionId| view.record(id).is_some_and(|seen| seen.record.handoff_to == Some(this.owner.clone()));
     claim.into_iter().map(|planned| planned.partition).filter(|id| !reserved(id)).collect()
 }
 
-/// The first group in which a member takes something that it would not take without the operator, and how many groups
-/// there were until then.
+/// Returns the first group in which a member takes something that it would not take without the operator, and how many
+/// groups were tried.
 fn reaction(partitions: usize, stages: &[Stage], without: Without) -> (usize, Option<(Vec<Partition>, usize)>) {
     let mut groups = 0;
     for owners in 1..=3 {
@@ -130,9 +131,9 @@ fn reaction(partitions: usize, stages: &[Stage], without: Without) -> (usize, Op
             });
             let group: Vec<_> = digits.collect();
             groups += 1;
-            for me in 0..owners {
-                if reacts(&group, me, without) {
-                    return (groups, Some((group, me)));
+            for this in 0..owners {
+                if reacts(&group, this, without) {
+                    return (groups, Some((group, this)));
                 }
             }
         }
@@ -140,18 +141,18 @@ fn reaction(partitions: usize, stages: &[Stage], without: Without) -> (usize, Op
     (groups, None)
 }
 
-fn reacts(group: &[Partition], me: usize, without: Without) -> bool {
+fn reacts(group: &[Partition], this: usize, without: Without) -> bool {
     let before = |partition: &Partition| match partition.stage {
         Stage::TakenFromNone | Stage::Unowned => Partition { stage: Stage::Unowned, ..*partition },
         _ => Partition { stage: Stage::Held, ..*partition },
     };
     let before: Vec<_> = group.iter().map(before).collect();
-    let takes = taken(group, me, without);
+    let takes = taken(group, this, without);
     let is_untouched = |id: &PartitionId| {
         let number: usize = id.as_str().parse().unwrap();
         matches!(group[number].stage, Stage::Held | Stage::Unowned)
     };
-    !takes.iter().all(is_untouched) || (!takes.is_empty() && taken(&before, me, Without::None).is_empty())
+    !takes.iter().all(is_untouched) || (!takes.is_empty() && taken(&before, this, Without::None).is_empty())
 }
 
 const STAGES: [Stage; 4] = [Stage::Held, Stage::Taken, Stage::Returned, Stage::ReturnedBefore];

@@ -1,4 +1,4 @@
-//! What holds of every plan and of every group. Seeded: a failure names the seed that repeats it.
+//! Properties of every plan and of every group. Seeded: a failure prints the seed that repeats it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -20,8 +20,8 @@ enum Slot {
     Expired,
     Held(usize),
     /// Recorded as this owner's, but not run by it.
-    Orphan(usize),
-    Elsewhere,
+    Reclaimable(usize),
+    OtherNameCase,
     Handing {
         from: usize,
         to: usize,
@@ -36,16 +36,16 @@ struct World {
     slots: Vec<Slot>,
     /// Whether each owner hands over on request.
     cooperative: Vec<bool>,
-    /// Whether each owner writes its presence.
-    present: Vec<bool>,
+    /// Whether each owner sends heartbeats.
+    sends_heartbeats: Vec<bool>,
     rng: StdRng,
 }
 
-/// What one round did.
+/// The changes of one round.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
     claims: usize,
-    /// Stolen or asked for.
+    /// Stolen or requested.
     moves: usize,
     releases: usize,
     handed_over: usize,
@@ -53,12 +53,12 @@ struct Changes {
 
 impl World {
     fn new(owners: usize, slots: Vec<Slot>, rng: StdRng) -> Self {
-        let (cooperative, present) = (vec![false; owners], vec![false; owners]);
+        let (cooperative, sends_heartbeats) = (vec![false; owners], vec![false; owners]);
         let owners = (0..owners).map(|number| OwnerId::new(format!("owner-{number:03}")).unwrap()).collect();
-        Self { owners, partitions: (0..slots.len()).map(id).collect(), slots, cooperative, present, rng }
+        Self { owners, partitions: (0..slots.len()).map(id).collect(), slots, cooperative, sends_heartbeats, rng }
     }
 
-    /// Any state whatsoever.
+    /// Creates a world in any possible state.
     fn any(partitions: usize, owners: usize, mut rng: StdRng) -> Self {
         // From nearly everything held to nearly everything unowned, and from even to lopsided.
         let held_percent = rng.random_range(0..=100);
@@ -70,7 +70,7 @@ impl World {
         let slots = slots.collect();
         let mut world = Self::new(owners, slots, StdRng::seed_from_u64(rng.random()));
         for owner in 0..owners {
-            (world.cooperative[owner], world.present[owner]) = (rng.random(), rng.random());
+            (world.cooperative[owner], world.sends_heartbeats[owner]) = (rng.random(), rng.random());
         }
         world
     }
@@ -80,20 +80,20 @@ impl World {
         match rng.random_range(0..7) {
             0 => Slot::Released,
             1 => Slot::Expired,
-            2 => Slot::Orphan(from),
-            3 => Slot::Elsewhere,
+            2 => Slot::Reclaimable(from),
+            3 => Slot::OtherNameCase,
             4 if from != to => Slot::Handing { from, to },
             5 => Slot::Reserved(to),
             _ => Slot::Free,
         }
     }
 
-    /// As if the hub had no other tree.
-    fn free_elsewhere(&mut self) {
-        self.slots.iter_mut().filter(|slot| **slot == Slot::Elsewhere).for_each(|slot| *slot = Slot::Free);
+    /// Makes the partitions unowned that have an owner in the other name case.
+    fn free_other_name_case(&mut self) {
+        self.slots.iter_mut().filter(|slot| **slot == Slot::OtherNameCase).for_each(|slot| *slot = Slot::Free);
     }
 
-    /// Everybody holds something, and some of the rest is unowned.
+    /// Creates a world in which every owner holds something, and some of the rest is unowned.
     fn seen_by_all(partitions: usize, owners: usize, mut rng: StdRng) -> Self {
         let unowned_percent = [0, 20, 100][rng.random_range(0..3)];
         let crowd = rng.random_range(1..=owners);
@@ -106,21 +106,21 @@ impl World {
         Self::new(owners, slots, rng)
     }
 
-    fn entry(&self, partition: &PartitionId, slot: Slot, me: usize) -> PartitionView {
+    fn entry(&self, partition: &PartitionId, slot: Slot, this: usize) -> PartitionView {
         let held = |owner: usize| {
-            if owner == me { PartitionOwner::This } else { PartitionOwner::Other(self.owners[owner].clone()) }
+            if owner == this { PartitionOwner::This } else { PartitionOwner::Other(self.owners[owner].clone()) }
         };
         let holder = match slot {
             Slot::Free => PartitionOwner::Unowned,
             Slot::Released | Slot::Reserved(_) => PartitionOwner::Released,
             Slot::Expired => PartitionOwner::Expired(OwnerId::new("late").unwrap()),
-            Slot::Orphan(owner) if owner == me => PartitionOwner::Reclaimable,
-            Slot::Held(owner) | Slot::Orphan(owner) | Slot::Handing { from: owner, .. } => held(owner),
-            Slot::Elsewhere => PartitionOwner::OtherNameCase(OwnerId::new("twin").unwrap()),
+            Slot::Reclaimable(owner) if owner == this => PartitionOwner::Reclaimable,
+            Slot::Held(owner) | Slot::Reclaimable(owner) | Slot::Handing { from: owner, .. } => held(owner),
+            Slot::OtherNameCase => PartitionOwner::OtherNameCase(OwnerId::new("twin").unwrap()),
         };
         let mut entry = PartitionView::new(partition.clone(), holder);
-        if let Slot::Held(owner) | Slot::Orphan(owner) | Slot::Handing { from: owner, .. } = slot {
-            entry.cooperative = owner != me && self.cooperative[owner];
+        if let Slot::Held(owner) | Slot::Reclaimable(owner) | Slot::Handing { from: owner, .. } = slot {
+            entry.cooperative = owner != this && self.cooperative[owner];
         }
         if let Slot::Handing { to, .. } | Slot::Reserved(to) = slot {
             entry.handoff_to = Some(self.owners[to].clone());
@@ -128,16 +128,16 @@ impl World {
         entry
     }
 
-    fn view(&self, me: usize) -> View<'static> {
+    fn view(&self, this: usize) -> View<'static> {
         let entries = self.partitions.iter().zip(&self.slots);
-        let others = (0..self.owners.len()).filter(|owner| *owner != me && self.present[*owner]);
+        let others = (0..self.owners.len()).filter(|owner| *owner != this && self.sends_heartbeats[*owner]);
         View {
-            partitions: entries.map(|(partition, slot)| self.entry(partition, *slot, me)).collect(),
+            partitions: entries.map(|(partition, slot)| self.entry(partition, *slot, this)).collect(),
             records: HashMap::new(),
             removed: Vec::new(),
             present: others.map(|owner| self.owners[owner].clone()).collect(),
             not_requestable: BTreeSet::new(),
-            me: self.owners[me].clone(),
+            me: self.owners[this].clone(),
             replaced_by: None,
             foreign_owner: false,
         }
@@ -157,20 +157,20 @@ impl World {
         self.slots.iter().filter(|slot| matches!(slot, Slot::Free | Slot::Released | Slot::Expired)).count()
     }
 
-    /// Hands over what one is asked for, plans for it, checks the plan, and carries it out.
-    fn act(&mut self, me: usize, policy: &Policy) -> Result<Changes, Violation> {
-        let handed_over = self.hand_over(me);
-        let view = self.view(me);
+    /// Hands over the requested partitions of an owner, plans for it, checks the plan, and applies it.
+    fn act(&mut self, this: usize, policy: &Policy) -> Result<Changes, Violation> {
+        let handed_over = self.hand_over(this);
+        let view = self.view(this);
         let plan = plan(&view, policy, &mut self.rng);
         invariants::check(&view, policy, &plan)?;
-        Ok(Changes { handed_over, ..self.apply(me, &plan) })
+        Ok(Changes { handed_over, ..self.apply(this, &plan) })
     }
 
-    fn hand_over(&mut self, me: usize) -> usize {
+    fn hand_over(&mut self, this: usize) -> usize {
         let mut handed_over = 0;
         for slot in &mut self.slots {
             if let Slot::Handing { from, to } = *slot
-                && from == me
+                && from == this
             {
                 *slot = Slot::Reserved(to);
                 handed_over += 1;
@@ -179,18 +179,18 @@ impl World {
         handed_over
     }
 
-    fn apply(&mut self, me: usize, plan: &Plan) -> Changes {
+    fn apply(&mut self, this: usize, plan: &Plan) -> Changes {
         let place = |partition: &PartitionId| partition.as_str().parse::<usize>().unwrap();
         for release in &plan.release {
             self.slots[place(&release.partition)] = Slot::Released;
         }
         for claim in &plan.claim {
-            self.slots[place(&claim.partition)] = Slot::Held(me);
+            self.slots[place(&claim.partition)] = Slot::Held(this);
         }
         for handoff in &plan.handoff {
             let slot = &mut self.slots[place(&handoff.partition)];
-            if let Slot::Held(from) | Slot::Orphan(from) = *slot {
-                *slot = Slot::Handing { from, to: me };
+            if let Slot::Held(from) | Slot::Reclaimable(from) = *slot {
+                *slot = Slot::Handing { from, to: this };
             }
         }
         let stolen = plan.claim.iter().filter(|claim| matches!(claim.reason, ClaimReason::Stolen(_))).count();
@@ -198,11 +198,11 @@ impl World {
         Changes { claims: plan.claim.len(), moves, releases: plan.release.len(), handed_over: 0 }
     }
 
-    /// Every owner in turn, each by its own policy.
+    /// Lets every owner act in turn, each by its own policy.
     fn round(&mut self, policy_of: &impl Fn(usize) -> Policy) -> Result<Changes, Violation> {
         let mut sum = Changes::default();
-        for me in 0..self.owners.len() {
-            let changes = self.act(me, &policy_of(me))?;
+        for this in 0..self.owners.len() {
+            let changes = self.act(this, &policy_of(this))?;
             sum.claims += changes.claims;
             sum.moves += changes.moves;
             sum.releases += changes.releases;
@@ -211,22 +211,22 @@ impl World {
         Ok(sum)
     }
 
-    /// Every owner looks before any of them acts. Of those that want the same partition the first one wins.
+    /// Every owner observes before any of them acts. Of those that want the same partition the first one wins.
     fn round_at_once(&mut self, policy: &Policy) -> usize {
         let owners = 0..self.owners.len();
-        let mut plans: Vec<_> = owners.map(|me| (me, plan(&self.view(me), policy, &mut self.rng))).collect();
+        let mut plans: Vec<_> = owners.map(|this| (this, plan(&self.view(this), policy, &mut self.rng))).collect();
         plans.shuffle(&mut self.rng);
-        let handed_over: usize = (0..self.owners.len()).map(|me| self.hand_over(me)).sum();
+        let handed_over: usize = (0..self.owners.len()).map(|this| self.hand_over(this)).sum();
         let mut taken = BTreeSet::new();
-        for (me, mut plan) in plans {
+        for (this, mut plan) in plans {
             plan.claim.retain(|claim| taken.insert(claim.partition.clone()));
             plan.handoff.retain(|handoff| taken.insert(handoff.partition.clone()));
-            self.apply(me, &plan);
+            self.apply(this, &plan);
         }
         taken.len() + handed_over
     }
 
-    /// Rounds until nothing changes, at most so many; answers how many changed something, and the moves.
+    /// Runs rounds until nothing changes, at most this many, and returns how many changed something, and the moves.
     fn settle(&mut self, at_most: usize, policy_of: impl Fn(usize) -> Policy) -> Result<(usize, usize), Violation> {
         let mut moves = 0;
         for rounds in 0..=at_most {
@@ -244,13 +244,13 @@ fn by(strategy: &LoadBalancingStrategy) -> Policy {
     Policy { strategy: strategy.clone(), ..Policy::default() }
 }
 
-/// The same with and without handoff, and how many rounds more a handoff takes: one until it is released, one until it
-/// is claimed.
+/// Returns the policy with and without handoff, each with the additional rounds of a handoff: one until the release,
+/// one until the claim.
 fn with_and_without_handoff(strategy: &LoadBalancingStrategy) -> [(Policy, usize); 2] {
     [(by(strategy), 0), (Policy { handoff: true, ..by(strategy) }, 2)]
 }
 
-/// Mostly small, now and then as large as it gets.
+/// Mostly small, sometimes as large as possible.
 fn size(rng: &mut StdRng) -> (usize, usize) {
     match rng.random_range(0..20) {
         0 => (rng.random_range(0..=2048), rng.random_range(1..=300)),
@@ -306,11 +306,12 @@ fn any_plan_for_any_view_is_safe_and_stable() {
             handoff: rng.random(),
             idle: BTreeSet::new(),
         };
-        let unmarkable = [0.0, 0.3, 1.0][rng.random_range(0..3)];
-        let unmarkable: BTreeSet<_> = (0..partitions).filter(|_| rng.random_bool(unmarkable)).map(id).collect();
+        let not_requestable = [0.0, 0.3, 1.0][rng.random_range(0..3)];
+        let not_requestable: BTreeSet<_> =
+            (0..partitions).filter(|_| rng.random_bool(not_requestable)).map(id).collect();
         let world = World::any(partitions, owners, rng);
         let mut view = world.view(0);
-        view.not_requestable = unmarkable;
+        view.not_requestable = not_requestable;
         view.removed = (partitions..partitions + view.partitions.len() % 3).map(id).collect();
         let policy = Policy { idle: some_below_share(&view, &policy, partitions), ..policy };
         let planned = || plan(&view, &policy, &mut StdRng::seed_from_u64(7));
@@ -319,7 +320,7 @@ fn any_plan_for_any_view_is_safe_and_stable() {
     });
 }
 
-/// Owners that may count as idle, of which every second one does for every other number.
+/// Returns every second one of the owners that may count as idle; an odd number selects the others.
 fn some_below_share(view: &View<'_>, policy: &Policy, number: usize) -> BTreeSet<OwnerId> {
     let (mut idleness, second) = (Idleness::default(), Duration::from_secs(1));
     idleness.note(view, policy, None, Duration::ZERO, second);
@@ -333,7 +334,7 @@ fn some_below_share(view: &View<'_>, policy: &Policy, number: usize) -> BTreeSet
 }
 
 #[test]
-fn the_share_of_idle_owners_in_what_nobody_owns_goes_to_the_others() {
+fn unowned_shares_of_idle_owners_go_to_the_others() {
     for_each_seed(40, |mut rng| {
         let owners = rng.random_range(2..=8);
         let partitions = owners + rng.random_range(0..=20);
@@ -346,17 +347,17 @@ fn the_share_of_idle_owners_in_what_nobody_owns_goes_to_the_others() {
             let policy = |idle: BTreeSet<OwnerId>| Policy { idle, loads: loads.clone(), ..by(&strategy) };
             // The first owners plan, the last ones never do.
             let mut idleness = vec![Idleness::default(); owners - idle];
-            // Each time that some count as idle, others may be below the greater share of the rest, and have their
-            // time.
+            // Each time that some owners count as idle, others may be below the greater share of the rest, and wait in
+            // turn.
             for round in 0..partitions as u64 + 8 * owners as u64 {
-                for (me, idleness) in idleness.iter_mut().enumerate() {
-                    let view = world.view(me);
+                for (this, idleness) in idleness.iter_mut().enumerate() {
+                    let view = world.view(this);
                     let now = Duration::from_secs(10 * round);
                     let idle = idleness.note(&view, &policy(BTreeSet::new()), None, now, Duration::from_secs(60));
                     let policy = policy(idle);
                     let plan = plan(&view, &policy, &mut world.rng);
                     invariants::check(&view, &policy, &plan)?;
-                    world.apply(me, &plan);
+                    world.apply(this, &plan);
                 }
             }
             let owned = world.slots.iter().all(|slot| matches!(slot, Slot::Held(_)));
@@ -367,7 +368,7 @@ fn the_share_of_idle_owners_in_what_nobody_owns_goes_to_the_others() {
 }
 
 #[test]
-fn by_number_every_group_settles_fairly_with_the_fewest_moves_within_the_bound() {
+fn by_number_groups_settle_with_the_fewest_moves() {
     for_each_seed(150, |mut rng| {
         let owners = rng.random_range(1..=12);
         let partitions = owners + rng.random_range(0..=60);
@@ -382,7 +383,7 @@ fn by_number_every_group_settles_fairly_with_the_fewest_moves_within_the_bound()
             invariants::fair(partitions, &world.counts())?;
             assert_eq!(moves, fewest, "{policy:?}");
             assert!(world.slots.iter().all(|slot| matches!(slot, Slot::Held(_))));
-            // For ever: whatever the random numbers.
+            // The group stays settled for any random numbers.
             for _ in 0..5 {
                 assert_eq!(world.round(&|_| policy.clone())?, Changes::default());
             }
@@ -392,15 +393,15 @@ fn by_number_every_group_settles_fairly_with_the_fewest_moves_within_the_bound()
 }
 
 #[test]
-fn by_number_any_group_settles_fairly_within_the_bound_also_if_some_are_not_seen_at_first() {
+fn by_number_unseen_owners_settle_within_the_bound() {
     for_each_seed(150, |mut rng| {
         let (owners, partitions) = (rng.random_range(1..=12), rng.random_range(0..=60));
         for (policy, more) in
             [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy].iter().flat_map(with_and_without_handoff)
         {
             let mut world = World::any(partitions, owners, StdRng::seed_from_u64(rng.random()));
-            world.free_elsewhere();
-            // What is under way at the start comes first.
+            world.free_other_name_case();
+            // Operations in progress at the start complete first.
             let bound = 2 + invariants::rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
             world.settle(bound, |_| policy.clone())?;
             invariants::fair(partitions, &world.counts())?;
@@ -410,7 +411,7 @@ fn by_number_any_group_settles_fairly_within_the_bound_also_if_some_are_not_seen
 }
 
 #[test]
-fn instances_that_join_a_balanced_group_cause_the_fewest_moves() {
+fn joins_of_a_balanced_group_cause_the_fewest_moves() {
     for_each_seed(100, |mut rng| {
         let (before, joining) = (rng.random_range(1..=10), rng.random_range(1..=10));
         let partitions = before + rng.random_range(0..=60);
@@ -427,7 +428,7 @@ fn instances_that_join_a_balanced_group_cause_the_fewest_moves() {
 }
 
 #[test]
-fn whatever_everybody_holds_those_that_are_present_cause_the_fewest_moves_and_none_twice() {
+fn heartbeats_ensure_the_fewest_moves_and_none_twice() {
     for_each_seed(150, |mut rng| {
         let (crowd, joining) = (rng.random_range(1..=6), rng.random_range(0..=10));
         let partitions = rng.random_range(0..=60);
@@ -437,7 +438,7 @@ fn whatever_everybody_holds_those_that_are_present_cause_the_fewest_moves_and_no
             let slots: Vec<_> = (0..partitions).map(|_| Slot::Held(rng.random_range(0..crowd))).collect();
             let mut world = World::new(crowd + joining, slots.clone(), StdRng::seed_from_u64(rng.random()));
             world.cooperative = (0..crowd + joining).map(|_| rng.random()).collect();
-            world.present = vec![true; crowd + joining];
+            world.sends_heartbeats = vec![true; crowd + joining];
             let fewest = invariants::fewest_moves(partitions, &world.counts());
             let bound = invariants::rounds_to_settle(&policy.strategy, partitions, crowd + joining).unwrap() + more;
             let (_, moves) = world.settle(bound, |_| policy.clone())?;
@@ -449,10 +450,10 @@ fn whatever_everybody_holds_those_that_are_present_cause_the_fewest_moves_and_no
     });
 }
 
-/// No bound holds for sure where all act at the same moment for ever: two thieves may rob one victim of one partition
-/// too many. Chance ends it; jitter makes it rare.
+/// No bound is certain if all owners always act at the same moment: two thieves may steal one partition too many from
+/// one victim. Chance ends it; jitter makes it rare.
 #[test]
-fn groups_that_all_act_at_the_same_moment_settle_too() {
+fn groups_that_act_at_the_same_moment_settle_too() {
     for_each_seed(100, |mut rng| {
         let (owners, partitions) = (rng.random_range(1..=12), rng.random_range(0..=60));
         let strategy =
@@ -461,7 +462,7 @@ fn groups_that_all_act_at_the_same_moment_settle_too() {
             .clone();
         let policy = Policy { handoff: rng.random(), ..by(&strategy) };
         let mut world = World::any(partitions, owners, rng);
-        world.free_elsewhere();
+        world.free_other_name_case();
         let rounds = (0..100).take_while(|_| world.round_at_once(&policy) > 0).count();
         assert!(rounds < 100, "{strategy:?}: {:?}", world.counts());
         if matches!(strategy, LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy) {
@@ -475,7 +476,7 @@ fn groups_that_all_act_at_the_same_moment_settle_too() {
 fn the_largest_group_settles() {
     for_each_seed(1, |rng| {
         let mut world = World::any(2048, 300, rng);
-        world.free_elsewhere();
+        world.free_other_name_case();
         let bound = 2 + invariants::rounds_to_settle(&LoadBalancingStrategy::Greedy, 2048, 300).unwrap();
         world.settle(bound, |_| by(&LoadBalancingStrategy::Greedy))?;
         invariants::fair(2048, &world.counts())
@@ -483,13 +484,13 @@ fn the_largest_group_settles() {
 }
 
 #[test]
-fn the_lower_bound_of_moves_is_that_of_trying_everything() {
+fn the_fewest_moves_match_an_exhaustive_search() {
     for_each_seed(200, |mut rng| {
         let owners = rng.random_range(1..=6);
         let counts: Vec<usize> = (0..owners).map(|_| rng.random_range(0..=6)).collect();
         let partitions = counts.iter().sum::<usize>() + rng.random_range(0..=4);
         let (floor, remainder) = (partitions / owners, partitions % owners);
-        // Every choice of those that get the larger shares.
+        // Every choice of the owners that get the larger shares.
         let choices = (0u32..1 << owners).filter(|choice| choice.count_ones() as usize == remainder);
         let moves = choices.map(|choice| {
             let share = |owner: usize| floor + usize::from(choice >> owner & 1 == 1);
@@ -501,27 +502,27 @@ fn the_lower_bound_of_moves_is_that_of_trying_everything() {
 }
 
 #[test]
-fn by_assignment_every_group_settles_within_two_rounds_and_nobody_is_robbed() {
+fn by_assignment_groups_settle_in_two_rounds() {
     for_each_seed(100, |mut rng| {
         let (owners, partitions) = (rng.random_range(1..=12), rng.random_range(0..=60));
         let mut world = World::any(partitions, owners, rng);
-        // An orphan that is not assigned to its owner waits for its expiry, one elsewhere for its release; and by
-        // assignment nobody asks for anything.
+        // A reclaimable record that is not assigned to its owner waits for its expiry, one in the other name case for
+        // its release; and by assignment no owner requests a handoff.
         for slot in &mut world.slots {
-            if matches!(slot, Slot::Orphan(_) | Slot::Elsewhere | Slot::Handing { .. } | Slot::Reserved(_)) {
+            if matches!(slot, Slot::Reclaimable(_) | Slot::OtherNameCase | Slot::Handing { .. } | Slot::Reserved(_)) {
                 *slot = Slot::Expired;
             }
         }
-        let strategy = |me| LoadBalancingStrategy::Static(Assignment::index(me, owners).unwrap());
+        let strategy = |this| LoadBalancingStrategy::Static(Assignment::index(this, owners).unwrap());
         let bound = invariants::rounds_to_settle(&strategy(0), partitions, owners).unwrap();
-        let (_, moves) = world.settle(bound, |me| by(&strategy(me)))?;
+        let (_, moves) = world.settle(bound, |this| by(&strategy(this)))?;
         assert_eq!(moves, 0);
         assert!(world.slots.iter().enumerate().all(|(place, slot)| *slot == Slot::Held(place % owners)));
         Ok(())
     });
 }
 
-/// The loads of all owners.
+/// Returns the loads of all owners.
 fn loads(world: &World, policy: &Policy) -> Vec<u64> {
     let mut loads = vec![0; world.owners.len()];
     for (place, slot) in world.slots.iter().enumerate() {
@@ -533,7 +534,7 @@ fn loads(world: &World, policy: &Policy) -> Vec<u64> {
 }
 
 #[test]
-fn by_load_every_group_settles_evenly_within_the_bound() {
+fn by_load_groups_settle_evenly_within_the_bound() {
     for_each_seed(100, |mut rng| {
         let owners = rng.random_range(1..=8);
         let partitions = owners + rng.random_range(0..=40);
@@ -559,7 +560,7 @@ fn by_load_every_group_settles_evenly_within_the_bound() {
 }
 
 #[test]
-fn by_load_a_steal_never_raises_the_greatest_load_nor_lowers_the_least() {
+fn by_load_a_steal_evens_out() {
     for_each_seed(100, |mut rng| {
         let owners = rng.random_range(2..=8);
         let partitions = owners + rng.random_range(0..=40);
@@ -568,9 +569,9 @@ fn by_load_a_steal_never_raises_the_greatest_load_nor_lowers_the_least() {
         let policy = Policy { loads: loads_given, ..by(&LoadBalancingStrategy::weighted()) };
         let mut world = World::seen_by_all(partitions, owners, rng);
         for _ in 0..20 {
-            for me in 0..owners {
+            for this in 0..owners {
                 let before = loads(&world, &policy);
-                if world.act(me, &policy)?.moves > 0 {
+                if world.act(this, &policy)?.moves > 0 {
                     let after = loads(&world, &policy);
                     assert!(after.iter().max() <= before.iter().max(), "{before:?} {after:?}");
                     assert!(after.iter().min() >= before.iter().min(), "{before:?} {after:?}");
@@ -582,7 +583,7 @@ fn by_load_a_steal_never_raises_the_greatest_load_nor_lowers_the_least() {
 }
 
 #[test]
-fn by_equal_loads_without_hysteresis_the_moves_are_the_fewest_and_the_numbers_fair() {
+fn by_equal_loads_the_moves_are_the_fewest() {
     for_each_seed(100, |mut rng| {
         let owners = rng.random_range(1..=10);
         let partitions = owners + rng.random_range(0..=60);
@@ -602,7 +603,7 @@ fn by_equal_loads_without_hysteresis_the_moves_are_the_fewest_and_the_numbers_fa
 }
 
 #[test]
-fn by_load_what_changes_by_less_than_the_difference_left_moves_nothing() {
+fn by_load_small_changes_move_nothing() {
     let policy = |heavier: u64| Policy {
         loads: (0..8).map(|place| (id(place), if place == 0 { heavier } else { 100 })).collect(),
         ..by(&LoadBalancingStrategy::weighted())
@@ -612,27 +613,28 @@ fn by_load_what_changes_by_less_than_the_difference_left_moves_nothing() {
     for heavier in [50, 100, 140, 200, 240] {
         assert_eq!(world.round(&|_| policy(heavier)).unwrap(), Changes::default(), "{heavier}");
     }
-    // Fair are 415, the threshold 41: with 100 of 530 for my 400 I would hold 30 less. With 560 it is 60.
+    // The fair load is 415, the threshold 41: with 100 of the other's 530 added to 400, this instance would hold 30
+    // less than the other. With 560 the difference is 60.
     assert_eq!(world.round(&|_| policy(260)).unwrap().moves, 1);
 }
 
 #[test]
-fn capped_owners_never_hold_more_and_tell_what_stays_unowned() {
+fn capped_owners_report_what_stays_unowned() {
     for_each_seed(100, |mut rng| {
         let owners = rng.random_range(1..=8);
         let partitions = owners + rng.random_range(0..=40);
         let strategy = [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy][rng.random_range(0..2)].clone();
         let caps: Vec<usize> = (0..owners).map(|_| rng.random_range(0..=2 * partitions / owners)).collect();
         let mut world = World::seen_by_all(partitions, owners, rng);
-        let policy_of = |me: usize| Policy { max_partitions: Some(caps[me]), ..by(&strategy) };
+        let policy_of = |this: usize| Policy { max_partitions: Some(caps[this]), ..by(&strategy) };
         for _ in 0..partitions {
             world.round(&policy_of)?;
         }
         assert!(world.counts().iter().zip(&caps).all(|(held, cap)| held <= cap));
-        let alarms: Vec<_> = (0..owners)
-            .map(|me| plan(&world.view(me), &policy_of(me), &mut StdRng::seed_from_u64(0)).unclaimed_due_to_limit)
+        let limits: Vec<_> = (0..owners)
+            .map(|this| plan(&world.view(this), &policy_of(this), &mut StdRng::seed_from_u64(0)).unclaimed_due_to_limit)
             .collect();
-        assert_eq!(alarms.iter().any(|missing| *missing > 0), world.unowned() > 0, "{alarms:?} {caps:?}");
+        assert_eq!(limits.iter().any(|missing| *missing > 0), world.unowned() > 0, "{limits:?} {caps:?}");
         Ok(())
     });
 }

@@ -1,4 +1,4 @@
-//! Where whole groups end.
+//! Final states of whole groups.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ struct Run {
     start: String,
     members: Vec<char>,
     #[serde(default)]
-    silent_members: Vec<char>,
+    idle_members: Vec<char>,
     strategy: String,
     rounds: usize,
     owned: Option<BTreeMap<char, usize>>,
@@ -35,18 +35,18 @@ impl Run {
         Policy { strategy, ..Policy::default() }
     }
 
-    /// Lets every member plan once; answers how many partitions changed hands, and how many were taken from a live
+    /// Lets every member plan once. Returns how many partitions got another owner, and how many were taken from a live
     /// owner.
     fn round(&self, layout: &mut [char], rng: &mut StdRng) -> (usize, usize) {
         let (mut changes, mut moves, policy) = (0, 0, self.policy());
-        for me in &self.members {
-            let seen = view(&layout.iter().collect::<String>(), *me);
+        for this in &self.members {
+            let seen = view(&layout.iter().collect::<String>(), *this);
             let plan = plan(&seen, &policy, rng);
             invariants::check(&seen, &policy, &plan).unwrap();
             for claim in plan.claim {
                 moves += usize::from(matches!(seen.owner(&claim.partition), Some(PartitionOwner::Other(_))));
                 changes += 1;
-                layout[index(&claim)] = *me;
+                layout[index(&claim)] = *this;
             }
         }
         (changes, moves)
@@ -64,9 +64,9 @@ fn check_seed(case: &Run, seed: u64) {
     let mut layout: Vec<char> = case.start.chars().collect();
     assert_eq!(layout.len(), case.partitions);
     let moves: usize = (0..case.rounds).map(|_| case.round(&mut layout, &mut rng).1).sum();
-    let everybody = case.members.iter().chain(&case.silent_members);
+    let all_members = case.members.iter().chain(&case.idle_members);
     let counts: BTreeMap<char, usize> =
-        everybody.map(|member| (*member, layout.iter().filter(|owner| *owner == member).count())).collect();
+        all_members.map(|member| (*member, layout.iter().filter(|owner| *owner == member).count())).collect();
     assert!(case.owned.as_ref().is_none_or(|owned| *owned == counts), "seed {seed}: {counts:?}");
     if let Some(expected) = &case.counts {
         let mut found: Vec<_> = counts.values().copied().collect();
@@ -86,9 +86,9 @@ cases! { "runs", check:
     four_on_three
     third_joins_two_of_four
     odd_thirteenth
-    nine_all_mine
+    one_owns_all_nine
     gist_scale_out_18_by_3_to_4
-    gist_one_of_four_dies_20
+    gist_one_of_four_crashes_20
     gist_hub_grows_20_to_25
     gist_sixth_stays_idle
     greedy_two_on_five

@@ -1,4 +1,4 @@
-//! What an instance with a fixed assignment claims.
+//! Claims of an instance with a static assignment.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ cases! { "static", check:
 }
 
 #[test]
-fn an_index_that_does_not_exist_is_refused() {
+fn an_index_out_of_range_is_rejected() {
     let error = Assignment::index(3, 3).unwrap_err().to_string();
     assert!(error.contains("index 3 of 3"), "{error}");
     assert!(Assignment::index(0, 0).is_err());

@@ -1,5 +1,5 @@
-//! What the systems that this one descends from ask of a group, as far as decisions alone can show it. A and B are
-//! load balancers of event processors, C segments work across instances, D is a blackboard of workers.
+//! What the systems from which this crate descends require of a group, as far as decisions alone can show it. A and B
+//! are load balancers of event processors, C segments work across instances, D is a blackboard of workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +14,7 @@ use crate::invariants;
 
 const SEEDS: std::ops::Range<u64> = 0..10;
 
-/// Cycles until a record that is no longer renewed has expired: 60 s and the grace, at 10 s each.
+/// Cycles until a lease that is no longer renewed has expired: 60 s and the grace period, at 10 s each.
 const ROUNDS_TO_EXPIRE: usize = 7;
 
 fn balanced() -> Policy {
@@ -30,7 +30,7 @@ fn all_strategies() -> [LoadBalancingStrategy; 3] {
 }
 
 #[test]
-fn a1_at_most_one_new_partition_per_interval_also_of_those_the_hub_has_gained() {
+fn a1_at_most_one_claim_per_interval() {
     let mut group = Group::new(3, 1);
     let alone = group.join(balanced());
     for held in 1..=3 {
@@ -46,7 +46,7 @@ fn a1_at_most_one_new_partition_per_interval_also_of_those_the_hub_has_gained() 
 }
 
 #[test]
-fn a1_what_the_hub_has_lost_is_given_back() {
+fn a1_removed_partitions_are_released() {
     let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, 1);
     group.resize(16);
     assert_eq!(group.round().releases, 4);
@@ -55,7 +55,7 @@ fn a1_what_the_hub_has_lost_is_given_back() {
 }
 
 #[test]
-fn a3_the_first_instance_on_an_empty_list_claims_a_random_partition() {
+fn a3_the_first_instance_claims_a_random_partition() {
     let mut chosen = BTreeSet::new();
     for seed in 0..100 {
         let mut group = Group::new(4, seed);
@@ -68,7 +68,7 @@ fn a3_the_first_instance_on_an_empty_list_claims_a_random_partition() {
 }
 
 #[test]
-fn a4_5_partitions_6_instances_the_surplus_stays_idle_and_takes_over() {
+fn a4_the_surplus_is_idle_and_takes_over() {
     for seed in SEEDS {
         let mut group = Group::balanced(5, 6, &LoadBalancingStrategy::Balanced, seed);
         assert_eq!(group.counts_sorted(), [1, 1, 1, 1, 1, 0]);
@@ -77,23 +77,24 @@ fn a4_5_partitions_6_instances_the_surplus_stays_idle_and_takes_over() {
         }
         let idle = group.counts().iter().position(|held| *held == 0).unwrap();
         let gone = (idle + 1) % 6;
-        group.members[gone].dead = true;
+        group.members[gone].crashed = true;
         let rounds: Vec<_> = (0..=ROUNDS_TO_EXPIRE).map(|_| group.round()).collect();
         assert_eq!(group.counts(), [1; 5], "seed {seed}");
         assert_eq!(rounds.iter().map(|round| round.claims_of(idle)).sum::<usize>(), 1);
-        // Others do not see one that holds nothing, so that one of them may be faster, and give it up again.
+        // The other owners do not see an instance that holds nothing, so one of them may be faster, and release the
+        // partition again.
         assert!(moves(&rounds) <= 1, "seed {seed}");
     }
 }
 
 #[test]
-fn a4_the_surplus_that_is_present_is_left_what_an_owner_leaves_behind() {
+fn a4_the_surplus_with_a_heartbeat_gets_the_partition() {
     for seed in SEEDS {
         let mut group = Group::balanced(5, 6, &LoadBalancingStrategy::Balanced, seed);
-        group.members.iter_mut().for_each(|member| member.present = true);
+        group.members.iter_mut().for_each(|member| member.sends_heartbeats = true);
         assert!(group.round().is_quiet());
         let idle = group.counts().iter().position(|held| *held == 0).unwrap();
-        group.members[(idle + 1) % 6].dead = true;
+        group.members[(idle + 1) % 6].crashed = true;
         let rounds: Vec<_> = (0..=ROUNDS_TO_EXPIRE).map(|_| group.round()).collect();
         let claims: Vec<_> = rounds.iter().flat_map(|round| &round.claims).map(|(by, ..)| *by).collect();
         assert_eq!((claims, moves(&rounds)), (vec![idle], 0), "seed {seed}");
@@ -102,7 +103,7 @@ fn a4_the_surplus_that_is_present_is_left_what_an_owner_leaves_behind() {
 }
 
 #[test]
-fn a5_one_instance_joins_a_balanced_group_18_partitions_3_to_4() {
+fn a5_one_joins_18_partitions_from_3_to_4() {
     for seed in SEEDS {
         let mut group = Group::balanced(18, 3, &LoadBalancingStrategy::Balanced, seed);
         let newcomer = group.join(balanced());
@@ -120,10 +121,10 @@ fn a5_one_instance_joins_a_balanced_group_18_partitions_3_to_4() {
 }
 
 #[test]
-fn a6_20_partitions_4_to_3() {
+fn a6_20_partitions_from_4_to_3() {
     for seed in SEEDS {
         let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, seed);
-        group.members[2].dead = true;
+        group.members[2].crashed = true;
         for _ in 1..ROUNDS_TO_EXPIRE {
             assert!(group.round().is_quiet(), "seed {seed}: taken before the expiry");
         }
@@ -135,7 +136,7 @@ fn a6_20_partitions_4_to_3() {
 }
 
 #[test]
-fn a7_20_to_25_partitions_four_instances() {
+fn a7_20_to_25_partitions_on_four_instances() {
     for seed in SEEDS {
         let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, seed);
         group.resize(25);
@@ -145,13 +146,13 @@ fn a7_20_to_25_partitions_four_instances() {
 }
 
 #[test]
-fn a7_several_instances_that_start_at_once_steal_nothing() {
+fn a7_several_that_start_at_once_steal_nothing() {
     for seed in SEEDS {
         let mut group = Group::new(20, seed);
         for _ in 0..4 {
             group.join(balanced());
         }
-        // Collisions cost rounds, here a few.
+        // Collisions cost some rounds.
         let rounds: Vec<_> = (0..20).map(|_| group.round_at_once()).collect();
         assert_eq!(moves(&rounds), 0, "seed {seed}");
         assert_eq!(group.counts_sorted(), [5, 5, 5, 5], "seed {seed}");
@@ -159,11 +160,11 @@ fn a7_several_instances_that_start_at_once_steal_nothing() {
 }
 
 #[test]
-fn b1_no_central_coordinator_whoever_dies_the_others_share_what_it_held() {
+fn b1_without_a_coordinator_the_survivors_share() {
     for strategy in all_strategies() {
         for gone in 0..4 {
             let mut group = Group::balanced(17, 4, &strategy, 1);
-            group.members[gone].dead = true;
+            group.members[gone].crashed = true;
             for _ in 0..ROUNDS_TO_EXPIRE {
                 group.round();
             }
@@ -208,20 +209,20 @@ fn give_loads(group: &mut Group, load: impl Fn(usize) -> u64) {
 }
 
 #[test]
-fn b8_partitions_of_unequal_load_are_shared_by_load_without_losing_stickiness() {
+fn b8_groups_with_unequal_loads_are_sticky() {
     for seed in SEEDS {
         let mut group = Group::balanced(24, 3, &LoadBalancingStrategy::weighted(), seed);
-        // One in six carries ten times as much.
+        // Every sixth partition has ten times the load.
         let heavy = |index: usize| if index.is_multiple_of(6) { 510 } else { 51 };
         give_loads(&mut group, heavy);
         let fair = (4 * 510 + 20 * 51) / 3;
         let rounds = group.settle();
         let loads = loads_of(&group);
-        // Less its lightest partition nobody carries more than the least, by more than the threshold.
+        // No load, minus its lightest partition, exceeds the least load by more than the threshold.
         let (most, least) = (loads.iter().max().unwrap(), loads.iter().min().unwrap());
         assert!(most - 51 <= least + fair / 10, "seed {seed}: {loads:?}");
         assert!(moves(&rounds) <= 8, "seed {seed}: {} moves", moves(&rounds));
-        // What wavers by a few percent may at most tip one partition that was on the verge.
+        // A variation of a few percent may move at most one partition that was close to the limit.
         let mut tipped = 0;
         for wave in 0..20 {
             give_loads(&mut group, |index| heavy(index) * (98 + (index as u64 * 7 + wave) % 5) / 100);
@@ -231,7 +232,7 @@ fn b8_partitions_of_unequal_load_are_shared_by_load_without_losing_stickiness() 
     }
 }
 
-/// The partition of a key, as an event hub finds it, and the instance that it then goes to.
+/// Returns the instance that processes the partition to which an event hub maps a key.
 fn instance_of(key: &str, group: &Group, partitions: usize) -> Option<usize> {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -257,19 +258,19 @@ fn c1_the_same_key_goes_to_the_same_instance() {
     let before: Vec<_> = keys.iter().map(|key| instance_of(key, &group, 16)).collect();
     assert!(before.iter().all(Option::is_some));
     assert_eq!(before.iter().collect::<BTreeSet<_>>().len(), 3);
-    // One is away for long: its keys wait for it and go to nobody else.
-    group.members[1].dead = true;
+    // One instance is down for long: its keys wait for it and go to no other instance.
+    group.members[1].crashed = true;
     for _ in 0..2 * ROUNDS_TO_EXPIRE {
         assert!(group.round().is_quiet());
     }
-    group.members[1].dead = false;
+    group.members[1].crashed = false;
     group.members[1].running.clear();
     group.settle();
     assert_eq!(keys.iter().map(|key| instance_of(key, &group, 16)).collect::<Vec<_>>(), before);
 }
 
 #[test]
-fn c3_instances_are_added_and_removed_by_changing_a_number() {
+fn c3_instances_are_added_and_removed_by_a_number() {
     let mut group = Group::new(16, 1);
     assign(&mut group, 3);
     group.settle();
@@ -284,7 +285,7 @@ fn c3_instances_are_added_and_removed_by_changing_a_number() {
 }
 
 #[test]
-fn d4_who_gave_a_partition_back_does_not_take_it_while_it_cools_down_but_others_may() {
+fn d4_only_others_claim_during_a_cooldown() {
     let mut group = Group::new(2, 1);
     let author = group.join(Policy { avoid: [id(0), id(1)].into(), ..Policy::default() });
     for _ in 0..3 {

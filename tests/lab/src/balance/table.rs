@@ -1,4 +1,4 @@
-//! The cases of `scenarios/balance.json`, each a test of its own name. Its `_about` tells how to read them.
+//! The cases of `scenarios/balance.json`, each a test with the same name. Its `_about` explains the format.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use time::macros::datetime;
 pub const TERMS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Makes a test of every named case of one table, and one that says whether the names and the table agree.
+/// Makes a test of every named case of one table, and one that checks that the names and the table agree.
 macro_rules! cases {
     ($table:literal, $check:ident: $($name:ident)*) => {
         $(
@@ -24,7 +24,7 @@ macro_rules! cases {
         )*
 
         #[test]
-        fn every_case_of_the_table_is_a_test_and_every_test_a_case() {
+        fn the_tests_are_the_cases_of_the_table() {
             let tests = std::collections::BTreeSet::from([$(stringify!($name).to_owned()),*]);
             assert_eq!(tests, crate::balance::table::names($table));
         }
@@ -50,7 +50,7 @@ pub fn owner(letter: char) -> OwnerId {
     OwnerId::new(letter.to_string()).unwrap()
 }
 
-pub fn life() -> Incarnation {
+pub fn incarnation() -> Incarnation {
     Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 0)
 }
 
@@ -62,7 +62,7 @@ pub fn index(claim: &PlannedClaim) -> usize {
     claim.partition.as_str().parse().unwrap()
 }
 
-/// The record that a character of a layout stands for.
+/// Returns the record that a character of a layout stands for.
 fn record(index: usize, character: char) -> Option<Ownership> {
     let (holder, age) = match character {
         '.' => return None,
@@ -70,7 +70,7 @@ fn record(index: usize, character: char) -> Option<Ownership> {
         letter if letter.is_ascii_uppercase() => (Some(owner(letter.to_ascii_lowercase())), 100),
         letter => (Some(owner(letter)), 0),
     };
-    let owned_by = |owner| OwnershipRecord::owned_by(owner, Some(life()));
+    let owned_by = |owner| OwnershipRecord::owned_by(owner, Some(incarnation()));
     let record = holder.map(owned_by).unwrap_or_default();
     Some(Ownership::new(
         id(index),
@@ -81,13 +81,13 @@ fn record(index: usize, character: char) -> Option<Ownership> {
     ))
 }
 
-/// What `me` sees; it runs what is recorded as its own and fresh.
-pub fn view(layout: &str, me: char) -> View<'static> {
+/// Returns what the owner `this` observes; it runs the partitions of its own fresh records.
+pub fn view(layout: &str, this: char) -> View<'static> {
     let partitions: Vec<_> = (0..layout.len()).map(id).collect();
     let records: Vec<_> =
         layout.chars().enumerate().filter_map(|(index, character)| record(index, character)).collect();
-    let running = layout.chars().enumerate().filter(|(_, character)| *character == me).map(|(index, _)| id(index));
-    let identity = Identity::new(owner(me), life());
+    let running = layout.chars().enumerate().filter(|(_, character)| *character == this).map(|(index, _)| id(index));
+    let identity = Identity::new(owner(this), incarnation());
     let observer = Observer {
         this: &identity,
         lease_durations: TERMS,

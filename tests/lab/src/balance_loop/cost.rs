@@ -1,4 +1,4 @@
-//! What a group at rest costs.
+//! The requests of a group in the steady state.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::balancer::BalancerConfig;
 use eventhubs_checkpoint::store::StorageOperation;
 
-use super::group::{by_presence, config, group_with};
+use super::group::{by_heartbeat, config, group_with};
 
 const SIZES: [(u32, usize); 2] = [(32, 4), (64, 8)];
 
@@ -27,7 +27,7 @@ async fn requests_per_hour(partitions: u32, instances: usize, config: &BalancerC
 
 /// Two renewals and two listings a minute.
 #[tokio::test(start_paused = true)]
-async fn a_group_at_rest_sends_no_more_requests_than_the_cadences_ask_for() {
+async fn a_steady_group_sends_the_expected_requests() {
     for (partitions, instances) in SIZES {
         let sent = requests_per_hour(partitions, instances, &config()).await;
         let (renewals, listings) = (u64::from(partitions) * 120, instances as u64 * 120);
@@ -37,14 +37,14 @@ async fn a_group_at_rest_sends_no_more_requests_than_the_cadences_ask_for() {
     }
 }
 
-/// Two announcements, and two listings of each kind a minute.
+/// Two heartbeats, and two listings of each kind a minute.
 #[tokio::test(start_paused = true)]
-async fn where_leases_live_by_a_presence_the_number_of_partitions_costs_nothing() {
-    assert_eq!(by_presence().lease_scope, LeaseScope::Instance);
+async fn with_instance_leases_partitions_cost_nothing() {
+    assert_eq!(by_heartbeat().lease_scope, LeaseScope::Instance);
     for (partitions, instances) in SIZES {
-        let sent = requests_per_hour(partitions, instances, &by_presence()).await;
+        let sent = requests_per_hour(partitions, instances, &by_heartbeat()).await;
         let expected = instances as u64 * 360;
         assert!(sent * 100 <= expected * 105, "{sent} requests, expected {expected}");
-        assert!(sent * 100 >= expected * 95, "{sent} requests cannot have kept everything alive");
+        assert!(sent * 100 >= expected * 95, "{sent} requests cannot have kept every lease alive");
     }
 }

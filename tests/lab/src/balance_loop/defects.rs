@@ -9,7 +9,7 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, OnLeaseExpiry, OwnershipEve
 use eventhubs_checkpoint::store::StorageOperation;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 
-use super::group::{EXPIRY, MINUTE, by_presence, config, group_with, told};
+use super::group::{EXPIRY, MINUTE, by_heartbeat, config, events, group_with};
 
 fn requests(group: &Simulation) -> u64 {
     let counts = group.store("a").unwrap().request_counts();
@@ -26,61 +26,63 @@ async fn alone(partitions: u32, config: BalancerConfig) -> Simulation {
     group_with(5, partitions, &["a"], &config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy)).await
 }
 
-fn troubles() -> [Fault; 3] {
+fn storage_faults() -> [Fault; 3] {
     let throttled = |retry_after| Fault::Throttled { retry_after };
     [throttled(None), throttled(Some(Duration::from_secs(3))), Fault::Unreachable]
 }
 
-/// Of a large instance: it is its requests that a throttled storage has too many of.
+/// A large instance, because a throttled storage gets too many requests from large ones.
 #[tokio::test(start_paused = true)]
-async fn b11_a_storage_in_trouble_gets_no_more_requests_than_one_that_is_well() {
-    for trouble in troubles() {
+async fn b11_a_failing_storage_gets_no_more_requests() {
+    for storage_fault in storage_faults() {
         let group = alone(256, config()).await;
         let calm = requests_in(&group, 5 * MINUTE).await;
-        group.set_faults(None, &FaultPlan::always(trouble.clone()));
+        group.set_faults(None, &FaultPlan::always(storage_fault.clone()));
         let first = requests_in(&group, MINUTE).await;
-        assert!(first * 50 <= calm * 11, "{trouble:?}: {first} in the first minute, {calm} in five calm ones");
-        let troubled = requests_in(&group, 5 * MINUTE).await;
-        assert!(troubled <= calm, "{trouble:?}: {troubled} in five minutes, {calm} when calm");
+        assert!(first * 50 <= calm * 11, "{storage_fault:?}: {first} in the first minute, {calm} in five calm ones");
+        let during_faults = requests_in(&group, 5 * MINUTE).await;
+        assert!(during_faults <= calm, "{storage_fault:?}: {during_faults} in five minutes, {calm} when calm");
     }
 }
 
-/// Of a small one there are few in any case, but it must notice within the expiry that the storage is back.
+/// A small instance sends few requests in any case, but it must detect within the lease duration that the storage works
+/// again.
 #[tokio::test(start_paused = true)]
-async fn b11_an_instance_with_few_requests_tries_now_and_then() {
-    for config in [config(), by_presence()] {
-        for trouble in troubles() {
+async fn b11_an_instance_with_few_requests_retries() {
+    for config in [config(), by_heartbeat()] {
+        for storage_fault in storage_faults() {
             let group = alone(4, config.clone()).await;
-            group.set_faults(None, &FaultPlan::always(trouble.clone()));
+            group.set_faults(None, &FaultPlan::always(storage_fault.clone()));
             group.run_for(2 * MINUTE).await;
-            let troubled = requests_in(&group, 10 * MINUTE).await;
-            assert!((80..=130).contains(&troubled), "{trouble:?}: {troubled} in ten minutes");
+            let during_faults = requests_in(&group, 10 * MINUTE).await;
+            assert!((80..=130).contains(&during_faults), "{storage_fault:?}: {during_faults} in ten minutes");
         }
     }
 }
 
-/// Whenever it begins: what could not be renewed at half the expiry is renewed in time. Under strict leases nothing
-/// else goes on.
+/// At any moment of the outage's beginning: a lease that could not be renewed at half the lease duration is renewed in
+/// time. Under strict leases processing otherwise stops.
 #[tokio::test(start_paused = true)]
-async fn b11_leases_survive_a_storage_that_is_back_in_time() {
-    for (partitions, config) in [(4, config()), (64, config()), (4, by_presence())] {
-        for trouble in troubles() {
+async fn b11_leases_survive_a_short_outage() {
+    for (partitions, config) in [(4, config()), (64, config()), (4, by_heartbeat())] {
+        for storage_fault in storage_faults() {
             let group = alone(partitions, config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop)).await;
             for _ in 0..5 {
-                group.set_faults(None, &FaultPlan::always(trouble.clone()));
+                group.set_faults(None, &FaultPlan::always(storage_fault.clone()));
                 group.run_for(EXPIRY * 3 / 10).await;
                 group.outage_over(None);
                 group.run_for(EXPIRY * 3 / 2 + Duration::from_secs(4)).await;
             }
-            let outlived =
-                told(&group, 0).into_iter().filter(|(.., event)| matches!(event, OwnershipEvent::LeaseExpired { .. }));
-            assert_eq!(outlived.count(), 0, "{partitions} {:?} {trouble:?}", config.lease_scope);
+            let outlived = events(&group, 0)
+                .into_iter()
+                .filter(|(.., event)| matches!(event, OwnershipEvent::LeaseExpired { .. }));
+            assert_eq!(outlived.count(), 0, "{partitions} {:?} {storage_fault:?}", config.lease_scope);
         }
     }
 }
 
 #[tokio::test]
-async fn b14_loads_without_renewals_to_write_them() {
+async fn b14_loads_require_renewals() {
     let weighted = config().with_load_balancing_strategy(LoadBalancingStrategy::weighted());
     let mut group = Simulation::new(1, 2);
     group.start("a", weighted.clone()).await.unwrap();
@@ -89,10 +91,10 @@ async fn b14_loads_without_renewals_to_write_them() {
     assert!(error.to_string().contains("use `LeaseScope::Partition`, or `Balanced` or `Greedy`"), "{error}");
 }
 
-/// The server asks for a longer wait than the leases last. With a short expiry, half of it is as late as two requests
-/// before its end.
+/// The server requests a longer wait than the lease duration. With a short lease duration, half of it leaves time for
+/// only two requests before the expiry.
 #[tokio::test(start_paused = true)]
-async fn short_leases_are_tried_again_before_they_expire() {
+async fn short_leases_are_retried_before_they_expire() {
     for (expiry, interval) in [(4, 1), (20, 5)] {
         for partitions in [2, 8] {
             let expiry = Duration::from_secs(expiry);
@@ -105,9 +107,9 @@ async fn short_leases_are_tried_again_before_they_expire() {
             }
             group.run_for(2 * MINUTE).await;
             let before = group.moves();
-            let trouble = Fault::Throttled { retry_after: Some(expiry) };
+            let storage_fault = Fault::Throttled { retry_after: Some(expiry) };
             for _ in 0..20 {
-                group.set_faults(Some("a"), &FaultPlan::always(trouble.clone()));
+                group.set_faults(Some("a"), &FaultPlan::always(storage_fault.clone()));
                 group.run_for(expiry / 6).await;
                 group.outage_over(Some("a"));
                 group.run_for(expiry * 137 / 100).await;

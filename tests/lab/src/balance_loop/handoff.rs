@@ -1,14 +1,16 @@
-//! Planned moves of whole groups, in virtual time: what they cost with handoffs, and what without.
+//! The cost of planned moves of whole groups in virtual time, with and without handoffs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::sim::{Bounds, Load, Mark, Marked, Plan, Report, Role, Scale, Settings, Usual, What, run};
+use crate::sim::{
+    Bounds, BuiltIn, IncidentKind, Load, Plan, Report, Role, Scale, Settings, TimelineEntry, TimelineEvent, run,
+};
 use eventhubs_checkpoint::LeaseScope;
 
 fn play(plan: &Plan) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let report = runtime.block_on(run(plan, &Usual, false)).unwrap();
+    let report = runtime.block_on(run(plan, &BuiltIn, false)).unwrap();
     assert!(report.violations.is_empty(), "{:#?}", report.violations);
     report
 }
@@ -17,13 +19,13 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// So many instances of ours on 64 partitions, each with a burst of events every 20 s or so.
+/// Returns a plan of this many instances on 64 partitions, each with a burst of events about every 20 s.
 fn under_load(instances: u32, storm: Duration) -> Plan {
     let scale = Scale { instances, partitions: 64, storm, ..Scale::default() };
     let mut plan = Plan::calm(1, &scale);
     plan.settings = Settings::default();
     for member in &mut plan.members {
-        member.role = Role::Ours;
+        member.role = Role::CrateProcessor;
         (member.skew_seconds, member.failures_per_mille, member.tracks) = (0, 0, false);
         member.work = Duration::from_millis(500);
     }
@@ -31,101 +33,102 @@ fn under_load(instances: u32, storm: Duration) -> Plan {
     plan
 }
 
-/// A partition that was released, until the next one's handler starts.
-struct Dark {
+/// The time from the release of a partition until the next handler starts.
+struct Gap {
     by: usize,
     since: Duration,
     lasted: Duration,
 }
 
-/// What the marks of a run tell, from a moment on.
+/// Statistics of a run's timeline from a moment on.
 #[derive(Default)]
 struct Books {
     owners: BTreeMap<usize, usize>,
     released: BTreeMap<usize, (usize, Duration)>,
-    dark: Vec<Dark>,
-    /// When a life ended, and how many came up.
+    gaps: Vec<Gap>,
+    /// When each incarnation ended, and how many started.
     ended: BTreeMap<usize, Duration>,
     started: usize,
-    /// How often a partition came to another life than before.
+    /// How often a partition went to a different incarnation.
     moves: usize,
-    /// How often a partition came to another member than before.
+    /// The last member of each partition, to count moves between members.
     members: BTreeMap<usize, Option<u32>>,
     moves_between_members: usize,
-    /// Since when no handler processes a partition, and the longest time that none did.
+    /// Since when no handler processes a partition, and the longest such time.
     stopped: BTreeMap<usize, Duration>,
     longest_stop: Duration,
 }
 
 impl Books {
     fn of(report: &Report, from: Duration) -> Self {
-        let calm = report.timeline.iter().find(|marked| marked.mark == Mark::Balanced).map(|marked| marked.at);
+        let calm = report.timeline.iter().find(|entry| entry.event == TimelineEvent::Balanced).map(|entry| entry.at);
         let mut books = Self::default();
-        for marked in report.timeline.iter().take_while(|marked| Some(marked.at) <= calm) {
-            books.note(marked, marked.at >= from);
+        for entry in report.timeline.iter().take_while(|entry| Some(entry.at) <= calm) {
+            books.note(entry, entry.at >= from);
         }
         books
     }
 
-    fn note(&mut self, marked: &Marked, counts: bool) {
-        match (&marked.mark, marked.life) {
-            (Mark::Owner { partition }, Some(life)) => {
-                let before = self.owners.insert(*partition, life);
-                let member = self.members.insert(*partition, marked.member);
-                self.moves_between_members += usize::from(counts && member != Some(marked.member));
-                self.moves += usize::from(counts && before != Some(life));
+    fn note(&mut self, entry: &TimelineEntry, counts: bool) {
+        match (&entry.event, entry.incarnation) {
+            (TimelineEvent::Owner { partition }, Some(incarnation)) => {
+                let before = self.owners.insert(*partition, incarnation);
+                let member = self.members.insert(*partition, entry.member);
+                self.moves_between_members += usize::from(counts && member != Some(entry.member));
+                self.moves += usize::from(counts && before != Some(incarnation));
             }
-            (Mark::Owner { partition }, None) if counts => {
-                self.released.insert(*partition, (self.owners[partition], marked.at));
+            (TimelineEvent::Owner { partition }, None) if counts => {
+                self.released.insert(*partition, (self.owners[partition], entry.at));
             }
-            (Mark::HandlerStopped { partition }, _) => {
-                self.stopped.insert(*partition, marked.at);
+            (TimelineEvent::HandlerStopped { partition }, _) => {
+                self.stopped.insert(*partition, entry.at);
             }
-            (Mark::HandlerStarted { partition }, _) => {
+            (TimelineEvent::HandlerStarted { partition }, _) => {
                 if let Some(stopped) = self.stopped.remove(partition).filter(|_| counts) {
-                    self.longest_stop = self.longest_stop.max(marked.at.saturating_sub(stopped));
+                    self.longest_stop = self.longest_stop.max(entry.at.saturating_sub(stopped));
                 }
                 if let Some((by, since)) = self.released.remove(partition) {
-                    self.dark.push(Dark { by, since, lasted: marked.at.saturating_sub(since) });
+                    self.gaps.push(Gap { by, since, lasted: entry.at.saturating_sub(since) });
                 }
             }
-            (Mark::Started, _) if counts => self.started += 1,
-            (Mark::Ended, Some(life)) if counts => {
-                self.ended.insert(life, marked.at);
+            (TimelineEvent::Started, _) if counts => self.started += 1,
+            (TimelineEvent::Ended, Some(incarnation)) if counts => {
+                self.ended.insert(incarnation, entry.at);
             }
             _ => {}
         }
     }
 
-    /// Whether it was released because its owner was about to end, which takes no longer than that here.
-    fn at_an_end(&self, dark: &Dark) -> bool {
-        self.ended.get(&dark.by).is_some_and(|ended| *ended <= dark.since + seconds(10))
+    /// Returns whether it was released because its owner was shutting down, which takes no longer than 10 s here.
+    fn at_an_end(&self, gap: &Gap) -> bool {
+        self.ended.get(&gap.by).is_some_and(|ended| *ended <= gap.since + seconds(10))
     }
 
-    /// Those released at an end, or those handed over: how many, and the longest time that one was dark.
-    fn darkness(&self, at_an_end: bool) -> (usize, Duration) {
-        let dark: Vec<_> = self.dark.iter().filter(|dark| self.at_an_end(dark) == at_an_end).collect();
-        (dark.len(), dark.iter().map(|dark| dark.lasted).max().unwrap_or_default())
+    /// Returns how many partitions were released at a shutdown, or else handed over, and the longest time until the
+    /// next handler started.
+    fn gaps(&self, at_an_end: bool) -> (usize, Duration) {
+        let gaps: Vec<_> = self.gaps.iter().filter(|gap| self.at_an_end(gap) == at_an_end).collect();
+        (gaps.len(), gaps.iter().map(|gap| gap.lasted).max().unwrap_or_default())
     }
 
-    /// What an instance had when it ended must go elsewhere, and when it is back it must get a share.
+    /// The partitions of an instance must move when it ends, and it must get a share when it restarts.
     fn fewest_moves(&self, share: usize) -> usize {
-        self.darkness(true).0 + self.started * share
+        self.gaps(true).0 + self.started * share
     }
 }
 
-/// All six are restarted one after another, on 64 partitions.
+/// Restarts all six instances one after another, on 64 partitions.
 fn deployment(greedy: bool, handoff: bool, scope: LeaseScope) -> (Plan, Report, Books) {
     let begins = seconds(420);
-    let what = What::Deployment { gap: seconds(180), down: seconds(5) };
-    let mut plan = under_load(6, seconds(1620)).with(begins, what);
+    let kind = IncidentKind::Deployment { gap: seconds(180), down: seconds(5) };
+    let mut plan = under_load(6, seconds(1620)).with(begins, kind);
     (plan.settings.greedy, plan.settings.handoff, plan.settings.lease_scope) = (greedy, handoff, scope);
     let report = play(&plan);
     let books = Books::of(&report, begins);
-    let (handed_over, released) = (books.darkness(false), books.darkness(true));
+    let (handed_over, released) = (books.gaps(false), books.gaps(true));
     println!(
-        "{scope:?}, greedy {greedy}, handoff {handoff}: of {} events {} again, {} moves, the fewest are {}; released at an end {} and dark \
-         for up to {:?}, handed over {} and dark for up to {:?}",
+        "{scope:?}, greedy {greedy}, handoff {handoff}: of {} events {} again, {} moves, the fewest are {}; released \
+         at shutdown {}, unread for up to {:?}, handed over {}, unread for up to {:?}",
         report.totals.handled,
         report.totals.repeated,
         books.moves,
@@ -142,40 +145,40 @@ fn repeats_nothing(greedy: bool, scope: LeaseScope) {
     let (plan, report, books) = deployment(greedy, true, scope);
     assert_eq!(report.totals.repeated, 0, "events were processed twice");
     assert_eq!(books.moves, books.fewest_moves(64 / 6));
-    let (handed_over, longest) = books.darkness(false);
+    let (handed_over, longest) = books.gaps(false);
     assert!(handed_over >= 60, "{handed_over}");
-    assert!(longest <= plan.settings.interval, "a partition that was handed over was dark for {longest:?}");
+    assert!(longest <= plan.settings.interval, "a partition that was handed over was unread for {longest:?}");
     let bound = Bounds::of(&plan.settings).free(64usize.div_ceil(6), 5);
-    let (_, longest) = books.darkness(true);
-    assert!(longest <= bound, "a partition that was released was dark for {longest:?}, but the bound is {bound:?}");
+    let (_, longest) = books.gaps(true);
+    assert!(longest <= bound, "a partition that was released was unread for {longest:?}, but the bound is {bound:?}");
 }
 
 #[test]
-fn a_rolling_deployment_under_load_repeats_nothing_and_moves_no_more_than_it_must() {
+fn a_rolling_deployment_repeats_no_event() {
     repeats_nothing(false, LeaseScope::Partition);
     repeats_nothing(true, LeaseScope::Partition);
 }
 
 #[test]
-fn nor_does_one_whose_leases_live_by_the_presence_of_its_instances() {
+fn a_deployment_with_instance_leases_repeats_no_event() {
     repeats_nothing(false, LeaseScope::Instance);
     repeats_nothing(true, LeaseScope::Instance);
 }
 
 #[test]
-fn the_same_deployment_without_handoffs_processes_events_twice() {
+fn a_deployment_without_handoffs_repeats_events() {
     let (_, report, _) = deployment(true, false, LeaseScope::Partition);
-    assert!(report.totals.repeated > 0, "then nothing is gained by handoffs");
+    assert!(report.totals.repeated > 0, "otherwise handoffs gain nothing");
 }
 
-/// The longest time from the end of an instance to its next start.
+/// Returns the longest time from the end of an instance to its next start.
 fn longest_restart(report: &Report, from: Duration) -> Duration {
     let (mut ended, mut longest) = (BTreeMap::new(), Duration::ZERO);
-    for marked in report.timeline.iter().filter(|marked| marked.at >= from) {
-        match marked.mark {
-            Mark::Ended => drop(ended.insert(marked.member, marked.at)),
-            Mark::Started => {
-                let away = ended.remove(&marked.member).map(|at| marked.at.saturating_sub(at));
+    for entry in report.timeline.iter().filter(|entry| entry.at >= from) {
+        match entry.event {
+            TimelineEvent::Ended => drop(ended.insert(entry.member, entry.at)),
+            TimelineEvent::Started => {
+                let away = ended.remove(&entry.member).map(|at| entry.at.saturating_sub(at));
                 longest = longest.max(away.unwrap_or_default());
             }
             _ => {}
@@ -184,20 +187,20 @@ fn longest_restart(report: &Report, from: Duration) -> Duration {
     longest
 }
 
-/// All six are restarted one after another, and each takes back what it left.
+/// All six are restarted one after another, and each reclaims the partitions that it kept.
 #[test]
-fn a_deployment_that_keeps_its_partitions_moves_none() {
+fn a_deployment_that_keeps_partitions_moves_none() {
     for scope in [LeaseScope::Partition, LeaseScope::Instance] {
         let begins = seconds(420);
-        let what = What::Deployment { gap: seconds(180), down: seconds(5) };
-        let mut plan = under_load(6, seconds(1620)).with(begins, what);
+        let kind = IncidentKind::Deployment { gap: seconds(180), down: seconds(5) };
+        let mut plan = under_load(6, seconds(1620)).with(begins, kind);
         (plan.settings.keep, plan.settings.lease_scope) = (true, scope);
         let report = play(&plan);
         let books = Books::of(&report, begins);
         let restart = longest_restart(&report, begins);
         println!(
-            "{scope:?}, kept: of {} events {} again, {} moves, not processed for up to {:?}, of which an instance was \
-             away for {restart:?}",
+            "{scope:?}, kept: of {} events {} again, {} moves, not processed for up to {:?}, of which an instance \
+             was down for {restart:?}",
             report.totals.handled, report.totals.repeated, books.moves_between_members, books.longest_stop
         );
         assert_eq!((report.totals.repeated, books.moves_between_members), (0, 0));
@@ -206,7 +209,7 @@ fn a_deployment_that_keeps_its_partitions_moves_none() {
 }
 
 #[test]
-fn seven_that_come_up_within_a_second_get_their_shares_in_56_moves() {
+fn seven_simultaneous_joins_need_56_moves() {
     let joins = seconds(300);
     let scopes = [LeaseScope::Partition, LeaseScope::Instance];
     for (greedy, scope) in [false, true].into_iter().flat_map(|greedy| scopes.map(|scope| (greedy, scope))) {
@@ -219,8 +222,8 @@ fn seven_that_come_up_within_a_second_get_their_shares_in_56_moves() {
         let books = Books::of(&report, joins);
         println!("{scope:?}, greedy {greedy}: {} moves, balanced after {:?}", books.moves, report.convergence);
         assert_eq!((books.moves, report.totals.repeated), (56, 0));
-        // From the living, which is why nothing has to expire; the first of the shares is asked for in the second
-        // cycle.
+        // Partitions are taken from running owners, so no lease has to expire; the first handoff is requested in the
+        // second cycle.
         let bounds = Bounds::of(&plan.settings);
         let bound = bounds.free(56, 7) + bounds.handoff() + plan.settings.interval;
         assert!(

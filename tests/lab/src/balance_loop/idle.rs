@@ -1,4 +1,4 @@
-//! Owners that renew what they have and take nothing: what a dead one leaves goes to the others.
+//! Owners that renew their leases and take nothing: the other owners take the partitions of a crashed one.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use crate::sim::Simulation;
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 
-use super::group::{ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, by_presence, comes, config, group_with, held_by};
+use super::group::{ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, by_heartbeat, comes, config, group_with, held_by};
 
-/// When everything that a dead owner left is owned again, if one of the entitled takes nothing.
+/// The time until everything that a crashed owner held is owned again, if one of the survivors takes nothing.
 const BOUND: Duration = ABANDONED.saturating_add(LONGEST_CYCLE).saturating_add(EXPIRY).saturating_add(ROUND);
 
 fn owned(group: &Simulation) -> usize {
@@ -16,8 +16,8 @@ fn owned(group: &Simulation) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b06_the_share_of_one_with_a_stalled_runtime_goes_to_the_others() {
-    for config in [config(), by_presence()] {
+async fn b06_the_share_of_a_stalled_instance_is_taken() {
+    for config in [config(), by_heartbeat()] {
         for strategy in [LoadBalancingStrategy::Greedy, LoadBalancingStrategy::Balanced] {
             let rounds = if strategy == LoadBalancingStrategy::Greedy { 1 } else { 6 };
             let config = config.clone().with_load_balancing_strategy(strategy).with_stall_timeout(MINUTE);
@@ -29,7 +29,7 @@ async fn b06_the_share_of_one_with_a_stalled_runtime_goes_to_the_others() {
             group.crash("c").await.unwrap();
             comes(&group, BOUND + ROUND * rounds, |group| held_by(group, "a") == 3 && held_by(group, "b") == 6).await;
 
-            // When it is well again, it gets its share.
+            // When it has recovered, it gets its share.
             handle.liveness().tick();
             comes(&group, 10 * MINUTE, |group| {
                 handle.liveness().tick();
@@ -41,9 +41,9 @@ async fn b06_the_share_of_one_with_a_stalled_runtime_goes_to_the_others() {
     }
 }
 
-/// It can renew, but sees nothing.
+/// It can renew, but its listings fail.
 #[tokio::test(start_paused = true)]
-async fn b06_the_share_of_one_whose_listings_fail_goes_to_the_others() {
+async fn b06_the_share_without_listings_is_taken() {
     let config = config().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
     let mut group = group_with(4, 9, &["a", "b", "c"], &config).await;
     group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Unreachable));

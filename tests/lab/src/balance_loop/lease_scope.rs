@@ -1,4 +1,4 @@
-//! Leases that live by the presence of their instance.
+//! Leases that a heartbeat of their instance keeps alive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use eventhubs_checkpoint::store::{Heartbeat, Ownership};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 
 use super::group::{
-    ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, by_presence, comes, config, group, group_with, held_by,
-    told,
+    ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, by_heartbeat, comes, config, events, group, group_with,
+    held_by,
 };
 
 async fn ownerships(group: &Simulation, by: &str) -> Vec<Ownership> {
     group.store(by).unwrap().list_ownerships().await.unwrap().records
 }
 
-async fn presence_of(group: &Simulation, owner: &str, by: &str) -> Heartbeat {
-    let presences = group.store(by).unwrap().list_heartbeats().await.unwrap().records;
-    presences.into_iter().find(|seen| seen.record.owner.as_str() == owner).unwrap()
+async fn heartbeat_of(group: &Simulation, owner: &str, by: &str) -> Heartbeat {
+    let heartbeats = group.store(by).unwrap().list_heartbeats().await.unwrap().records;
+    heartbeats.into_iter().find(|seen| seen.record.owner.as_str() == owner).unwrap()
 }
 
 fn held(group: &Simulation, owner: &str) -> BTreeMap<PartitionId, i64> {
@@ -29,60 +29,60 @@ fn held(group: &Simulation, owner: &str) -> BTreeMap<PartitionId, i64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_renewed_by_itself_and_nobody_loses_anything() {
-    let group = group_with(1, 6, &["a", "b"], &by_presence()).await;
+async fn no_lease_is_renewed_and_none_is_lost() {
+    let group = group_with(1, 6, &["a", "b"], &by_heartbeat()).await;
     let before = group.trace().len();
     group.run_for(10 * MINUTE).await;
-    assert_eq!(told(&group, before), []);
+    assert_eq!(events(&group, before), []);
     assert!(ownerships(&group, "a").await.iter().all(|seen| seen.age > 10 * MINUTE));
     for owner in ["a", "b"] {
-        assert!(presence_of(&group, owner, "a").await.age <= EXPIRY / 2 + Duration::from_secs(1));
+        assert!(heartbeat_of(&group, owner, "a").await.age <= EXPIRY / 2 + Duration::from_secs(1));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_dies_is_declared_dead_once_and_then_all_that_it_had_is_taken_over() {
-    let mut group = group_with(2, 9, &["a", "b", "c"], &by_presence()).await;
+async fn a_crashed_owner_is_declared_dead_once() {
+    let mut group = group_with(2, 9, &["a", "b", "c"], &by_heartbeat()).await;
     let before = group.trace().len();
     group.crash("a").await.unwrap();
     let took = balanced(&group, ABANDONED + LONGEST_CYCLE + 3 * ROUND).await;
-    assert!(took >= EXPIRY / 2, "it was alive {took:?} ago");
-    assert!(presence_of(&group, "a", "b").await.record.declared_dead_by.is_some());
-    let claims = told(&group, before).into_iter().filter(|(_, _, event)| {
+    assert!(took >= EXPIRY / 2, "its heartbeat was written {took:?} before");
+    assert!(heartbeat_of(&group, "a", "b").await.record.declared_dead_by.is_some());
+    let claims = events(&group, before).into_iter().filter(|(_, _, event)| {
         matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::Expired(from), .. } if from.as_str() == "a")
     });
     assert_eq!(claims.count(), 3);
     group.run_for(11 * EXPIRY).await;
-    let presences = group.store("b").unwrap().list_heartbeats().await.unwrap().records;
-    assert_eq!(presences.len(), 2, "what says nothing any more is deleted");
+    let heartbeats = group.store("b").unwrap().list_heartbeats().await.unwrap().records;
+    assert_eq!(heartbeats.len(), 2, "expired heartbeats are deleted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_keeps_what_nobody_has_taken_and_is_told_that_it_was_declared_dead() {
-    let group = group_with(3, 8, &["a", "b"], &by_presence()).await;
-    let (before, tenures) = (group.trace().len(), held(&group, "a"));
-    assert_eq!(tenures.len(), 4);
+async fn a_recovered_owner_keeps_what_is_left() {
+    let group = group_with(3, 8, &["a", "b"], &by_heartbeat()).await;
+    let (before, ownership_count) = (group.trace().len(), held(&group, "a"));
+    assert_eq!(ownership_count.len(), 4);
     group.outage(Some("a"));
     comes(&group, ABANDONED + LONGEST_CYCLE + ROUND, |group| held_by(group, "b") == 5).await;
     group.outage_over(Some("a"));
     let is_back = |group: &Simulation| held(group, "a").len() == 3;
     comes(&group, Duration::from_secs(10), is_back).await;
-    let events: Vec<_> = told(&group, before).into_iter().filter(|(_, owner, _)| owner == "a").collect();
-    let dead =
+    let events: Vec<_> = events(&group, before).into_iter().filter(|(_, owner, _)| owner == "a").collect();
+    let crashed =
         |event: &OwnershipEvent| matches!(event, OwnershipEvent::DeclaredDead { by: Some(by) } if by.as_str() == "b");
-    assert!(events.iter().any(|(_, _, event)| dead(event)), "{events:?}");
+    assert!(events.iter().any(|(_, _, event)| crashed(event)), "{events:?}");
     let lost = events.iter().filter(|(_, _, event)| matches!(event, OwnershipEvent::Lost { .. })).count();
     assert_eq!(lost, 1, "{events:?}");
     assert!(
-        held(&group, "a").iter().all(|(partition, tenure)| tenures[partition] == *tenure),
+        held(&group, "a").iter().all(|(partition, ownership)| ownership_count[partition] == *ownership),
         "nothing was interrupted"
     );
     group.run_for(Duration::from_secs(1)).await;
     let rewritten = |seen: &Ownership| seen.age < Duration::from_secs(10);
     let records = ownerships(&group, "b").await;
-    let mine: Vec<_> =
+    let owned: Vec<_> =
         records.iter().filter(|seen| seen.record.owner.as_ref().is_some_and(|owner| owner.as_str() == "a")).collect();
-    assert!(mine.len() == 3 && mine.into_iter().all(rewritten));
+    assert!(owned.len() == 3 && owned.into_iter().all(rewritten));
     balanced(&group, 5 * MINUTE).await;
 }
 
@@ -97,33 +97,33 @@ async fn restarted_one_by_one(group: &mut Simulation, owners: &[&str], config: &
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_scope_changes_one_by_one_in_both_directions_and_nobody_is_taken_for_dead() {
+async fn the_scope_can_change_in_both_directions() {
     let owners = ["a", "b", "c"];
     let mut group = group(4, 9, &owners).await;
     let before = group.trace().len();
-    for (config, scope) in [(by_presence(), "instance"), (config(), "partition")] {
+    for (config, scope) in [(by_heartbeat(), "instance"), (config(), "partition")] {
         restarted_one_by_one(&mut group, &owners, &config).await;
         let scopes = ownerships(&group, "a").await.into_iter().map(|seen| format!("{:?}", seen.record.scope));
-        assert!(scopes.map(|said| said.to_lowercase()).all(|said| said == scope));
+        assert!(scopes.map(|reported| reported.to_lowercase()).all(|reported| reported == scope));
     }
-    let told = told(&group, before);
-    let dead = told.iter().filter(|(_, _, event)| {
+    let events = events(&group, before);
+    let crashed = events.iter().filter(|(_, _, event)| {
         matches!(
             event,
             OwnershipEvent::DeclaredDead { .. } | OwnershipEvent::Claimed { reason: ClaimReason::Expired(_), .. }
         )
     });
-    assert_eq!(dead.count(), 0);
+    assert_eq!(crashed.count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_claimed_by_one_that_cannot_say_that_it_is_there() {
+async fn without_a_heartbeat_nothing_is_claimed() {
     let mut group = Simulation::new(5, 2);
-    group.start("a", by_presence()).await.unwrap();
-    let presence = Target::from(BlobOperation::Write).named("/heartbeat/");
-    group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, presence, Fault::RequestLost));
+    group.start("a", by_heartbeat()).await.unwrap();
+    let heartbeat = Target::from(BlobOperation::Write).named("/heartbeat/");
+    group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, heartbeat, Fault::RequestLost));
     group.run_for(5 * MINUTE).await;
-    assert_eq!(held_by(&group, "a"), 0, "it would live by nothing");
+    assert_eq!(held_by(&group, "a"), 0, "no heartbeat would keep it alive");
     group.set_faults(Some("a"), &FaultPlan::default());
     comes(&group, LONGEST_CYCLE + 3 * ROUND, |group| held_by(group, "a") == 2).await;
 }

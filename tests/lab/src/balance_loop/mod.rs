@@ -2,7 +2,6 @@
 
 mod cost;
 mod defects;
-mod given_back;
 mod group;
 mod handoff;
 mod idle;
@@ -11,5 +10,6 @@ mod limits;
 mod outages;
 mod pace;
 mod reasons;
+mod releases;
 mod settings;
 mod shares;

@@ -1,8 +1,8 @@
-//! The storage is away for minutes: for all, for one, and while somebody dies.
+//! The storage is unavailable for minutes: for all, for one, and while an instance crashes.
 
 use eventhubs_checkpoint::balancer::OwnershipEvent;
 
-use super::group::{ABANDONED, LONGEST_CYCLE, MINUTE, ROUND, balanced, group, held_by, sizes, told};
+use super::group::{ABANDONED, LONGEST_CYCLE, MINUTE, ROUND, balanced, events, group, held_by, sizes};
 
 const OWNERS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -20,9 +20,9 @@ async fn nothing_moves_after_five_minutes_without_storage() {
     }
 }
 
-/// It may have died at the very end of it, as far as the others can tell.
+/// As far as the others can know, it may have crashed at the very end of the outage.
 #[tokio::test(start_paused = true)]
-async fn who_died_in_an_outage_is_replaced_within_the_expiry_from_its_end_and_a_round_for_each_partition() {
+async fn a_crash_during_an_outage_expires_after_its_end() {
     for seed in 0..10 {
         let mut group = group(seed, 20, &OWNERS).await;
         let orphaned = u32::try_from(held_by(&group, "e")).unwrap();
@@ -38,17 +38,17 @@ async fn who_died_in_an_outage_is_replaced_within_the_expiry_from_its_end_and_a_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cut_off_alone_loses_its_partitions_and_gets_its_share_again() {
+async fn a_disconnected_instance_regains_its_share() {
     let group = group(7, 20, &OWNERS).await;
     let before = group.trace().len();
     group.outage(Some("e"));
     group.run_for(5 * MINUTE).await;
     assert_eq!(held_by(&group, "e"), 0);
-    assert_eq!(group.moves().len(), 4, "it runs, so that this is a move");
+    assert_eq!(group.moves().len(), 4, "it is running, so this is a move");
     group.outage_over(Some("e"));
     balanced(&group, LONGEST_CYCLE + ROUND * 4).await;
     group.run_for(5 * MINUTE).await;
-    let lost = told(&group, before).into_iter().filter(|(_, owner, event)| {
+    let lost = events(&group, before).into_iter().filter(|(_, owner, event)| {
         owner == "e" && matches!(event, OwnershipEvent::Lost { by: Some(by), .. } if by.as_str() != "e")
     });
     assert_eq!((lost.count(), group.moves().len()), (4, 8), "{group:#?}");

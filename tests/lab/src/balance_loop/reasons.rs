@@ -1,13 +1,13 @@
-//! Everything that happens is told with its reason.
+//! Every event reports its reason.
 
 use crate::sim::Simulation;
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::{OwnershipEvent, ReleaseReason};
 
-use super::group::{ABANDONED, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, held_by, told};
+use super::group::{ABANDONED, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, events, held_by};
 
-/// The events since there were so many entries, without partitions and tenures.
+/// Returns the events after the first `since` entries, without partitions and epochs.
 fn reasons(group: &Simulation, since: usize) -> Vec<(String, String)> {
     let short = |event| match event {
         OwnershipEvent::Claimed { reason, .. } => format!("{reason:?}"),
@@ -16,19 +16,19 @@ fn reasons(group: &Simulation, since: usize) -> Vec<(String, String)> {
         OwnershipEvent::Released { .. } => "released".to_owned(),
         other => format!("{other:?}"),
     };
-    told(group, since).into_iter().map(|(_, owner, event)| (owner, short(event))).collect()
+    events(group, since).into_iter().map(|(_, owner, event)| (owner, short(event))).collect()
 }
 
 fn by(owner: &str, what: impl std::fmt::Debug) -> (String, String) {
     (owner.to_owned(), format!("{what:?}"))
 }
 
-fn said(owner: &str, what: &str) -> (String, String) {
+fn reported(owner: &str, what: &str) -> (String, String) {
     (owner.to_owned(), what.to_owned())
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_losses_and_releases_say_why_and_by_whom() {
+async fn claims_losses_and_releases_report_reason_and_owner() {
     let [a, b] = ["a", "b"].map(|name| OwnerId::new(name).unwrap());
     let mut group = Simulation::new(9, 2);
     group.start("a", config()).await.unwrap();
@@ -39,7 +39,7 @@ async fn claims_losses_and_releases_say_why_and_by_whom() {
     let since = group.trace().len();
     group.start("b", config()).await.unwrap();
     group.run_for(2 * MINUTE).await;
-    assert_eq!(reasons(&group, since), [by("b", ClaimReason::Stolen(a.clone())), said("a", "lost to Some(b)")]);
+    assert_eq!(reasons(&group, since), [by("b", ClaimReason::Stolen(a.clone())), reported("a", "lost to Some(b)")]);
 
     let since = group.trace().len();
     group.crash("a").await.unwrap();
@@ -59,26 +59,26 @@ async fn claims_losses_and_releases_say_why_and_by_whom() {
     group.stop("a").await.unwrap();
     comes(&group, LONGEST_CYCLE, |group| held_by(group, "b") == 2).await;
     group.run_for(2 * MINUTE).await;
-    let releasing = said("a", &format!("releasing: {:?}", ReleaseReason::Shutdown));
-    let [first, second] = [said("a", "released"), by("b", ClaimReason::Released)];
+    let releasing = reported("a", &format!("releasing: {:?}", ReleaseReason::Shutdown));
+    let [first, second] = [reported("a", "released"), by("b", ClaimReason::Released)];
     assert_eq!(reasons(&group, since), [releasing, first, second]);
     assert_eq!(group.moves().last().unwrap().from, b);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_asked_for_is_told_as_such() {
+async fn requested_changes_are_reported_as_requested() {
     let mut group = Simulation::new(10, 2);
     group.start("a", config()).await.unwrap();
     balanced(&group, ROUND * 2).await;
     group.run_for(2 * MINUTE).await;
     let since = group.trace().len();
     let held = group.handle("a").unwrap().snapshots().borrow().owned.clone();
-    let [(first, tenure), (second, other)] = [held.first_key_value(), held.last_key_value()].map(Option::unwrap);
-    group.handle("a").unwrap().release(first.clone(), *tenure, MINUTE);
+    let [(first, ownership), (second, other)] = [held.first_key_value(), held.last_key_value()].map(Option::unwrap);
+    group.handle("a").unwrap().release(first.clone(), *ownership, MINUTE);
     group.handle("a").unwrap().mark_lost(second.clone(), *other);
     group.run_for(MINUTE / 12).await;
-    let releasing = said("a", &format!("releasing: {:?}", ReleaseReason::Requested));
-    let mut told = reasons(&group, since);
-    told.sort();
-    assert_eq!(told, [said("a", "lost to None"), said("a", "released"), releasing]);
+    let releasing = reported("a", &format!("releasing: {:?}", ReleaseReason::Requested));
+    let mut events = reasons(&group, since);
+    events.sort();
+    assert_eq!(events, [reported("a", "lost to None"), reported("a", "released"), releasing]);
 }

@@ -1,6 +1,6 @@
-//! How long the times of one loop may be in relation to each other, to the millisecond.
+//! The limits of the settings of one loop in relation to each other, to the millisecond.
 //!
-//! Those of strict leases are in `tests/processor/leases.rs`, those far beyond all bounds in `tests/storage/store` and
+//! Those of strict leases are in `tests/processor/leases.rs`, extreme values in `tests/storage/store` and
 //! `tests/processor`.
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn every(interval: Duration) -> BalancerConfig {
 }
 
 #[tokio::test]
-async fn settings_at_the_very_bounds_are_taken() {
+async fn settings_at_the_limits_are_accepted() {
     check(builder(), every(EXPIRY / 3)).await.unwrap();
     check(builder().with_lease_duration(4 * SECOND), every(SECOND)).await.unwrap();
     check(builder().with_foreign_lease_duration(EXPIRY), every(SECOND)).await.unwrap();
@@ -47,7 +47,7 @@ async fn settings_at_the_very_bounds_are_taken() {
 }
 
 #[tokio::test]
-async fn settings_a_little_beyond_are_refused() {
+async fn settings_beyond_the_limits_are_rejected() {
     refused(builder(), every(EXPIRY / 3 + MOMENT), "at least three intervals of 20.001s").await;
     refused(builder().with_lease_duration((4 * SECOND).saturating_sub(MOMENT)), every(SECOND), "the expiry is 3.999s")
         .await;

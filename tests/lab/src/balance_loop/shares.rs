@@ -1,4 +1,4 @@
-//! Who joins, who leaves, who dies: everybody gets its share, and the fewest partitions move.
+//! Joins, shutdowns and crashes: every instance gets its share, and the fewest partitions move.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use eventhubs_checkpoint::balancer::OwnershipEvent;
 use eventhubs_checkpoint::store::StorageWarning;
 
 use super::group::{
-    ABANDONED, INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, group, held_by, one_claim_per_interval,
-    sizes, told,
+    ABANDONED, INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, events, group, held_by,
+    one_claim_per_interval, sizes,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// From when the last loss must have been noticed.
+/// From here on the last loss must have been detected.
 async fn quiet_until(group: &Simulation, end: Duration) {
     group.run_for(LONGEST_CYCLE).await;
     let before = (group.trace().len(), group.moves().len());
@@ -24,7 +24,7 @@ async fn quiet_until(group: &Simulation, end: Duration) {
     assert_eq!((group.trace().len(), group.moves().len()), before, "{group:#?}");
 }
 
-/// One, three, two instances; the clock of the second is ahead by so much.
+/// One, three, two instances; the clock of the second one is ahead.
 fn hour_with_a_clock_ahead(ahead: time::Duration) -> (Vec<Entry>, Vec<Move>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -50,20 +50,20 @@ fn hour_with_a_clock_ahead(ahead: time::Duration) -> (Vec<Entry>, Vec<Move>) {
         balanced(&group, LONGEST_CYCLE + ROUND * 6).await;
         one_claim_per_interval(&group, before);
         quiet_until(&group, HOUR).await;
-        assert_eq!(group.moves().len(), 21, "what is given back need not be stolen");
+        assert_eq!(group.moves().len(), 21, "a released partition need not be stolen");
         (group.trace(), group.moves())
     })
 }
 
 #[test]
-fn one_three_two_instances_on_32_partitions_over_an_hour_move_the_fewest() {
+fn one_three_two_instances_move_the_fewest_in_an_hour() {
     let right = hour_with_a_clock_ahead(time::Duration::ZERO);
     let wrong = hour_with_a_clock_ahead(time::Duration::HOUR);
     assert_eq!(right, wrong);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a1_the_partitions_are_read_anew_and_at_most_one_is_claimed_per_interval() {
+async fn a1_at_most_one_claim_per_interval() {
     let mut group = Simulation::new(2, 3);
     group.start("a", config()).await.unwrap();
     let first = comes(&group, ROUND, |group| held_by(group, "a") == 1).await;
@@ -76,7 +76,7 @@ async fn a1_the_partitions_are_read_anew_and_at_most_one_is_claimed_per_interval
 }
 
 #[tokio::test(start_paused = true)]
-async fn a3_the_first_instance_begins_with_a_random_partition() {
+async fn a3_the_first_instance_claims_a_random_partition() {
     let mut first = BTreeSet::new();
     for seed in 0..20 {
         let mut group = Simulation::new(seed, 32);
@@ -88,7 +88,7 @@ async fn a3_the_first_instance_begins_with_a_random_partition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a4_the_surplus_stays_idle_and_takes_over_from_the_dead() {
+async fn a4_the_surplus_is_idle_and_takes_over() {
     let mut group = group(3, 5, &["a", "b", "c", "d", "e", "f"]).await;
     assert_eq!(sizes(&group), [1, 1, 1, 1, 1, 0]);
     let victim = group.owners().into_values().next().unwrap().to_string();
@@ -97,12 +97,13 @@ async fn a4_the_surplus_stays_idle_and_takes_over_from_the_dead() {
     comes(&group, ABANDONED + LONGEST_CYCLE, |group| held_by(group, &idle) == 1).await;
     group.run_for(5 * MINUTE).await;
     assert_eq!(sizes(&group), [1, 1, 1, 1, 1]);
-    // Who holds nothing is not seen by the others: one of them may take a second partition first, which is then stolen.
+    // The other owners do not see an instance that holds nothing: one of them may take a second partition first, which
+    // is then stolen.
     assert!(group.moves().len() <= 1, "{group:#?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a5_one_who_joins_steals_one_per_round_from_those_above_their_share() {
+async fn a5_a_join_steals_one_per_round_above_the_share() {
     let mut group = group(4, 18, &["a", "b", "c"]).await;
     assert_eq!(sizes(&group), [6, 6, 6]);
     assert_eq!(group.moves(), []);
@@ -117,13 +118,13 @@ async fn a5_one_who_joins_steals_one_per_round_from_those_above_their_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a6_and_b4_the_partitions_of_a_dead_instance_are_spread_again_within_the_expiry_and_a_round_for_each() {
+async fn a6_b4_a_crash_is_shared_within_the_bound() {
     for seed in 0..5 {
         let mut group = group(seed, 20, &["a", "b", "c", "d"]).await;
         assert_eq!(sizes(&group), [5, 5, 5, 5]);
         let before = group.trace().len();
         group.crash("c").await.unwrap();
-        // Two for each survivor at most; the first of them in the first cycle that sees the record expired.
+        // At most two for each survivor; the first of them in the first cycle that finds the record expired.
         balanced(&group, ABANDONED + LONGEST_CYCLE + ROUND).await;
         one_claim_per_interval(&group, before);
         group.run_for(5 * MINUTE).await;
@@ -132,7 +133,7 @@ async fn a6_and_b4_the_partitions_of_a_dead_instance_are_spread_again_within_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a7_several_that_start_at_once_and_a_hub_that_grows_steal_nothing() {
+async fn a7_starts_at_once_and_a_growing_hub_steal_nothing() {
     for seed in 0..5 {
         let mut group = Simulation::new(seed, 20);
         for owner in ["a", "b", "c", "d"] {
@@ -145,7 +146,7 @@ async fn a7_several_that_start_at_once_and_a_hub_that_grows_steal_nothing() {
         balanced(&group, INTERVAL + ROUND * 3).await;
         group.run_for(5 * MINUTE).await;
         assert_eq!((sizes(&group), group.moves().len()), (vec![7, 6, 6, 6], 0), "{group:#?}");
-        let claimed = told(&group, before);
+        let claimed = events(&group, before);
         let unowned =
             |event: &OwnershipEvent| matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::Unowned, .. });
         assert!(claimed.len() == 5 && claimed.iter().all(|(_, _, event)| unowned(event)), "{claimed:#?}");
@@ -153,21 +154,21 @@ async fn a7_several_that_start_at_once_and_a_hub_that_grows_steal_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b5_a_newcomer_is_served_within_one_interval_and_its_victim_knows_within_the_longest_cycle() {
+async fn b5_a_join_is_served_within_one_interval() {
     let mut group = group(5, 8, &["a", "b"]).await;
     let before = group.trace().len();
     group.start("c", config()).await.unwrap();
     comes(&group, INTERVAL, |group| held_by(group, "c") == 1).await;
     let lost = |group: &Simulation| {
-        told(group, before).into_iter().any(|(_, _, event)| matches!(event, OwnershipEvent::Lost { by: Some(_), .. }))
+        events(group, before).into_iter().any(|(_, _, event)| matches!(event, OwnershipEvent::Lost { by: Some(_), .. }))
     };
     comes(&group, LONGEST_CYCLE, lost).await;
     balanced(&group, ROUND * 2).await;
 }
 
-/// A hub that changes all the time is no reason to take more.
+/// A hub that changes continuously does not increase the number of claims.
 #[tokio::test(start_paused = true)]
-async fn a1_at_most_one_partition_is_claimed_per_interval_while_the_hub_grows() {
+async fn a1_one_claim_per_interval_while_the_hub_grows() {
     let mut group = Simulation::new(6, 8);
     group.start("a", config()).await.unwrap();
     for partitions in 9..40 {

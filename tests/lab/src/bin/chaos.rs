@@ -1,4 +1,4 @@
-//! `cargo chaos --help`.
+//! See `cargo chaos --help`.
 
 use std::process::ExitCode;
 
@@ -9,6 +9,6 @@ fn main() -> ExitCode {
 
 #[cfg(not(unix))]
 fn main() -> ExitCode {
-    eprintln!("error: the faults are made with signals, which this system does not have");
+    eprintln!("error: faults are injected with signals, which this system does not support");
     ExitCode::FAILURE
 }

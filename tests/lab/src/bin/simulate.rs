@@ -1,4 +1,4 @@
-//! `cargo simulate --help`.
+//! See `cargo simulate --help`.
 
 use std::process::ExitCode;
 

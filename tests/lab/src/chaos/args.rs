@@ -1,4 +1,4 @@
-//! What the command line says.
+//! Command-line arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,76 +12,79 @@ use crate::chaos::seconds;
 
 const EXAMPLES: &str = "\
 Examples:
-  chaos --seconds 120 --instances 4 --partitions 16 --events 200000   two minutes of everything
-  chaos --seed 42 --show-plan                                         what seed 42 would do
-  chaos --only outage --seconds 300                                   one fault, again and again
-  chaos --prefetch 3000 --batch 5000 --batch-wait 90 --seconds 300    large batches that wait
-  chaos --only freeze --seconds 60 --keep target/chaos                with the logs of all instances
-  chaos --soak 3 --plot soak.svg                                      three hours, and what memory did meanwhile";
+  chaos --duration 120 --instances 4 --partitions 16 --events 200000        all faults for two minutes
+  chaos --seed 42 --dry-run                                                 prints the plan of seed 42
+  chaos --only outage --duration 300                                        repeats one fault
+  chaos --prefetch 3000 --max-batch-size 5000 --max-batch-wait 90 --duration 300
+                                                                            large batches that wait
+  chaos --only freeze --duration 60 --keep-dir target/chaos                 keeps the logs of all instances
+  chaos --soak 3 --plot soak.svg                                            three hours, with a memory plot";
 
-/// Events per second, unless told otherwise.
+/// Default rate of published events, in events per second.
 const RATE: u32 = 1000;
 const SOAK_RATE: u32 = 500;
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
 
-/// Lets real processes share an event hub and a storage while they are killed, frozen, cut off and lied to, and while
-/// operators reset their checkpoints, and checks from outside that nothing that is promised is broken.
+/// Runs a group of real processes that share an event hub and a storage, injects faults, and checks the guarantees from
+/// outside.
 ///
-/// The hub is the AMQP stand-in, the storage is Azurite (needs Node.js), and both are reached through proxies of this
-/// program. A seed decides which faults come when and to whom; what the machine makes of them differs from run to run.
-/// When they are over, the group is given the time to settle, and is asked to end. All processes end with this one.
+/// Instances are killed, frozen and disconnected, and their requests fail. Operators reset checkpoints while the group
+/// runs. The event hub is the AMQP emulator and the storage is Azurite, which needs Node.js; proxies of this program are
+/// in front of both. The seed decides which faults occur, when, and on which instance; the timing on the machine differs
+/// from run to run. After the last fault the group gets time to settle and is then shut down. All processes end when this
+/// one ends.
 ///
-/// The exit status is 0 if all checks hold, 1 if one does not, 2 if it could not run. A first Ctrl-C ends the faults
-/// and goes on with the checks, a second one ends it at once, with status 130.
+/// The exit status is 0 if all checks pass, 1 if a check fails, and 2 if the run could not be carried out. The first
+/// Ctrl-C ends the faults and continues with the checks; the second one exits at once, with status 130.
 #[derive(Debug, Parser)]
 #[command(name = "chaos", after_help = EXAMPLES)]
 pub struct Args {
-    /// For how long things go wrong; what it takes to settle comes on top.
+    /// Duration of the faults. The time to settle is added to it.
     #[arg(long, default_value = "120", value_name = "SECONDS", value_parser = seconds)]
-    pub seconds: Duration,
+    pub duration: Duration,
 
-    /// For how many hours things go wrong, now and then.
-    #[arg(long, value_name = "HOURS", value_parser = hours, conflicts_with = "seconds")]
+    /// Runs for this many hours, with less frequent faults.
+    #[arg(long, value_name = "HOURS", value_parser = hours, conflicts_with = "duration")]
     pub soak: Option<Duration>,
 
-    /// How many instances, each a process.
+    /// Number of instances. Each is a process.
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub instances: u32,
 
-    /// How many partitions the event hub has.
+    /// Number of partitions of the event hub.
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub partitions: u16,
 
-    /// How many events are published meanwhile, at least [default: 1000 per second, 500 with --soak].
+    /// Minimum number of events to publish [default: 1000 per second, 500 with --soak].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub events: Option<u32>,
 
-    /// Decides about the faults.
+    /// Seed of the fault plan.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     pub seed: u64,
 
-    /// This fault alone, again and again.
+    /// Repeats this fault and injects no other.
     #[arg(long, value_enum, value_name = "FAULT")]
     pub only: Option<Fault>,
 
-    /// Age at which an ownership counts as abandoned.
+    /// Age at which a lease expires.
     #[arg(long, default_value = "8", value_name = "SECONDS", value_parser = seconds)]
-    pub expiry: Duration,
+    pub lease_duration: Duration,
 
-    /// Time between two balancing cycles, and between two checkpoints of a partition [default: an eighth of the
-    /// expiry].
+    /// Time between two load-balancing cycles, and between two checkpoints of a partition [default: an eighth of the
+    /// lease duration].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub interval: Option<Duration>,
+    pub load_balancing_interval: Option<Duration>,
 
     #[command(flatten)]
     pub reading: Reading,
 
-    /// Average time from one fault to the next [default: 0.6 times the expiry, with --soak 4 times].
+    /// Average time between two faults [default: 0.6 times the lease duration, 4 times with --soak].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub pause: Option<Duration>,
+    pub fault_interval: Option<Duration>,
 
-    /// Draws who processed each partition when, and what went wrong.
+    /// Draws which instance processed each partition, and the faults, over time.
     #[arg(long, value_name = "FILE.svg")]
     pub timeline: Option<PathBuf>,
 
@@ -89,23 +92,23 @@ pub struct Args {
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 
-    /// Keeps logs, diaries and the storage's data in this folder, which must be empty or new [default: kept in a folder
-    /// for temporary files if a check fails].
+    /// Keeps logs, event logs and the storage's data in this folder, which must be empty or new [default: a temporary
+    /// folder, kept if a check fails].
     #[arg(long, value_name = "FOLDER")]
-    pub keep: Option<PathBuf>,
+    pub keep_dir: Option<PathBuf>,
 
-    /// Shows what the seed would do, and does not do it.
+    /// Prints the fault plan of the seed and exits.
     #[arg(long)]
-    pub show_plan: bool,
+    pub dry_run: bool,
 }
 
 impl Args {
     pub fn length(&self) -> Duration {
-        self.soak.unwrap_or(self.seconds)
+        self.soak.unwrap_or(self.duration)
     }
 
     pub fn interval(&self) -> Duration {
-        self.interval.unwrap_or(self.expiry / 8)
+        self.load_balancing_interval.unwrap_or(self.lease_duration / 8)
     }
 
     pub fn events(&self) -> u32 {
@@ -114,35 +117,38 @@ impl Args {
         self.events.unwrap_or(rate.saturating_mul(seconds.max(1)))
     }
 
-    /// For the plan of incidents.
+    /// Returns the scale of the fault plan.
     pub fn scale(&self) -> Scale {
-        let usual = if self.soak.is_some() { self.expiry * 4 } else { self.expiry.mul_f64(0.6) };
+        let usual = if self.soak.is_some() { self.lease_duration * 4 } else { self.lease_duration.mul_f64(0.6) };
         Scale {
             instances: self.instances,
             partitions: self.partitions,
-            expiry: self.expiry,
-            // To come up and to share.
-            warm_up: self.expiry,
+            lease_duration: self.lease_duration,
+            // The time in which all instances start and share the partitions.
+            warm_up: self.lease_duration,
             length: self.length(),
-            pause: self.pause.unwrap_or(usual),
+            fault_interval: self.fault_interval.unwrap_or(usual),
             only: self.only,
         }
     }
 
-    /// What the parts of this crate would refuse only in the middle of things.
+    /// Rejects values that this crate would otherwise reject only in the middle of a run.
     pub fn check(&self) -> Result<(), Failure> {
-        let (expiry, interval, length) = (self.expiry, self.interval(), self.length());
-        if expiry < Duration::from_secs(4) || expiry < interval * 3 {
-            return Err(format!("the expiry {expiry:?} must be at least 4s and three intervals of {interval:?}").into());
-        }
-        if self.scale().pause.is_zero() || interval.is_zero() {
-            return Err("the pause and the interval must be more than zero".into());
-        }
-        if length < expiry * 3 {
+        let (lease_duration, interval, length) = (self.lease_duration, self.interval(), self.length());
+        if lease_duration < Duration::from_secs(4) || lease_duration < interval * 3 {
             return Err(format!(
-                "{length:?} is too short for faults that last up to twice the expiry of {expiry:?}: give --seconds {} or \
-                 more",
-                (expiry * 3).as_secs()
+                "the lease duration {lease_duration:?} must be at least 4s and three intervals of {interval:?}"
+            )
+            .into());
+        }
+        if self.scale().fault_interval.is_zero() || interval.is_zero() {
+            return Err("the fault interval and the load-balancing interval must be more than zero".into());
+        }
+        if length < lease_duration * 3 {
+            return Err(format!(
+                "{length:?} is too short for faults that last up to twice the lease duration of {lease_duration:?}: \
+                 set --duration to {} or more",
+                (lease_duration * 3).as_secs()
             )
             .into());
         }
@@ -151,7 +157,7 @@ impl Args {
 }
 
 fn hours(text: &str) -> Result<Duration, String> {
-    let hours: f64 = text.parse().map_err(|_| format!("{text:?} is no number of hours"))?;
+    let hours: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of hours"))?;
     Duration::try_from_secs_f64(hours * SECONDS_PER_HOUR).map_err(|error| error.to_string())
 }
 
@@ -166,22 +172,22 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_with_the_value() {
-        let refusal = |args: &[&str]| {
+    fn invalid_values_are_rejected_with_the_value() {
+        let rejection = |args: &[&str]| {
             let args = Args::parse_from([&["chaos"], args].concat());
             args.check().map_err(|error| error.to_string())
         };
-        assert_eq!(refusal(&[]), Ok(()));
-        assert!(refusal(&["--expiry", "3"]).unwrap_err().contains("3s"));
-        assert!(refusal(&["--interval", "3"]).unwrap_err().contains("intervals of 3s"));
-        assert!(refusal(&["--seconds", "20"]).unwrap_err().contains("--seconds 24 or more"));
-        assert!(refusal(&["--pause", "0"]).unwrap_err().contains("more than zero"));
+        assert_eq!(rejection(&[]), Ok(()));
+        assert!(rejection(&["--lease-duration", "3"]).unwrap_err().contains("3s"));
+        assert!(rejection(&["--load-balancing-interval", "3"]).unwrap_err().contains("intervals of 3s"));
+        assert!(rejection(&["--duration", "20"]).unwrap_err().contains("--duration to 24 or more"));
+        assert!(rejection(&["--fault-interval", "0"]).unwrap_err().contains("more than zero"));
     }
 
     #[test]
-    fn a_soak_is_slower() {
+    fn a_soak_has_a_lower_rate() {
         let args = Args::parse_from(["chaos", "--soak", "0.5"]);
         assert_eq!((args.length(), args.events()), (Duration::from_secs(1800), 900_000));
-        assert_eq!(args.scale().pause, Duration::from_secs(32));
+        assert_eq!(args.scale().fault_interval, Duration::from_secs(32));
     }
 }

@@ -1,4 +1,4 @@
-//! Processes of this program, which end with the runner, whatever ends that.
+//! Processes of this program that end with the runner, however it ends.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::chaos::Failure;
 /// The exit status of a process whose runner is gone.
 const ABANDONED: i32 = 3;
 
-/// A process that is killed when this is dropped. It holds the other end of its standard input.
+/// A process that is killed when this value is dropped. It holds the other end of the process's standard input.
 pub struct Child {
     name: String,
     process: Process,
@@ -34,16 +34,16 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(File::create(folder.join(format!("{name}.out")))?)
             .stderr(log)
-            // So that a Ctrl-C is for the runner alone.
+            // A Ctrl-C must reach only the runner.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| format!("{name} cannot be started: {error}"))?;
+            .map_err(|error| format!("cannot start {name}: {error}"))?;
         let orders = process.stdin.take().ok_or("a child without standard input")?;
         Ok(Self { name: name.to_owned(), process, orders })
     }
 
-    /// None once it has ended and that was seen.
+    /// Returns `None` once it has ended and its end was detected.
     pub fn id(&self) -> Option<u32> {
         self.process.id()
     }
@@ -58,12 +58,12 @@ impl Child {
         self.orders.write_all(format!("{order}\n").as_bytes()).await
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process.try_wait()
     }
 
-    /// Waits for its end; none if that takes longer.
+    /// Waits for its end; returns `None` if that takes longer.
     pub async fn end_within(&mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
         timeout(limit, self.process.wait()).await.ok().transpose()
     }
@@ -73,19 +73,19 @@ impl Child {
     }
 }
 
-/// For a child: ends it when the runner is gone, which is when its standard input ends.
-pub fn end_with_parent() {
-    die_with_parent();
+/// For a child: exits when the runner is gone, which is when the standard input ends.
+pub fn exit_with_parent() {
+    kill_with_parent();
     thread::spawn(|| {
-        // An error is as good as an end.
+        // An error is equivalent to an end.
         let _ = io::stdin().read_to_end(&mut Vec::new());
         abandoned();
     });
 }
 
-/// For a child: the system kills it when the runner ends, even while it is stopped. Elsewhere than on Linux the end of
-/// the standard input has to do.
-pub fn die_with_parent() {
+/// For a child: the system kills it when the runner ends, even while it is stopped. On systems other than Linux only
+/// the end of the standard input applies.
+pub fn kill_with_parent() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         eprintln!("it may outlive the runner: {error}");

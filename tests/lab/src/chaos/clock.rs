@@ -1,4 +1,4 @@
-//! One clock for all processes of a run: the machine's monotonic one, which no fault puts wrong.
+//! One clock for all processes of a run: the machine's monotonic clock, which no fault affects.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ impl Clock {
         Self { began: monotonic() }
     }
 
-    /// The clock of a run that another process began.
+    /// Returns the clock of a run that another process began.
     pub fn of_run(began: u64) -> Self {
         Self { began: Duration::from_nanos(began) }
     }
 
-    /// What another process needs to have the same clock.
+    /// Returns what another process needs to have the same clock.
     pub fn began(self) -> u64 {
         u64::try_from(self.began.as_nanos()).unwrap_or(u64::MAX)
     }

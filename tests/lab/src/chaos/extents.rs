@@ -1,4 +1,4 @@
-//! Asks the event hub which events its partitions have.
+//! Queries the event hub for the events of its partitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use tokio::time::timeout;
 use crate::chaos::Failure;
 use crate::chaos::hub::Hello;
 
-/// The client can wait for an answer without end.
+/// The client may wait for a response without limit.
 const DEADLINE: Duration = Duration::from_secs(10);
 const ATTEMPTS: u32 = 3;
 
-/// The oldest and the last event of each partition, by their sequence numbers.
+/// The sequence numbers of the oldest and the last event of each partition.
 pub type Extents = BTreeMap<u16, (i64, i64)>;
 
-/// On a thread of its own, as the publisher is: on several threads the client can hang.
+/// Runs on its own thread, like the publisher: on several threads the client can hang.
 pub async fn extents(hub: Arc<Hello>, partitions: Vec<u16>) -> Result<Extents, Failure> {
     let (ended, end) = oneshot::channel();
     thread::spawn(move || {
@@ -40,7 +40,7 @@ async fn persistently(hub: &Hello, partitions: &[u16]) -> Result<Extents, Failur
             Err(elapsed) => failed = elapsed.to_string(),
         }
     }
-    Err(format!("the event hub does not say which events it has: {failed}").into())
+    Err(format!("cannot read the extents of the event hub: {failed}").into())
 }
 
 async fn ask(hub: &Hello, partitions: &[u16]) -> Result<Extents, Failure> {

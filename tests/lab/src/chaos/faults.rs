@@ -1,4 +1,4 @@
-//! Carries out a plan.
+//! Executes a plan.
 
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
@@ -13,16 +13,16 @@ use crate::chaos::Failure;
 use crate::chaos::child::Child;
 use crate::chaos::clock::{Clock, Moment};
 use crate::chaos::fleet::Fleet;
+use crate::chaos::network_faults::{Condition, NetworkFaults};
 use crate::chaos::operators::Operators;
 use crate::chaos::plan::{Fault, Incident, Place};
-use crate::chaos::proxy::Road;
+use crate::chaos::proxy::ProxyShared;
 use crate::chaos::watcher::Seen;
-use crate::chaos::weather::{Condition, Weather};
 use crate::support::azurite::Azurite;
 
-const HOGS_PER_CORE: usize = 2;
+const CPU_LOADS_PER_CORE: usize = 2;
 
-/// An incident as it was.
+/// An incident as it happened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Happened {
     pub fault: Fault,
@@ -31,22 +31,22 @@ pub struct Happened {
     pub to: Moment,
 }
 
-/// Everything that faults take hold of.
+/// Everything that faults affect.
 pub struct Stage {
     pub clock: Clock,
     pub fleet: Arc<Fleet>,
-    pub road: Arc<Road>,
-    pub hub_weather: Arc<Weather>,
+    pub shared: Arc<ProxyShared>,
+    pub hub_faults: Arc<NetworkFaults>,
     azurite: Mutex<Option<Azurite>>,
-    /// Held from the end of a storage to the start of the next, for on a busy machine that may take long.
+    /// Held from the end of a storage to the start of the next one, because that may take long on a busy machine.
     restarting: Arc<Mutex<()>>,
     pub folder: PathBuf,
-    pub expiry: Duration,
-    /// How long an instance that is asked to end may take.
+    pub lease_duration: Duration,
+    /// How long an instance may take to shut down.
     pub ends_within: Duration,
     happened: std::sync::Mutex<Vec<Happened>>,
     pub operators: Operators,
-    /// What the watcher has seen.
+    /// The observations of the watcher.
     pub seen: watch::Sender<Seen>,
     turns: Turns,
 }
@@ -78,9 +78,9 @@ impl Stage {
     pub fn new(
         clock: Clock,
         (fleet, ends_within): (Arc<Fleet>, Duration),
-        (road, hub_weather): (Arc<Road>, Arc<Weather>),
+        (shared, hub_faults): (Arc<ProxyShared>, Arc<NetworkFaults>),
         azurite: Azurite,
-        (folder, expiry): (PathBuf, Duration),
+        (folder, lease_duration): (PathBuf, Duration),
         operators: Operators,
     ) -> Self {
         let (azurite, happened) = (Mutex::new(Some(azurite)), std::sync::Mutex::default());
@@ -90,12 +90,12 @@ impl Stage {
         Self {
             clock,
             fleet,
-            road,
-            hub_weather,
+            shared,
+            hub_faults,
             azurite,
             restarting,
             folder,
-            expiry,
+            lease_duration,
             ends_within,
             happened,
             operators,
@@ -104,10 +104,10 @@ impl Stage {
         }
     }
 
-    /// From its beginning to its end.
+    /// Runs an incident from its beginning to its end.
     pub async fn strike(&self, incident: &Incident) -> Result<Happened, Failure> {
         let Incident { fault, instance, .. } = *incident;
-        // What takes longer than was planned, as it does on a busy machine, holds up what comes next in its place.
+        // An incident that takes longer than planned, as on a busy machine, delays the next one in its place.
         let _turn = self.turns.of(incident).lock().await;
         let happens = Happened { fault, instance, from: self.clock.now(), to: Moment::MAX };
         self.happenings().push(happens.clone());
@@ -120,7 +120,7 @@ impl Stage {
         Ok(happened)
     }
 
-    /// Where the storage is; none while it is restarted.
+    /// Returns the address of the storage; `None` while it is restarted.
     pub async fn storage(&self) -> Option<String> {
         self.azurite.lock().await.as_ref().map(|azurite| azurite.endpoint().to_owned())
     }
@@ -133,10 +133,10 @@ impl Stage {
         lock(&self.happened)
     }
 
-    /// Puts right what a fault that was cut short has left.
+    /// Repairs what an aborted fault has left.
     pub async fn restore(&self) -> Result<(), Failure> {
-        self.road.weather.clear();
-        self.hub_weather.clear();
+        self.shared.network_faults.clear();
+        self.hub_faults.clear();
         let restarting = self.restarting.lock().await;
         if self.storage().await.is_none() {
             self.start_storage().await?;
@@ -154,7 +154,7 @@ impl Stage {
 
     async fn start_storage(&self) -> Result<(), Failure> {
         let started = start_storage(&self.folder).await?;
-        self.road.lead_to(started.endpoint());
+        self.shared.lead_to(started.endpoint());
         *self.azurite.lock().await = Some(started);
         Ok(())
     }
@@ -182,7 +182,7 @@ impl Stage {
                 sleep(lasts).await;
                 self.fleet.set_clock(instance, 0).await;
             }
-            _ => self.change_weather(incident).await,
+            _ => self.change_network_faults(incident).await,
         }
         Ok(())
     }
@@ -190,28 +190,29 @@ impl Stage {
     async fn strike_all(&self, incident: &Incident) -> Result<(), Failure> {
         match incident.fault {
             Fault::StorageRestart => self.restart_storage(incident.lasts).await,
-            Fault::Cpu => self.hog(incident.lasts).await,
+            Fault::Cpu => self.cpu_load(incident.lasts).await,
             Fault::Reset => self.reset(incident).await,
             _ => {
-                self.change_weather(incident).await;
+                self.change_network_faults(incident).await;
                 Ok(())
             }
         }
     }
 
-    async fn change_weather(&self, incident: &Incident) {
-        let Some(condition) = condition(incident.fault, self.expiry) else { return };
-        let weather = match incident.fault {
-            Fault::HubCut | Fault::HubSilence => &*self.hub_weather,
-            _ => &self.road.weather,
+    async fn change_network_faults(&self, incident: &Incident) {
+        let Some(condition) = condition(incident.fault, self.lease_duration) else { return };
+        let network_faults = match incident.fault {
+            Fault::HubCut | Fault::HubStall => &*self.hub_faults,
+            _ => &self.shared.network_faults,
         };
-        let token = weather.begin(incident.instance, condition);
+        let token = network_faults.begin(incident.instance, condition);
         sleep(incident.lasts).await;
-        weather.end(&token);
+        network_faults.end(&token);
     }
 
-    /// In good order, for the emulator, unlike the service, forgets what it has said when it is killed.
-    /// Takes as long as it takes; the incident has at least this time, what is left of which is calm.
+    /// Restarts the storage gracefully, because the emulator, unlike the service, loses acknowledged writes when it is
+    /// killed. Takes as long as needed; the incident lasts at least this long, and the rest of that time is without
+    /// faults.
     async fn restart_storage(&self, lasts: Duration) -> Result<(), Failure> {
         let over = self.clock.now() + lasts;
         let restarting = self.stop_storage().await?;
@@ -221,7 +222,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Until it has written down what it has. Nobody starts another before what is given is dropped.
+    /// Waits until the storage has written its data. No other task starts a storage before the guard is dropped.
     pub async fn stop_storage(&self) -> Result<OwnedMutexGuard<()>, Failure> {
         let restarting = self.restarting.clone().lock_owned().await;
         let running = self.azurite.lock().await.take();
@@ -243,33 +244,34 @@ impl Stage {
         Ok(())
     }
 
-    async fn hog(&self, lasts: Duration) -> Result<(), Failure> {
+    async fn cpu_load(&self, lasts: Duration) -> Result<(), Failure> {
         let cores = std::thread::available_parallelism()?.get();
-        let hogs: Result<Vec<_>, _> =
-            (0..HOGS_PER_CORE * cores).map(|_| Child::spawn("hog", ["hog".into()], &self.folder)).collect();
-        let hogs = hogs?;
+        let processes: Result<Vec<_>, _> = (0..CPU_LOADS_PER_CORE * cores)
+            .map(|_| Child::spawn("cpu-load", ["cpu-load".into()], &self.folder))
+            .collect();
+        let processes = processes?;
         sleep(lasts).await;
-        for mut hog in hogs {
-            hog.kill().await?;
+        for mut cpu_load in processes {
+            cpu_load.kill().await?;
         }
         Ok(())
     }
 }
 
-/// An emulator that keeps what it has in this folder.
+/// Starts an emulator that keeps its data in this folder.
 pub async fn start_storage(folder: &std::path::Path) -> Result<Azurite, Failure> {
     let location = folder.join("azurite");
-    let location = location.to_str().ok_or("the folder for the storage has no readable name")?;
+    let location = location.to_str().ok_or("the path of the storage folder is not valid Unicode")?;
     Ok(Azurite::start_with(&["--location", location]).await?)
 }
 
-fn condition(fault: Fault, expiry: Duration) -> Option<Condition> {
+fn condition(fault: Fault, lease_duration: Duration) -> Option<Condition> {
     match fault {
         Fault::Isolate | Fault::Outage | Fault::HubCut => Some(Condition::Cut),
-        Fault::Hang | Fault::HubSilence => Some(Condition::Hang),
-        Fault::LostAnswers => Some(Condition::LostAnswers(1.0 / 3.0)),
-        // Requests have a quarter of the expiry.
-        Fault::Delay => Some(Condition::Delay(0.5, expiry.mul_f64(0.35))),
+        Fault::Hang | Fault::HubStall => Some(Condition::Hang),
+        Fault::LostResponses => Some(Condition::LostResponses(1.0 / 3.0)),
+        // Requests have a quarter of the lease duration.
+        Fault::Delay => Some(Condition::Delay(0.5, lease_duration.mul_f64(0.35))),
         Fault::Throttle => Some(Condition::Throttle(0.5)),
         Fault::Kill
         | Fault::Restart

@@ -1,4 +1,4 @@
-//! The instances: starts them, lets them suffer, and notes what became of each life.
+//! The instances: starts them, injects their faults, and records the end of each incarnation.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,41 +13,41 @@ use crate::chaos::Failure;
 use crate::chaos::child::Child;
 use crate::chaos::clock::{Clock, Moment};
 use crate::chaos::hub;
-use crate::chaos::life;
-use crate::chaos::life::Life;
+use crate::chaos::incarnation;
+use crate::chaos::incarnation::IncarnationId;
 use crate::chaos::link::Link;
-use crate::chaos::proxy::{Proxy, Road};
+use crate::chaos::proxy::{Proxy, ProxyShared};
 use crate::chaos::reading::Reading;
 use crate::chaos::samples::{Sample, sample};
 
-/// How a life ended.
+/// How an incarnation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Killed,
-    /// It ended when asked, with status 0.
-    Orderly,
-    /// It ended when asked, but not so; or did not.
-    Disorderly(String),
-    /// Nobody had asked.
-    Unasked(String),
+    /// It ended after a shutdown request, with status 0.
+    Clean,
+    /// It ended after a shutdown request with another status, or did not end.
+    Unclean(String),
+    /// It ended without a shutdown request.
+    Unexpected(String),
 }
 
-/// What is known of a life from outside.
+/// What is known of an incarnation from outside.
 #[derive(Clone, Debug)]
-pub struct Biography {
-    pub life: Life,
+pub struct ObservedIncarnation {
+    pub incarnation: IncarnationId,
     pub from: Moment,
     pub end: Option<(Moment, End)>,
     pub samples: Vec<Sample>,
 }
 
-/// What every instance and every operator needs to know.
+/// Settings of every instance and every operator.
 #[derive(Clone, Debug)]
 pub struct Orders {
     pub folder: PathBuf,
     pub container: String,
     pub hub: Arc<hub::Hello>,
-    pub expiry: Duration,
+    pub lease_duration: Duration,
     pub interval: Duration,
     pub reading: Reading,
     pub clock: Clock,
@@ -55,15 +55,15 @@ pub struct Orders {
 
 pub struct Fleet {
     orders: Orders,
-    road: Arc<Road>,
-    seats: Vec<Mutex<Seat>>,
+    shared: Arc<ProxyShared>,
+    slots: Vec<Mutex<Slot>>,
 }
 
 /// One instance.
-struct Seat {
+struct Slot {
     link: Link,
     running: Option<Running>,
-    lives: Vec<Biography>,
+    incarnations: Vec<ObservedIncarnation>,
 }
 
 struct Running {
@@ -72,105 +72,110 @@ struct Running {
 }
 
 impl Fleet {
-    pub fn new(orders: Orders, road: Arc<Road>, links: Vec<Link>) -> Self {
-        let seat = |link| Mutex::new(Seat { link, running: None, lives: Vec::new() });
-        Self { orders, road, seats: links.into_iter().map(seat).collect() }
+    pub fn new(orders: Orders, shared: Arc<ProxyShared>, links: Vec<Link>) -> Self {
+        let slot = |link| Mutex::new(Slot { link, running: None, incarnations: Vec::new() });
+        Self { orders, shared, slots: links.into_iter().map(slot).collect() }
     }
 
     pub fn size(&self) -> u32 {
-        u32::try_from(self.seats.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 
-    pub async fn start(&self, instance: u32) -> Result<Life, Failure> {
-        let mut seat = self.seat(instance).await?;
-        let number = u32::try_from(seat.lives.len())? + 1;
-        let life = Life { instance, number };
-        let proxy = Proxy::open(self.road.clone(), life).await?;
-        let args = self.args(life, &proxy, &seat.link);
-        let child = Child::spawn(&life.to_string(), args, &self.orders.folder)?;
-        seat.running = Some(Running { child, _proxy: proxy });
-        seat.lives.push(Biography { life, from: self.orders.clock.now(), end: None, samples: Vec::new() });
-        Ok(life)
+    pub async fn start(&self, instance: u32) -> Result<IncarnationId, Failure> {
+        let mut slot = self.slot(instance).await?;
+        let number = u32::try_from(slot.incarnations.len())? + 1;
+        let incarnation = IncarnationId { instance, number };
+        let proxy = Proxy::open(self.shared.clone(), incarnation).await?;
+        let args = self.args(incarnation, &proxy, &slot.link);
+        let child = Child::spawn(&incarnation.to_string(), args, &self.orders.folder)?;
+        slot.running = Some(Running { child, _proxy: proxy });
+        slot.incarnations.push(ObservedIncarnation {
+            incarnation,
+            from: self.orders.clock.now(),
+            end: None,
+            samples: Vec::new(),
+        });
+        Ok(incarnation)
     }
 
-    fn args(&self, life: Life, proxy: &Proxy, link: &Link) -> Vec<OsString> {
-        let Orders { folder, container, hub, expiry, interval, reading, clock } = &self.orders;
-        let mut args = vec!["worker".into(), format!("--owner={}", life.owner()).into()];
+    fn args(&self, incarnation: IncarnationId, proxy: &Proxy, link: &Link) -> Vec<OsString> {
+        let Orders { folder, container, hub, lease_duration, interval, reading, clock } = &self.orders;
+        let mut args = vec!["worker".into(), format!("--owner={}", incarnation.owner()).into()];
         args.push(format!("--began={}", clock.began()).into());
-        args.extend(["--diary".into(), folder.join(format!("{life}.diary")).into()]);
+        args.extend(["--event-log".into(), folder.join(format!("{incarnation}.events")).into()]);
         args.extend([
             format!("--storage={}", proxy.connection_string()).into(),
             format!("--container={container}").into(),
         ]);
         args.push(format!("--hub={}", hub.connection_string).into());
         args.push(format!("--hub-endpoint={}", link.endpoint()).into());
-        args.push(format!("--expiry={}", expiry.as_secs_f64()).into());
+        args.push(format!("--lease-duration={}", lease_duration.as_secs_f64()).into());
         args.push(format!("--interval={}", interval.as_secs_f64()).into());
         args.extend(reading.args().map(OsString::from));
         args
     }
 
     pub async fn kill(&self, instance: u32) -> Result<(), Failure> {
-        let mut seat = self.seat(instance).await?;
-        let Some(mut running) = seat.running.take() else { return Ok(()) };
+        let mut slot = self.slot(instance).await?;
+        let Some(mut running) = slot.running.take() else { return Ok(()) };
         if let Some(status) = running.child.ended()? {
-            seat.close(self.orders.clock.now(), End::Unasked(status.to_string()));
+            slot.close(self.orders.clock.now(), End::Unexpected(status.to_string()));
             return Ok(());
         }
         running.child.kill().await?;
-        seat.close(self.orders.clock.now(), End::Killed);
+        slot.close(self.orders.clock.now(), End::Killed);
         Ok(())
     }
 
-    /// Asks it to end, and waits for that. What does not end in time is killed.
+    /// Shuts the instance down and waits for its end. It is killed if it does not end in time.
     pub async fn end(&self, instance: u32, limit: Duration) -> Result<(), Failure> {
-        let mut seat = self.seat(instance).await?;
-        let Some(mut running) = seat.running.take() else { return Ok(()) };
+        let mut slot = self.slot(instance).await?;
+        let Some(mut running) = slot.running.take() else { return Ok(()) };
         if let Some(status) = running.child.ended()? {
-            seat.close(self.orders.clock.now(), End::Unasked(status.to_string()));
+            slot.close(self.orders.clock.now(), End::Unexpected(status.to_string()));
             return Ok(());
         }
-        // One that is gone by now has ended in its own way, which is told below.
+        // A process that is gone by now has ended in its own way, which is reported below.
         let _ = running.child.send(Signal::TERM);
         let asked = Instant::now();
         let end = match running.child.end_within(limit).await? {
-            Some(status) if status.success() => End::Orderly,
-            Some(status) => End::Disorderly(format!("{status} after {:.1?}", asked.elapsed())),
-            None => End::Disorderly(format!("had not ended after {limit:?}")),
+            Some(status) if status.success() => End::Clean,
+            Some(status) => End::Unclean(format!("{status} after {:.1?}", asked.elapsed())),
+            None => End::Unclean(format!("had not ended after {limit:?}")),
         };
         running.child.kill().await?;
-        seat.close(self.orders.clock.now(), end);
+        slot.close(self.orders.clock.now(), end);
         Ok(())
     }
 
     pub async fn start_if_missing(&self, instance: u32) -> Result<(), Failure> {
-        let missing = self.seat(instance).await?.running.is_none();
+        let missing = self.slot(instance).await?.running.is_none();
         if missing {
             self.start(instance).await?;
         }
         Ok(())
     }
 
-    /// Stops it in its tracks, or lets it go on. One that is gone is noted at the next look.
+    /// Stops or continues the process. A process that is gone is recorded at the next look.
     pub async fn send(&self, instance: u32, signal: Signal) {
-        if let Ok(seat) = self.seat(instance).await
-            && let Some(running) = &seat.running
+        if let Ok(slot) = self.slot(instance).await
+            && let Some(running) = &slot.running
         {
             let _ = running.child.send(signal);
         }
     }
 
-    /// By so many seconds its wall clock is wrong from now on.
+    /// From now on its wall clock is wrong by this many seconds.
     pub async fn set_clock(&self, instance: u32, offset: i64) {
-        if let Ok(mut seat) = self.seat(instance).await
-            && let Some(running) = &mut seat.running
+        if let Ok(mut slot) = self.slot(instance).await
+            && let Some(running) = &mut slot.running
         {
             let _ = running.child.order(&format!("clock {offset}")).await;
         }
     }
 
-    /// Notes who is gone, and starts it again; and samples those that are there. Tells who was gone.
-    pub async fn look(&self) -> Result<Vec<(Life, String)>, Failure> {
+    /// Records the processes that are gone and restarts them, and samples the others. Returns those that were gone.
+    pub async fn look(&self) -> Result<Vec<(IncarnationId, String)>, Failure> {
         let mut gone = Vec::new();
         for instance in 0..self.size() {
             if let Some(ended) = self.look_at(instance)? {
@@ -181,42 +186,42 @@ impl Fleet {
         Ok(gone)
     }
 
-    fn look_at(&self, instance: u32) -> Result<Option<(Life, String)>, Failure> {
-        // Somebody is at it: next time.
-        let Ok(mut seat) = self.seats[instance as usize].try_lock() else { return Ok(None) };
+    fn look_at(&self, instance: u32) -> Result<Option<(IncarnationId, String)>, Failure> {
+        // Another task is using it: next time.
+        let Ok(mut slot) = self.slots[instance as usize].try_lock() else { return Ok(None) };
         let now = self.orders.clock.now();
-        let Some(running) = &mut seat.running else { return Ok(None) };
+        let Some(running) = &mut slot.running else { return Ok(None) };
         let (ended, sample) = (running.child.ended()?, running.child.id().and_then(|id| sample(now, id)));
         let Some(status) = ended else {
-            if let Some(biography) = seat.lives.last_mut() {
-                biography.samples.extend(sample);
+            if let Some(observed) = slot.incarnations.last_mut() {
+                observed.samples.extend(sample);
             }
             return Ok(None);
         };
-        seat.running = None;
-        seat.close(now, End::Unasked(status.to_string()));
-        Ok(seat.lives.last().map(|biography| (biography.life, status.to_string())))
+        slot.running = None;
+        slot.close(now, End::Unexpected(status.to_string()));
+        Ok(slot.incarnations.last().map(|observed| (observed.incarnation, status.to_string())))
     }
 
-    /// All lives there were.
-    pub async fn biographies(&self) -> Vec<Biography> {
+    /// Returns all incarnations until now.
+    pub async fn observed_incarnations(&self) -> Vec<ObservedIncarnation> {
         let mut all = Vec::new();
-        for seat in &self.seats {
-            all.extend(seat.lock().await.lives.iter().cloned());
+        for slot in &self.slots {
+            all.extend(slot.lock().await.incarnations.iter().cloned());
         }
         all
     }
 
-    async fn seat(&self, instance: u32) -> Result<MutexGuard<'_, Seat>, Failure> {
-        let seat = self.seats.get(instance as usize);
-        Ok(seat.ok_or_else(|| format!("there is no {}", life::owner(instance)))?.lock().await)
+    async fn slot(&self, instance: u32) -> Result<MutexGuard<'_, Slot>, Failure> {
+        let slot = self.slots.get(instance as usize);
+        Ok(slot.ok_or_else(|| format!("there is no {}", incarnation::owner(instance)))?.lock().await)
     }
 }
 
-impl Seat {
+impl Slot {
     fn close(&mut self, at: Moment, end: End) {
-        if let Some(biography) = self.lives.last_mut() {
-            biography.end = Some((at, end));
+        if let Some(observed) = self.incarnations.last_mut() {
+            observed.end = Some((at, end));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The event hub in a process of its own: `chaos hub`.
+//! The event hub in its own process: `chaos hub`.
 
 use std::io::Write as _;
 
@@ -18,7 +18,7 @@ pub struct Args {
     pub retention: usize,
 }
 
-/// What the hub says when it is there.
+/// The first line of the hub's output.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub port: u16,
@@ -28,7 +28,7 @@ pub struct Hello {
 
 /// Runs until the runner is gone or kills it.
 pub async fn run(args: Args) -> Result<(), Failure> {
-    child::end_with_parent();
+    child::exit_with_parent();
     let builder =
         EventHubEmulator::builder("hub").with_partitions(args.partitions).with_retention_count(args.retention);
     let hub = builder.start("127.0.0.1:0").await?;

@@ -1,60 +1,60 @@
-//! Real processes, real faults: instances of a group are killed, frozen and cut off, and judged from outside. `--help`
-//! tells more.
+//! Real processes and real faults: instances of a group are killed, frozen and disconnected, and checked from outside.
+//! See `--help`.
 //!
-//! What is promised is shown for many more cases by the simulation; here are the operating system, sockets, an AMQP hub
-//! and an HTTP storage. `plan.rs` decides what happens, `faults.rs` does it, `checks` judge.
-//! `worker.rs` is an instance, `operators.rs` resets checkpoints from outside of the group.
+//! The simulation covers many more cases; this adds the operating system, sockets, an AMQP hub and an HTTP storage.
+//! `plan.rs` decides what happens, `faults.rs` does it, `checks` judge the result. `worker.rs` is an instance,
+//! `operators.rs` resets checkpoints from outside of the group.
 
 mod args;
 mod checks;
 mod child;
 mod clock;
-mod diary;
-mod evidence;
+mod cpu_load;
+mod event_log;
 mod extents;
 mod faults;
 mod fleet;
-mod hog;
 mod hub;
-mod life;
+mod incarnation;
 mod link;
+mod network_faults;
 mod operators;
-mod outside;
 mod plan;
 mod plot;
 mod proxy;
+mod raw_storage;
 mod reading;
 mod report;
 mod request;
 mod resets;
 mod run;
+mod run_data;
 mod samples;
 mod screen;
 mod timeline;
 mod watcher;
-mod weather;
 mod worker;
 mod writes;
 
 use std::process::ExitCode;
 
-/// Whatever ends a process of this program.
+/// Any error that ends a process of this program.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const BROKEN: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Runs what the first argument says: the command line, or one of the processes that it starts.
+/// Runs the role that the first argument names: the command line, or one of the processes that it starts.
 #[must_use]
 pub fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.into()),
     };
-    // Processes of this program run as what the first argument says.
+    // Processes of this program run in the role that the first argument names.
     let role = std::env::args().nth(1).unwrap_or_default();
     let ended = match role.as_str() {
-        "hog" => hog::run(),
+        "cpu-load" => cpu_load::run(),
         "hub" => runtime.block_on(hub::run(in_role())),
         "worker" => runtime.block_on(worker::run(in_role())),
         _ => return runtime.block_on(chaos(&clap::Parser::parse())),
@@ -62,7 +62,7 @@ pub fn main() -> ExitCode {
     ended.map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS)
 }
 
-/// The arguments behind the role.
+/// Returns the arguments after the role.
 fn in_role<T: clap::Parser>() -> T {
     T::parse_from(std::env::args().skip(1))
 }
@@ -80,8 +80,8 @@ fn failed(failure: &Failure) -> ExitCode {
     FAILED.into()
 }
 
-/// An argument in seconds.
+/// Parses an argument in seconds.
 fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     std::time::Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Operators: processes from outside of the group that reset checkpoints while it runs, played by the runner.
+//! Operators: they reset checkpoints from outside of the group while it runs. The runner executes them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use crate::chaos::Failure;
 use crate::chaos::extents::extents;
 use crate::chaos::fleet::Orders;
-use crate::chaos::life::Life;
-use crate::chaos::proxy::{Proxy, Road};
+use crate::chaos::incarnation::IncarnationId;
+use crate::chaos::proxy::{Proxy, ProxyShared};
 use crate::chaos::resets::{Extent, Reset};
 use crate::chaos::worker::GROUP;
 use crate::history::Positions;
@@ -23,7 +23,7 @@ use crate::history::Positions;
 /// The reset of one partition by one operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
-    pub by: Life,
+    pub by: IncarnationId,
     pub partition: String,
     pub to: i64,
     pub outcome: Outcome,
@@ -35,14 +35,14 @@ pub enum Outcome {
     Done,
     /// Another owner took the partition at the same time.
     Lost,
-    /// Another operator works on it.
+    /// Another operator is working on it.
     Busy,
     /// The storage failed, and the position was not written.
     Failed,
-    /// For a reason that no run gives.
+    /// For a reason that no run causes.
     Refused,
     /// The position is written, but the partition was not released as planned.
-    UnsureButWritten,
+    IndeterminateButWritten,
     Unsure,
     /// The operator could not list the group, or not connect.
     NotBegun,
@@ -58,8 +58,8 @@ impl Outcome {
             Self::Busy => "not done: busy",
             Self::Failed => "not done: failed",
             Self::Refused => "not done: refused",
-            Self::UnsureButWritten => "unsure, written",
-            Self::Unsure => "unsure",
+            Self::IndeterminateButWritten => "indeterminate, written",
+            Self::Unsure => "indeterminate",
             Self::NotBegun => "not begun",
             Self::Killed => "killed",
         }
@@ -73,7 +73,7 @@ impl From<&ResetOutcome> for Outcome {
             ResetOutcome::NotDone(NotDone::Lost { .. }) => Self::Lost,
             ResetOutcome::NotDone(NotDone::Busy { .. }) => Self::Busy,
             ResetOutcome::NotDone(NotDone::Failed(_)) => Self::Failed,
-            ResetOutcome::Indeterminate { written: true, .. } => Self::UnsureButWritten,
+            ResetOutcome::Indeterminate { written: true, .. } => Self::IndeterminateButWritten,
             ResetOutcome::Indeterminate { .. } => Self::Unsure,
             _ => Self::Refused,
         }
@@ -83,42 +83,42 @@ impl From<&ResetOutcome> for Outcome {
 /// The operators of a run, one after the other.
 pub struct Operators {
     orders: Orders,
-    road: Arc<Road>,
+    shared: Arc<ProxyShared>,
     partitions: u16,
     /// How many events a partition keeps.
     retention: u32,
     attempts: Mutex<Vec<Attempt>>,
-    /// How many there were.
+    /// The number of operators until now.
     count: AtomicU32,
 }
 
-/// Where one partition is to go.
+/// The target of one partition.
 struct Goal {
     partition: u16,
     to: Position,
 }
 
 impl Operators {
-    pub fn new(orders: Orders, road: Arc<Road>, (partitions, retention): (u16, u32)) -> Self {
-        Self { orders, road, partitions, retention, attempts: Mutex::default(), count: AtomicU32::new(0) }
+    pub fn new(orders: Orders, shared: Arc<ProxyShared>, (partitions, retention): (u16, u32)) -> Self {
+        Self { orders, shared, partitions, retention, attempts: Mutex::default(), count: AtomicU32::new(0) }
     }
 
     pub fn attempts(&self) -> Vec<Attempt> {
         lock(&self.attempts).clone()
     }
 
-    /// One operator, with a way to the storage of its own, from its start to its report or to its death. It resets
-    /// what has a checkpoint.
+    /// Runs one operator with its own access to the storage, from its start to its report or until it is killed. It
+    /// resets the partitions that have a checkpoint.
     pub async fn run(&self, reset: &Reset, checkpoints: &Positions) -> Result<(), Failure> {
         let goals = self.goals(reset, checkpoints).await?;
         if goals.is_empty() {
             return Ok(());
         }
-        let by = Life::of_operator(self.count.fetch_add(1, Ordering::Relaxed) + 1);
+        let by = IncarnationId::of_operator(self.count.fetch_add(1, Ordering::Relaxed) + 1);
         let first = self.note(by, &goals);
-        let proxy = Proxy::open(self.road.clone(), by).await?;
+        let proxy = Proxy::open(self.shared.clone(), by).await?;
         let operating = self.operate(&proxy, &goals);
-        let outcomes = match timeout(reset.dies_after.unwrap_or(Duration::MAX), operating).await {
+        let outcomes = match timeout(reset.killed_after.unwrap_or(Duration::MAX), operating).await {
             Ok(Ok(outcomes)) => outcomes.iter().map(|(_, outcome)| outcome.into()).collect(),
             Ok(Err(error)) => {
                 eprintln!("{by}: {error}");
@@ -132,8 +132,9 @@ impl Operators {
         Ok(())
     }
 
-    /// What a user who stops the faults interrupts stays killed. Returns where the attempts begin.
-    fn note(&self, by: Life, goals: &[Goal]) -> usize {
+    /// Records the attempts as killed, which remains if the user interrupts the faults. Returns the index of the first
+    /// one.
+    fn note(&self, by: IncarnationId, goals: &[Goal]) -> usize {
         let mut attempts = lock(&self.attempts);
         let first = attempts.len();
         attempts.extend(goals.iter().map(|goal| Attempt {
@@ -146,11 +147,11 @@ impl Operators {
     }
 
     async fn operate(&self, proxy: &Proxy, goals: &[Goal]) -> Result<Vec<(PartitionId, ResetOutcome)>, Failure> {
-        let Orders { container, hub, expiry, .. } = &self.orders;
+        let Orders { container, hub, lease_duration, .. } = &self.orders;
         let container = AzureContainer::builder(Access::connection_string(proxy.connection_string(), container));
         let group = ConsumerGroup::from_connection_string(&hub.connection_string, GROUP)?;
         let settings = GroupStore::builder(Arc::new(container.build()?), group, OwnerId::new("operator")?);
-        let operator = Operator::connect(settings.with_lease_duration(*expiry)).await?;
+        let operator = Operator::connect(settings.with_lease_duration(*lease_duration)).await?;
         let resets = goals.iter().map(|goal| (u32::from(goal.partition).into(), goal.to.clone())).collect();
         Ok(operator.reset(resets, &ResetOptions::default()).await?)
     }
@@ -160,10 +161,10 @@ impl Operators {
         let extents = extents(self.orders.hub.clone(), named).await?;
         let goals = extents.into_iter().filter_map(|(partition, (oldest, last))| {
             let checkpoint = *checkpoints.get(&partition.to_string())?;
-            // Retention must not take what is to be delivered again before that has happened.
+            // Retention must not remove the events before they are redelivered.
             let oldest = oldest.max(last - i64::from(self.retention) / 2);
             let to = reset.position(partition, Extent { oldest, last, checkpoint })?;
-            // Reading goes on by the sequence number.
+            // Reading continues by the sequence number.
             Some(Goal { partition, to: Position::new(to, to.to_string()) })
         });
         Ok(goals.collect())
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_kept_as_what_it_says() {
+    fn a_report_is_kept_as_its_outcome() {
         let lost = NotDone::Lost { by: None };
         let busy = NotDone::Busy { operator: OwnerId::new("operator-1").unwrap() };
         let foreign = NotDone::Foreign { owner: OwnerId::new("python").unwrap() };
@@ -184,7 +185,7 @@ mod tests {
             (ResetOutcome::NotDone(lost), Outcome::Lost),
             (ResetOutcome::NotDone(busy), Outcome::Busy),
             (ResetOutcome::NotDone(foreign), Outcome::Refused),
-            (ResetOutcome::Indeterminate { written: true, error: None }, Outcome::UnsureButWritten),
+            (ResetOutcome::Indeterminate { written: true, error: None }, Outcome::IndeterminateButWritten),
             (ResetOutcome::Indeterminate { written: false, error: None }, Outcome::Unsure),
         ] {
             assert_eq!(Outcome::from(&report), outcome, "{report:?}");

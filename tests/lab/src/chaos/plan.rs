@@ -1,4 +1,4 @@
-//! Which fault comes when and to whom, drawn from a seed.
+//! Draws from a seed which fault occurs when and on which instance.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use rand::{RngExt, SeedableRng};
 use crate::chaos::clock::Moment;
 use crate::chaos::resets::{self, Reset};
 
-/// What is done to the group.
+/// A fault of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Fault {
-    /// An instance is killed (SIGKILL) and comes back.
+    /// An instance is killed (SIGKILL) and restarted.
     Kill,
-    /// An instance is asked to end (SIGTERM) and comes back.
+    /// An instance is shut down (SIGTERM) and restarted.
     Restart,
-    /// An instance is stopped (SIGSTOP) for longer than the expiry, and goes on (SIGCONT).
+    /// An instance is stopped (SIGSTOP) for longer than the lease duration, and continued (SIGCONT).
     Freeze,
-    /// One instance cannot reach the storage for longer than the expiry.
+    /// One instance cannot reach the storage for longer than the lease duration.
     Isolate,
-    /// Nobody reaches the storage for 1.5 times the expiry.
+    /// No instance reaches the storage for 1.5 times the lease duration.
     Outage,
-    /// The storage takes requests and never answers.
+    /// The storage accepts requests and never responds.
     Hang,
-    /// A third of the requests is carried out, but the answer is lost.
-    LostAnswers,
-    /// Half of the requests or answers come late, some after the deadline.
+    /// A third of the requests is carried out, but the response is lost.
+    LostResponses,
+    /// Half of the requests or responses are late, some after the request timeout.
     Delay,
-    /// Half of the requests are refused: 503 with Retry-After.
+    /// Half of the requests are rejected: 503 with Retry-After.
     Throttle,
     /// The storage is restarted.
     StorageRestart,
     /// Connections to the event hub are cut.
     HubCut,
-    /// Connections to the event hub stay, but nothing comes through.
-    HubSilence,
-    /// Every core has two processes more that never sleep.
+    /// Connections to the event hub stay open, but nothing passes.
+    HubStall,
+    /// Every core has two more processes that never sleep.
     Cpu,
     /// The wall clock of one instance is wrong by minutes.
     Clock,
-    /// Operators reset the checkpoints of some partitions or of all while the group runs; some operators are killed.
+    /// Operators reset the checkpoints of some or all partitions while the group runs; some operators are killed.
     Reset,
 }
 
-/// What a fault takes hold of. At any time there is at most one incident in each place, and one per instance.
+/// What a fault affects. At any time there is at most one incident in each place, and one per instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Instance,
@@ -60,7 +60,7 @@ pub enum Place {
 pub struct Incident {
     pub at: Moment,
     pub fault: Fault,
-    /// Whom it strikes; nobody in particular if there is none.
+    /// The affected instance; `None` for all.
     pub instance: Option<u32>,
     pub lasts: Duration,
     /// By how many seconds a clock is wrong.
@@ -75,19 +75,19 @@ impl Incident {
     }
 }
 
-/// What plans are drawn for.
+/// The parameters of a plan.
 #[derive(Clone, Debug)]
 pub struct Scale {
     pub instances: u32,
     pub partitions: u16,
-    pub expiry: Duration,
-    /// Nothing happens before, so that everybody can come up.
+    pub lease_duration: Duration,
+    /// No incident begins before, so that all instances can start.
     pub warm_up: Duration,
-    /// All is over by then.
+    /// All incidents end within this time.
     pub length: Duration,
-    /// Between two incidents, on average.
-    pub pause: Duration,
-    /// This fault and no other.
+    /// Average time between two incidents.
+    pub fault_interval: Duration,
+    /// Only this fault.
     pub only: Option<Fault>,
 }
 
@@ -96,45 +96,46 @@ impl Fault {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Whether events may be processed again because of it: checkpoints cannot be written, or the instance does not
-    /// hear that it was displaced. Trouble with the hub is none, nor is a wrong clock or an end in good order. What comes
-    /// again because of a reset is counted by what operators wrote.
+    /// Returns whether events may be processed again because of it: checkpoints cannot be written, or the instance does
+    /// not detect that it was displaced. A fault of the hub, a wrong clock or a graceful shutdown are no reason. Events
+    /// that are redelivered because of a reset are attributed by the writes of operators.
     pub fn explains_duplicates(self) -> bool {
-        !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubSilence | Self::Reset)
+        !matches!(self, Self::Kill | Self::Restart | Self::Clock | Self::HubCut | Self::HubStall | Self::Reset)
     }
 
-    /// Whether who was displaced may not hear of it meanwhile, or its successor not displace it. Where there is trouble
-    /// with the storage alone, the broker tells.
-    pub fn makes_deaf(self) -> bool {
-        matches!(self, Self::Freeze | Self::Cpu | Self::HubCut | Self::HubSilence)
+    /// Returns whether a displaced owner may not detect its loss during the fault, or its successor may not displace
+    /// it. During storage faults the broker reports the loss.
+    pub fn delays_loss_detection(self) -> bool {
+        matches!(self, Self::Freeze | Self::Cpu | Self::HubCut | Self::HubStall)
     }
 
     pub fn place(self) -> Place {
         match self {
             Self::Kill | Self::Restart | Self::Freeze | Self::Isolate | Self::Clock => Place::Instance,
-            Self::Outage | Self::Hang | Self::LostAnswers | Self::Delay | Self::Throttle | Self::StorageRestart => {
+            Self::Outage | Self::Hang | Self::LostResponses | Self::Delay | Self::Throttle | Self::StorageRestart => {
                 Place::Storage
             }
-            Self::HubCut | Self::HubSilence => Place::Hub,
+            Self::HubCut | Self::HubStall => Place::Hub,
             Self::Cpu => Place::Machine,
             Self::Reset => Place::Checkpoints,
         }
     }
 
-    /// Whether it strikes one instance at one time, and all at another.
+    /// Returns whether it may affect one instance as well as all.
     fn may_strike_one(self) -> bool {
-        matches!(self, Self::Hang | Self::LostAnswers | Self::Delay | Self::Throttle | Self::HubCut | Self::HubSilence)
+        matches!(self, Self::Hang | Self::LostResponses | Self::Delay | Self::Throttle | Self::HubCut | Self::HubStall)
     }
 
-    /// Least and most, in expiries. A kill and a restart last until the process comes up again.
+    /// Returns the minimum and the maximum duration in lease durations. A kill and a restart last until the process is
+    /// started again.
     fn lasts(self) -> (f64, f64) {
         match self {
             Self::Kill => (0.1, 1.5),
             Self::Restart => (0.1, 0.5),
             Self::Freeze => (1.3, 2.0),
             Self::Isolate | Self::Outage => (1.5, 1.5),
-            Self::Hang | Self::HubSilence | Self::Reset => (0.5, 1.5),
-            Self::LostAnswers | Self::Delay | Self::Throttle | Self::Cpu => (0.7, 1.3),
+            Self::Hang | Self::HubStall | Self::Reset => (0.5, 1.5),
+            Self::LostResponses | Self::Delay | Self::Throttle | Self::Cpu => (0.7, 1.3),
             Self::StorageRestart => (0.8, 1.2),
             Self::HubCut => (0.01, 0.3),
             Self::Clock => (1.0, 2.0),
@@ -142,7 +143,7 @@ impl Fault {
     }
 }
 
-/// The incidents of a seed, in the order in which they begin.
+/// Returns the incidents of a seed, in the order in which they begin.
 pub fn draw(seed: u64, scale: &Scale) -> Vec<Incident> {
     let mut drawing = Drawing {
         rng: StdRng::seed_from_u64(seed),
@@ -155,12 +156,12 @@ pub fn draw(seed: u64, scale: &Scale) -> Vec<Incident> {
     let mut at = scale.warm_up;
     while at < scale.length {
         let fault = drawing.next_fault(&mut bag);
-        // One that does not fit before the end gives way to others that may.
+        // An incident that does not fit before the end is skipped in favor of others that may.
         if let Some(incident) = drawing.incident(fault, at) {
             at = if scale.only.is_some() { incident.end() } else { at };
             incidents.push(incident);
         }
-        at += scale.pause.mul_f64(drawing.rng.random_range(0.5..1.5));
+        at += scale.fault_interval.mul_f64(drawing.rng.random_range(0.5..1.5));
     }
     incidents.sort_by_key(|incident| incident.at);
     incidents
@@ -169,14 +170,14 @@ pub fn draw(seed: u64, scale: &Scale) -> Vec<Incident> {
 struct Drawing<'a> {
     rng: StdRng,
     scale: &'a Scale,
-    /// Until when each instance has trouble of its own.
+    /// When the fault of each instance ends.
     busy: Vec<Moment>,
-    /// And each place that all share.
+    /// When the fault of each shared place ends.
     places: Vec<(Place, Moment)>,
 }
 
 impl Drawing<'_> {
-    /// Every fault comes once before one comes again.
+    /// Every fault occurs once before one occurs again.
     fn next_fault(&mut self, bag: &mut Vec<Fault>) -> Fault {
         if let Some(fault) = bag.pop().or(self.scale.only) {
             return fault;
@@ -188,7 +189,8 @@ impl Drawing<'_> {
 
     fn incident(&mut self, fault: Fault, not_before: Moment) -> Option<Incident> {
         let (least, most) = fault.lasts();
-        let lasts = self.scale.expiry.mul_f64(if least < most { self.rng.random_range(least..most) } else { least });
+        let lasts =
+            self.scale.lease_duration.mul_f64(if least < most { self.rng.random_range(least..most) } else { least });
         let place = fault.place();
         let instance = self.instance(fault);
         let free = match (place, instance) {
@@ -213,7 +215,7 @@ impl Drawing<'_> {
         Some(incident)
     }
 
-    /// The first instance never ends, so that its memory can be watched, unless it is alone.
+    /// The first instance never ends, so that its memory can be watched, unless it is the only one.
     fn instance(&mut self, fault: Fault) -> Option<u32> {
         let ends = matches!(fault, Fault::Kill | Fault::Restart);
         let first = u32::from(ends && self.scale.instances > 1);
@@ -221,7 +223,7 @@ impl Drawing<'_> {
         strikes_one.then(|| self.rng.random_range(first..self.scale.instances))
     }
 
-    /// More or less than what a storage tolerates in a signature, which is 15 minutes.
+    /// More or less than the tolerance of the storage for a signature, which is 15 minutes.
     fn skew(&mut self, fault: Fault) -> i64 {
         let seconds = [-3600, -1200, -200, 200, 1200, 3600];
         if fault == Fault::Clock { seconds[self.rng.random_range(0..seconds.len())] } else { 0 }
@@ -241,22 +243,22 @@ mod tests {
         Scale {
             instances: 4,
             partitions: 16,
-            expiry: seconds(8),
+            lease_duration: seconds(8),
             warm_up: seconds(5),
             length: seconds(120),
-            pause: seconds(5),
+            fault_interval: seconds(5),
             only: None,
         }
     }
 
     #[test]
-    fn a_seed_always_gives_the_same_plan_and_another_one_another() {
+    fn a_seed_determines_the_plan() {
         assert_eq!(draw(1, &scale()), draw(1, &scale()));
         assert_ne!(draw(1, &scale()), draw(2, &scale()));
     }
 
     #[test]
-    fn all_is_within_the_time_and_most_faults_come() {
+    fn all_is_within_the_time_and_most_faults_occur() {
         for seed in 0..50 {
             let plan = draw(seed, &scale());
             assert!(plan.iter().all(|incident| incident.at >= scale().warm_up && incident.end() <= scale().length));
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn one_fault_alone_comes_again_and_again_one_after_the_other() {
+    fn a_single_fault_is_repeated_without_overlap() {
         for fault in Fault::value_variants() {
             let plan = draw(3, &Scale { only: Some(*fault), ..scale() });
             assert!(plan.len() >= 3, "{fault:?}: {plan:?}");

@@ -1,13 +1,13 @@
-//! Draws what the processes took of the machine over time, as SVG: one panel per measure, one line per instance.
+//! Draws the resource usage of the processes over time, as SVG: one panel per measure, one line per instance.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::chaos::clock::Moment;
-use crate::chaos::diary::What;
-use crate::chaos::evidence::Evidence;
-use crate::chaos::life::{Life, owner};
-use crate::draw::svg::colour;
+use crate::chaos::event_log::LogEntryKind;
+use crate::chaos::incarnation::{IncarnationId, owner};
+use crate::chaos::run_data::RunData;
+use crate::draw::svg::color;
 
 const LEFT: f64 = 56.0;
 const WIDTH: f64 = 820.0;
@@ -20,9 +20,9 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#333}.h{font-weight:bold;fon
     .m{text-anchor:middle}.grid{stroke:#000;stroke-opacity:.12}.line{fill:none;stroke-width:1.3}\
     .fault{fill:#c00;fill-opacity:.10}";
 
-/// Values over time of one life.
+/// Values over time of one incarnation.
 struct Line {
-    life: Life,
+    incarnation: IncarnationId,
     points: Vec<(Moment, f64)>,
 }
 
@@ -31,9 +31,9 @@ struct Panel {
     lines: Vec<Line>,
 }
 
-/// The whole document.
-pub fn render(evidence: &Evidence) -> String {
-    let panels = panels(evidence);
+/// Returns the whole document.
+pub fn render(run_data: &RunData) -> String {
+    let panels = panels(run_data);
     let ends = panels.iter().flat_map(|panel| &panel.lines).filter_map(|line| line.points.last());
     let length = ends.map(|(at, _)| *at).max().unwrap_or_default().max(Duration::from_secs(1));
     let height = HEAD + (PANEL + GAP) * panels.len() as f64;
@@ -43,30 +43,30 @@ pub fn render(evidence: &Evidence) -> String {
          height=\"{height}\">\n\
          <style>{STYLE}</style>\n<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n"
     );
-    legend(&mut svg, evidence);
+    legend(&mut svg, run_data);
     for (index, panel) in panels.iter().enumerate() {
         let top = HEAD + (PANEL + GAP) * index as f64;
-        faults(&mut svg, evidence, length, top);
+        faults(&mut svg, run_data, length, top);
         draw(&mut svg, panel, length, top);
     }
     svg.push_str("</svg>\n");
     svg
 }
 
-fn panels(evidence: &Evidence) -> Vec<Panel> {
+fn panels(run_data: &RunData) -> Vec<Panel> {
     let sampled = |title, value: fn(&crate::chaos::samples::Sample) -> f64| {
-        let line = |biography: &crate::chaos::fleet::Biography| Line {
-            life: biography.life,
-            points: biography.samples.iter().map(|sample| (sample.at, value(sample))).collect(),
+        let line = |observed: &crate::chaos::fleet::ObservedIncarnation| Line {
+            incarnation: observed.incarnation,
+            points: observed.samples.iter().map(|sample| (sample.at, value(sample))).collect(),
         };
-        Panel { title, lines: evidence.lives.iter().map(line).collect() }
+        Panel { title, lines: run_data.incarnations.iter().map(line).collect() }
     };
-    let tasks = evidence.diaries.iter().map(|(life, diary)| {
-        let counted = diary.iter().filter_map(|entry| match entry.what {
-            What::Tasks(count) => Some((entry.moment(), count as f64)),
+    let tasks = run_data.event_logs.iter().map(|(incarnation, event_log)| {
+        let counted = event_log.iter().filter_map(|entry| match entry.kind {
+            LogEntryKind::Tasks(count) => Some((entry.moment(), count as f64)),
             _ => None,
         });
-        Line { life: *life, points: counted.collect() }
+        Line { incarnation: *incarnation, points: counted.collect() }
     });
     vec![
         sampled("resident memory, MiB", |sample| sample.memory_kib as f64 / 1024.0),
@@ -81,22 +81,22 @@ fn x(at: Moment, length: Duration) -> f64 {
 }
 
 /// Writing to a String cannot fail.
-fn legend(svg: &mut String, evidence: &Evidence) {
-    let _ = writeln!(svg, "<text x=\"8\" y=\"18\" class=\"h\">What each instance takes of the machine</text>");
-    for instance in 0..evidence.instances {
+fn legend(svg: &mut String, run_data: &RunData) {
+    let _ = writeln!(svg, "<text x=\"8\" y=\"18\" class=\"h\">Resource usage of each instance</text>");
+    for instance in 0..run_data.instances {
         let left = 300.0 + 50.0 * f64::from(instance);
         let _ = writeln!(
             svg,
             "<rect x=\"{left}\" y=\"9\" width=\"12\" height=\"10\" fill=\"{}\"/><text x=\"{}\" y=\"18\">{}</text>",
-            colour(instance),
+            color(instance),
             left + 16.0,
             owner(instance)
         );
     }
 }
 
-fn faults(svg: &mut String, evidence: &Evidence, length: Duration, top: f64) {
-    for happened in evidence.happened.iter().filter(|happened| happened.from < length) {
+fn faults(svg: &mut String, run_data: &RunData, length: Duration, top: f64) {
+    for happened in run_data.happened.iter().filter(|happened| happened.from < length) {
         let (from, to) = (x(happened.from, length), x(happened.to.min(length), length));
         let whom = happened.instance.map_or_else(|| "all".to_owned(), owner);
         let _ = writeln!(
@@ -142,14 +142,14 @@ fn draw(svg: &mut String, panel: &Panel, length: Duration, top: f64) {
         let _ = writeln!(
             svg,
             "<polyline class=\"line\" stroke=\"{}\" points=\"{}\"><title>{}</title></polyline>",
-            colour(line.life.instance),
+            color(line.incarnation.instance),
             points.join(" "),
-            line.life
+            line.incarnation
         );
     }
 }
 
-/// To a number with one digit that four divides well.
+/// Rounds up to a number with one digit that is divisible by four.
 fn round_up(value: f64) -> f64 {
     let magnitude = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 4.0, 8.0, 10.0];
@@ -159,21 +159,21 @@ fn round_up(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chaos::evidence::tests::in_order;
     use crate::chaos::faults::Happened;
     use crate::chaos::plan::Fault;
+    use crate::chaos::run_data::tests::in_order;
     use crate::chaos::samples::Sample;
 
     #[test]
-    fn every_life_has_a_line_and_every_fault_its_place() {
-        let mut evidence = in_order();
-        for biography in &mut evidence.lives {
+    fn every_incarnation_and_every_fault_is_drawn() {
+        let mut run_data = in_order();
+        for observed in &mut run_data.incarnations {
             let sample = |at| Sample { at: Moment::from_secs(at), memory_kib: 20_480, files: 30, threads: 5 };
-            biography.samples = (0..10).map(sample).collect();
+            observed.samples = (0..10).map(sample).collect();
         }
         let (from, to) = (Moment::from_secs(2), Moment::from_secs(4));
-        evidence.happened = vec![Happened { fault: Fault::Freeze, instance: Some(1), from, to }];
-        let svg = render(&evidence);
+        run_data.happened = vec![Happened { fault: Fault::Freeze, instance: Some(1), from, to }];
+        let svg = render(&run_data);
         assert_eq!(svg.matches("<polyline").count(), 6);
         assert_eq!(svg.matches("<title>freeze i2</title>").count(), 4);
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n") && !svg.contains("NaN"));

@@ -1,5 +1,5 @@
-//! The way from one life of an instance, or from an operator, to the storage: passes requests on as the weather lets it, and notes what was
-//! written, by whom and with which outcome.
+//! The proxy between one incarnation of an instance, or an operator, and the storage: forwards requests as the network
+//! faults allow, and records the writes with their writer and outcome.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -23,21 +23,21 @@ use tokio::time::sleep;
 
 use crate::chaos::Failure;
 use crate::chaos::clock::Clock;
-use crate::chaos::life::Life;
+use crate::chaos::incarnation::IncarnationId;
+use crate::chaos::network_faults::{Condition, NetworkFaults, Treatment};
 use crate::chaos::request;
-use crate::chaos::weather::{Condition, Treatment, Weather};
 use crate::chaos::writes::Write;
 use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 
-type Answer = Response<Full<Bytes>>;
+type ProxyResponse = Response<Full<Bytes>>;
 type Storage = Client<HttpConnector, Full<Bytes>>;
 
-/// By how much the date of a signature may be wrong: the emulator does not look, the service does.
+/// By how much the date of a signature may be wrong: the service checks it, the emulator does not.
 const TOLERATED_SKEW: time::Duration = time::Duration::minutes(15);
 
-/// What all proxies share.
-pub struct Road {
-    pub weather: Weather,
+/// The state that all proxies share.
+pub struct ProxyShared {
+    pub network_faults: NetworkFaults,
     clock: Clock,
     /// Host and port of the storage; it has another port after a restart.
     authority: Mutex<String>,
@@ -45,11 +45,11 @@ pub struct Road {
     writes: Mutex<Vec<Write>>,
 }
 
-impl Road {
-    pub fn new(weather: Weather, clock: Clock, endpoint: &str) -> Arc<Self> {
+impl ProxyShared {
+    pub fn new(network_faults: NetworkFaults, clock: Clock, endpoint: &str) -> Arc<Self> {
         let storage = Client::builder(TokioExecutor::new()).build_http();
         let authority = Mutex::new(authority(endpoint));
-        Arc::new(Self { weather, clock, authority, storage, writes: Mutex::default() })
+        Arc::new(Self { network_faults, clock, authority, storage, writes: Mutex::default() })
     }
 
     pub fn lead_to(&self, endpoint: &str) {
@@ -60,21 +60,21 @@ impl Road {
         std::mem::take(&mut *lock(&self.writes))
     }
 
-    async fn carry(&self, life: Life, head: Parts, body: Bytes) -> Result<Answer, Failure> {
-        let noted = request::written(life, &head, self.clock.now());
-        let answer = self.forward(head, body).await;
+    async fn carry(&self, incarnation: IncarnationId, head: Parts, body: Bytes) -> Result<ProxyResponse, Failure> {
+        let noted = request::written(incarnation, &head, self.clock.now());
+        let response = self.forward(head, body).await;
         if let Some(mut write) = noted {
-            if let Ok(answer) = &answer {
-                write.answered = Some(self.clock.now());
-                write.status = answer.status().as_u16();
-                write.etag = request::etag(answer.headers());
+            if let Ok(response) = &response {
+                write.responded = Some(self.clock.now());
+                write.status = response.status().as_u16();
+                write.etag = request::etag(response.headers());
             }
             lock(&self.writes).push(write);
         }
-        answer
+        response
     }
 
-    async fn forward(&self, mut head: Parts, body: Bytes) -> Result<Answer, Failure> {
+    async fn forward(&self, mut head: Parts, body: Bytes) -> Result<ProxyResponse, Failure> {
         let authority = lock(&self.authority).clone();
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         head.uri = Uri::builder().scheme("http").authority(authority).path_and_query(path).build()?;
@@ -90,22 +90,22 @@ fn authority(endpoint: &str) -> String {
     address.split('/').next().unwrap_or(address).to_owned()
 }
 
-/// A way that is open until it is dropped.
+/// A proxy that is open until it is dropped.
 pub struct Proxy {
     port: u16,
     _tasks: JoinSet<()>,
 }
 
 impl Proxy {
-    pub async fn open(road: Arc<Road>, life: Life) -> Result<Self, Failure> {
+    pub async fn open(shared: Arc<ProxyShared>, incarnation: IncarnationId) -> Result<Self, Failure> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let mut tasks = JoinSet::new();
-        tasks.spawn(listen(listener, road, life));
+        tasks.spawn(listen(listener, shared, incarnation));
         Ok(Self { port, _tasks: tasks })
     }
 
-    /// The storage's endpoint as seen through this.
+    /// Returns the storage's endpoint through this proxy.
     fn endpoint(&self, account: &str) -> String {
         format!("http://127.0.0.1:{}/{account}", self.port)
     }
@@ -116,73 +116,77 @@ impl Proxy {
     }
 }
 
-async fn listen(listener: TcpListener, road: Arc<Road>, life: Life) {
+async fn listen(listener: TcpListener, shared: Arc<ProxyShared>, incarnation: IncarnationId) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 // Too many open files, for example: the client will try again.
                 let Ok((connection, _)) = accepted else { continue };
-                connections.spawn(serve(connection, road.clone(), life));
+                connections.spawn(serve(connection, shared.clone(), incarnation));
             }
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-/// Until the client leaves or the weather breaks the connection.
-async fn serve(connection: TcpStream, road: Arc<Road>, life: Life) {
-    let service = service_fn(|request| treat(request, &road, life));
+/// Serves the connection until the client leaves or a network fault breaks it.
+async fn serve(connection: TcpStream, shared: Arc<ProxyShared>, incarnation: IncarnationId) {
+    let service = service_fn(|request| treat(request, &shared, incarnation));
     let serving = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
     tokio::select! {
-        // It fails when the client leaves.
+        // Fails when the client leaves.
         _ = serving => {}
-        () = road.weather.strikes(life.instance, Condition::Cut) => {}
+        () = shared.network_faults.strikes(incarnation.instance, Condition::Cut) => {}
     }
 }
 
-async fn treat(request: Request<Incoming>, road: &Arc<Road>, life: Life) -> Result<Answer, Failure> {
+async fn treat(
+    request: Request<Incoming>,
+    shared: &Arc<ProxyShared>,
+    incarnation: IncarnationId,
+) -> Result<ProxyResponse, Failure> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     if request::is_skewed(&head, now(), TOLERATED_SKEW) {
-        return Ok(refusal(StatusCode::FORBIDDEN, "AuthenticationFailed"));
+        return Ok(rejection(StatusCode::FORBIDDEN, "AuthenticationFailed"));
     }
-    let treatment = road.weather.treatment(life.instance);
+    let treatment = shared.network_faults.treatment(incarnation.instance);
     let before = if let Treatment::Delay { request, .. } = treatment { request } else { Duration::ZERO };
     match treatment {
         Treatment::Cut => return Err("the connection breaks".into()),
-        Treatment::Refuse => return Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy")),
+        Treatment::Refuse => return Ok(rejection(StatusCode::SERVICE_UNAVAILABLE, "ServerBusy")),
         Treatment::Hang => {
-            road.weather.spares(life.instance, Condition::Hang).await;
+            shared.network_faults.spares(incarnation.instance, Condition::Hang).await;
             return Err("the connection breaks".into());
         }
-        Treatment::Pass | Treatment::LoseAnswer | Treatment::Delay { .. } => {}
+        Treatment::Pass | Treatment::LoseResponse | Treatment::Delay { .. } => {}
     }
-    let road = road.clone();
-    // In a task of its own: what is on its way arrives even if the client gives up.
+    let shared = shared.clone();
+    // In its own task: a request that was sent arrives even if the client gives up.
     let carried = tokio::spawn(async move {
         sleep(before).await;
-        road.carry(life, head, body).await
+        shared.carry(incarnation, head, body).await
     });
-    let answer = carried.await??;
+    let response = carried.await??;
     match treatment {
-        Treatment::LoseAnswer => Err("the answer is lost".into()),
-        Treatment::Delay { answer: late, .. } => {
+        Treatment::LoseResponse => Err("the response is lost".into()),
+        Treatment::Delay { response: late, .. } => {
             sleep(late).await;
-            Ok(answer)
+            Ok(response)
         }
-        _ => Ok(answer),
+        _ => Ok(response),
     }
 }
 
-/// What the service answers when it does not do as asked.
-fn refusal(status: StatusCode, code: &str) -> Answer {
+/// Returns the service's response for a rejected request.
+fn rejection(status: StatusCode, code: &str) -> ProxyResponse {
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>{code}</Code><Message>By the proxy.</Message></Error>"
     );
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static("application/xml"));
     if let Ok(code) = HeaderValue::from_str(code) {
         headers.insert("x-ms-error-code", code);
@@ -194,7 +198,7 @@ fn refusal(status: StatusCode, code: &str) -> Answer {
     if let Some(date) = request::http_date(now()) {
         headers.insert(DATE, date);
     }
-    answer
+    response
 }
 
 #[expect(clippy::disallowed_methods, reason = "the proxy plays the server, whose clock this is")]
@@ -205,17 +209,17 @@ fn now() -> OffsetDateTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chaos::weather::Token;
+    use crate::chaos::network_faults::Token;
     use crate::chaos::writes::Kind;
     use crate::stub::{Act, Stub};
 
-    const LIFE: Life = Life { instance: 1, number: 2 };
+    const INCARNATION: IncarnationId = IncarnationId { instance: 1, number: 2 };
     const CREATED: &str = "HTTP/1.1 201 Created\r\netag: \"0x1\"\r\ncontent-length: 0\r\n\r\n";
 
-    /// A storage that takes everything, behind a proxy.
+    /// A storage that accepts everything, after a proxy.
     struct World {
         storage: Stub,
-        road: Arc<Road>,
+        shared: Arc<ProxyShared>,
         proxy: Proxy,
     }
 
@@ -223,13 +227,13 @@ mod tests {
         async fn new() -> Self {
             let storage = Stub::start([Act::Send(CREATED.to_owned())]);
             let endpoint = format!("http://{}/account", storage.address);
-            let road = Road::new(Weather::new(1), Clock::start(), &endpoint);
-            let proxy = Proxy::open(road.clone(), LIFE).await.unwrap();
-            Self { storage, road, proxy }
+            let shared = ProxyShared::new(NetworkFaults::new(1), Clock::start(), &endpoint);
+            let proxy = Proxy::open(shared.clone(), INCARNATION).await.unwrap();
+            Self { storage, shared, proxy }
         }
 
         fn during(&self, condition: Condition) -> Token {
-            self.road.weather.begin(Some(LIFE.instance), condition)
+            self.shared.network_faults.begin(Some(INCARNATION.instance), condition)
         }
 
         /// Writes a checkpoint.
@@ -242,41 +246,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_passes_is_noted_with_its_outcome() {
+    async fn forwarded_writes_are_recorded_with_their_outcome() {
         let world = World::new().await;
         assert_eq!(world.write().await.unwrap().status(), 201);
-        let [write] = &world.road.take_writes()[..] else { panic!("one write") };
-        assert_eq!((write.by, write.kind, write.partition.as_str()), (LIFE, Kind::Checkpoint, "3"));
+        let [write] = &world.shared.take_writes()[..] else { panic!("one write") };
+        assert_eq!((write.by, write.kind, write.partition.as_str()), (INCARNATION, Kind::Checkpoint, "3"));
         assert_eq!((write.status, write.position, write.owner.as_str()), (201, 7, "i2"));
         assert_eq!((write.replaces.as_deref(), write.etag.as_deref()), (Some("0x0"), Some("0x1")));
-        assert!(world.road.take_writes().is_empty());
+        assert!(world.shared.take_writes().is_empty());
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_lost_was_given() {
+    async fn a_lost_response_was_sent() {
         let world = World::new().await;
-        let _lost = world.during(Condition::LostAnswers(1.0));
+        let _lost = world.during(Condition::LostResponses(1.0));
         assert!(world.write().await.is_err());
-        assert!(world.road.take_writes()[0].is_accepted());
+        assert!(world.shared.take_writes()[0].is_accepted());
     }
 
     #[tokio::test]
-    async fn what_is_cut_off_hangs_or_is_refused_does_not_arrive() {
+    async fn failed_requests_do_not_arrive() {
         let world = World::new().await;
         let cut = world.during(Condition::Cut);
         assert!(world.write().await.is_err());
-        world.road.weather.end(&cut);
+        world.shared.network_faults.end(&cut);
         let hangs = world.during(Condition::Hang);
         assert!(world.write().await.unwrap_err().is_timeout());
-        world.road.weather.end(&hangs);
+        world.shared.network_faults.end(&hangs);
         let _throttled = world.during(Condition::Throttle(1.0));
-        let refused = world.write().await.unwrap();
-        assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+        let rejected = world.write().await.unwrap();
+        assert_eq!((rejected.status().as_u16(), &rejected.headers()["retry-after"]), (503, &"1".parse().unwrap()));
         assert!(world.storage.requests().is_empty());
     }
 
     #[tokio::test]
-    async fn a_late_request_arrives_although_the_client_has_given_up() {
+    async fn a_late_request_arrives_after_the_client_gave_up() {
         let world = World::new().await;
         let _late = world.during(Condition::Delay(1.0, Duration::from_secs(1)));
         let (mut given_up, mut writes) = (0, Vec::new());
@@ -285,7 +289,7 @@ mod tests {
         }
         while writes.is_empty() {
             sleep(Duration::from_millis(20)).await;
-            writes = world.road.take_writes();
+            writes = world.shared.take_writes();
         }
         assert!(writes[0].is_accepted());
     }
@@ -294,13 +298,13 @@ mod tests {
     async fn the_storage_may_move() {
         let world = World::new().await;
         let other = Stub::start([Act::Send(CREATED.to_owned())]);
-        world.road.lead_to(&format!("http://{}/account", other.address));
+        world.shared.lead_to(&format!("http://{}/account", other.address));
         world.write().await.unwrap();
         assert_eq!((world.storage.requests().len(), other.requests().len()), (0, 1));
     }
 
     #[test]
-    fn the_authority_of_an_endpoint_is_its_host_and_port() {
+    fn the_authority_of_an_endpoint_is_host_and_port() {
         assert_eq!(authority("http://127.0.0.1:10000/devstoreaccount1"), "127.0.0.1:10000");
     }
 }

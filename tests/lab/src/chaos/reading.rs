@@ -7,38 +7,38 @@ use eventhubs_checkpoint::processor::ProcessorConfig;
 
 use crate::chaos::seconds;
 
-/// The settings of a processor that decide how many events wait where.
+/// The settings of a processor for batches and prefetching.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Reading {
-    /// How many events of a partition are held ahead of the handler.
+    /// How many events of a partition are prefetched.
     #[arg(long, default_value_t = 300, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub prefetch: u32,
 
-    /// The most events a handler gets at once.
+    /// The maximum number of events of a batch.
     #[arg(long, default_value_t = 100, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub batch: u32,
+    pub max_batch_size: u32,
 
     /// How long a batch that is not full waits for more events.
     #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = seconds)]
-    pub batch_wait: Duration,
+    pub max_batch_wait: Duration,
 }
 
 impl Reading {
-    /// The same for the command line of an instance.
+    /// Returns the same settings as arguments of an instance.
     pub fn args(&self) -> [String; 3] {
-        let Self { prefetch, batch, batch_wait } = self;
+        let Self { prefetch, max_batch_size, max_batch_wait } = self;
         [
             format!("--prefetch={prefetch}"),
-            format!("--batch={batch}"),
-            format!("--batch-wait={}", batch_wait.as_secs_f64()),
+            format!("--max-batch-size={max_batch_size}"),
+            format!("--max-batch-wait={}", max_batch_wait.as_secs_f64()),
         ]
     }
 
     pub fn configure(&self, config: ProcessorConfig) -> ProcessorConfig {
         config
             .with_prefetch(self.prefetch as usize)
-            .with_max_batch_size(self.batch as usize)
-            .with_max_batch_wait(self.batch_wait)
+            .with_max_batch_size(self.max_batch_size as usize)
+            .with_max_batch_wait(self.max_batch_wait)
     }
 }
 
@@ -55,8 +55,8 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_reads_as_the_runner_was_asked() {
-        let reading = Reading { prefetch: 3000, batch: 10, batch_wait: Duration::from_millis(1500) };
+    fn an_instance_gets_the_settings_of_the_runner() {
+        let reading = Reading { prefetch: 3000, max_batch_size: 10, max_batch_wait: Duration::from_millis(1500) };
         let line = Line::parse_from(["worker".to_owned()].into_iter().chain(reading.args()));
         assert_eq!(line.reading, reading);
     }

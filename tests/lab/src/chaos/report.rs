@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 
 use crate::chaos::checks::Check;
 use crate::chaos::clock::Moment;
-use crate::chaos::evidence::Evidence;
 use crate::chaos::plan::Fault;
+use crate::chaos::run_data::RunData;
 use crate::table::markdown;
 
-/// Everything there is to say.
-pub fn report(evidence: &Evidence, checks: &[Check]) -> String {
-    format!("\n{}\n{}\n{}", faults(evidence), checked(checks), figures(evidence))
+/// Returns the whole report.
+pub fn report(run_data: &RunData, checks: &[Check]) -> String {
+    format!("\n{}\n{}\n{}", faults(run_data), checked(checks), figures(run_data))
 }
 
 fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_owned).to_vec()
 }
 
-fn faults(evidence: &Evidence) -> String {
+fn faults(run_data: &RunData) -> String {
     let mut by_fault: BTreeMap<Fault, (u32, f64)> = BTreeMap::new();
-    for happened in &evidence.happened {
+    for happened in &run_data.happened {
         let (times, seconds) = by_fault.entry(happened.fault).or_default();
         *times += 1;
         *seconds += happened.to.saturating_sub(happened.from).as_secs_f64();
@@ -36,33 +36,34 @@ fn checked(checks: &[Check]) -> String {
     let name = width(|check| check.name);
     let line = |check: &Check| {
         let verdict = if check.holds { "ok    " } else { "FAILED" };
-        // What is wrong stands below each other.
+        // Each problem is on its own line.
         let detail = check.detail.replace("; ", &format!("\n{:1$}", "", name + 10));
         format!("{verdict}  {:<name$}  {detail}\n", check.name)
     };
     checks.iter().map(line).collect()
 }
 
-fn figures(evidence: &Evidence) -> String {
-    let dark = longest_dark(evidence);
-    let sessions = evidence.sessions().len();
-    let accepted = evidence.writes.iter().filter(|write| write.is_accepted()).count();
-    let refused = evidence.writes.iter().filter(|write| write.is_refused()).count();
-    let open = evidence.writes.iter().filter(|write| write.is_open()).count();
+fn figures(run_data: &RunData) -> String {
+    let longest = longest_gap(run_data);
+    let sessions = run_data.sessions().len();
+    let accepted = run_data.writes.iter().filter(|write| write.is_accepted()).count();
+    let rejected = run_data.writes.iter().filter(|write| write.is_rejected()).count();
+    let open = run_data.writes.iter().filter(|write| write.is_open()).count();
     format!(
-        "{} starts of partitions; longest time without an event processed in a partition {:.1} s (expiry {:.0} s)\n\
-         {} writes to records: {accepted} accepted, {refused} refused, {open} without an answer from the storage\n",
+        "{} starts of partitions; longest time without an event processed in a partition {:.1} s (lease duration \
+         {:.0} s)\n{} writes to records: {accepted} accepted, {rejected} rejected, {open} without a response from the \
+         storage\n",
         sessions,
-        dark.as_secs_f64(),
-        evidence.expiry.as_secs_f64(),
-        evidence.writes.len()
+        longest.as_secs_f64(),
+        run_data.lease_duration.as_secs_f64(),
+        run_data.writes.len()
     )
 }
 
-/// Between two events of one partition that were processed one after the other.
-fn longest_dark(evidence: &Evidence) -> Moment {
+/// Returns the longest time between two processed events of one partition.
+fn longest_gap(run_data: &RunData) -> Moment {
     let mut by_partition: BTreeMap<String, Vec<Moment>> = BTreeMap::new();
-    for session in evidence.sessions() {
+    for session in run_data.sessions() {
         by_partition.entry(session.partition).or_default().extend(session.runs.iter().map(|(at, ..)| *at));
     }
     let gaps = by_partition.into_values().flat_map(|mut times| {

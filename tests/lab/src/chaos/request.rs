@@ -1,4 +1,4 @@
-//! Reads what the instances ask of the storage.
+//! Parses the storage requests of the instances.
 
 use hyper::Method;
 use hyper::header::{ETAG, HeaderMap, HeaderValue, IF_MATCH};
@@ -9,14 +9,14 @@ use time::macros::format_description;
 use time::{Duration, OffsetDateTime, PrimitiveDateTime};
 
 use crate::chaos::clock::Moment;
-use crate::chaos::life::Life;
+use crate::chaos::incarnation::IncarnationId;
 use crate::chaos::writes::{Kind, Write};
 
 const HTTP_DATE: &[BorrowedFormatItem<'_>] =
     format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
 
-/// What a request would write, if it writes an ownership or a checkpoint.
-pub fn written(by: Life, head: &Parts, sent: Moment) -> Option<Write> {
+/// Returns what a request would write, if it writes an ownership or a checkpoint.
+pub fn written(by: IncarnationId, head: &Parts, sent: Moment) -> Option<Write> {
     let (kind, partition) = record(head.uri.path()).filter(|_| head.method == Method::PUT)?;
     let metadata = |name: &str| text(&head.headers, &format!("x-ms-meta-{name}"));
     Some(Write {
@@ -24,7 +24,7 @@ pub fn written(by: Life, head: &Parts, sent: Moment) -> Option<Write> {
         kind,
         partition,
         sent,
-        answered: None,
+        responded: None,
         status: 0,
         replaces: text(&head.headers, IF_MATCH.as_str()).map(|etag| unquoted(&etag)),
         etag: None,
@@ -33,7 +33,7 @@ pub fn written(by: Life, head: &Parts, sent: Moment) -> Option<Write> {
     })
 }
 
-/// `.../{group}/ownership/{partition}` and the like, its slashes encoded or not.
+/// Parses `.../{group}/ownership/{partition}` and the like, with encoded slashes or not.
 pub fn record(path: &str) -> Option<(Kind, String)> {
     let path = percent_decode_str(path).decode_utf8().ok()?;
     let mut segments = path.rsplit('/');
@@ -49,7 +49,7 @@ pub fn etag(headers: &HeaderMap) -> Option<String> {
     text(headers, ETAG.as_str()).map(|etag| unquoted(&etag))
 }
 
-/// Whether the date of a signature is too far from the server's.
+/// Returns whether the date of a signature is too far from the server's.
 pub fn is_skewed(head: &Parts, now: OffsetDateTime, tolerated: Duration) -> bool {
     let date = text(&head.headers, "x-ms-date").and_then(|date| PrimitiveDateTime::parse(&date, HTTP_DATE).ok());
     date.is_some_and(|date| (date.assume_utc() - now).abs() > tolerated)
@@ -83,23 +83,23 @@ mod tests {
     fn a_checkpoint_is_read_from_its_request() {
         let headers = [("if-match", "\"0x8D\""), ("x-ms-meta-ownerid", "i2"), ("x-ms-meta-sequencenumber", "41")];
         let head = head("PUT", "/devstoreaccount1/c/ns%2Fhub%2F%24default%2Fcheckpoint%2F7?comp=metadata", &headers);
-        let write = written(Life { instance: 1, number: 3 }, &head, Moment::ZERO).unwrap();
+        let write = written(IncarnationId { instance: 1, number: 3 }, &head, Moment::ZERO).unwrap();
         assert_eq!((write.kind, write.partition.as_str(), write.position), (Kind::Checkpoint, "7", 41));
         assert_eq!((write.owner.as_str(), write.replaces.as_deref()), ("i2", Some("0x8D")));
         assert!(write.is_open());
     }
 
     #[test]
-    fn reads_and_other_blobs_are_no_writes_of_records() {
-        let life = Life { instance: 0, number: 1 };
-        let of = |method, path| written(life, &head(method, path, &[]), Moment::ZERO);
+    fn reads_and_other_blobs_are_no_record_writes() {
+        let incarnation = IncarnationId { instance: 0, number: 1 };
+        let of = |method, path| written(incarnation, &head(method, path, &[]), Moment::ZERO);
         assert_eq!(of("GET", "/a/c/ns/hub/g/ownership/1"), None);
         assert_eq!(of("PUT", "/a/c/ns/hub/g/heartbeat/i1"), None);
         assert_eq!(of("PUT", "/a/c?restype=container"), None);
     }
 
     #[test]
-    fn a_date_may_be_wrong_by_minutes_and_not_by_an_hour() {
+    fn a_date_may_be_wrong_by_minutes_but_not_by_an_hour() {
         let now = datetime!(2026-03-04 12:00 UTC);
         let dated = |date: &str| head("PUT", "/", &[("x-ms-date", date)]);
         let tolerated = Duration::minutes(15);

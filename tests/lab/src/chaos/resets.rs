@@ -5,29 +5,29 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// The most operators of one incident.
+/// The maximum number of operators of one incident.
 const MOST_OPERATORS: u32 = 5;
 
-/// A reset of one partition takes some ten milliseconds if nothing is wrong.
-const DIES_WITHIN: Duration = Duration::from_millis(150);
+/// A reset of one partition takes about ten milliseconds without faults.
+const KILLED_WITHIN: Duration = Duration::from_millis(150);
 
 /// What one operator is to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reset {
-    /// How long after the operator before it has ended it begins.
+    /// The time from the end of the previous operator to its start.
     pub after: Duration,
     /// The first of its partitions; the others follow.
     pub first: u16,
     pub count: u16,
-    /// To a later position, if there is one.
+    /// Whether to reset to a later position, if there is one.
     pub ahead: bool,
     /// How far, from 0 to 1.
     pub share: f64,
-    /// When it is killed, after its beginning.
-    pub dies_after: Option<Duration>,
+    /// When it is killed, counted from its start.
+    pub killed_after: Option<Duration>,
 }
 
-/// The events of one partition, and where its checkpoint is.
+/// The events of one partition, and its checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
     pub oldest: i64,
@@ -36,13 +36,13 @@ pub struct Extent {
 }
 
 impl Reset {
-    /// The partitions of a hub that has so many.
+    /// Returns its partitions of a hub with `all` partitions.
     pub fn partitions(&self, all: u16) -> impl Iterator<Item = u16> {
         let first = self.first;
         (0..self.count.min(all)).map(move |index| (first + index) % all)
     }
 
-    /// Where the checkpoint goes; none if it is where it must stay. Short ways back are more frequent than long ones.
+    /// Returns the new position; `None` if the checkpoint must stay. Short ways back are more frequent than long ones.
     pub fn position(&self, partition: u16, extent: Extent) -> Option<i64> {
         let Extent { oldest, last, checkpoint } = extent;
         let share = (self.share + 0.389 * f64::from(partition)).fract();
@@ -54,13 +54,13 @@ impl Reset {
     }
 }
 
-/// A share of all steps, at least one and at most all of them.
+/// Returns a share of all steps, at least one and at most all of them.
 #[expect(clippy::cast_possible_truncation, reason = "a share of an i64")]
 fn steps(all: i64, share: f64) -> i64 {
     ((all as f64 * share).ceil() as i64).clamp(1, all)
 }
 
-/// The operators of one incident, which come one after the other within this time.
+/// Returns the operators of one incident, which run one after the other within this time.
 pub fn draw(rng: &mut StdRng, partitions: u16, within: Duration) -> Vec<Reset> {
     let operators = rng.random_range(1..=MOST_OPERATORS);
     (0..operators)
@@ -74,7 +74,7 @@ pub fn draw(rng: &mut StdRng, partitions: u16, within: Duration) -> Vec<Reset> {
             },
             ahead: rng.random_bool(0.2),
             share: rng.random(),
-            dies_after: rng.random_bool(0.2).then(|| DIES_WITHIN.mul_f64(rng.random())),
+            killed_after: rng.random_bool(0.2).then(|| KILLED_WITHIN.mul_f64(rng.random())),
         })
         .collect()
 }
@@ -86,11 +86,11 @@ mod tests {
     use super::*;
 
     fn reset(ahead: bool, share: f64) -> Reset {
-        Reset { after: Duration::ZERO, first: 2, count: 3, ahead, share, dies_after: None }
+        Reset { after: Duration::ZERO, first: 2, count: 3, ahead, share, killed_after: None }
     }
 
     #[test]
-    fn a_position_is_another_one_that_the_partition_has() {
+    fn a_position_is_a_different_existing_one() {
         let extent = |oldest, last, checkpoint| Extent { oldest, last, checkpoint };
         for (ahead, share, extent, position) in [
             (false, 0.0, extent(0, 99, 50), Some(49)),
@@ -108,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn partitions_follow_each_other_and_none_comes_twice() {
+    fn partitions_are_consecutive_and_unique() {
         assert_eq!(reset(false, 0.0).partitions(4).collect::<Vec<_>>(), [2, 3, 0]);
         assert_eq!(reset(false, 0.0).partitions(2).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]
-    fn one_partition_and_all_of_them_are_drawn_and_some_operators_die() {
+    fn resets_of_one_and_of_all_partitions_are_drawn() {
         let mut rng = StdRng::seed_from_u64(1);
         let within = Duration::from_secs(8);
         let drawn: Vec<_> = (0..50).flat_map(|_| draw(&mut rng, 16, within)).collect();
@@ -123,7 +123,7 @@ mod tests {
             |reset: &Reset| (2..=8).contains(&reset.count),
             |reset: &Reset| reset.count == 16,
             |reset: &Reset| reset.ahead,
-            |reset: &Reset| reset.dies_after.is_some(),
+            |reset: &Reset| reset.killed_after.is_some(),
         ] {
             assert!((5..=130).contains(&drawn.iter().filter(|reset| wanted(reset)).count()));
         }

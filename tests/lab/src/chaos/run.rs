@@ -1,4 +1,4 @@
-//! One run: sets the stage, carries out the plan, lets the group settle and end, and collects the evidence.
+//! One run: starts the processes, executes the plan, lets the group settle and shut down, and collects the data.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,22 +17,22 @@ use crate::chaos::args::Args;
 use crate::chaos::checks::{self, unbalanced};
 use crate::chaos::child::Child;
 use crate::chaos::clock::Clock;
-use crate::chaos::diary;
-use crate::chaos::evidence::Evidence;
+use crate::chaos::event_log;
 use crate::chaos::faults::{Happened, Stage, start_storage};
 use crate::chaos::fleet::{Fleet, Orders};
 use crate::chaos::hub::Hello;
 use crate::chaos::link::Link;
+use crate::chaos::network_faults::NetworkFaults;
 use crate::chaos::operators::Operators;
-use crate::chaos::outside;
 use crate::chaos::plan::{self, Incident};
 use crate::chaos::plot;
-use crate::chaos::proxy::Road;
+use crate::chaos::proxy::ProxyShared;
+use crate::chaos::raw_storage;
 use crate::chaos::report::report;
-use crate::chaos::screen::{Screen, told};
+use crate::chaos::run_data::RunData;
+use crate::chaos::screen::{Screen, describe};
 use crate::chaos::timeline;
 use crate::chaos::watcher::{Seen, watch};
-use crate::chaos::weather::Weather;
 use crate::chaos::writes::settled as settled_writes;
 use crate::draw::svg;
 use crate::publisher::{Address, Load, publish};
@@ -44,38 +44,39 @@ const PACE: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const HUB_STARTS_WITHIN: Duration = Duration::from_secs(20);
 
-/// So many events a partition keeps at the most.
+/// The maximum number of events that a partition keeps.
 const RETENTION: u32 = 50_000;
 
 type Positions = BTreeMap<String, i64>;
 
-/// Runs as the arguments say, tells what came of it, and gives whether all checks hold.
+/// Runs with these arguments, prints the report, and returns whether all checks hold.
 pub async fn run(args: &Args) -> Result<bool, Failure> {
     args.check()?;
-    if args.show_plan {
+    if args.dry_run {
         for incident in plan::draw(args.seed, &args.scale()) {
-            println!("{:>7.1} s  {}", incident.at.as_secs_f64(), told(&incident));
+            println!("{:>7.1} s  {}", incident.at.as_secs_f64(), describe(&incident));
         }
         return Ok(true);
     }
     let asked_to_end = signals::asked_to_end();
-    let folder = Folder::open(args.keep.as_deref())?;
+    let folder = Folder::open(args.keep_dir.as_deref())?;
     let Args { instances, partitions, seed, .. } = args;
     println!(
-        "{instances} instances, {partitions} partitions, {} events, expiry {:?}, seed {seed}; logs in {}",
+        "{instances} instances, {partitions} partitions, {} events, lease duration {:?}, seed {seed}; logs in {}",
         args.events(),
-        args.expiry,
+        args.lease_duration,
         folder.path().display()
     );
-    let evidence = Run::start(args, folder.path()).await?.finish(asked_to_end).await?;
-    let checks = checks::all(&evidence);
-    print!("{}", report(&evidence, &checks));
-    let title = format!("Seed {seed}: {instances} processes, {partitions} partitions, leases of {:?}", args.expiry);
-    write(args.plot.as_deref(), || plot::render(&evidence))?;
-    write(args.timeline.as_deref(), || svg::render(&timeline::picture(&evidence, title)))?;
+    let run_data = Run::start(args, folder.path()).await?.finish(asked_to_end).await?;
+    let checks = checks::all(&run_data);
+    print!("{}", report(&run_data, &checks));
+    let title =
+        format!("Seed {seed}: {instances} processes, {partitions} partitions, leases of {:?}", args.lease_duration);
+    write(args.plot.as_deref(), || plot::render(&run_data))?;
+    write(args.timeline.as_deref(), || svg::render(&timeline::picture(&run_data, title)))?;
     let hold = checks.iter().all(|check| check.holds);
     if !hold {
-        println!("logs and diaries: {}", folder.keep().display());
+        println!("logs and event logs: {}", folder.keep().display());
     }
     Ok(hold)
 }
@@ -83,10 +84,10 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
 fn write(path: Option<&Path>, picture: impl FnOnce() -> String) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let written = std::fs::write(path, picture());
-    Ok(written.map_err(|error| format!("the picture {} cannot be written: {error}", path.display()))?)
+    Ok(written.map_err(|error| format!("cannot write the picture {}: {error}", path.display()))?)
 }
 
-/// Where the processes leave what they leave.
+/// The folder for the output of the processes.
 enum Folder {
     Given(PathBuf),
     Temporary(TempDir),
@@ -95,10 +96,10 @@ enum Folder {
 impl Folder {
     fn open(given: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = given else { return Ok(Self::Temporary(TempDir::with_prefix("chaos-")?)) };
-        let cannot = |error| format!("the folder {} cannot be used: {error}", path.display());
+        let cannot = |error| format!("cannot use the folder {}: {error}", path.display());
         std::fs::create_dir_all(path).map_err(cannot)?;
         if std::fs::read_dir(path).map_err(cannot)?.next().is_some() {
-            return Err(format!("the folder {} is not empty: name a new one", path.display()).into());
+            return Err(format!("the folder {} is not empty: use a new one", path.display()).into());
         }
         // The emulator runs in another folder.
         Ok(Self::Given(path.canonicalize().map_err(cannot)?))
@@ -125,42 +126,42 @@ struct Run<'a> {
     screen: Screen,
     stage: Arc<Stage>,
     seen: watch::Receiver<Seen>,
-    /// How many batches are wanted.
+    /// How many batches to publish.
     batches: watch::Sender<u32>,
     publishing: JoinHandle<Result<Positions, Failure>>,
-    /// Lives as long as this does.
+    /// Runs as long as this value exists.
     _hub: Child,
 }
 
 impl<'a> Run<'a> {
-    /// Until all instances are there.
+    /// Starts everything and waits until all instances run.
     async fn start(args: &'a Args, folder: &'a Path) -> Result<Self, Failure> {
         let azurite = start_storage(folder).await?;
         let (hub, hello) = start_hub(args, folder).await?;
-        // The first start of all may have had to install the emulator.
+        // The first start may have installed the emulator.
         let clock = Clock::start();
-        outside::create_container(&reqwest::Client::new(), azurite.endpoint(), CONTAINER).await?;
-        let road = Road::new(Weather::new(args.seed), clock, azurite.endpoint());
-        let hub_weather = Arc::new(Weather::new(args.seed));
+        raw_storage::create_container(&reqwest::Client::new(), azurite.endpoint(), CONTAINER).await?;
+        let shared = ProxyShared::new(NetworkFaults::new(args.seed), clock, azurite.endpoint());
+        let hub_faults = Arc::new(NetworkFaults::new(args.seed));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hello.port));
-        let links = (0..args.instances).map(|instance| Link::open(hub_weather.clone(), address, instance));
+        let links = (0..args.instances).map(|instance| Link::open(hub_faults.clone(), address, instance));
         let orders = Orders {
             folder: folder.to_owned(),
             container: CONTAINER.to_owned(),
             hub: hello.clone(),
-            expiry: args.expiry,
+            lease_duration: args.lease_duration,
             interval: args.interval(),
             reading: args.reading.clone(),
             clock,
         };
-        let operators = Operators::new(orders.clone(), road.clone(), (args.partitions, retention(args)));
-        let fleet = Arc::new(Fleet::new(orders, road.clone(), try_join_all(links).await?));
+        let operators = Operators::new(orders.clone(), shared.clone(), (args.partitions, retention(args)));
+        let fleet = Arc::new(Fleet::new(orders, shared.clone(), try_join_all(links).await?));
         for instance in 0..args.instances {
             fleet.start(instance).await?;
         }
-        let ends_within = ends_within(args.expiry);
-        let place = (folder.to_owned(), args.expiry);
-        let stage = Stage::new(clock, (fleet, ends_within), (road, hub_weather), azurite, place, operators);
+        let ends_within = ends_within(args.lease_duration);
+        let place = (folder.to_owned(), args.lease_duration);
+        let stage = Stage::new(clock, (fleet, ends_within), (shared, hub_faults), azurite, place, operators);
         let stage = Arc::new(stage);
         let seen = stage.seen.subscribe();
         tokio::spawn(watch(stage.clone(), CONTAINER.to_owned()));
@@ -171,8 +172,8 @@ impl<'a> Run<'a> {
         Ok(Self { args, folder, screen: Screen::new(clock), stage, seen, batches, publishing, _hub: hub })
     }
 
-    /// Carries out the plan, until it is done or the user has seen enough, and lets all come to an end.
-    async fn finish(mut self, asked_to_end: impl Future<Output = ()>) -> Result<Evidence, Failure> {
+    /// Executes the plan until it is done or the user stops the faults, and ends the run.
+    async fn finish(mut self, asked_to_end: impl Future<Output = ()>) -> Result<RunData, Failure> {
         let plan = plan::draw(self.args.seed, &self.args.scale());
         tokio::pin!(asked_to_end);
         let interrupted = tokio::select! {
@@ -180,7 +181,7 @@ impl<'a> Run<'a> {
             () = &mut asked_to_end => true,
         };
         if interrupted {
-            // A fault that is cut short would go on for ever.
+            // An aborted fault would never end.
             self.screen.say("no more faults");
             self.stage.restore().await?;
             self.batches.send_replace(0);
@@ -215,16 +216,16 @@ impl<'a> Run<'a> {
     }
 
     async fn look(&self) -> Result<(), Failure> {
-        for (life, status) in self.stage.fleet.look().await? {
-            self.screen.say(&format!("{life} is gone, and nobody asked it to: {status}"));
+        for (incarnation, status) in self.stage.fleet.look().await? {
+            self.screen.say(&format!("{incarnation} has exited unexpectedly: {status}"));
         }
         Ok(())
     }
 
-    /// Until all is processed and shared, or that has taken too long: then the checks say what is missing.
-    async fn settle(&mut self, published: &Positions) -> Result<outside::Look, Failure> {
+    /// Waits until everything is processed and shared, or until the timeout: the checks then report what is missing.
+    async fn settle(&mut self, published: &Positions) -> Result<raw_storage::Look, Failure> {
         let started = Instant::now();
-        while started.elapsed() < patience(self.args) {
+        while started.elapsed() < settle_timeout(self.args) {
             self.look().await?;
             let look = self.seen.borrow().last.clone();
             if look.positions == *published && unbalanced(&look, self.args.instances, self.args.partitions).is_none() {
@@ -237,33 +238,33 @@ impl<'a> Run<'a> {
         Ok(self.seen.borrow().last.clone())
     }
 
-    async fn end(self, published: Positions, settled: outside::Look) -> Result<Evidence, Failure> {
+    async fn end(self, published: Positions, settled: raw_storage::Look) -> Result<RunData, Failure> {
         let fleet = &self.stage.fleet;
         let limit = self.stage.ends_within;
         try_join_all((0..fleet.size()).map(|instance| fleet.end(instance, limit))).await?;
         let endpoint = self.stage.storage().await.ok_or("the storage is gone")?;
-        let ended = outside::look(&reqwest::Client::new(), &endpoint, CONTAINER).await?;
-        // Before the folder goes in which it keeps what it has.
+        let ended = raw_storage::look(&reqwest::Client::new(), &endpoint, CONTAINER).await?;
+        // Before the folder of its data is deleted.
         drop(self.stage.stop_storage().await?);
-        let lives = fleet.biographies().await;
-        let mut diaries = BTreeMap::new();
-        for biography in &lives {
-            let path = self.folder.join(format!("{}.diary", biography.life));
-            // One that was killed before it began has none.
-            let entries = if path.exists() { diary::read(&path)? } else { Vec::new() };
-            diaries.insert(biography.life, entries);
+        let incarnations = fleet.observed_incarnations().await;
+        let mut event_logs = BTreeMap::new();
+        for observed in &incarnations {
+            let path = self.folder.join(format!("{}.events", observed.incarnation));
+            // An incarnation that was killed before it started has none.
+            let entries = if path.exists() { event_log::read(&path)? } else { Vec::new() };
+            event_logs.insert(observed.incarnation, entries);
         }
         let seen = self.seen.borrow().clone();
-        Ok(Evidence {
-            expiry: self.args.expiry,
+        Ok(RunData {
+            lease_duration: self.args.lease_duration,
             instances: self.args.instances,
             partitions: self.args.partitions,
             retention: retention(self.args),
             published,
             happened: self.stage.happened(),
-            lives,
-            diaries,
-            writes: settled_writes(self.stage.road.take_writes()),
+            incarnations,
+            event_logs,
+            writes: settled_writes(self.stage.shared.take_writes()),
             resets: self.stage.operators.attempts(),
             seen,
             settled,
@@ -299,7 +300,7 @@ fn retention(args: &Args) -> u32 {
     (2 * per_partition).min(RETENTION)
 }
 
-/// An even load, and of how many batches.
+/// Returns an even load, and its number of batches.
 fn load(events: u32, length: Duration) -> (Load, u32) {
     let steps = u32::try_from(length.as_millis() / PACE.as_millis()).unwrap_or(u32::MAX).max(1);
     let events_per_batch = events.div_ceil(steps).max(1);
@@ -311,17 +312,17 @@ fn count(published: &Positions) -> i64 {
     published.values().map(|last| last + 1).sum()
 }
 
-/// Handlers drain for a quarter of the expiry and `stopped` takes as long; links, a last checkpoint and a release have
-/// half an expiry each; the client 5 s. A busy machine needs some more.
-fn ends_within(expiry: Duration) -> Duration {
-    expiry * 2 + Duration::from_secs(15)
+/// Handlers drain for a quarter of the lease duration and `stopped` takes as long; links, a last checkpoint and a
+/// release take up to half a lease duration each; the client 5 s. A busy machine needs some more.
+fn ends_within(lease_duration: Duration) -> Duration {
+    lease_duration * 2 + Duration::from_secs(15)
 }
 
-/// Long enough for the dead to expire, for every partition to be claimed by one instance after the other, and for the
-/// last batch of a partition to be handed out, twice if it changes hands.
-fn patience(args: &Args) -> Duration {
+/// Long enough for leases of killed instances to expire, for every partition to be claimed by one instance after the
+/// other, and for the last batch of a partition to be delivered, twice if the partition moves.
+fn settle_timeout(args: &Args) -> Duration {
     let claims = args.interval() * (2 * u32::from(args.partitions));
-    args.expiry * 4 + claims + args.reading.batch_wait * 2 + Duration::from_secs(60)
+    args.lease_duration * 4 + claims + args.reading.max_batch_wait * 2 + Duration::from_secs(60)
 }
 
 #[cfg(test)]
@@ -329,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_load_is_even_and_no_less_than_was_asked_for() {
+    fn the_load_is_even_and_at_least_the_requested_one() {
         for (events, seconds) in [(200_000, 120), (7, 120), (1_000_000, 3600), (1, 10)] {
             let (load, batches) = load(events, Duration::from_secs(seconds));
             assert!(load.events_per_batch * batches >= events);

@@ -1,4 +1,4 @@
-//! What a process takes of the machine, as `/proc` tells it. Elsewhere than on Linux there is nothing to read.
+//! The resource usage of a process from `/proc`. On systems other than Linux there is none.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ pub struct Sample {
     pub threads: u64,
 }
 
-/// None if the process is gone.
+/// Returns `None` if the process is gone.
 pub fn sample(at: Moment, process: u32) -> Option<Sample> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let files = fs::read_dir(format!("/proc/{process}/fd")).ok()?.count();
@@ -42,7 +42,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_takes_something() {
+    fn this_process_uses_resources() {
         let sample = sample(Moment::ZERO, std::process::id()).unwrap();
         assert!(sample.memory_kib > 0 && sample.files > 2 && sample.threads > 0);
     }

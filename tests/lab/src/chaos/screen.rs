@@ -1,8 +1,8 @@
-//! Tells what happens, with the time since the run began.
+//! Prints what happens, with the time since the run began.
 
 use crate::chaos::clock::Clock;
 use crate::chaos::faults::Happened;
-use crate::chaos::life::owner;
+use crate::chaos::incarnation::owner;
 use crate::chaos::plan::{Fault, Incident};
 use crate::chaos::resets::Reset;
 
@@ -15,12 +15,12 @@ impl Screen {
         Self { clock }
     }
 
-    pub fn say(&self, what: &str) {
-        println!("{:>7.1} s  {what}", self.clock.now().as_secs_f64());
+    pub fn say(&self, text: &str) {
+        println!("{:>7.1} s  {text}", self.clock.now().as_secs_f64());
     }
 
     pub fn incident(&self, incident: &Incident) {
-        self.say(&told(incident));
+        self.say(&describe(incident));
     }
 
     pub fn over(&self, happened: &Happened) {
@@ -29,11 +29,11 @@ impl Screen {
     }
 }
 
-/// One line of a plan.
-pub fn told(incident: &Incident) -> String {
+/// Returns one line of a plan.
+pub fn describe(incident: &Incident) -> String {
     let (name, whom, seconds) = (incident.fault.name(), whom(incident.instance), incident.lasts.as_secs_f64());
     match incident.fault {
-        Fault::Kill | Fault::Restart => format!("{name} {whom}, back after {seconds:.1} s"),
+        Fault::Kill | Fault::Restart => format!("{name} {whom}, restarted after {seconds:.1} s"),
         Fault::Clock => format!("{name} {whom}, by {:+} s for {seconds:.1} s", incident.skew),
         Fault::StorageRestart => format!("{name} {whom}"),
         Fault::Reset => format!("{name} {}", incident.resets.iter().map(goal).collect::<Vec<_>>().join(", then ")),
@@ -43,8 +43,8 @@ pub fn told(incident: &Incident) -> String {
 
 fn goal(reset: &Reset) -> String {
     let way = if reset.ahead { "ahead" } else { "back" };
-    let death = if reset.dies_after.is_some() { " by an operator that is killed" } else { "" };
-    format!("{} from {} {way}{death}", reset.count, reset.first)
+    let killed = if reset.killed_after.is_some() { " by an operator that is killed" } else { "" };
+    format!("{} from {} {way}{killed}", reset.count, reset.first)
 }
 
 fn whom(instance: Option<u32>) -> String {

@@ -1,4 +1,4 @@
-//! Looks at the records all the time, and notes what must not happen.
+//! Continuously reads the records, and records violations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,42 +8,42 @@ use tokio::time::{sleep, timeout};
 use crate::chaos::Failure;
 use crate::chaos::clock::Moment;
 use crate::chaos::faults::Stage;
-use crate::chaos::outside::{self, Look};
+use crate::chaos::raw_storage::{self, Look};
 use crate::history::listed;
 
 const EVERY: Duration = Duration::from_millis(250);
 
-/// An emulator that restarts does not answer.
+/// An emulator that restarts does not respond.
 const LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub last: Look,
     pub looks: u64,
-    pub backwards: Vec<Backwards>,
+    pub backwards: Vec<StepBack>,
     /// When the last look began.
     pub began: Moment,
 }
 
-/// A checkpoint was seen to move backwards or to vanish.
+/// A checkpoint that moved back or disappeared.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Backwards {
+pub struct StepBack {
     pub partition: String,
-    /// When the look before began, and when this one had ended.
+    /// When the previous look began, and when this one had ended.
     pub from: Moment,
     pub to: Moment,
-    /// Where it was then.
+    /// Its position then.
     pub position: Option<i64>,
     pub breach: String,
 }
 
-/// Until nothing waits for what is seen.
+/// Runs until no receiver is left.
 pub async fn watch(stage: Arc<Stage>, container: String) {
     let client = reqwest::Client::new();
     while !stage.seen.is_closed() {
         sleep(EVERY).await;
         let began = stage.clock.now();
-        // A storage that does not answer is tried again: what it said before holds.
+        // A storage that does not respond is tried again: its earlier responses remain valid.
         if let Ok(Ok(look)) = timeout(LIMIT, look(&client, &stage, &container)).await {
             stage.seen.send_modify(|seen| seen.add(look, (began, stage.clock.now())));
         }
@@ -52,14 +52,14 @@ pub async fn watch(stage: Arc<Stage>, container: String) {
 
 async fn look(client: &reqwest::Client, stage: &Stage, container: &str) -> Result<Look, Failure> {
     let endpoint = stage.storage().await.ok_or("there is no storage")?;
-    outside::look(client, &endpoint, container).await
+    raw_storage::look(client, &endpoint, container).await
 }
 
 impl Seen {
     fn add(&mut self, look: Look, (began, ended): (Moment, Moment)) {
         let verdicts = listed(&self.last.positions, &look.positions);
         let backwards = self.last.positions.keys().zip(verdicts).filter_map(|(partition, verdict)| {
-            Some(Backwards {
+            Some(StepBack {
                 partition: partition.clone(),
                 from: self.began,
                 to: ended,
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_moves_back_or_vanishes_is_noted() {
+    fn a_checkpoint_that_moves_back_is_recorded() {
         let mut seen = Seen::default();
         let second = |second| (Moment::from_secs(second), Moment::from_secs(second + 1));
         for (look, began) in
@@ -94,7 +94,7 @@ mod tests {
         }
         assert!(seen.backwards.is_empty());
         seen.add(at(&[("0", 6)]), second(3));
-        let backwards = |step: &Backwards| (step.from, step.to, step.position);
+        let backwards = |step: &StepBack| (step.from, step.to, step.position);
         let expected = [Some(6), None].map(|position| (Moment::from_secs(2), Moment::from_secs(4), position));
         assert_eq!(seen.backwards.iter().map(backwards).collect::<Vec<_>>(), expected);
         let breaches: Vec<_> = seen.backwards.iter().map(|step| step.breach.as_str()).collect();

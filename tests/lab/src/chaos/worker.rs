@@ -1,4 +1,4 @@
-//! An instance of the group, in a process of its own: `chaos worker`.
+//! An instance of the group, in its own process: `chaos worker`.
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use tracing_subscriber::EnvFilter;
 use crate::chaos::Failure;
 use crate::chaos::child;
 use crate::chaos::clock::Clock;
-use crate::chaos::diary::{Diary, What};
+use crate::chaos::event_log::{EventLog, LogEntryKind};
 use crate::chaos::reading::Reading;
 use crate::chaos::seconds;
 use crate::runs::runs;
@@ -40,10 +40,10 @@ pub const GROUP: &str = "$Default";
 /// How often the tasks of the runtime are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// In the diary, of an end in good order.
+/// The entry of a graceful shutdown in the event log.
 pub const CLEAN: &str = "clean";
 
-/// How long to wait before a service that does not answer at the start is asked again.
+/// The wait before a service that does not respond at the start is tried again.
 const TRY_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, Parser)]
@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long)]
     pub began: u64,
     #[arg(long)]
-    pub diary: PathBuf,
+    pub event_log: PathBuf,
     #[arg(long)]
     pub storage: String,
     #[arg(long)]
@@ -64,14 +64,14 @@ pub struct Args {
     #[arg(long)]
     pub hub_endpoint: String,
     #[arg(long, value_parser = seconds)]
-    pub expiry: Duration,
+    pub lease_duration: Duration,
     #[arg(long, value_parser = seconds)]
     pub interval: Duration,
     #[command(flatten)]
     pub reading: Reading,
 }
 
-/// A clock that can be put wrong.
+/// A clock that can be set wrong.
 #[derive(Clone, Debug, Default)]
 struct SkewedClock(Arc<AtomicI64>);
 
@@ -81,17 +81,18 @@ impl WallClock for SkewedClock {
     }
 }
 
-/// Writes down what it is given, and checkpoints it.
+/// Records its events, and checkpoints them.
 struct Worker {
-    diary: Arc<Diary>,
+    event_log: Arc<EventLog>,
 }
 
 impl Handler<ReceivedEventData> for Worker {
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
         let numbers = events.iter().filter_map(ReceivedEventData::sequence_number);
         let partition = context.partition_id().to_string();
-        let processed = runs(numbers).into_iter().map(|(first, last)| What::Processed(partition.clone(), first, last));
-        self.diary.write(processed)?;
+        let processed =
+            runs(numbers).into_iter().map(|(first, last)| LogEntryKind::Processed(partition.clone(), first, last));
+        self.event_log.write(processed)?;
         for event in &events {
             context.checkpoint(event);
         }
@@ -99,11 +100,11 @@ impl Handler<ReceivedEventData> for Worker {
     }
 
     async fn started(&self, context: PartitionContext) {
-        note(&self.diary, What::Started(context.partition_id().to_string()));
+        note(&self.event_log, LogEntryKind::Started(context.partition_id().to_string()));
     }
 
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
-        note(&self.diary, What::Stopped(context.partition_id().to_string(), format!("{reason:?}")));
+        note(&self.event_log, LogEntryKind::Stopped(context.partition_id().to_string(), format!("{reason:?}")));
     }
 }
 
@@ -117,30 +118,31 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
-    let diary = Arc::new(Diary::open(&args.diary, Clock::of_run(args.began))?);
+    let event_log = Arc::new(EventLog::open(&args.event_log, Clock::of_run(args.began))?);
     tokio::pin!(asked_to_end);
     let (store, source) = tokio::select! {
         both = async { (persistently(|| store(&args, &clock)).await, persistently(|| source(&args)).await) } => both,
         () = &mut asked_to_end => {
-            note(&diary, What::Ended(CLEAN.to_owned()));
+            note(&event_log, LogEntryKind::Ended(CLEAN.to_owned()));
             return Ok(());
         }
     };
     let config = ProcessorConfig::default()
         .with_load_balancing_interval(args.interval)
         .with_checkpoint_policy(CheckpointPolicy::default().with_interval(args.interval))
-        .with_lag_check_interval(args.expiry);
+        .with_lag_check_interval(args.lease_duration);
     let config = args.reading.configure(config);
-    let processor = Processor::builder(source, store, Worker { diary: diary.clone() }).with_config(config).build()?;
-    tokio::spawn(listen(processor.handle().ownership_events(), diary.clone()));
-    tokio::spawn(count_tasks(diary.clone()));
+    let processor =
+        Processor::builder(source, store, Worker { event_log: event_log.clone() }).with_config(config).build()?;
+    tokio::spawn(listen(processor.handle().ownership_events(), event_log.clone()));
+    tokio::spawn(count_tasks(event_log.clone()));
     let report = processor.run(asked_to_end).await?;
     let how = if report.is_clean() { CLEAN.to_owned() } else { format!("{report:?}") };
-    note(&diary, What::Ended(how));
+    note(&event_log, LogEntryKind::Ended(how));
     Ok(())
 }
 
-/// Opens what may not answer yet: whoever starts a process again when it ends would do the same.
+/// Opens a connection to a service that may not respond yet, as a supervisor would by restarting the process.
 async fn persistently<T, F: Future<Output = Result<T, Failure>>>(open: impl Fn() -> F) -> T {
     loop {
         match open().await {
@@ -155,8 +157,8 @@ async fn store(args: &Args, clock: &SkewedClock) -> Result<GroupStore, Failure> 
     let access = Access::connection_string(&args.storage, &args.container);
     let container = AzureContainer::builder(access).with_wall_clock(Arc::new(clock.clone())).build()?;
     let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
-    let builder =
-        GroupStore::builder(Arc::new(container), group, OwnerId::new(&args.owner)?).with_lease_duration(args.expiry);
+    let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new(&args.owner)?)
+        .with_lease_duration(args.lease_duration);
     Ok(builder.connect().await?)
 }
 
@@ -170,9 +172,9 @@ async fn source(args: &Args) -> Result<EventHubSource, Failure> {
     Ok(builder.connect().await?)
 }
 
-/// Standard input brings orders, and its end says that the runner is gone.
+/// Standard input transmits commands, and its end means that the runner is gone.
 fn obey(clock: SkewedClock) {
-    child::die_with_parent();
+    child::kill_with_parent();
     thread::spawn(move || {
         for order in std::io::stdin().lock().lines().map_while(Result::ok) {
             if let Some(offset) = order.strip_prefix("clock ").and_then(|offset| offset.parse().ok()) {
@@ -183,11 +185,11 @@ fn obey(clock: SkewedClock) {
     });
 }
 
-async fn listen(mut events: broadcast::Receiver<OwnershipEvent>, diary: Arc<Diary>) {
+async fn listen(mut events: broadcast::Receiver<OwnershipEvent>, event_log: Arc<EventLog>) {
     loop {
         match events.recv().await {
             Ok(OwnershipEvent::DuplicatesPossible { partition, cause }) => {
-                note(&diary, What::DuplicatesPossible(partition.to_string(), format!("{cause:?}")));
+                note(&event_log, LogEntryKind::DuplicatesPossible(partition.to_string(), format!("{cause:?}")));
             }
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
@@ -195,15 +197,15 @@ async fn listen(mut events: broadcast::Receiver<OwnershipEvent>, diary: Arc<Diar
     }
 }
 
-async fn count_tasks(diary: Arc<Diary>) {
+async fn count_tasks(event_log: Arc<EventLog>) {
     loop {
         sleep(COUNT_EVERY).await;
-        note(&diary, What::Tasks(Handle::current().metrics().num_alive_tasks()));
+        note(&event_log, LogEntryKind::Tasks(Handle::current().metrics().num_alive_tasks()));
     }
 }
 
-fn note(diary: &Diary, what: What) {
-    if let Err(error) = diary.write([what]) {
-        eprintln!("the diary cannot be written: {error}");
+fn note(event_log: &EventLog, kind: LogEntryKind) {
+    if let Err(error) = event_log.write([kind]) {
+        eprintln!("cannot write the event log: {error}");
     }
 }

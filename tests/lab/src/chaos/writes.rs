@@ -1,9 +1,9 @@
-//! The writes to the records that the storage proxy saw, in the order in which the storage took them.
+//! The writes to the records that the storage proxy recorded, in the order in which the storage accepted them.
 
 use std::collections::BTreeMap;
 
 use crate::chaos::clock::Moment;
-use crate::chaos::life::Life;
+use crate::chaos::incarnation::IncarnationId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -14,20 +14,20 @@ pub enum Kind {
 /// One request to write a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    pub by: Life,
+    pub by: IncarnationId,
     pub kind: Kind,
     pub partition: String,
     pub sent: Moment,
-    /// When the storage had answered; none if it never did.
-    pub answered: Option<Moment>,
-    /// 0 if there was no answer.
+    /// When the storage had responded; `None` if it never did.
+    pub responded: Option<Moment>,
+    /// 0 without a response.
     pub status: u16,
-    /// The ETag that it replaces; none if it creates.
+    /// The ETag that it replaces; `None` if it creates.
     pub replaces: Option<String>,
-    /// The ETag that it made.
+    /// The ETag that it created.
     pub etag: Option<String>,
     pub owner: String,
-    /// Of a checkpoint; before the first event it is -1.
+    /// Of a checkpoint; -1 before the first event.
     pub position: i64,
 }
 
@@ -36,8 +36,8 @@ impl Write {
         (200..300).contains(&self.status)
     }
 
-    /// Somebody else was first, or is the owner now.
-    pub fn is_refused(&self) -> bool {
+    /// Another writer was first, or is the owner now.
+    pub fn is_rejected(&self) -> bool {
         matches!(self.status, 409 | 412)
     }
 
@@ -47,15 +47,15 @@ impl Write {
         self.kind == Kind::Ownership && names_writer
     }
 
-    /// Nobody knows whether it was applied.
+    /// It is unknown whether it was applied.
     pub fn is_open(&self) -> bool {
-        self.answered.is_none() || self.status >= 500
+        self.responded.is_none() || self.status >= 500
     }
 }
 
-/// Finds operators' checkpoints that the storage applied without an answer: the next accepted write shows that. It has
-/// the same position, for it comes from an owner or operator that adopted the partition there, and it replaces another
-/// version than the open write did.
+/// Finds operators' checkpoints that the storage applied without a response: the next accepted write reveals them. It
+/// has the same position, because it comes from an owner or operator that adopted the partition there, and it replaces
+/// another version than the open write did.
 pub fn settled(mut writes: Vec<Write>) -> Vec<Write> {
     let is_open = |write: &Write| write.kind == Kind::Checkpoint && write.by.is_operator() && write.is_open();
     let applied: Vec<_> = (0..writes.len())
@@ -69,18 +69,18 @@ pub fn settled(mut writes: Vec<Write>) -> Vec<Write> {
             shows.then(|| (index, next.sent, next.replaces.clone()))
         })
         .collect();
-    for (index, answered, etag) in applied {
-        writes[index] = Write { answered: Some(answered), status: 201, etag, ..writes[index].clone() };
+    for (index, responded, etag) in applied {
+        writes[index] = Write { responded: Some(responded), status: 201, etag, ..writes[index].clone() };
     }
     writes
 }
 
-/// The writes to one blob that were accepted, each after the one that it replaced. The storage orders them by their
-/// ETags, whatever the order in which their answers came; where a link is missing, for nobody saw the answer, the time
+/// Returns the accepted writes to one blob, each after the one that it replaced. The storage orders them by their
+/// ETags, whatever the order of their responses; where a link is missing, because a response was lost, the time
 /// decides.
 pub fn chain<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<&'a Write> {
     let mut accepted: Vec<_> = writes.into_iter().filter(|write| write.is_accepted()).collect();
-    accepted.sort_by_key(|write| write.answered);
+    accepted.sort_by_key(|write| write.responded);
     let made: BTreeMap<_, _> = accepted.iter().filter_map(|write| Some((write.etag.as_deref()?, *write))).collect();
     let next: BTreeMap<_, _> = accepted.iter().filter_map(|write| Some((write.replaces.as_deref()?, *write))).collect();
     let is_first = |write: &&&Write| write.replaces.as_deref().is_none_or(|etag| !made.contains_key(etag));
@@ -99,17 +99,17 @@ pub fn chain<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<&'a Write> 
 pub mod tests {
     use super::*;
 
-    pub fn life(instance: u32) -> Life {
-        Life { instance, number: 1 }
+    pub fn incarnation(instance: u32) -> IncarnationId {
+        IncarnationId { instance, number: 1 }
     }
 
-    pub fn write(kind: Kind, by: Life, at: u64, etags: (&str, &str), position: i64) -> Write {
+    pub fn write(kind: Kind, by: IncarnationId, at: u64, etags: (&str, &str), position: i64) -> Write {
         Write {
             by,
             kind,
             partition: "0".to_owned(),
             sent: Moment::from_millis(at),
-            answered: Some(Moment::from_millis(at + 5)),
+            responded: Some(Moment::from_millis(at + 5)),
             status: 200,
             replaces: (!etags.0.is_empty()).then(|| etags.0.to_owned()),
             etag: Some(etags.1.to_owned()),
@@ -119,28 +119,28 @@ pub mod tests {
     }
 
     #[test]
-    fn etags_order_what_was_written_and_time_fills_the_gaps() {
-        let checkpoint = |at, etags| write(Kind::Checkpoint, life(0), at, etags, 0);
-        let refused = Write { status: 412, etag: None, ..checkpoint(3, ("b", "x")) };
-        // The answer of "b" came last, and that of "d" was not seen.
+    fn etags_order_the_writes_and_time_fills_gaps() {
+        let checkpoint = |at, etags| write(Kind::Checkpoint, incarnation(0), at, etags, 0);
+        let rejected = Write { status: 412, etag: None, ..checkpoint(3, ("b", "x")) };
+        // The response of "b" came last, and that of "d" was lost.
         let writes = [
             checkpoint(9, ("a", "b")),
             checkpoint(4, ("b", "c")),
             checkpoint(1, ("", "a")),
             checkpoint(20, ("d", "e")),
         ];
-        let chain = chain(writes.iter().chain([&refused]));
+        let chain = chain(writes.iter().chain([&rejected]));
         let etags: Vec<_> = chain.iter().filter_map(|write| write.etag.as_deref()).collect();
         assert_eq!(etags, ["a", "b", "c", "e"]);
     }
 
     #[test]
-    fn the_next_write_shows_whether_an_open_write_of_an_operator_was_applied() {
-        let operator = Life::of_operator(1);
-        let answered = write(Kind::Checkpoint, operator, 10, ("b", ""), 4);
-        let open = Write { answered: None, status: 0, etag: None, ..answered };
+    fn the_next_write_reveals_an_applied_open_write() {
+        let operator = IncarnationId::of_operator(1);
+        let responded = write(Kind::Checkpoint, operator, 10, ("b", ""), 4);
+        let open = Write { responded: None, status: 0, etag: None, ..responded };
         for (next, position, applied) in [("x", 4, true), ("b", 4, false), ("x", 9, false)] {
-            let adoption = write(Kind::Checkpoint, life(0), 20, (next, "y"), position);
+            let adoption = write(Kind::Checkpoint, incarnation(0), 20, (next, "y"), position);
             let settled = settled(vec![open.clone(), adoption]);
             assert_eq!(settled[0].is_accepted(), applied, "{next} {position}");
             assert_eq!(settled[0].etag.as_deref(), applied.then_some("x"));
@@ -149,12 +149,13 @@ pub mod tests {
     }
 
     #[test]
-    fn an_operator_claims_under_a_name_of_its_own() {
-        let claim = write(Kind::Ownership, Life::of_operator(1), 1, ("", "a"), 0);
+    fn an_operator_claims_with_its_own_name() {
+        let claim = write(Kind::Ownership, IncarnationId::of_operator(1), 1, ("", "a"), 0);
         let of = |owner: &str| Write { owner: owner.to_owned(), ..claim.clone() };
         assert!(of("operator-0123").claims());
         assert!(!of("").claims());
-        let mark = Write { owner: life(1).owner(), ..write(Kind::Ownership, life(0), 1, ("", "a"), 0) };
-        assert!(!mark.claims());
+        let request =
+            Write { owner: incarnation(1).owner(), ..write(Kind::Ownership, incarnation(0), 1, ("", "a"), 0) };
+        assert!(!request.claims());
     }
 }

@@ -1,4 +1,4 @@
-//! Pictures of groups in time.
+//! Pictures of groups over time.
 
 pub mod picture;
 pub mod svg;

@@ -1,14 +1,14 @@
-//! Draws a picture as SVG, for a browser: pointing at something tells what it is.
+//! Draws a picture as SVG for a browser: a tooltip explains each element.
 
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
-use super::picture::{Lane, Moment, Owner, Picture, Row, Span, Trouble, Vigour};
+use super::picture::{Disturbance, Lane, Moment, Owner, Picture, ProcessState, Row, Span};
 
-/// Okabe and Ito's colours, which almost everybody can tell apart; black is left out, and grey added.
-const COLOURS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
+/// Okabe and Ito's colors, which most people can distinguish; without black, with gray.
+const COLORS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
-/// Together as wide as a README.
+/// The total width is that of a README.
 const LEFT: f64 = 40.0;
 const WIDTH: f64 = 836.0;
 const RIGHT: f64 = 24.0;
@@ -17,25 +17,25 @@ const LABELS: f64 = 34.0;
 const LANE: f64 = 14.0;
 const GAP: f64 = 16.0;
 const AXIS: f64 = 28.0;
-/// Of a letter, roughly.
+/// The approximate width of a letter.
 const LETTER: f64 = 6.2;
 
 const STYLE: &str = "text{font:11px sans-serif;fill:#333}.h{font-weight:bold;font-size:13px}.m{text-anchor:middle}\
     .e{text-anchor:end}.grid{stroke:#000;stroke-opacity:.12}.lag{fill:none;stroke:#000;stroke-width:1.2;stroke-opacity:.75}\
     .crash{stroke:#c00;stroke-width:2.2}.crashline{stroke:#c00;stroke-dasharray:3 3;stroke-opacity:.8}\
-    .moment{stroke:#333;stroke-dasharray:1 3}.trouble{fill:#c00;fill-opacity:.13}.own{fill:url(#trouble)}\
-    .dark{fill:#1a1a1a}.down,.absent{fill:#eee}\
+    .moment{stroke:#333;stroke-dasharray:1 3}.fault{fill:#c00;fill-opacity:.13}.own{fill:url(#fault)}\
+    .unread{fill:#1a1a1a}.down,.absent{fill:#eee}\
     .n{font-size:10px;fill:#000}";
 
-const PATTERNS: &str = "<defs><pattern id=\"dead\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
+const PATTERNS: &str = "<defs><pattern id=\"crashed\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
     patternTransform=\"rotate(45)\"><rect width=\"4\" height=\"6\" fill=\"#1a1a1a\"/></pattern>\
     <pattern id=\"frozen\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\"><rect width=\"2.5\" height=\"5\" \
-    fill=\"#fff\"/></pattern><pattern id=\"trouble\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\" \
+    fill=\"#fff\"/></pattern><pattern id=\"fault\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\" \
     patternTransform=\"rotate(-45)\"><rect width=\"1.5\" height=\"4\" fill=\"#c00\"/></pattern>\
     <pattern id=\"second\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\"><rect width=\"2\" height=\"2\" \
     fill=\"#fff\" fill-opacity=\".7\"/></pattern></defs>";
 
-/// The whole document.
+/// Returns the whole document.
 pub fn render(picture: &Picture) -> String {
     let mut canvas = Canvas::new(picture);
     canvas.head(picture);
@@ -43,8 +43,8 @@ pub fn render(picture: &Picture) -> String {
     canvas.lanes(&picture.lanes);
     canvas.rows(&picture.rows);
     canvas.grid();
-    for trouble in &picture.troubles {
-        canvas.trouble_of_all(trouble);
+    for disturbance in &picture.disturbances {
+        canvas.disturbance_of_all(disturbance);
     }
     for (member, lane) in (0u32..).zip(&picture.lanes) {
         canvas.crashes(member, lane);
@@ -54,25 +54,25 @@ pub fn render(picture: &Picture) -> String {
     canvas.text
 }
 
-/// For text and for values of attributes.
+/// Escapes text for elements and attributes.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Minutes and seconds, with hours where there are any.
+/// Formats minutes and seconds, with hours if there are any.
 fn clock(at: Duration) -> String {
     let seconds = at.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
-pub fn colour(member: u32) -> &'static str {
-    COLOURS[member as usize % COLOURS.len()]
+pub fn color(member: u32) -> &'static str {
+    COLORS[member as usize % COLORS.len()]
 }
 
-/// Members beyond the number of colours are dotted.
+/// Members beyond the number of colors are dotted.
 fn is_dotted(member: u32) -> bool {
-    member as usize >= COLOURS.len()
+    member as usize >= COLORS.len()
 }
 
 struct Canvas {
@@ -96,12 +96,12 @@ impl Canvas {
     }
 
     fn name(&self, member: u32) -> &str {
-        self.names.get(member as usize).map_or("somebody", String::as_str)
+        self.names.get(member as usize).map_or("unknown", String::as_str)
     }
 
     /// Writing to a String cannot fail.
-    fn write(&mut self, what: impl Display) {
-        let _ = writeln!(self.text, "{what}");
+    fn write(&mut self, value: impl Display) {
+        let _ = writeln!(self.text, "{value}");
     }
 
     fn x(&self, at: Duration) -> f64 {
@@ -122,7 +122,7 @@ impl Canvas {
         self.write(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escaped(text)));
     }
 
-    /// How it looks is in `look`: attributes.
+    /// The appearance is in `look`: attributes.
     fn bar(&mut self, (x, to): (f64, f64), (y, height): (f64, f64), look: &str, title: &str) {
         self.write(format_args!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\" {look}><title>{}</title></rect>",
@@ -132,24 +132,25 @@ impl Canvas {
     }
 
     fn member_bar(&mut self, x: (f64, f64), y: (f64, f64), member: u32, title: &str) {
-        self.bar(x, y, &format!("fill=\"{}\"", colour(member)), title);
+        self.bar(x, y, &format!("fill=\"{}\"", color(member)), title);
         if is_dotted(member) {
             self.bar(x, y, "fill=\"url(#second)\"", title);
         }
     }
 
-    /// Instances are named beside their lanes; here is what the signs mean that occur.
+    /// Explains the signs that occur. The names of instances are next to their lanes.
     fn legend(&mut self, picture: &Picture) {
         let of_rows =
-            |wanted: fn(Owner) -> bool| picture.rows.iter().flat_map(|row| &row.spans).any(|s| wanted(s.what));
-        let of_lanes = |wanted: Vigour| picture.lanes.iter().flat_map(|lane| &lane.spans).any(|s| s.what == wanted);
+            |wanted: fn(Owner) -> bool| picture.rows.iter().flat_map(|row| &row.spans).any(|s| wanted(s.value));
+        let of_lanes =
+            |wanted: ProcessState| picture.lanes.iter().flat_map(|lane| &lane.spans).any(|s| s.value == wanted);
         let signs = [
-            (of_rows(|owner| owner == Owner::Dark), "class=\"dark\"", "nobody reads it"),
-            (of_rows(|owner| matches!(owner, Owner::Dead(_))), "fill=\"url(#dead)\"", "its owner died"),
-            (of_lanes(Vigour::Down), "class=\"down\"", "down"),
-            (of_lanes(Vigour::Frozen), "fill=\"url(#frozen)\" stroke=\"#333\"", "frozen"),
-            (picture.lanes.iter().any(|lane| !lane.troubles.is_empty()), "class=\"own\"", "trouble of one"),
-            (!picture.troubles.is_empty(), "class=\"trouble\"", "trouble of all"),
+            (of_rows(|owner| owner == Owner::NoReader), "class=\"unread\"", "no reader"),
+            (of_rows(|owner| matches!(owner, Owner::Crashed(_))), "fill=\"url(#crashed)\"", "owner crashed"),
+            (of_lanes(ProcessState::Down), "class=\"down\"", "down"),
+            (of_lanes(ProcessState::Frozen), "fill=\"url(#frozen)\" stroke=\"#333\"", "frozen"),
+            (picture.lanes.iter().any(|lane| !lane.disturbances.is_empty()), "class=\"own\"", "fault of one instance"),
+            (!picture.disturbances.is_empty(), "class=\"fault\"", "fault of all instances"),
         ];
         let (mut x, y) = (8.0, 27.0);
         for (_, look, name) in signs.into_iter().filter(|(occurs, _, _)| *occurs) {
@@ -176,33 +177,38 @@ impl Canvas {
             for span in &lane.spans {
                 self.lane_span(member, lane, span, y);
             }
-            for trouble in &lane.troubles {
-                let title =
-                    format!("{}: {} from {} to {}", lane.name, trouble.name, clock(trouble.from), clock(trouble.to));
-                let x = (self.x(trouble.from), self.x(trouble.to));
+            for disturbance in &lane.disturbances {
+                let title = format!(
+                    "{}: {} from {} to {}",
+                    lane.name,
+                    disturbance.name,
+                    clock(disturbance.from),
+                    clock(disturbance.to)
+                );
+                let x = (self.x(disturbance.from), self.x(disturbance.to));
                 self.bar(x, (y + 1.0, LANE - 3.0), "class=\"own\"", &title);
             }
-            if let Some(up) = lane.spans.iter().find(|span| span.what != Vigour::Down) {
+            if let Some(up) = lane.spans.iter().find(|span| span.value != ProcessState::Down) {
                 let x = self.x(up.from) + 4.0;
                 self.label(x, y + 10.0, "n", &lane.note);
             }
         }
     }
 
-    fn lane_span(&mut self, member: u32, lane: &Lane, span: &Span<Vigour>, y: f64) {
-        let state = match span.what {
-            Vigour::Down => "not running",
-            Vigour::Up => "running",
-            Vigour::Frozen => "frozen",
+    fn lane_span(&mut self, member: u32, lane: &Lane, span: &Span<ProcessState>, y: f64) {
+        let state = match span.value {
+            ProcessState::Down => "not running",
+            ProcessState::Up => "running",
+            ProcessState::Frozen => "frozen",
         };
         let title = format!("{}: {state} from {} to {}", lane.name, clock(span.from), clock(span.to));
         let (x, y) = ((self.x(span.from), self.x(span.to)), (y + 1.0, LANE - 3.0));
-        if span.what == Vigour::Down {
+        if span.value == ProcessState::Down {
             self.bar(x, y, "class=\"down\"", &title);
             return;
         }
         self.member_bar(x, y, member, &title);
-        if span.what == Vigour::Frozen {
+        if span.value == ProcessState::Frozen {
             self.bar(x, y, "fill=\"url(#frozen)\"", &title);
         }
     }
@@ -225,22 +231,22 @@ impl Canvas {
     }
 
     fn row_span(&mut self, partition: usize, span: &Span<Owner>, y: f64) {
-        let owner = match span.what {
-            Owner::Absent => "not there yet".to_owned(),
-            Owner::Dark => "nobody reads it".to_owned(),
+        let owner = match span.value {
+            Owner::Absent => "not created yet".to_owned(),
+            Owner::NoReader => "no reader".to_owned(),
             Owner::Member(member) => self.name(member).to_owned(),
-            Owner::Dead(member) => format!("nobody reads it, {} is dead", self.name(member)),
+            Owner::Crashed(member) => format!("no reader, {} crashed", self.name(member)),
             Owner::Frozen(member) => format!("{}, which is frozen", self.name(member)),
         };
         let title = format!("partition {partition}: {owner} from {} to {}", clock(span.from), clock(span.to));
         let (x, y) = ((self.x(span.from), self.x(span.to)), (y + 0.5, self.row - 1.0));
-        match span.what {
+        match span.value {
             Owner::Absent => self.bar(x, y, "class=\"absent\"", &title),
-            Owner::Dark => self.bar(x, y, "class=\"dark\"", &title),
+            Owner::NoReader => self.bar(x, y, "class=\"unread\"", &title),
             Owner::Member(member) => self.member_bar(x, y, member, &title),
-            Owner::Dead(member) => {
+            Owner::Crashed(member) => {
                 self.member_bar(x, y, member, &title);
-                self.bar(x, y, "fill=\"url(#dead)\"", &title);
+                self.bar(x, y, "fill=\"url(#crashed)\"", &title);
             }
             Owner::Frozen(member) => {
                 self.member_bar(x, y, member, &title);
@@ -249,7 +255,7 @@ impl Canvas {
         }
     }
 
-    /// The root makes small lags visible beside large ones.
+    /// The square root makes small lags visible next to large ones.
     fn lag(&mut self, lag: &[(Duration, i64)], worst: i64, y: f64) {
         let points: Vec<_> = lag
             .iter()
@@ -287,10 +293,10 @@ impl Canvas {
         }
     }
 
-    fn trouble_of_all(&mut self, trouble: &Trouble) {
-        let title = format!("{} from {} to {}", trouble.name, clock(trouble.from), clock(trouble.to));
-        let (x, y) = ((self.x(trouble.from), self.x(trouble.to)), self.top_of_lanes);
-        self.bar(x, (y, self.bottom - y), "class=\"trouble\"", &title);
+    fn disturbance_of_all(&mut self, disturbance: &Disturbance) {
+        let title = format!("{} from {} to {}", disturbance.name, clock(disturbance.from), clock(disturbance.to));
+        let (x, y) = ((self.x(disturbance.from), self.x(disturbance.to)), self.top_of_lanes);
+        self.bar(x, (y, self.bottom - y), "class=\"fault\"", &title);
     }
 
     fn crashes(&mut self, member: u32, lane: &Lane) {
@@ -315,7 +321,7 @@ impl Canvas {
         ));
     }
 
-    /// With labels where there is room for them.
+    /// Labels moments if there is enough space.
     fn moments(&mut self, moments: &[Moment]) {
         let mut taken = 0.0;
         for moment in moments {
@@ -369,14 +375,16 @@ mod tests {
     }
 
     #[test]
-    fn the_legend_names_what_occurs_and_fits_into_the_width() {
+    fn the_legend_explains_what_occurs_and_fits() {
         let mut picture = sample();
         let svg = render(&picture);
-        assert!(svg.contains(">its owner died<") && svg.contains(">frozen<") && !svg.contains(">trouble of all<"));
+        assert!(
+            svg.contains(">owner crashed<") && svg.contains(">frozen<") && !svg.contains(">fault of all instances<")
+        );
         let (from, to) = (Duration::ZERO, Duration::from_secs(9));
-        picture.troubles.push(Trouble { from, to, name: "storage outage".to_owned() });
+        picture.disturbances.push(Disturbance { from, to, name: "storage outage".to_owned() });
         let svg = render(&picture);
-        assert!(svg.contains(">trouble of all<"));
+        assert!(svg.contains(">fault of all instances<"));
         let last = svg.lines().find(|line| line.contains(">checkpoint lag<")).unwrap();
         let x: f64 = last.split('"').nth(1).unwrap().parse().unwrap();
         assert!(x + LETTER * 14.0 <= LEFT + WIDTH + RIGHT, "{last}");

@@ -1,8 +1,8 @@
-//! What the balancer of an instance does about the partition: the reactions of the real
+//! How the balancer of an instance reacts: the reactions of the real
 //! [`State`](eventhubs_checkpoint::internal::balancer::State).
 //!
-//! Each reaction is worked out once: [`Driven`] brings a fresh state into the [condition](Condition) of the instance,
-//! feeds it the [stimulus](Stimulus), and reads the [reaction](Reaction) off its actions and its snapshot.
+//! Each reaction is computed once: [`Driven`] brings a fresh state into the [condition](Condition) of the instance,
+//! feeds it the [stimulus](Stimulus), and derives the [reaction](Reaction) from its actions and its snapshot.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,34 +18,35 @@ use super::scenario::{Member, Rule};
 use super::state::{Handoff, HandoffStep, Instance, Owner, State};
 use super::system::Model;
 
-/// What an instance does with the partition.
+/// What an instance is doing with the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Condition {
     Idle,
-    /// It writes its mark into the record of another.
-    Marking,
-    Asked,
+    /// It is writing its handoff request into the record of another instance.
+    Requesting,
+    Pending,
     Claiming,
-    /// It claims what it asked for, once that is released.
+    /// It claims the requested partition, which was released.
     Taking,
-    /// It claims what it asked for and did not get in time.
+    /// It claims the requested partition, which was not released in time.
     Stealing,
-    /// `knows_mark`: the record already had the mark of another when this instance won or renewed it last.
+    /// `knows_request`: the record already had another instance's handoff request when this instance last won or
+    /// renewed it.
     Held {
-        knows_mark: bool,
+        knows_request: bool,
     },
     /// The partition is to be released when its processing has stopped.
     Leaving {
-        knows_mark: bool,
+        knows_request: bool,
     },
-    /// The same, because another instance asked for it.
+    /// The same, because another instance requested it.
     HandingOver,
     Releasing,
-    /// It has ended: a later life of its owner is at work, or it was shut down.
+    /// It has ended: a later incarnation of its owner is running, or it was shut down.
     Over,
 }
 
-/// What an instance learns.
+/// An input of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stimulus {
     Listed(Listing),
@@ -53,58 +54,58 @@ pub(super) enum Stimulus {
     RenewalDue,
     Claimed(Outcome),
     Renewed(Outcome),
-    /// `Replaced` does not come.
+    /// Never `Replaced`.
     Released(Outcome),
-    /// Without a value if the storage failed.
-    Marked(Option<Asking>),
-    /// Without a value if the storage failed.
+    /// `None` if the storage failed.
+    Requested(Option<RequestOutcome>),
+    /// `None` if the storage failed.
     Pursued(Option<Chance>),
     /// The partition turned out to belong to another owner.
-    Forgotten,
-    /// Something of the instance wants the partition released.
-    ToldToStop,
+    MarkedLost,
+    /// Another part of the instance requests the release.
+    StopRequested,
     /// Its processing has stopped.
     Stopped {
         settled: bool,
     },
-    /// The time to stop processing is over.
+    /// The drain timeout has expired.
     TimeOver,
     ShutDown,
 }
 
-/// How the store says that a claim, a renewal or a release ended.
+/// The outcome of a claim, a renewal or a release, as the store reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Outcome {
-    /// `anew`: a renewal began a tenure, with an epoch of its own.
+    /// `again`: a renewal began a new ownership, with its own epoch.
     Won {
-        anew: bool,
-        mark: Mark,
+        again: bool,
+        handoff_request: HandoffRequest,
     },
     Lost,
     Replaced,
-    Undecided,
+    Indeterminate,
 }
 
-/// Whether a record that was won or renewed has the mark of another.
+/// The handoff request in a record that was won or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Mark {
+pub(super) enum HandoffRequest {
     None,
-    /// That of the lease before.
+    /// The request of the previous lease.
     Known,
     New,
 }
 
-/// What became of a mark.
+/// The outcome of a handoff request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Asking {
+pub(super) enum RequestOutcome {
     Stands,
     Lost,
     TooOld,
-    /// Another has asked, or the owner hands nothing over.
+    /// Another instance has requested the partition, or the owner is not cooperative.
     Refused,
 }
 
-/// What a look at a partition that was asked for leads to.
+/// The outcome of a poll of a requested partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Chance {
     Wait,
@@ -116,27 +117,27 @@ pub(super) enum Chance {
 /// What a listing shows of the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Listing {
-    /// Nothing if there is no record.
+    /// `None` if there is no record.
     pub(super) owner: Option<Owner>,
-    /// It is young; otherwise expired, or, of a released record, no longer reserved.
+    /// The record is fresh; otherwise expired, or, for a released record, no longer reserved.
     pub(super) live: bool,
-    /// The instance of this number has asked for it, and lives.
-    pub(super) mark: Option<u8>,
-    /// The other tree of names shows a live owner.
-    pub(super) elsewhere: bool,
-    /// The owner has more partitions than its share, and this is the one that may be asked for.
+    /// The instance of this number has requested it, and is live.
+    pub(super) handoff_request: Option<u8>,
+    /// A live owner in the other name case is listed.
+    pub(super) other_case: bool,
+    /// The owner has more partitions than its share, and this is the one that may be requested.
     pub(super) above_share: bool,
 }
 
-/// What a balancer does about a stimulus.
+/// The reaction of a balancer to a stimulus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reaction {
     pub(super) after: Condition,
-    /// It requests a renewal, which says whether it drains.
+    /// It requests a renewal, which states whether the owner drains.
     pub(super) renews: Option<Renewal>,
-    /// The epoch of the tenure in which the partition is to be processed, as published.
+    /// The published epoch of the ownership in which the partition is to be processed.
     pub(super) epoch: Option<i64>,
-    pub(super) says: Says,
+    pub(super) emitted: Emitted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +149,7 @@ pub(super) enum Renewal {
 /// The events of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an event of its own")]
-pub(super) struct Says {
+pub(super) struct Emitted {
     pub(super) claimed: bool,
     pub(super) lost: bool,
     pub(super) released: bool,
@@ -157,19 +158,19 @@ pub(super) struct Says {
     pub(super) duplicates: bool,
 }
 
-type Asked = (usize, Condition, Stimulus);
+type Fed = (usize, Condition, Stimulus);
 
-/// The balancers of all members, and their reactions as far as they are known.
+/// The balancers of all members, and their known reactions.
 pub(super) struct Balancers {
     members: &'static [Member],
     /// No owner hands a partition over.
-    deaf: bool,
-    known: RefCell<HashMap<Asked, Reaction, BuildHasherDefault<FxHasher>>>,
+    ignores_requests: bool,
+    known: RefCell<HashMap<Fed, Reaction, BuildHasherDefault<FxHasher>>>,
 }
 
 impl Balancers {
-    pub(super) fn of(members: &'static [Member], deaf: bool) -> Self {
-        Self { members, deaf, known: RefCell::default() }
+    pub(super) fn of(members: &'static [Member], ignores_requests: bool) -> Self {
+        Self { members, ignores_requests, known: RefCell::default() }
     }
 
     pub(super) fn reaction(&self, number: usize, condition: Condition, stimulus: Stimulus) -> Reaction {
@@ -177,26 +178,28 @@ impl Balancers {
         if let Some(reaction) = self.known.borrow().get(&asked) {
             return *reaction;
         }
-        let reaction = Driven::into_condition(self.members, number, self.deaf, condition, stimulus).reaction(stimulus);
+        let reaction =
+            Driven::into_condition(self.members, number, self.ignores_requests, condition, stimulus).reaction(stimulus);
         self.known.borrow_mut().insert(asked, reaction);
         reaction
     }
 }
 
 impl Model {
-    /// What the balancer of an instance does, or would do without the rule that is left out: then it is lied to.
+    /// Returns the reaction of an instance's balancer, or the reaction without the disabled rule: then its inputs are
+    /// altered.
     pub(super) fn reaction(&self, number: usize, condition: Condition, stimulus: Stimulus) -> Reaction {
         let (condition, stimulus) = match (self.scenario.without, condition, stimulus) {
-            (Some(Rule::OrphansAreClaimed), Condition::Idle, Stimulus::Listed(listing))
+            (Some(Rule::OwnRecordsAreReclaimed), Condition::Idle, Stimulus::Listed(listing))
                 if self.is_own(number, listing.owner) =>
             {
                 let by_another = Listing { owner: Some(Owner::Foreign), live: true, ..listing };
                 (condition, Stimulus::Listed(by_another))
             }
-            (Some(Rule::FailedReadDecidesNothing), _, Stimulus::Claimed(Outcome::Undecided)) => {
+            (Some(Rule::FailedReadDecidesNothing), _, Stimulus::Claimed(Outcome::Indeterminate)) => {
                 (condition, Stimulus::Claimed(Outcome::Lost))
             }
-            (Some(Rule::FailedReadDecidesNothing), _, Stimulus::Renewed(Outcome::Undecided)) => {
+            (Some(Rule::FailedReadDecidesNothing), _, Stimulus::Renewed(Outcome::Indeterminate)) => {
                 (condition, Stimulus::Renewed(Outcome::Lost))
             }
             truth => (truth.1, truth.2),
@@ -208,30 +211,30 @@ impl Model {
         owner.is_some_and(|owner| self.relations.of(number, owner) == Relation::This)
     }
 
-    /// What an instance does about a listing. What it loses by it, it may claim in the same step; here that takes
-    /// another listing, as if it had claimed another partition first.
+    /// Returns the condition of an instance after a listing. An instance may reclaim in the same step what a listing
+    /// shows as lost; here that takes another listing, as if it had claimed another partition first.
     pub(super) fn after_listing(&self, number: usize, condition: Condition, listing: Listing) -> Condition {
         let reaction = self.reaction(number, condition, Stimulus::Listed(listing));
-        if reaction.says.lost { Condition::Idle } else { reaction.after }
+        if reaction.emitted.lost { Condition::Idle } else { reaction.after }
     }
 
-    /// What an instance does about a stimulus now.
+    /// Returns the reaction of an instance in the current state.
     pub(super) fn reaction_now(&self, state: &State, number: usize, stimulus: Stimulus) -> Reaction {
         self.reaction(number, state.instances[number].condition(), stimulus)
     }
 }
 
 impl Listing {
-    /// What a listing shows now, of a young record.
+    /// Returns what a listing shows now, with a fresh record.
     pub(super) fn of(state: &State) -> Self {
         let owner = state.ownership.map(|record| record.owner);
-        let mark = state.ownership.and_then(|record| record.keys.handoff_to);
-        Self { owner, live: true, mark, elsewhere: false, above_share: false }
+        let handoff_request = state.ownership.and_then(|record| record.keys.handoff_to);
+        Self { owner, live: true, handoff_request, other_case: false, above_share: false }
     }
 }
 
 impl Instance {
-    /// It goes on so with the lease that it has.
+    /// Continues in this condition with the current lease.
     pub(super) fn is_now(&mut self, after: Condition) {
         self.leaving = matches!(after, Condition::Leaving { .. } | Condition::HandingOver);
         if let Some(lease) = &mut self.lease {
@@ -246,18 +249,18 @@ impl Instance {
             (Some((_, false)), _, Some(_)) => Condition::Taking,
             (Some((_, false)), _, None) => Condition::Claiming,
             (_, Some(lease), _) => {
-                let knows_mark = lease.keys.handoff_to.is_some();
+                let knows_request = lease.keys.handoff_to.is_some();
                 match (self.leaving, lease.keys.draining) {
                     (true, true) => Condition::HandingOver,
-                    (true, false) => Condition::Leaving { knows_mark },
-                    (false, _) => Condition::Held { knows_mark },
+                    (true, false) => Condition::Leaving { knows_request },
+                    (false, _) => Condition::Held { knows_request },
                 }
             }
-            // A renewal of a lease that was given up meanwhile is no concern of the balancer any more.
-            (_, None, Some(Handoff { step: HandoffStep::Reading(0) | HandoffStep::Marking(_, 0), .. })) => {
-                Condition::Marking
+            // The balancer ignores the renewal of a lease that was given up meanwhile.
+            (_, None, Some(Handoff { step: HandoffStep::Reading(0) | HandoffStep::Requesting(_, 0), .. })) => {
+                Condition::Requesting
             }
-            (_, None, Some(_)) => Condition::Asked,
+            (_, None, Some(_)) => Condition::Pending,
             (_, None, None) => Condition::Idle,
         }
     }

@@ -1,4 +1,4 @@
-//! States that differ in nothing that matters are made equal.
+//! Makes states equal that differ only in irrelevant details.
 
 use eventhubs_checkpoint::internal::rules::Goal;
 
@@ -8,18 +8,18 @@ use super::state::{
 };
 
 impl State {
-    /// One later than any tenure that there is.
-    pub(super) fn next_tenure(&mut self) -> u8 {
+    /// Returns an id later than that of any existing ownership.
+    pub(super) fn next_ownership_id(&mut self) -> u8 {
         let mut newest = 0;
-        self.for_each_tenure(|tenure| newest = newest.max(*tenure));
+        self.for_each_ownership_id(|ownership_id| newest = newest.max(*ownership_id));
         newest + 1
     }
 
-    /// The one representative of all states that differ from this one in nothing that matters.
+    /// Returns the representative of all states that differ from this one only in irrelevant details.
     pub(super) fn canonical(mut self) -> Self {
         let mut known = 1_u64;
-        self.for_each_tenure(|tenure| known |= 1 << *tenure);
-        self.for_each_tenure(|tenure| *tenure = rank(known, *tenure));
+        self.for_each_ownership_id(|ownership_id| known |= 1 << *ownership_id);
+        self.for_each_ownership_id(|ownership_id| *ownership_id = rank(known, *ownership_id));
         if self.now.is_none() {
             self.rename_epochs();
         }
@@ -32,7 +32,7 @@ impl State {
         self
     }
 
-    /// An epoch that there was not yet.
+    /// Returns an unused epoch.
     pub(super) fn fresh_epoch(&self) -> u8 {
         let mut greatest = 0;
         let mut state = *self;
@@ -40,10 +40,10 @@ impl State {
         greatest + 1
     }
 
-    /// Without time only one question is asked of epochs: whether two are the same. And that of no record but ours.
+    /// Without time, only the equality of epochs matters, and only in records of this crate.
     fn rename_epochs(&mut self) {
         let forget = |owner: Owner, keys: &mut Keys| {
-            keys.epoch = keys.epoch.filter(|_| matches!(owner, Owner::Ours(_)) || keys.operator);
+            keys.epoch = keys.epoch.filter(|_| matches!(owner, Owner::Member(_)) || keys.operator);
         };
         if let Some(record) = &mut self.ownership {
             forget(record.owner, &mut record.keys);
@@ -89,18 +89,18 @@ impl State {
         }
     }
 
-    fn for_each_tenure(&mut self, mut visit: impl FnMut(&mut u8)) {
+    fn for_each_ownership_id(&mut self, mut visit: impl FnMut(&mut u8)) {
         visit(&mut self.fence);
-        for (tenure, _) in self.given.iter_mut().flatten() {
-            visit(tenure);
+        for (ownership_id, _) in self.given.iter_mut().flatten() {
+            visit(ownership_id);
         }
         if let Some(record) = &mut self.ownership {
-            visit(&mut record.tenure);
+            visit(&mut record.ownership_id);
         }
         for instance in &mut self.instances {
             visit(&mut instance.work.authority);
             if let Some(lease) = &mut instance.lease {
-                visit(&mut lease.tenure);
+                visit(&mut lease.ownership_id);
             }
         }
         for write in self.late.iter_mut().flatten() {
@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// To be called when the ownership blob has changed: every instance that knows it knows a past version now.
+    /// Call this when the ownership blob has changed: every version that an instance knows is a past one now.
     pub(super) fn ownership_changed(&mut self) {
         for instance in &mut self.instances {
             if let Some(lease) = &mut instance.lease {
@@ -119,7 +119,7 @@ impl State {
             if let Some(operation) = &mut instance.operation {
                 passed(&mut operation.under);
             }
-            if let Some(Handoff { step: HandoffStep::Marking(under, _), .. }) = &mut instance.handoff {
+            if let Some(Handoff { step: HandoffStep::Requesting(under, _), .. }) = &mut instance.handoff {
                 *under = Version::Past;
             }
         }
@@ -146,15 +146,15 @@ impl State {
         self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Checkpoint { .. }));
     }
 
-    /// The same for the checkpoint in the other tree.
-    pub(super) fn checkpoint_elsewhere_changed(&mut self) {
+    /// The same for the checkpoint in the other name case.
+    pub(super) fn other_case_checkpoint_changed(&mut self) {
         let passed = |imported: &mut Imported| *imported = (*imported).min(Imported::Past);
         if let Some(checkpoint) = &mut self.checkpoint {
             passed(&mut checkpoint.imported);
         }
         for Instance { work, .. } in &mut self.instances {
             passed(&mut work.last.imported);
-            passed(&mut work.elsewhere.imported);
+            passed(&mut work.other_case.imported);
             if let Some(seen) = &mut work.seen {
                 passed(&mut seen.checkpoint.imported);
             }
@@ -169,8 +169,8 @@ impl State {
         }
     }
 
-    /// Drops late writes that can never be applied any more. Those that would create a blob could be, if the blob that
-    /// exists was deleted; that this happens before they are given up is not explored.
+    /// Drops late writes that can never be applied any more. A write that creates a blob could still be applied if the
+    /// existing blob is deleted; a deletion before these writes are given up is not explored.
     fn forget_late(&mut self, is_vain: impl Fn(&Write) -> bool) {
         for late in &mut self.late {
             if late.as_ref().is_some_and(&is_vain) {
@@ -180,10 +180,10 @@ impl State {
     }
 }
 
-/// How many of the known tenures are earlier.
-#[expect(clippy::cast_possible_truncation, reason = "of 64 bits at most 64 are set")]
-fn rank(known: u64, tenure: u8) -> u8 {
-    (known & ((1 << tenure) - 1)).count_ones() as u8
+/// Returns how many of the known ownerships are earlier.
+#[expect(clippy::cast_possible_truncation, reason = "at most 64 of 64 bits are set")]
+fn rank(known: u64, ownership_id: u8) -> u8 {
+    (known & ((1 << ownership_id) - 1)).count_ones() as u8
 }
 
 fn passed(version: &mut Option<Version>) {

@@ -1,4 +1,4 @@
-//! Scenarios in which everything holds.
+//! Scenarios in which every invariant holds.
 
 use super::notes::{Event, Invariant};
 use super::scenario::{A1_A2_B, AB, ABC, ALWAYS, BASE, LIVE, NOTHING, Scenario, Timing};
@@ -10,14 +10,14 @@ use super::{handoffs, pins, resets};
 const R_ASYNC_2: Scenario = Scenario {
     name: "r-async-2",
     left: Left { steals: 2, faults: 2, crashes: 1, releases: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_ASYNC_2_LONG: Scenario = Scenario {
     name: "r-async-2-long",
     last_event: 4,
     left: Left { steals: 3, faults: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_ASYNC_2_FIRST: Scenario = Scenario { name: "r-async-2-first", checkpoint: None, ..R_ASYNC_2 };
@@ -26,7 +26,7 @@ const R_ASYNC_3: Scenario = Scenario {
     members: ABC,
     last_event: 1,
     left: Left { steals: 2, faults: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_ASYNC_3_FIRST: Scenario = Scenario {
@@ -41,14 +41,14 @@ const R_READFAULTS: Scenario = Scenario {
     name: "r-readfaults",
     reads_fail: true,
     left: Left { steals: 2, faults: 3, ..NOTHING },
-    reaches: &[Event::ReadFailed, Event::OrphanReclaimed],
+    reaches: &[Event::ReadFailed, Event::OwnRecordReclaimed],
     ..BASE
 };
 const R_STABLE_IDS: Scenario = Scenario {
     name: "r-stable-ids",
     members: A1_A2_B,
     left: Left { steals: 1, faults: 1, ..NOTHING },
-    reaches: &[Event::Replaced, Event::EarlierLifeReclaimed],
+    reaches: &[Event::Replaced, Event::EarlierIncarnationReclaimed],
     ..BASE
 };
 const R_FOREIGN: Scenario = Scenario {
@@ -56,7 +56,7 @@ const R_FOREIGN: Scenario = Scenario {
     foreign: true,
     last_event: 1,
     left: Left { steals: 2, faults: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_FOREIGN_JS: Scenario = Scenario {
@@ -85,14 +85,14 @@ const R_FREEZE: Scenario = Scenario {
     timing: Timing::Synchronous,
     left: Left { freezes: 1, faults: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_FREEZE_STABLE: Scenario = Scenario {
     name: "r-freeze-stable",
     members: A1_A2_B.split_at(2).0,
     left: Left { freezes: 1, faults: 1, ..NOTHING },
-    reaches: &[Event::Replaced, Event::EarlierLifeReclaimed],
+    reaches: &[Event::Replaced, Event::EarlierIncarnationReclaimed],
     ..R_FREEZE
 };
 const R_LIVE_ASYNC: Scenario = Scenario {
@@ -100,7 +100,7 @@ const R_LIVE_ASYNC: Scenario = Scenario {
     checkpoint: None,
     left: Left { steals: 2, faults: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const R_LIVE_STABLE: Scenario = Scenario {
@@ -108,7 +108,7 @@ const R_LIVE_STABLE: Scenario = Scenario {
     members: A1_A2_B,
     left: Left { faults: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::Replaced, Event::EarlierLifeReclaimed],
+    reaches: &[Event::Replaced, Event::EarlierIncarnationReclaimed],
     ..BASE
 };
 pub(super) const ONCE: &[Invariant] = &[
@@ -119,7 +119,7 @@ pub(super) const ONCE: &[Invariant] = &[
     Invariant::Released,
     Invariant::Once,
 ];
-/// Where the start is not known, a displaced owner's first checkpoint may land after the adoption.
+/// Without a known start, a displaced owner's first checkpoint may land after the adoption.
 const A_NOPIN: Scenario = Scenario {
     name: "a-nopin",
     checkpoint: None,
@@ -130,7 +130,7 @@ const A_NOPIN: Scenario = Scenario {
     ..BASE
 };
 
-/// An orderly stop repeats no event, whatever gets lost on the way.
+/// A graceful stop repeats no event, whatever requests are lost.
 const STOP: Scenario = Scenario {
     name: "stop",
     timing: Timing::Synchronous,
@@ -139,7 +139,7 @@ const STOP: Scenario = Scenario {
     reaches: &[Event::ReleaseTriedAgain, Event::ReleaseStands],
     ..BASE
 };
-/// A checkpoint blob that names no position is written over.
+/// A checkpoint blob without a position is overwritten.
 const NOWHERE: Scenario = Scenario {
     name: "nowhere",
     checkpoint: Some(super::scenario::NOWHERE),
@@ -148,7 +148,7 @@ const NOWHERE: Scenario = Scenario {
     reaches: &[Event::StartPinnedOverBlob],
     ..BASE
 };
-/// It fences, too, where the start is not known.
+/// It also fences if the start is not known.
 const NOWHERE_NOPIN: Scenario = Scenario {
     name: "nowhere-nopin",
     pins: false,
@@ -159,7 +159,7 @@ const DELETES: Scenario = Scenario {
     name: "deletes",
     left: Left { deletes: 1, steals: 1, faults: 1, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::RenewalCreates, Event::CheckpointCreated, Event::TenureOutlived],
+    reaches: &[Event::RenewalCreates, Event::CheckpointCreated, Event::OwnershipOutlived],
     ..BASE
 };
 const DELETES_TWICE: Scenario =
@@ -171,14 +171,14 @@ const DELETES_READFAULTS: Scenario = Scenario {
     left: Left { deletes: 1, faults: 3, ..NOTHING },
     ..DELETES
 };
-/// In the store a renewal waits for nothing that is done about the checkpoint. That gives many more states, so that
-/// less may go wrong in these.
+/// In the store a renewal does not wait for work on the checkpoint. This gives many more states, so fewer faults are
+/// allowed in these scenarios.
 const OVERLAP_ASYNC: Scenario = Scenario {
     name: "overlap-async",
     overlaps: true,
     last_event: 1,
     left: Left { steals: 2, faults: 1, ..NOTHING },
-    reaches: DOUBTS,
+    reaches: AMBIGUITIES,
     ..BASE
 };
 const OVERLAP_LONG: Scenario = Scenario {
@@ -186,7 +186,7 @@ const OVERLAP_LONG: Scenario = Scenario {
     last_event: 3,
     left: Left { steals: 2, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::CheckpointFenced, Event::TenureOutlived],
+    reaches: &[Event::CheckpointFenced, Event::OwnershipOutlived],
     ..OVERLAP_ASYNC
 };
 const OVERLAP_SYNC: Scenario = Scenario { name: "overlap-sync", overlaps: true, ..R_LIVE_SYNC };
@@ -196,7 +196,7 @@ const OVERLAP_READFAULTS: Scenario = Scenario {
     overlaps: true,
     last_event: 1,
     left: Left { steals: 1, faults: 2, ..NOTHING },
-    reaches: &[Event::ReadFailed, Event::OrphanReclaimed, Event::TenureOutlived],
+    reaches: &[Event::ReadFailed, Event::OwnRecordReclaimed, Event::OwnershipOutlived],
     ..R_READFAULTS
 };
 const OVERLAP_STABLE: Scenario =
@@ -205,10 +205,10 @@ const OVERLAP_STOP: Scenario = Scenario { name: "overlap-stop", overlaps: true, 
 const OVERLAP_DELETES: Scenario =
     Scenario { name: "overlap-deletes", overlaps: true, left: Left { deletes: 2, ..NOTHING }, ..DELETES_TWICE };
 
-/// What can come of an answer that is refused or missing.
-const DOUBTS: &[Event] = &[
+/// Possible outcomes of a rejected write or a lost response.
+const AMBIGUITIES: &[Event] = &[
     Event::ClaimLost,
-    Event::ClaimFoundMine,
+    Event::ClaimFoundOwn,
     Event::ClaimOverNothing,
     Event::ClaimOverUnchanged,
     Event::RenewalStands,
@@ -261,12 +261,12 @@ pub(super) fn is_clean(scenario: Scenario) {
         panic!("{}: {:?} does not hold\n    {}", scenario.name, violation.invariant, violation.trace.join("\n    "));
     }
     for event in scenario.reaches {
-        assert!(explored.notes.tells_of(*event), "{}: {event:?} never happens", scenario.name);
+        assert!(explored.notes.contains(*event), "{}: {event:?} never happens", scenario.name);
     }
 }
 
 #[test]
-fn everything_that_can_happen_is_looked_for_somewhere() {
+fn every_event_is_expected_in_a_scenario() {
     for event in Event::ALL {
         assert!(
             ALL.iter()
@@ -280,17 +280,17 @@ fn everything_that_can_happen_is_looked_for_somewhere() {
 }
 
 #[test]
-fn two_instances_that_are_paused_crash_and_stop_r_async_2() {
+fn pauses_crashes_and_stops_r_async_2() {
     is_clean(R_ASYNC_2);
 }
 
 #[test]
-fn two_instances_and_many_events_r_async_2_long() {
+fn many_events_r_async_2_long() {
     is_clean(R_ASYNC_2_LONG);
 }
 
 #[test]
-fn two_instances_without_a_checkpoint_r_async_2_first() {
+fn no_checkpoint_yet_r_async_2_first() {
     is_clean(R_ASYNC_2_FIRST);
 }
 
@@ -300,17 +300,17 @@ fn three_instances_r_async_3() {
 }
 
 #[test]
-fn three_instances_without_a_checkpoint_r_async_3_first() {
+fn three_instances_no_checkpoint_yet_r_async_3_first() {
     is_clean(R_ASYNC_3_FIRST);
 }
 
 #[test]
-fn reads_that_fail_r_readfaults() {
+fn failing_reads_r_readfaults() {
     is_clean(R_READFAULTS);
 }
 
 #[test]
-fn two_lives_of_one_owner_r_stable_ids() {
+fn two_incarnations_of_one_owner_r_stable_ids() {
     is_clean(R_STABLE_IDS);
 }
 
@@ -320,22 +320,22 @@ fn another_sdk_r_foreign() {
 }
 
 #[test]
-fn another_sdk_that_claims_over_others_r_foreign_js() {
+fn another_sdk_that_overwrites_claims_r_foreign_js() {
     is_clean(R_FOREIGN_JS);
 }
 
 #[test]
-fn progress_in_good_time_r_live_sync() {
+fn progress_in_time_r_live_sync() {
     is_clean(R_LIVE_SYNC);
 }
 
 #[test]
-fn progress_after_an_instance_was_frozen_r_freeze() {
+fn progress_after_a_freeze_r_freeze() {
     is_clean(R_FREEZE);
 }
 
 #[test]
-fn progress_after_an_earlier_life_was_frozen_r_freeze_stable() {
+fn progress_after_an_earlier_freeze_r_freeze_stable() {
     is_clean(R_FREEZE_STABLE);
 }
 
@@ -345,17 +345,17 @@ fn progress_after_pauses_r_live_async() {
 }
 
 #[test]
-fn progress_of_two_lives_of_one_owner_r_live_stable() {
+fn progress_of_two_incarnations_r_live_stable() {
     is_clean(R_LIVE_STABLE);
 }
 
 #[test]
-fn a_start_that_is_not_known_a_nopin() {
+fn an_unknown_start_a_nopin() {
     is_clean(A_NOPIN);
 }
 
 #[test]
-fn an_orderly_stop_repeats_no_event_stop() {
+fn a_graceful_stop_repeats_no_event_stop() {
     is_clean(STOP);
 }
 
@@ -365,7 +365,7 @@ fn a_checkpoint_without_a_position_nowhere() {
 }
 
 #[test]
-fn a_checkpoint_without_a_position_and_a_start_that_is_not_known_nowhere_nopin() {
+fn no_position_and_an_unknown_start_nowhere_nopin() {
     is_clean(NOWHERE_NOPIN);
 }
 
@@ -380,7 +380,7 @@ fn blobs_are_deleted_twice_deletes_twice() {
 }
 
 #[test]
-fn a_blob_is_deleted_and_reads_fail_deletes_readfaults() {
+fn a_deletion_and_failing_reads_deletes_readfaults() {
     is_clean(DELETES_READFAULTS);
 }
 
@@ -390,31 +390,31 @@ fn renewals_during_checkpoints_overlap_async() {
 }
 
 #[test]
-fn renewals_during_checkpoints_and_many_events_overlap_long() {
+fn many_events_overlap_long() {
     is_clean(OVERLAP_LONG);
 }
 
 #[test]
-fn renewals_during_checkpoints_in_good_time_overlap_sync() {
+fn renewals_in_time_overlap_sync() {
     is_clean(OVERLAP_SYNC);
 }
 
 #[test]
-fn renewals_during_checkpoints_and_reads_that_fail_overlap_readfaults() {
+fn failing_reads_overlap_readfaults() {
     is_clean(OVERLAP_READFAULTS);
 }
 
 #[test]
-fn renewals_during_checkpoints_of_two_lives_overlap_stable() {
+fn two_incarnations_overlap_stable() {
     is_clean(OVERLAP_STABLE);
 }
 
 #[test]
-fn renewals_during_an_orderly_stop_overlap_stop() {
+fn a_graceful_stop_overlap_stop() {
     is_clean(OVERLAP_STOP);
 }
 
 #[test]
-fn renewals_during_checkpoints_and_deletions_overlap_deletes() {
+fn deletions_overlap_deletes() {
     is_clean(OVERLAP_DELETES);
 }

@@ -1,4 +1,4 @@
-//! A real state of a balancer, brought into a condition and fed with what an instance learns.
+//! A real state of a balancer, brought into a condition and fed with inputs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,43 +16,46 @@ use eventhubs_checkpoint::{Error, ErrorKind, Identity, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use super::balancer::{Asking, Chance, Condition, Listing, Mark, Outcome, Reaction, Renewal, Says, Stimulus};
+use super::balancer::{
+    Chance, Condition, Emitted, HandoffRequest, Listing, Outcome, Reaction, Renewal, RequestOutcome, Stimulus,
+};
 use super::listing::{TERMS, owned_by, recorded, seen};
 use super::scenario::Member;
 use super::state::Keys;
 
-pub(super) const PATIENCE: HandoffTimeouts = HandoffTimeouts::new(Duration::from_secs(35), Duration::from_secs(45));
+pub(super) const HANDOFF_TIMEOUTS: HandoffTimeouts =
+    HandoffTimeouts::new(Duration::from_secs(35), Duration::from_secs(45));
 /// Past every expiry.
 const LONG_AGO: Duration = Duration::from_secs(1000);
-/// Too old to be asked for, but not expired.
-const UNMARKABLE: Duration = Duration::from_secs(40);
+/// Too old to be requested, but not expired.
+const TOO_OLD: Duration = Duration::from_secs(40);
 const STEP: Duration = Duration::from_secs(1);
-/// The tenure that begins first, and the one after it.
+/// The epoch of the first ownership, and of the next one.
 const EPOCH: i64 = 7;
 const NEXT_EPOCH: i64 = 8;
-/// Those that ask for the partition: the first one, and one after that.
-const ASKING: &str = "asking";
-const ALSO_ASKING: &str = "also asking";
+/// The owners that request the partition: the first one, and a later one.
+const REQUESTER: &str = "asking";
+const OTHER_REQUESTER: &str = "also asking";
 
-/// A state, and what it has decided so far.
+/// A state, and what it has decided until now.
 pub(super) struct Driven {
     state: State,
     now: Duration,
     members: &'static [Member],
-    me: Identity,
+    this: Identity,
     snapshot: Option<Arc<Snapshot>>,
-    /// The request for the partition that is under way.
+    /// The request for the partition in progress.
     sent: Option<Sent>,
-    /// The listing that is under way.
+    /// The listing in progress.
     lists: Option<Lists>,
-    /// What it holds, or held last.
+    /// The current or the last lease.
     lease: Option<Lease>,
     handoff: Option<Handoff>,
     handing_over: bool,
-    /// What it learned last of the partition that it asked for.
+    /// The last poll of the requested partition.
     chance: Option<Chance>,
     over: bool,
-    says: Says,
+    emitted: Emitted,
 }
 
 /// A request for the partition.
@@ -61,7 +64,7 @@ enum Sent {
     Claim,
     Renew(Lease),
     Release,
-    Mark(Ownership),
+    HandoffRequest(Ownership),
     Pursue,
 }
 
@@ -76,61 +79,61 @@ fn the_partition() -> PartitionId {
 }
 
 fn failure() -> Error {
-    Error::new(ErrorKind::Unavailable, "no answer")
+    Error::new(ErrorKind::Unavailable, "no response")
 }
 
 impl Driven {
-    /// A state in this condition, to which this may happen.
+    /// Returns a state in this condition that can receive this stimulus.
     pub(super) fn into_condition(
         members: &'static [Member],
         number: usize,
-        deaf: bool,
+        ignores_requests: bool,
         condition: Condition,
         next: Stimulus,
     ) -> Self {
         let holds = matches!(condition, Condition::Held { .. } | Condition::Leaving { .. } | Condition::HandingOver);
-        let mut me = Self::begun(members, number, !(deaf && holds));
+        let mut this = Self::begun(members, number, !(ignores_requests && holds));
         match condition {
-            // A lease that was given up while its renewal was under way.
+            // A lease that was given up while its renewal was in progress.
             Condition::Idle if matches!(next, Stimulus::Renewed(_)) => {
-                me.holds(false);
-                me.until(|me| matches!(me.sent, Some(Sent::Renew(_))));
-                me.feed(Stimulus::Forgotten);
+                this.holds(false);
+                this.until(|this| matches!(this.sent, Some(Sent::Renew(_))));
+                this.feed(Stimulus::MarkedLost);
             }
             Condition::Idle => {}
-            Condition::Claiming => me.claims(),
-            Condition::Held { knows_mark } => me.holds(knows_mark),
-            Condition::Leaving { knows_mark } => {
-                me.holds(knows_mark);
-                me.leaves();
+            Condition::Claiming => this.claims(),
+            Condition::Held { knows_request } => this.holds(knows_request),
+            Condition::Leaving { knows_request } => {
+                this.holds(knows_request);
+                this.leaves();
             }
             Condition::HandingOver => {
-                me.holds(false);
-                me.lists_own_with_mark();
+                this.holds(false);
+                this.lists_own_with_request();
             }
             Condition::Releasing => {
-                me.holds(false);
-                me.leaves();
-                me.feed(Stimulus::Stopped { settled: true });
+                this.holds(false);
+                this.leaves();
+                this.feed(Stimulus::Stopped { settled: true });
             }
-            Condition::Marking => me.marks(),
-            Condition::Asked => me.asks(),
-            Condition::Taking => me.claims_what_it_asked_for(Chance::Take),
-            Condition::Stealing => me.claims_what_it_asked_for(Chance::Steal),
-            Condition::Over => unreachable!("it learns nothing more"),
+            Condition::Requesting => this.requests(),
+            Condition::Pending => this.has_requested_it(),
+            Condition::Taking => this.claims_after_request(Chance::Take),
+            Condition::Stealing => this.claims_after_request(Chance::Steal),
+            Condition::Over => unreachable!("it gets no more inputs"),
         }
-        assert_eq!(me.condition(), condition, "for {next:?}");
-        me
+        assert_eq!(this.condition(), condition, "for {next:?}");
+        this
     }
 
-    /// After this has happened, too.
+    /// Feeds this stimulus, too.
     pub(super) fn then(mut self, stimulus: Stimulus) -> Self {
         self.prepare(stimulus);
         self.feed(stimulus);
         self
     }
 
-    /// What it does about this.
+    /// Feeds this stimulus and returns the reaction.
     pub(super) fn reaction(mut self, stimulus: Stimulus) -> Reaction {
         self = self.then(stimulus);
         let renews = match &self.sent {
@@ -142,11 +145,11 @@ impl Driven {
             after: self.condition(),
             renews,
             epoch: self.snapshot.as_ref().and_then(|snapshot| snapshot.owned.get(&the_partition()).copied()),
-            says: self.says,
+            emitted: self.emitted,
         }
     }
 
-    /// What it does with the partition, by its requests and its snapshot.
+    /// Returns the condition, derived from its requests and its snapshot.
     pub(super) fn condition(&self) -> Condition {
         let partition = the_partition();
         let shows = |show: fn(&Snapshot, &PartitionId) -> bool| {
@@ -154,35 +157,37 @@ impl Driven {
         };
         let is_asked = shows(|snapshot, partition| snapshot.requested_handoffs.contains_key(partition));
         let is_released = shows(|snapshot, partition| snapshot.releasing.contains(partition));
-        let knows_mark = self.lease.as_ref().is_some_and(|lease| lease.handoff_requested_by().is_some());
+        let knows_request = self.lease.as_ref().is_some_and(|lease| lease.handoff_requested_by().is_some());
         match &self.sent {
             _ if self.over => Condition::Over,
             Some(Sent::Claim) if !is_asked => Condition::Claiming,
             Some(Sent::Claim) if self.chance == Some(Chance::Steal) => Condition::Stealing,
             Some(Sent::Claim) => Condition::Taking,
             Some(Sent::Release) => Condition::Releasing,
-            Some(Sent::Mark(_)) => Condition::Marking,
-            _ if shows(|snapshot, partition| snapshot.owned.contains_key(partition)) => Condition::Held { knows_mark },
+            Some(Sent::HandoffRequest(_)) => Condition::Requesting,
+            _ if shows(|snapshot, partition| snapshot.owned.contains_key(partition)) => {
+                Condition::Held { knows_request }
+            }
             _ if is_released && self.handing_over => Condition::HandingOver,
-            _ if is_released => Condition::Leaving { knows_mark },
-            _ if is_asked => Condition::Asked,
+            _ if is_released => Condition::Leaving { knows_request },
+            _ if is_asked => Condition::Pending,
             _ => Condition::Idle,
         }
     }
 }
 
-/// What happens to it.
+/// Inputs.
 impl Driven {
-    /// A state that has listed the group once: the partition had another owner.
+    /// Returns a state that has listed the group once: the partition had another owner.
     fn begun(members: &'static [Member], number: usize, hands_over: bool) -> Self {
-        let me = members[number].identity();
+        let this = members[number].identity();
         let config = BalancerConfig::default().with_on_stall(OnStall::Release).with_handoff(hands_over);
         let settings = Settings {
-            this: me.clone(),
+            this: this.clone(),
             lease_durations: TERMS,
             request_timeout: 5 * STEP,
-            handoff_timeouts: PATIENCE,
-            // Until it is over there is time for renewals.
+            handoff_timeouts: HANDOFF_TIMEOUTS,
+            // Enough time for renewals before it expires.
             drain_timeout: TERMS.own,
             has_other_name_case: true,
             config,
@@ -191,7 +196,7 @@ impl Driven {
             state: State::new(settings, StdRng::seed_from_u64(0)),
             now: LONG_AGO,
             members,
-            me,
+            this,
             snapshot: None,
             sent: None,
             lists: None,
@@ -200,30 +205,30 @@ impl Driven {
             handing_over: false,
             chance: None,
             over: false,
-            says: Says::default(),
+            emitted: Emitted::default(),
         };
         begun.step(Happened::Began([the_partition()].into()));
         begun.until(|begun| begun.lists.is_some());
-        begun.list(vec![begun.seen_at_another(0, Duration::ZERO)], Others::default());
+        begun.list(vec![begun.seen_of_another(0, Duration::ZERO)], Others::default());
         begun
     }
 
     fn step(&mut self, happened: Happened) {
-        let (mut announces, mut withdraws) = (false, false);
+        let (mut sends_heartbeat, mut withdraws) = (false, false);
         for action in self.state.step(happened, self.now) {
             match action {
                 Action::Publish(snapshot) => self.snapshot = Some(snapshot),
                 Action::Emit(event) => self.note(&event),
                 Action::Request(Request::List) => self.lists = Some(Lists::Ownerships),
                 Action::Request(Request::ListOthers { .. }) => self.lists = Some(Lists::Others),
-                Action::Request(Request::SendHeartbeat) => announces = true,
+                Action::Request(Request::SendHeartbeat) => sends_heartbeat = true,
                 Action::Request(Request::RemoveHeartbeat { .. }) => withdraws = true,
                 Action::Request(request) => self.send(request),
                 Action::Replaced(_) | Action::Ended(_) => self.over = true,
                 Action::Measure { .. } | Action::Note(_) | Action::FallBack => {}
             }
         }
-        if announces {
+        if sends_heartbeat {
             self.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
         }
         if withdraws {
@@ -237,11 +242,11 @@ impl Driven {
 
     fn note(&mut self, event: &OwnershipEvent) {
         match event {
-            OwnershipEvent::Claimed { .. } => self.says.claimed = true,
-            OwnershipEvent::Lost { .. } => self.says.lost = true,
-            OwnershipEvent::Released { .. } => self.says.released = true,
-            OwnershipEvent::HandoffReceived { .. } => self.says.asked_for = true,
-            OwnershipEvent::DuplicatesPossible { .. } => self.says.duplicates = true,
+            OwnershipEvent::Claimed { .. } => self.emitted.claimed = true,
+            OwnershipEvent::Lost { .. } => self.emitted.lost = true,
+            OwnershipEvent::Released { .. } => self.emitted.released = true,
+            OwnershipEvent::HandoffReceived { .. } => self.emitted.asked_for = true,
+            OwnershipEvent::DuplicatesPossible { .. } => self.emitted.duplicates = true,
             _ => {}
         }
         self.handing_over |= matches!(event, OwnershipEvent::HandoffReceived { .. });
@@ -253,7 +258,7 @@ impl Driven {
             Request::Claim(_) => Sent::Claim,
             Request::Renew(lease) => Sent::Renew(lease),
             Request::Release { .. } => Sent::Release,
-            Request::RequestHandoff(seen) if seen.partition == the_partition() => Sent::Mark(seen),
+            Request::RequestHandoff(seen) if seen.partition == the_partition() => Sent::HandoffRequest(seen),
             Request::PollHandoff { .. } => Sent::Pursue,
             other => panic!("nothing led to {other:?}"),
         };
@@ -261,24 +266,27 @@ impl Driven {
         assert!(before.is_none(), "operations on one partition come one after another: {before:?}");
     }
 
-    /// Wakes it, again and again, until then. Renewals that come first succeed, and looks that come first change nothing.
+    /// Wakes the state repeatedly until the condition holds. Earlier renewals succeed, and earlier listings change
+    /// nothing.
     fn until(&mut self, is_reached: impl Fn(&Self) -> bool) {
         for _ in 0..100 {
             if is_reached(self) {
                 return;
             }
             match self.sent {
-                Some(Sent::Renew(_)) => self.feed(Stimulus::Renewed(Outcome::Won { anew: false, mark: Mark::Known })),
+                Some(Sent::Renew(_)) => {
+                    self.feed(Stimulus::Renewed(Outcome::Won { again: false, handoff_request: HandoffRequest::Known }))
+                }
                 Some(Sent::Pursue) => self.feed(Stimulus::Pursued(Some(Chance::Wait))),
                 _ => {}
             }
             self.now = self.now.max(self.state.next_wake().expect("it waits for something"));
             self.step(Happened::Woke);
         }
-        panic!("it does not come so far");
+        panic!("the condition is never reached");
     }
 
-    /// The answer to the listing that is under way, and to that of the others.
+    /// Responds to the listing in progress, and to that of the others.
     fn list(&mut self, records: Vec<Ownership>, others: Others) {
         self.lists = None;
         self.done(Done::Listed(Ok(records)));
@@ -287,34 +295,34 @@ impl Driven {
         }
     }
 
-    /// What must have been requested before this can come.
+    /// Prepares the request that must precede this stimulus.
     fn prepare(&mut self, stimulus: Stimulus) {
         match stimulus {
             Stimulus::Listed(listing) => {
                 if listing.above_share {
                     self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
                 }
-                // One that is older than what happened last decides nothing.
+                // A listing older than the last change decides nothing.
                 if self.lists.take().is_some() {
                     self.done(Done::Listed(Err(failure())));
                 }
-                self.until(|me| me.lists.is_some() && me.sent.is_none());
+                self.until(|this| this.lists.is_some() && this.sent.is_none());
             }
-            Stimulus::Renewed(_) => self.until(|me| matches!(me.sent, Some(Sent::Renew(_)))),
-            Stimulus::Pursued(_) => self.until(|me| matches!(me.sent, Some(Sent::Pursue))),
+            Stimulus::Renewed(_) => self.until(|this| matches!(this.sent, Some(Sent::Renew(_)))),
+            Stimulus::Pursued(_) => self.until(|this| matches!(this.sent, Some(Sent::Pursue))),
             _ => {}
         }
-        self.says = Says::default();
+        self.emitted = Emitted::default();
     }
 
     fn feed(&mut self, stimulus: Stimulus) {
         let partition = the_partition();
         let epoch = self.lease.as_ref().map_or(EPOCH, Lease::epoch);
-        let command = |me: &mut Self, command| me.step(Happened::Commanded(command));
+        let command = |this: &mut Self, command| this.step(Happened::Commanded(command));
         match stimulus {
             Stimulus::Listed(listing) => self.listed(listing),
-            Stimulus::RenewalDue => self.until(|me| matches!(me.sent, Some(Sent::Renew(_)))),
-            Stimulus::TimeOver => self.until(|me| matches!(me.sent, Some(Sent::Release))),
+            Stimulus::RenewalDue => self.until(|this| matches!(this.sent, Some(Sent::Renew(_)))),
+            Stimulus::TimeOver => self.until(|this| matches!(this.sent, Some(Sent::Release))),
             Stimulus::Claimed(outcome) => {
                 self.sent = None;
                 let outcome = self.outcome(outcome, EPOCH);
@@ -330,18 +338,18 @@ impl Driven {
                 let outcome = match outcome {
                     Outcome::Won { .. } => ReleaseOutcome::Released,
                     Outcome::Lost | Outcome::Replaced => ReleaseOutcome::Lost { by: Some(names::owner("another")) },
-                    Outcome::Undecided => ReleaseOutcome::Indeterminate(failure()),
+                    Outcome::Indeterminate => ReleaseOutcome::Indeterminate(failure()),
                 };
                 self.done(Done::Released { partition, outcome });
             }
-            Stimulus::Marked(asking) => self.marked(asking),
+            Stimulus::Requested(requester) => self.requested(requester),
             Stimulus::Pursued(chance) => self.pursued(chance),
-            Stimulus::Forgotten => command(self, Command::MarkLost { partition, epoch, by: None }),
+            Stimulus::MarkedLost => command(self, Command::MarkLost { partition, epoch, by: None }),
             Stimulus::Stopped { settled } => {
                 command(self, Command::Release { partition, epoch, cooldown: Duration::ZERO, settled });
             }
             Stimulus::ShutDown => command(self, Command::Shutdown),
-            Stimulus::ToldToStop => {
+            Stimulus::StopRequested => {
                 let mut stalled = Stalled::default();
                 stalled.partitions.insert(partition);
                 self.step(Happened::Liveness(stalled));
@@ -349,74 +357,78 @@ impl Driven {
         }
     }
 
-    fn listed(&mut self, Listing { owner, live, mark, elsewhere, above_share }: Listing) {
-        let record = |owner, mark| recorded(self.members, owner, Keys { handoff_to: mark, ..Keys::default() });
+    fn listed(&mut self, Listing { owner, live, handoff_request, other_case, above_share }: Listing) {
+        let record = |owner, handoff_request| {
+            recorded(self.members, owner, Keys { handoff_to: handoff_request, ..Keys::default() })
+        };
         let age = if live { Duration::ZERO } else { LONG_AGO };
-        let mut records: Vec<_> =
-            owner.map(|owner| seen(the_partition(), record(owner, mark), age, self.now)).into_iter().collect();
+        let mut records: Vec<_> = owner
+            .map(|owner| seen(the_partition(), record(owner, handoff_request), age, self.now))
+            .into_iter()
+            .collect();
         if let Some(owner) = owner.filter(|_| above_share) {
             let others = [1, 2].map(|number| (PartitionId::from(number), record(owner, None)));
-            records.extend(others.map(|(partition, record)| seen(partition, record, UNMARKABLE, self.now)));
+            records.extend(others.map(|(partition, record)| seen(partition, record, TOO_OLD, self.now)));
         }
-        let elsewhere = elsewhere.then(|| {
+        let other_case = other_case.then(|| {
             let record = OwnershipRecord::owned_by(names::owner("elsewhere"), None);
             seen(the_partition(), record, Duration::ZERO, self.now)
         });
-        // Whether others are there makes a difference only to the owner that is asked.
-        let is_own = owner.is_some_and(|owner| record(owner, None).owner.as_ref() == Some(&self.me.owner));
-        let asking = mark.filter(|_| is_own).map(|asking| self.members[asking as usize].identity());
-        let presences = asking.into_iter().map(|asking| self.present(asking)).collect();
-        self.list(records, Others { heartbeats: Some(presences), other_name_case: elsewhere.into_iter().collect() });
+        // Only a requested owner distinguishes whether others are live.
+        let is_own = owner.is_some_and(|owner| record(owner, None).owner.as_ref() == Some(&self.this.owner));
+        let requester = handoff_request.filter(|_| is_own).map(|requester| self.members[requester as usize].identity());
+        let heartbeats = requester.into_iter().map(|requester| self.present(requester)).collect();
+        self.list(records, Others { heartbeats: Some(heartbeats), other_name_case: other_case.into_iter().collect() });
     }
 
     fn present(&self, Identity { owner, incarnation, .. }: Identity) -> Heartbeat {
         Heartbeat::new(HeartbeatRecord::new(owner, incarnation), ETag::new("there"), Duration::ZERO, self.now)
     }
 
-    /// The record of another instance.
-    fn seen_at_another(&self, partition: u32, age: Duration) -> Ownership {
+    /// Returns the record of another instance.
+    fn seen_of_another(&self, partition: u32, age: Duration) -> Ownership {
         let another = Identity::new(names::owner("another"), names::incarnation("0"));
         seen(PartitionId::from(partition), owned_by(another), age, self.now)
     }
 
     fn outcome(&mut self, outcome: Outcome, epoch: i64) -> ClaimOutcome {
         match outcome {
-            Outcome::Won { anew, mark } => {
-                let lease = self.won(if anew { NEXT_EPOCH } else { epoch }, mark);
+            Outcome::Won { again, handoff_request } => {
+                let lease = self.won(if again { NEXT_EPOCH } else { epoch }, handoff_request);
                 self.lease = Some(lease.clone());
                 ClaimOutcome::Won(lease)
             }
             Outcome::Lost => ClaimOutcome::Lost { by: Some(names::owner("another")) },
             Outcome::Replaced => ClaimOutcome::Replaced { by: names::incarnation("9") },
-            Outcome::Undecided => ClaimOutcome::Indeterminate(failure()),
+            Outcome::Indeterminate => ClaimOutcome::Indeterminate(failure()),
         }
     }
 
-    fn won(&self, epoch: i64, mark: Mark) -> Lease {
+    fn won(&self, epoch: i64, handoff_request: HandoffRequest) -> Lease {
         let known = self.lease.as_ref().and_then(|lease| lease.handoff_requested_by()).cloned();
-        let mut record = owned_by(self.me.clone());
+        let mut record = owned_by(self.this.clone());
         record.draining = matches!(&self.sent, Some(Sent::Renew(lease)) if lease.record().draining);
-        record.handoff_to = match mark {
-            Mark::None => None,
-            Mark::Known => known,
-            Mark::New if known.is_some() => Some(names::owner(ALSO_ASKING)),
-            Mark::New => Some(names::owner(ASKING)),
+        record.handoff_to = match handoff_request {
+            HandoffRequest::None => None,
+            HandoffRequest::Known => known,
+            HandoffRequest::New if known.is_some() => Some(names::owner(OTHER_REQUESTER)),
+            HandoffRequest::New => Some(names::owner(REQUESTER)),
         };
         Lease::of(the_partition(), record, ETag::new("won"), self.now, epoch)
     }
 
-    fn marked(&mut self, asking: Option<Asking>) {
-        let Some(Sent::Mark(seen)) = self.sent.take() else { panic!("nothing was marked") };
-        let outcome = match asking {
-            Some(Asking::Stands) => {
+    fn requested(&mut self, requester: Option<RequestOutcome>) {
+        let Some(Sent::HandoffRequest(seen)) = self.sent.take() else { panic!("no request was sent") };
+        let outcome = match requester {
+            Some(RequestOutcome::Stands) => {
                 let mut handoff = Handoff::requested(the_partition(), &seen.record, self.now).expect("it has an owner");
                 handoff.renewed(self.now);
                 self.handoff = Some(handoff.clone());
                 Ok(HandoffRequestOutcome::Requested(handoff))
             }
-            Some(Asking::Lost) => Ok(HandoffRequestOutcome::Lost),
-            Some(Asking::TooOld) => Ok(HandoffRequestOutcome::LeaseTooOld),
-            Some(Asking::Refused) => Ok(HandoffRequestOutcome::AlreadyRequested),
+            Some(RequestOutcome::Lost) => Ok(HandoffRequestOutcome::Lost),
+            Some(RequestOutcome::TooOld) => Ok(HandoffRequestOutcome::LeaseTooOld),
+            Some(RequestOutcome::Refused) => Ok(HandoffRequestOutcome::AlreadyRequested),
             None => Err(failure()),
         };
         self.done(Done::HandoffRequested { partition: the_partition(), outcome });
@@ -424,8 +436,8 @@ impl Driven {
 
     fn pursued(&mut self, chance: Option<Chance>) {
         self.sent = None;
-        let handoff = self.handoff.clone().expect("it has asked");
-        let claim = || Claim::over(&self.seen_at_another(0, Duration::ZERO));
+        let handoff = self.handoff.clone().expect("it has a request");
+        let claim = || Claim::over(&self.seen_of_another(0, Duration::ZERO));
         let outcome = match chance {
             Some(Chance::Wait) => Ok(HandoffStatus::Pending),
             Some(Chance::Take) => Ok(HandoffStatus::Ready(claim())),
@@ -438,52 +450,52 @@ impl Driven {
     }
 }
 
-/// The ways into conditions.
+/// Ways into conditions.
 impl Driven {
     fn claims(&mut self) {
-        self.until(|me| me.lists.is_some());
+        self.until(|this| this.lists.is_some());
         self.list(Vec::new(), Others::default());
     }
 
-    fn holds(&mut self, marked: bool) {
+    fn holds(&mut self, requested: bool) {
         self.claims();
-        let mark = if marked { Mark::New } else { Mark::None };
-        self.feed(Stimulus::Claimed(Outcome::Won { anew: false, mark }));
+        let handoff_request = if requested { HandoffRequest::New } else { HandoffRequest::None };
+        self.feed(Stimulus::Claimed(Outcome::Won { again: false, handoff_request }));
     }
 
-    /// It is to release the partition, which it may claim again after that.
+    /// It is to release the partition, and may claim it again after that.
     fn leaves(&mut self) {
-        self.feed(Stimulus::ToldToStop);
+        self.feed(Stimulus::StopRequested);
         self.step(Happened::Liveness(Stalled::default()));
     }
 
-    fn lists_own_with_mark(&mut self) {
-        self.until(|me| me.lists.is_some());
-        let asking = Identity::new(names::owner(ASKING), names::incarnation("0"));
-        let mut record = owned_by(self.me.clone());
-        record.handoff_to = Some(asking.owner.clone());
-        let presences = Some(vec![self.present(asking)]);
+    fn lists_own_with_request(&mut self) {
+        self.until(|this| this.lists.is_some());
+        let requester = Identity::new(names::owner(REQUESTER), names::incarnation("0"));
+        let mut record = owned_by(self.this.clone());
+        record.handoff_to = Some(requester.owner.clone());
+        let heartbeats = Some(vec![self.present(requester)]);
         let own = seen(the_partition(), record, Duration::ZERO, self.now);
-        self.list(vec![own], Others { heartbeats: presences, other_name_case: Vec::new() });
+        self.list(vec![own], Others { heartbeats: heartbeats, other_name_case: Vec::new() });
     }
 
-    /// Another has all partitions of three, of which one can be asked for.
-    fn marks(&mut self) {
+    /// Another instance owns all three partitions, one of which can be requested.
+    fn requests(&mut self) {
         self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
-        self.until(|me| me.lists.is_some());
-        let records = [(0, Duration::ZERO), (1, UNMARKABLE), (2, UNMARKABLE)];
-        let records = records.map(|(partition, age)| self.seen_at_another(partition, age));
+        self.until(|this| this.lists.is_some());
+        let records = [(0, Duration::ZERO), (1, TOO_OLD), (2, TOO_OLD)];
+        let records = records.map(|(partition, age)| self.seen_of_another(partition, age));
         self.list(records.into(), Others::default());
         self.step(Happened::Hub([the_partition()].into()));
     }
 
-    fn asks(&mut self) {
-        self.marks();
-        self.feed(Stimulus::Marked(Some(Asking::Stands)));
+    fn has_requested_it(&mut self) {
+        self.requests();
+        self.feed(Stimulus::Requested(Some(RequestOutcome::Stands)));
     }
 
-    fn claims_what_it_asked_for(&mut self, chance: Chance) {
-        self.asks();
+    fn claims_after_request(&mut self, chance: Chance) {
+        self.has_requested_it();
         self.prepare(Stimulus::Pursued(None));
         self.feed(Stimulus::Pursued(Some(chance)));
     }

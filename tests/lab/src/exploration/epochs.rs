@@ -1,7 +1,7 @@
-//! Epochs: what time the server shows, and scenarios in which that matters.
+//! Epochs: the server's time, and scenarios in which it matters.
 //!
 //! Time is counted in seconds. `Date` and `Last-Modified` come from two machines, each of which shows the second or the
-//! one before. Between two seconds there is room for some epochs, as there is for a thousand in truth.
+//! one before. Between two seconds there is room for some epochs, where the real number is a thousand.
 
 use std::time::Duration;
 
@@ -22,19 +22,20 @@ impl Model {
     pub(super) fn second_passes(&self, state: &State, steps: &mut Steps<'_>) {
         let Some(clock) = self.scenario.clock else { return };
         if let Some(now) = state.now.filter(|now| *now < clock.end) {
-            let label = Label { who: "the server", what: "shows the next second", position: None, answer: None };
+            let label = Label { who: "the server", what: "shows the next second", position: None, response: None };
             steps.push(label, State { now: Some(now + 1), ..*state }, false, Notes::default());
         }
     }
 
-    /// What a machine may show in this second.
+    /// Returns the seconds that a machine may show at this time.
     fn shown(&self, second: u8) -> impl Iterator<Item = u8> + use<> {
         let skew = self.scenario.clock.is_some_and(|clock| clock.skew);
         std::iter::once(second).chain(skew.then_some(second.saturating_sub(1)))
     }
 
-    /// The epochs that a claim over the record as it is now may have. `None` where that is too young: then the claim is
-    /// written without an epoch. `own` is that of the lease of a renewal that became a claim, or of the attempt before.
+    /// Returns the epochs that a claim over the current record may have. `None` if the record is too fresh: the claim
+    /// is then written without an epoch. `own` is the epoch of a renewal's lease that became a claim, or of the
+    /// previous attempt.
     pub(super) fn epochs(&self, state: &State, own: Option<u8>) -> Vec<Option<u8>> {
         let Some(now) = state.now else { return vec![Some(state.fresh_epoch())] };
         let before = state.ownership.map_or(own, |record| record.keys.epoch);
@@ -43,7 +44,7 @@ impl Model {
         for date in self.shown(now) {
             let ages = self.old_enough(state, date);
             epochs.extend(ages.contains(&false).then_some(None));
-            if ages.contains(&true) && self.leaves_out(Rule::EpochOneAnswer) {
+            if ages.contains(&true) && self.leaves_out(Rule::EpochOneResponse) {
                 epochs.extend(self.shown(now).map(|other| Some(self.epoch_at(before, other))));
             } else if ages.contains(&true) {
                 epochs.push(Some(self.epoch_at(before, date)));
@@ -60,10 +61,10 @@ impl Model {
             Some(Rule::EpochRoom) => date,
             _ => date * ROOM,
         };
-        u8::try_from(next_epoch(before.map(i64::from), i64::from(time))).expect("there are fewer epochs")
+        u8::try_from(next_epoch(before.map(i64::from), i64::from(time))).expect("epochs are bounded")
     }
 
-    /// Whether a claim over the record is given an epoch, by each age that this date may come with.
+    /// Returns whether a claim over the record gets an epoch, for each age that may come with this date.
     fn old_enough(&self, state: &State, date: u8) -> Vec<bool> {
         let Some(record) = state.ownership else { return vec![true] };
         let sooner = match self.scenario.without {
@@ -91,29 +92,29 @@ impl Model {
         now >= state.claimed + after && !creates && !late
     }
 
-    /// The application gets to know its epoch, and processes from now on.
+    /// The application gets its epoch, and processes from now on.
     pub(super) fn is_given_its_epoch(&self, state: &mut State, number: usize) -> Notes {
         let work = state.instances[number].work;
         let (Some(_), Some(epoch)) = (self.scenario.clock, work.epoch) else { return Notes::default() };
-        let tenure = work.authority;
-        let others = || state.given.iter().flatten().filter(|(other, _)| *other != tenure);
-        let grows = others().all(|(other, theirs)| *theirs == epoch || (*other < tenure) == (*theirs < epoch));
+        let ownership_id = work.authority;
+        let others = || state.given.iter().flatten().filter(|(other, _)| *other != ownership_id);
+        let grows = others().all(|(other, theirs)| *theirs == epoch || (*other < ownership_id) == (*theirs < epoch));
         let is_unique = others().all(|(_, theirs)| *theirs != epoch);
         let notes =
             Notes::default().breaking(Invariant::EpochGrows, !grows).breaking(Invariant::EpochIsUnique, !is_unique);
-        remember(state, (tenure, epoch));
+        remember(state, (ownership_id, epoch));
         notes
     }
 }
 
-/// A tenure is forgotten once every one that may still start is later than its successor.
+/// An ownership is forgotten once every one that may still start is later than its successor.
 fn remember(state: &mut State, given: (u8, u8)) {
     let mut known: Vec<_> = state.given.iter().flatten().copied().filter(|other| *other != given).collect();
     known.push(given);
     known.sort_unstable();
     let starts = state.instances.iter().filter_map(|instance| match instance.work.task {
-        Task::Adopting(_) | Task::LookingElsewhere => Some(instance.work.authority),
-        Task::Stopped => instance.lease.map(|lease| lease.tenure),
+        Task::Adopting(_) | Task::ReadingOtherCase => Some(instance.work.authority),
+        Task::Stopped => instance.lease.map(|lease| lease.ownership_id),
         Task::Running | Task::Checkpointing(_) => None,
     });
     let first = starts.min().unwrap_or(u8::MAX);
@@ -124,10 +125,10 @@ fn remember(state: &mut State, given: (u8, u8)) {
         .map(|(_, given)| *given)
         .collect();
     state.given = std::array::from_fn(|index| known.get(index).copied());
-    assert!(known.len() <= state.given.len(), "more tenures are remembered than there is room for");
+    assert!(known.len() <= state.given.len(), "more ownerships are remembered than there is room for");
 }
 
-/// E1, E2, and what else holds.
+/// E1, E2, and the other invariants.
 const EPOCHS: &[Invariant] = &[
     Invariant::EpochGrows,
     Invariant::EpochIsUnique,
@@ -148,7 +149,7 @@ const R_EPOCH: Scenario = Scenario {
     name: "r-epoch",
     left: Left { steals: 2, faults: 1, releases: 1, ..NOTHING },
     reaches: &[
-        Event::ClaimFoundMine,
+        Event::ClaimFoundOwn,
         Event::ClaimLost,
         Event::RenewalLost,
         Event::AdoptRepeated,
@@ -164,7 +165,7 @@ const R_EPOCH_3: Scenario = Scenario {
     reaches: &[Event::ClaimLost, Event::RenewalLost],
     ..BASIS
 };
-/// The epoch is known from the win, so nothing depends on what is written in order to adopt.
+/// The epoch is known from the win, so nothing depends on the write of an adoption.
 const R_EPOCH_NOWRITE: Scenario = Scenario {
     name: "r-epoch-nowrite",
     checkpoint: None,
@@ -201,7 +202,7 @@ const R_EPOCH_FOREIGN_JS: Scenario = Scenario {
     reaches: &[Event::RenewalLost],
     ..BASIS
 };
-/// Two seconds after the last claim a deletion does no harm, unless a claim is under way that found no record.
+/// Two seconds after the last claim a deletion does no harm, unless a claim that found no record is in progress.
 const R_EPOCH_DELETED: Scenario = Scenario {
     name: "r-epoch-deleted",
     clock: Some(Clock { end: 5, skew: true }),
@@ -231,22 +232,22 @@ fn a_pinned_start_r_epoch_pinned() {
 }
 
 #[test]
-fn another_sdk_that_erases_epochs_r_epoch_foreign() {
+fn another_sdk_erases_epochs_r_epoch_foreign() {
     is_clean(R_EPOCH_FOREIGN);
 }
 
 #[test]
-fn another_sdk_beside_two_instances_r_epoch_foreign_3() {
+fn another_sdk_and_two_instances_r_epoch_foreign_3() {
     is_clean(R_EPOCH_FOREIGN_3);
 }
 
 #[test]
-fn another_sdk_that_claims_over_others_r_epoch_foreign_js() {
+fn another_sdk_overwrites_claims_r_epoch_foreign_js() {
     is_clean(R_EPOCH_FOREIGN_JS);
 }
 
 #[test]
-fn a_record_that_is_deleted_later_r_epoch_deleted() {
+fn a_later_deletion_of_the_record_r_epoch_deleted() {
     is_clean(R_EPOCH_DELETED);
 }
 
@@ -334,7 +335,7 @@ fn x_epoch_younger() {
 #[test]
 fn x_epoch_answer() {
     let clock = Some(Clock { end: 3, skew: true });
-    let scenario = Scenario { name: "x-epoch-answer", clock, ..erased_without(Rule::EpochOneAnswer) };
+    let scenario = Scenario { name: "x-epoch-answer", clock, ..erased_without(Rule::EpochOneResponse) };
     falls(
         scenario,
         Invariant::EpochIsUnique,
@@ -357,11 +358,11 @@ fn x_epoch_create() {
     falls(
         scenario,
         Invariant::EpochIsUnique,
-        &["an operator deletes the ownership", "A renews what is not there any more: done", "A adopts: writes 0: done"],
+        &["an operator deletes the ownership", "A renews a deleted record: done", "A adopts: writes 0: done"],
     );
 }
 
-/// Not promised: what a deletion breaks within two seconds of a claim.
+/// Not guaranteed: a deletion within two seconds of a claim breaks the order.
 #[test]
 fn n_epoch_deleted_at_once() {
     let left = Left { steals: 1, deletes: 1, releases: 1, ..NOTHING };

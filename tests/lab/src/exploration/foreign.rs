@@ -1,4 +1,5 @@
-//! An instance of another SDK: claims and renews by condition, checkpoints without one, adopts nothing.
+//! An instance of another SDK: it claims and renews with conditions, checkpoints without conditions, and adopts
+//! nothing.
 
 use super::notes::{Invariant, Notes};
 use super::state::{Checkpoint, Foreign, Keys, Owner, Report, State, Version};
@@ -16,18 +17,18 @@ impl Model {
             Foreign::Starting(version) => {
                 let at = state.checkpoint.and_then(|checkpoint| checkpoint.position).unwrap_or_default();
                 let foreign = Foreign::Running { version, at, written: at };
-                // It goes by a pinned start as by any checkpoint.
+                // It treats a pinned start like any checkpoint.
                 let passed = state.passed | up_to(at);
                 let to = State { foreign, passed, due: None, foreign_from_before: false, ..*state };
-                let elsewhere = state.due.is_some_and(|due| due.position != at);
-                let notes = Notes::default().breaking(Invariant::ForeignSilent, elsewhere);
+                let other_case = state.due.is_some_and(|due| due.position != at);
+                let notes = Notes::default().breaking(Invariant::ForeignSilent, other_case);
                 steps.noted(FOREIGN, "reads the checkpoint and starts", to, notes);
             }
             Foreign::Running { version, at, written } => self.foreign_runs(state, version, at, written, steps),
             Foreign::Ending { at } => {
                 let put = put_position(state, Checkpoint { position: Some(at), ..Checkpoint::default() });
                 let what = "ends its last handler, checkpoints without condition";
-                let label = Label { who: FOREIGN, what, position: Some(at), answer: None };
+                let label = Label { who: FOREIGN, what, position: Some(at), response: None };
                 steps.push(label, State { foreign: Foreign::Idle, ..vouched(put, at) }, false, writes_late(state));
             }
         }
@@ -36,15 +37,15 @@ impl Model {
     fn foreign_lists(&self, state: &State, steps: &mut Steps<'_>) {
         let (what, cost) = match state.ownership.map(|record| record.owner) {
             None => ("lists: no record, wants to claim", Some(0)),
-            Some(Owner::Nobody) => ("lists: released, wants to claim", Some(0)),
-            Some(Owner::Ours(_)) => ("lists: expired, wants to claim", self.expired(state)),
+            Some(Owner::Unowned) => ("lists: released, wants to claim", Some(0)),
+            Some(Owner::Member(_)) => ("lists: expired, wants to claim", self.expired(state)),
             Some(Owner::Foreign) => return,
         };
         let Some(cost) = cost else { return };
         let claiming = Foreign::Claiming(state.ownership.map(|_| Version::Current));
         let mut to = State { foreign: claiming, ..*state };
         to.left.steals -= cost;
-        steps.push(Label { who: FOREIGN, what, position: None, answer: None }, to, cost > 0, Notes::default());
+        steps.push(Label { who: FOREIGN, what, position: None, response: None }, to, cost > 0, Notes::default());
     }
 
     fn foreign_claims(&self, state: &State, under: Option<Version>, steps: &mut Steps<'_>) {
@@ -61,31 +62,32 @@ impl Model {
     }
 
     fn foreign_runs(&self, state: &State, version: Version, at: u8, written: u8, steps: &mut Steps<'_>) {
-        let mine = state.is_owned_by(Owner::Foreign);
+        let own = state.is_owned_by(Owner::Foreign);
         if at < self.scenario.last_event {
             let foreign = Foreign::Running { version, at: at + 1, written };
             let to = State { foreign, processed: state.processed | 1 << (at + 1), ..*state };
-            let label = Label { who: FOREIGN, what: "processes event", position: Some(at + 1), answer: None };
+            let label = Label { who: FOREIGN, what: "processes event", position: Some(at + 1), response: None };
             steps.push(label, to, false, Notes::default());
         }
         if at > written {
             let put = put_position(state, Checkpoint { position: Some(at), ..Checkpoint::default() });
             let to = State { foreign: Foreign::Running { version, at, written: at }, ..vouched(put, at) };
-            let label = Label { who: FOREIGN, what: "checkpoints without condition", position: Some(at), answer: None };
+            let label =
+                Label { who: FOREIGN, what: "checkpoints without condition", position: Some(at), response: None };
             steps.push(label, to, false, writes_late(state));
         }
-        if mine && version == Version::Current {
+        if own && version == Version::Current {
             let put = put_ownership(state, Owner::Foreign, Keys::default());
             let foreign = Foreign::Running { version: Version::Current, at, written };
             steps.add(FOREIGN, "renews", State { foreign, ..put });
         }
-        if !mine && !self.scenario.foreign_never_notices {
+        if !own && !self.scenario.foreign_never_notices {
             let ends = self.has_operators() && at > written;
             let foreign = if ends { Foreign::Ending { at } } else { Foreign::Idle };
-            steps.add(FOREIGN, "notices that it lost", State { foreign, ..*state });
+            steps.add(FOREIGN, "detects its loss", State { foreign, ..*state });
         }
-        // Its listing shows no loss: it runs already what it claims.
-        if self.has_operators() && state.is_owned_by(Owner::Nobody) {
+        // Its listing shows no loss: it already runs what it claims.
+        if self.has_operators() && state.is_owned_by(Owner::Unowned) {
             let put = put_ownership(state, Owner::Foreign, Keys::default());
             let foreign = Foreign::Running { version: Version::Current, at, written };
             steps.add(FOREIGN, "finds it released, claims it and reads on", State { foreign, ..put });
@@ -99,8 +101,8 @@ fn writes_late(state: &State) -> Notes {
     Notes::default().breaking(Invariant::ForeignSilent, is_late)
 }
 
-/// What it stored it has processed, although perhaps before a reset to an earlier position. Its checkpoint has no
-/// condition, so it undoes a reset that no operator has reported as done.
+/// It has processed every event up to its checkpoint, although perhaps before a reset to an earlier position. Its
+/// checkpoint has no condition, so it undoes a reset that no operator has reported as done.
 fn vouched(state: State, at: u8) -> State {
     if state.foreign_from_before { State { passed: state.passed | up_to(at), due: None, ..state } } else { state }
 }

@@ -1,7 +1,7 @@
-//! An instance that asks another for its partition, and the other's answer.
+//! An instance that requests a partition from another instance, and the response.
 //!
-//! Every look at the record is judged by `rules::HandoffView`, `rules::requesting_handoff` and `rules::Handoff`, and what comes of it
-//! goes to the [balancer](super::balancer). When patience ends is a choice.
+//! Every poll of the record is evaluated by `rules::HandoffView`, `rules::requesting_handoff` and `rules::Handoff`, and
+//! its result goes to the [balancer](super::balancer). The time of a timeout is a choice.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use eventhubs_checkpoint::internal::rules::{
     self, HandoffRequestOutcome, HandoffStatus, HandoffView, Next, requesting_handoff,
 };
 
-use super::balancer::{Asking, Chance, Condition, Listing, Stimulus};
-use super::driven::PATIENCE;
+use super::balancer::{Chance, Condition, Listing, RequestOutcome, Stimulus};
+use super::driven::HANDOFF_TIMEOUTS;
 use super::listing::{TERMS, recorded};
 use super::notes::{Event, Notes};
 use super::ownership::{OLD, YOUNG};
 use super::state::{
-    Content, Handoff, HandoffStep, Instance, Keys, Life, Operation, Owner, Pursued, State, Version, Write, Writer,
+    Content, Handoff, HandoffStep, Instance, Keys, Operation, Owner, Pursued, RunState, State, Version, Write, Writer,
     short,
 };
-use super::storage::{Answer, attempts};
+use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
 
-/// When every wait is over.
+/// Past every timeout.
 const LATE: Duration = Duration::from_secs(1000);
 
 impl Model {
@@ -34,100 +34,106 @@ impl Model {
         match instance.handoff {
             None => self.begin_handoff(state, number, steps),
             Some(Handoff { victim, step }) => match step {
-                HandoffStep::Reading(erased) => self.read_to_mark(state, number, (victim, erased), steps),
-                HandoffStep::Marking(under, erased) => self.write_mark(state, number, (under, erased), steps),
+                HandoffStep::Reading(erased) => self.read_to_request(state, number, (victim, erased), steps),
+                HandoffStep::Requesting(under, erased) => self.write_request(state, number, (under, erased), steps),
                 HandoffStep::Pursuing(pursuing) => self.pursue(state, number, victim, pursuing, steps),
             },
         }
     }
 
-    /// A listing shows that another owns the partition and has more than its share. It may be older than the mark of a
-    /// third.
+    /// A listing shows that another instance owns the partition and has more than its share. The listing may be older
+    /// than the request of a third instance.
     fn begin_handoff(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let Some(Owner::Ours(victim)) = state.ownership.map(|record| record.owner) else { return };
-        let listing = Listing { mark: None, above_share: true, ..Listing::of(state) };
-        if state.left.marks == 0
-            || self.reaction_now(state, number, Stimulus::Listed(listing)).after != Condition::Marking
+        let Some(Owner::Member(victim)) = state.ownership.map(|record| record.owner) else { return };
+        let listing = Listing { handoff_request: None, above_share: true, ..Listing::of(state) };
+        if state.left.requests == 0
+            || self.reaction_now(state, number, Stimulus::Listed(listing)).after != Condition::Requesting
         {
             return;
         }
         let handoff = Handoff { victim, step: HandoffStep::Reading(0) };
         let mut to = state.with(number, |instance| instance.handoff = Some(handoff));
-        to.left.marks -= 1;
-        steps.add(self.name(number), "lists: another's, wants to ask for it", to);
+        to.left.requests -= 1;
+        steps.add(self.name(number), "lists: owned by another, wants to request it", to);
     }
 
-    fn read_to_mark(&self, state: &State, number: usize, (victim, erased): (u8, u8), steps: &mut Steps<'_>) {
+    fn read_to_request(&self, state: &State, number: usize, (victim, erased): (u8, u8), steps: &mut Steps<'_>) {
         let who = self.name(number);
-        // A record that is renewed is young again and again.
+        // A record that is renewed repeatedly becomes fresh again.
         let ages = [Some(YOUNG), (self.expired(state) == Some(0)).then_some(OLD)];
         for age in ages.into_iter().flatten() {
-            let looked = self.looked(state, number, &self.asking(victim), age);
+            let looked = self.looked(state, number, &self.requester(victim), age);
             let (what, next, event) = match requesting_handoff(looked, TERMS.own) {
                 Next::Write(under) => {
-                    let step = under.version().map(|under| HandoffStep::Marking(under, erased));
+                    let step = under.version().map(|under| HandoffStep::Requesting(under, erased));
                     let to =
                         state.with(number, |instance| instance.handoff = step.map(|step| Handoff { victim, step }));
-                    steps.add(who, "reads: may ask", to);
+                    steps.add(who, "reads: may request", to);
                     continue;
                 }
                 Next::Done(HandoffRequestOutcome::Requested(())) => {
-                    ("reads: its mark stands", Asking::Stands, Event::MarkStands)
+                    ("reads: its request stands", RequestOutcome::Stands, Event::RequestStands)
                 }
                 Next::Done(HandoffRequestOutcome::LeaseTooOld) => {
-                    ("reads: too old to ask", Asking::TooOld, Event::MarkTooLate)
+                    ("reads: too old to request", RequestOutcome::TooOld, Event::RequestTooLate)
                 }
-                Next::Done(HandoffRequestOutcome::Lost) => ("reads: not to be asked", Asking::Lost, Event::MarkLost),
-                Next::Done(_) => ("reads: not to be asked", Asking::Refused, Event::MarkLost),
+                Next::Done(HandoffRequestOutcome::Lost) => {
+                    ("reads: not eligible", RequestOutcome::Lost, Event::MarkLost)
+                }
+                Next::Done(_) => ("reads: not eligible", RequestOutcome::Refused, Event::MarkLost),
             };
-            let to = self.has_marked(state, number, erased, Some(next));
+            let to = self.has_requested(state, number, erased, Some(next));
             steps.noted(who, what, to, Notes::default().with(event));
         }
         if let Some(failed) = self.with_failed_read(state) {
-            let to = self.has_marked(&failed, number, erased, None);
-            steps.fault(who, "cannot read whom to ask", to, Notes::default().with(Event::ReadFailed));
+            let to = self.has_requested(&failed, number, erased, None);
+            steps.fault(who, "cannot read the record to request", to, Notes::default().with(Event::ReadFailed));
         }
     }
 
-    /// The balancer learns what became of a mark: of the first one as such, of a later one as part of a look at what it
-    /// asked for. Nothing became of it if the storage failed.
-    fn has_marked(&self, state: &State, number: usize, erased: u8, asking: Option<Asking>) -> State {
-        let stands = asking == Some(Asking::Stands);
-        let stimulus = match (erased, asking) {
-            (0, asking) => Stimulus::Marked(asking),
-            (_, asking) => Stimulus::Pursued(asking.map(|_| if stands { Chance::Wait } else { Chance::Over })),
+    /// The balancer gets the outcome of a handoff request: of the first one as such, of a later one as part of a poll.
+    /// It gets none if the storage failed.
+    fn has_requested(&self, state: &State, number: usize, erased: u8, requester: Option<RequestOutcome>) -> State {
+        let stands = requester == Some(RequestOutcome::Stands);
+        let stimulus = match (erased, requester) {
+            (0, requester) => Stimulus::Requested(requester),
+            (_, requester) => Stimulus::Pursued(requester.map(|_| if stands { Chance::Wait } else { Chance::Over })),
         };
         let after = self.reaction_now(state, number, stimulus).after;
-        let marks = erased + u8::from(stands);
-        let pursuing = HandoffStep::Pursuing(Pursued { marks, is_acknowledged: false });
+        let requests = erased + u8::from(stands);
+        let pursuing = HandoffStep::Pursuing(Pursued { requests, is_acknowledged: false });
         match after {
-            Condition::Asked => with_step(state, number, pursuing),
+            Condition::Pending => with_step(state, number, pursuing),
             Condition::Idle => state.with(number, |instance| instance.handoff = None),
             after => unreachable!("{after:?} after {stimulus:?}"),
         }
     }
 
-    fn write_mark(&self, state: &State, number: usize, (under, erased): (Version, u8), steps: &mut Steps<'_>) {
-        // Under this version it is what was read, or the write is refused.
+    fn write_request(&self, state: &State, number: usize, (under, erased): (Version, u8), steps: &mut Steps<'_>) {
+        // Under this version the record is the one that was read, or the write is rejected.
         let Some(record) = state.ownership else {
             let to = with_step(state, number, HandoffStep::Reading(erased));
-            steps.add(self.name(number), "marks what is not there any more", to);
+            steps.add(self.name(number), "requests from a deleted record", to);
             return;
         };
         let keys = Keys { handoff_to: Some(short(number)), ..record.keys };
         let content = Content::Ownership { owner: record.owner, keys };
         for attempt in attempts(state, Write { by: Writer::ours(number), under: Some(under), content }) {
-            let (step, event) = match attempt.answer {
-                Answer::Done => (None, if erased > 0 { Event::MarkedAgain } else { Event::Marked }),
-                _ => (Some(HandoffStep::Reading(erased)), Event::MarkDoubtful),
+            let (step, event) = match attempt.response {
+                Response::Done => (None, if erased > 0 { Event::RequestedAgain } else { Event::Requested }),
+                _ => (Some(HandoffStep::Reading(erased)), Event::RequestAmbiguous),
             };
             let to = match step {
-                None => self.has_marked(&attempt.state, number, erased, Some(Asking::Stands)),
+                None => self.has_requested(&attempt.state, number, erased, Some(RequestOutcome::Stands)),
                 Some(step) => with_step(&attempt.state, number, step),
             };
-            let label =
-                Label { who: self.name(number), what: "marks it", position: None, answer: Some(attempt.answer) };
-            steps.push(label, to, attempt.answer.is_fault(), attempt.notes.with(event));
+            let label = Label {
+                who: self.name(number),
+                what: "requests a handoff",
+                position: None,
+                response: Some(attempt.response),
+            };
+            steps.push(label, to, attempt.response.is_fault(), attempt.notes.with(event));
         }
     }
 
@@ -135,14 +141,15 @@ impl Model {
         let look = |now| {
             let mut handoff = self.pursuing(victim, pursued);
             let looked = self.looked(state, number, &handoff, YOUNG);
-            let pursuit = handoff.poll(looked, now, &PATIENCE);
+            let pursuit = handoff.poll(looked, now, &HANDOFF_TIMEOUTS);
             let is_erased = looked.is_some_and(|(_, looked)| handoff.is_erased(looked, TERMS.own));
             let pursuit = (pursuit != HandoffStatus::Pending || !is_erased).then_some(pursuit);
             (pursuit, Pursued { is_acknowledged: handoff.is_acknowledged(), ..pursued })
         };
         let in_time = look(Duration::ZERO);
-        let impatience = self.impatience(state, number, victim).filter(|_| in_time.0 == Some(HandoffStatus::Pending));
-        let too_late = impatience.map(|cost| (look(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
+        let timeout_cost =
+            self.timeout_cost(state, number, victim).filter(|_| in_time.0 == Some(HandoffStatus::Pending));
+        let too_late = timeout_cost.map(|cost| (look(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
         let epoch = state.fresh_epoch();
         for ((pursuit, pursued), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
             let mut to = *state;
@@ -150,41 +157,41 @@ impl Model {
             let instance = &mut to.instances[number];
             let (what, event) = match pursuit {
                 None => {
-                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(pursued.marks) });
-                    ("looks: its mark has gone", None)
+                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(pursued.requests) });
+                    ("polls: its request is gone", None)
                 }
                 Some(HandoffStatus::Pending) => {
                     self.has_looked(instance, number, Chance::Wait, None);
                     instance.handoff = Some(Handoff { victim, step: HandoffStep::Pursuing(pursued) });
-                    ("looks: not yet", None)
+                    ("polls: pending", None)
                 }
                 Some(HandoffStatus::Ready(under)) => {
                     self.has_looked(instance, number, Chance::Take, Some((under, epoch)));
-                    ("looks: released for it, takes it", Some(Event::HandoffTaken))
+                    ("polls: released for it, claims it", Some(Event::HandoffTaken))
                 }
                 Some(HandoffStatus::TimedOut(under)) => {
                     self.has_looked(instance, number, Chance::Steal, Some((under, epoch)));
-                    if cost > 0 || !self.answers(state, victim) {
-                        // A time-out is over: so much for I6.
+                    if cost > 0 || !self.responds(state, victim) {
+                        // After a timeout, I6 does not apply.
                         to.reported = u8::MAX;
                     }
-                    ("looks: the time is over, steals it", Some(Event::HandoffStolen))
+                    ("polls: timed out, steals it", Some(Event::HandoffStolen))
                 }
                 Some(_) => {
                     self.has_looked(instance, number, Chance::Over, None);
-                    ("looks: not for it any more", Some(Event::HandoffOver))
+                    ("polls: canceled", Some(Event::HandoffOver))
                 }
             };
             let notes = event.map_or(Notes::default(), |event| Notes::default().with(event));
-            let label = Label { who: self.name(number), what, position: None, answer: None };
+            let label = Label { who: self.name(number), what, position: None, response: None };
             steps.push(label, to, cost > 0, notes);
         }
     }
 
-    /// The balancer learns what a look at the partition led to: perhaps to a claim over this version, with this epoch.
+    /// The balancer gets the result of a poll: possibly a claim over this version, with this epoch.
     fn has_looked(&self, instance: &mut Instance, number: usize, chance: Chance, claim: Option<(Version, u8)>) {
         match self.reaction(number, instance.condition(), Stimulus::Pursued(Some(chance))).after {
-            Condition::Asked => {}
+            Condition::Pending => {}
             Condition::Idle => instance.handoff = None,
             Condition::Taking | Condition::Stealing => {
                 instance.operation = claim.map(|(under, epoch)| Operation::claim(Some(under), Some(epoch)));
@@ -193,24 +200,24 @@ impl Model {
         }
     }
 
-    /// At the price of how many time-outs patience may end, while there is nothing to do but wait. One that never
-    /// answers, that is not at work, or that is not told any more, has all the time that there is.
-    fn impatience(&self, state: &State, number: usize, victim: u8) -> Option<u8> {
-        let is_told = state.ownership.is_some_and(|record| record.keys.handoff_to == Some(short(number)));
-        let answers = is_told && self.answers(state, victim);
+    /// Returns how many timeouts a handoff timeout costs while there is nothing to do but wait. It is free if the owner
+    /// never responds, is not running, or can no longer see the request.
+    fn timeout_cost(&self, state: &State, number: usize, victim: u8) -> Option<u8> {
+        let is_request_visible = state.ownership.is_some_and(|record| record.keys.handoff_to == Some(short(number)));
+        let responds = is_request_visible && self.responds(state, victim);
         match state.left.timeouts {
-            _ if !answers => Some(0),
+            _ if !responds => Some(0),
             0 => None,
             _ => Some(1),
         }
     }
 
-    fn answers(&self, state: &State, victim: u8) -> bool {
-        let Instance { life, lease, .. } = state.instances[victim as usize];
-        !self.scenario.deaf && life == Life::Up && lease.is_some()
+    fn responds(&self, state: &State, victim: u8) -> bool {
+        let Instance { run_state, lease, .. } = state.instances[victim as usize];
+        !self.scenario.ignores_requests && run_state == RunState::Up && lease.is_some()
     }
 
-    /// The record, as the store looks at it.
+    /// Returns the record as the store evaluates it.
     fn looked(
         &self,
         state: &State,
@@ -219,43 +226,44 @@ impl Model {
         age: Duration,
     ) -> Option<(Version, HandoffView)> {
         let members = self.scenario.members;
-        let me = members[number].identity().owner;
+        let this = members[number].identity().owner;
         state.ownership.map(|record| {
-            let looked = HandoffView::at(&recorded(members, record.owner, record.keys), age, handoff, &me);
+            let looked = HandoffView::at(&recorded(members, record.owner, record.keys), age, handoff, &this);
             (Version::Current, looked)
         })
     }
 
-    fn asking(&self, victim: u8) -> rules::Handoff {
-        let record = recorded(self.scenario.members, Owner::Ours(victim), Keys::default());
+    fn requester(&self, victim: u8) -> rules::Handoff {
+        let record = recorded(self.scenario.members, Owner::Member(victim), Keys::default());
         rules::Handoff::requested(PartitionId::from(0), &record, Duration::ZERO).expect("it has an owner")
     }
 
     fn pursuing(&self, victim: u8, pursued: Pursued) -> rules::Handoff {
-        let mut handoff = self.asking(victim);
-        for _ in 0..pursued.marks {
+        let mut handoff = self.requester(victim);
+        for _ in 0..pursued.requests {
             handoff.renewed(Duration::ZERO);
         }
         if pursued.is_acknowledged {
-            handoff.poll(Some(((), HandoffView::Requested { draining: true })), Duration::ZERO, &PATIENCE);
+            handoff.poll(Some(((), HandoffView::Requested { draining: true })), Duration::ZERO, &HANDOFF_TIMEOUTS);
         }
         handoff
     }
 
-    /// Whether what was released is not claimed as long as the mark in it counts.
+    /// Returns whether a released partition is not claimed because its handoff request is still valid.
     pub(super) fn is_reserved_for_another(&self, state: &State, number: usize) -> bool {
         let listing = Listing::of(state);
-        listing.owner == Some(Owner::Nobody)
+        listing.owner == Some(Owner::Unowned)
             && self.reaction_now(state, number, Stimulus::Listed(listing)).after == Condition::Idle
     }
 
-    /// The reservation lapses when the one that asked does not come for it in time.
+    /// The reservation lapses if the requester does not claim the partition in time.
     pub(super) fn reservation_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let asking = state.ownership.and_then(|record| record.keys.handoff_to);
-        let Some(Instance { life, handoff, .. }) = asking.map(|asking| state.instances[asking as usize]) else {
+        let requester = state.ownership.and_then(|record| record.keys.handoff_to);
+        let Some(Instance { run_state, handoff, .. }) = requester.map(|requester| state.instances[requester as usize])
+        else {
             return;
         };
-        let comes = life == Life::Up && handoff.is_some();
+        let comes = run_state == RunState::Up && handoff.is_some();
         let lapsed = Listing { live: false, ..Listing::of(state) };
         let claims = self.reaction_now(state, number, Stimulus::Listed(lapsed)).after == Condition::Claiming;
         if !claims || comes && state.left.timeouts == 0 {
@@ -265,7 +273,7 @@ impl Model {
         to.left.timeouts -= u8::from(comes);
         let claim = Operation::claim(Some(Version::Current), Some(state.fresh_epoch()));
         (to.instances[number].operation, to.instances[number].handoff) = (Some(claim), None);
-        let label = Label { who: self.name(number), what: "lists: reserved no longer", position: None, answer: None };
+        let label = Label { who: self.name(number), what: "lists: reserved no longer", position: None, response: None };
         steps.push(label, to, comes, Notes::default().with(Event::ReservationLapsed));
     }
 }

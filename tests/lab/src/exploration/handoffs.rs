@@ -1,4 +1,4 @@
-//! Scenarios in which partitions are asked for, and everything holds.
+//! Scenarios with handoffs in which every invariant holds.
 
 use super::clean::{ONCE, is_clean};
 use super::notes::Event;
@@ -8,14 +8,14 @@ use super::state::Left;
 
 const BASIS: Scenario = Scenario { timing: Timing::Synchronous, aim: Aim { invariants: ONCE, live: true }, ..BASE };
 
-/// A handoff without time-out repeats no event, whatever gets lost on the way.
+/// A handoff without a timeout repeats no event, whatever requests are lost.
 const HANDOFF: Scenario = Scenario {
     name: "r-handoff",
     last_event: 3,
-    left: Left { marks: 2, faults: 1, ..NOTHING },
+    left: Left { requests: 2, faults: 1, ..NOTHING },
     reaches: &[
-        Event::Marked,
-        Event::MarkStands,
+        Event::Requested,
+        Event::RequestStands,
         Event::HandoffSeen,
         Event::HandoffTaken,
         Event::AcknowledgementStands,
@@ -27,20 +27,20 @@ const THREE: Scenario = Scenario {
     name: "r-handoff-3",
     members: ABC,
     last_event: 1,
-    left: Left { marks: 2, ..NOTHING },
-    reaches: &[Event::MarkLost, Event::MarkDoubtful, Event::HandoffOver],
+    left: Left { requests: 2, ..NOTHING },
+    reaches: &[Event::MarkLost, Event::RequestAmbiguous, Event::HandoffOver],
     ..BASIS
 };
 const THREE_DOUBTS: Scenario = Scenario {
     name: "r-handoff-3-doubts",
-    left: Left { marks: 1, faults: 1, ..NOTHING },
-    reaches: &[Event::MarkLost, Event::MarkDoubtful, Event::LateWriteLanded],
+    left: Left { requests: 1, faults: 1, ..NOTHING },
+    reaches: &[Event::MarkLost, Event::RequestAmbiguous, Event::LateWriteLanded],
     ..THREE
 };
 const TIMEOUT: Scenario = Scenario {
     name: "r-handoff-timeout",
     timing: Timing::Asynchronous,
-    left: Left { marks: 2, timeouts: 2, steals: 1, crashes: 1, ..NOTHING },
+    left: Left { requests: 2, timeouts: 2, steals: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
     reaches: &[Event::HandoffStolen, Event::CheckpointFenced, Event::ReservationLapsed],
     ..BASIS
@@ -48,44 +48,44 @@ const TIMEOUT: Scenario = Scenario {
 const DEAD: Scenario = Scenario {
     name: "r-live-handoff",
     last_event: 1,
-    left: Left { marks: 1, timeouts: 1, faults: 2, crashes: 1, ..NOTHING },
+    left: Left { requests: 1, timeouts: 1, faults: 2, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::HandoffStolen, Event::ReservationLapsed, Event::MarkTooLate, Event::LateWriteLanded],
+    reaches: &[Event::HandoffStolen, Event::ReservationLapsed, Event::RequestTooLate, Event::LateWriteLanded],
     ..BASIS
 };
 const DEAF: Scenario = Scenario {
     name: "handoff-deaf",
-    deaf: true,
-    left: Left { marks: 1, faults: 1, ..NOTHING },
+    ignores_requests: true,
+    left: Left { requests: 1, faults: 1, ..NOTHING },
     aim: LIVE,
     reaches: &[Event::HandoffStolen, Event::RenewalLost],
     ..BASIS
 };
-/// The owner claims anew what it did not know to be its own.
+/// The owner claims again what it did not recognize as its own.
 const ERASED: Scenario = Scenario {
     name: "handoff-erased",
     last_event: 1,
     reads_fail: true,
-    left: Left { marks: 1, faults: 2, ..NOTHING },
-    reaches: &[Event::MarkedAgain],
+    left: Left { requests: 1, faults: 2, ..NOTHING },
+    reaches: &[Event::RequestedAgain],
     ..BASIS
 };
 const UNSETTLED: Scenario = Scenario {
     name: "handoff-unsettled",
-    left: Left { marks: 1, unsettled: 1, faults: 1, ..NOTHING },
+    left: Left { requests: 1, unsettled: 1, faults: 1, ..NOTHING },
     reaches: &[Event::ReleasedUnsettled],
     ..BASIS
 };
 const STOP: Scenario = Scenario {
     name: "handoff-stop",
-    left: Left { marks: 1, releases: 2, faults: 1, ..NOTHING },
+    left: Left { requests: 1, releases: 2, faults: 1, ..NOTHING },
     reaches: &[Event::ReleaseTriedAgain, Event::HandoffTaken, Event::MarkLost],
     ..BASIS
 };
 const FREEZE: Scenario = Scenario {
     name: "handoff-freeze",
     last_event: 1,
-    left: Left { marks: 1, freezes: 1, faults: 1, ..NOTHING },
+    left: Left { requests: 1, freezes: 1, faults: 1, ..NOTHING },
     aim: LIVE,
     reaches: &[Event::HandoffStolen, Event::HandoffTaken],
     ..BASIS
@@ -93,7 +93,7 @@ const FREEZE: Scenario = Scenario {
 const OVERLAP: Scenario = Scenario {
     name: "handoff-overlap",
     overlaps: true,
-    left: Left { marks: 1, faults: 1, ..NOTHING },
+    left: Left { requests: 1, faults: 1, ..NOTHING },
     reaches: &[Event::HandoffTaken, Event::AcknowledgementStands],
     ..BASIS
 };
@@ -101,47 +101,47 @@ pub(super) const ALL: &[Scenario] =
     &[HANDOFF, THREE, THREE_DOUBTS, TIMEOUT, DEAD, DEAF, ERASED, UNSETTLED, STOP, FREEZE, OVERLAP];
 
 #[test]
-fn a_partition_is_asked_for_and_handed_over_r_handoff() {
+fn a_request_and_a_handover_r_handoff() {
     is_clean(HANDOFF);
 }
 
 #[test]
-fn two_ask_for_one_partition_r_handoff_3() {
+fn two_requesters_r_handoff_3() {
     is_clean(THREE);
 }
 
 #[test]
-fn a_third_looks_on_and_answers_get_lost_r_handoff_3_doubts() {
+fn a_third_instance_and_lost_responses_r_handoff_3() {
     is_clean(THREE_DOUBTS);
 }
 
 #[test]
-fn one_that_asks_loses_patience_r_handoff_timeout() {
+fn a_requester_times_out_r_handoff_timeout() {
     is_clean(TIMEOUT);
 }
 
 #[test]
-fn either_side_dies_r_live_handoff() {
+fn either_side_crashes_r_live_handoff() {
     is_clean(DEAD);
 }
 
 #[test]
-fn an_owner_that_never_answers_is_stolen_from_handoff_deaf() {
+fn an_owner_without_response_handoff_deaf() {
     is_clean(DEAF);
 }
 
 #[test]
-fn a_mark_is_erased_and_added_again_handoff_erased() {
+fn an_erased_request_is_repeated_handoff_erased() {
     is_clean(ERASED);
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_settled_is_reported_handoff_unsettled() {
+fn an_unsettled_checkpoint_is_reported_unsettled() {
     is_clean(UNSETTLED);
 }
 
 #[test]
-fn either_side_is_told_to_stop_handoff_stop() {
+fn either_side_is_stopped_handoff_stop() {
     is_clean(STOP);
 }
 
@@ -151,6 +151,6 @@ fn either_side_is_frozen_handoff_freeze() {
 }
 
 #[test]
-fn renewals_during_the_last_checkpoint_handoff_overlap() {
+fn renewals_in_the_last_checkpoint_handoff_overlap() {
     is_clean(OVERLAP);
 }

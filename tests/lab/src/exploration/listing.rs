@@ -1,4 +1,4 @@
-//! What records say: how they relate to an instance, and what a listing shows.
+//! The content of records: how they relate to an instance, and what a listing shows.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use super::state::{Keys, Owner};
 
 pub(super) const TERMS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
 
-/// How each record relates to each instance, worked out once.
+/// The relation of each record to each instance, computed once.
 pub(super) struct Relations(Vec<Vec<Relation>>);
 
 impl Relations {
     pub(super) fn of_all(members: &[Member]) -> Self {
-        let owners = || [Owner::Nobody, Owner::Foreign].into_iter().chain((0..members.len()).map(Owner::ours));
-        let relations = |me: &Identity| {
+        let owners = || [Owner::Unowned, Owner::Foreign].into_iter().chain((0..members.len()).map(Owner::ours));
+        let relations = |this: &Identity| {
             owners()
                 .map(|owner| {
-                    eventhubs_checkpoint::internal::relation::of(&recorded(members, owner, Keys::default()), me)
+                    eventhubs_checkpoint::internal::relation::of(&recorded(members, owner, Keys::default()), this)
                 })
                 .collect()
         };
@@ -33,52 +33,52 @@ impl Relations {
 
     pub(super) fn of(&self, number: usize, owner: Owner) -> Relation {
         self.0[number][match owner {
-            Owner::Nobody => 0,
+            Owner::Unowned => 0,
             Owner::Foreign => 1,
-            Owner::Ours(number) => 2 + number as usize,
+            Owner::Member(number) => 2 + number as usize,
         }]
     }
 }
 
-/// The record with this owner, which hands over if it is one of ours.
+/// Returns the record with this owner, which is cooperative if it is an instance of this crate.
 pub(super) fn recorded(members: &[Member], owner: Owner, keys: Keys) -> OwnershipRecord {
     let mut record = match owner {
-        Owner::Nobody => OwnershipRecord::default(),
+        Owner::Unowned => OwnershipRecord::default(),
         Owner::Foreign => OwnershipRecord::owned_by(names::owner("foreign"), None),
-        Owner::Ours(number) => owned_by(members[number as usize].identity()),
+        Owner::Member(number) => owned_by(members[number as usize].identity()),
     };
-    record.handoff_to = keys.handoff_to.map(|asking| members[asking as usize].identity().owner);
+    record.handoff_to = keys.handoff_to.map(|requester| members[requester as usize].identity().owner);
     record.draining = keys.draining;
     record.operator = operator_of(members, owner, keys);
     record
 }
 
-/// The operator that wrote it. Which one does not matter once it is released.
+/// Returns the operator that wrote the record. Which one does not matter after the release.
 fn operator_of(members: &[Member], owner: Owner, keys: Keys) -> Option<OwnerId> {
     let operators = || members.iter().filter(|member| member.resets_to.is_some());
     let operator = match owner {
-        Owner::Ours(number) => operators().find(|operator| operator.name == members[number as usize].name),
-        Owner::Nobody => operators().next().filter(|_| keys.operator),
+        Owner::Member(number) => operators().find(|operator| operator.name == members[number as usize].name),
+        Owner::Unowned => operators().next().filter(|_| keys.operator),
         Owner::Foreign => None,
     };
     operator.map(|operator| operator.identity().owner)
 }
 
-/// The record of an instance that hands over.
+/// Returns the record of a cooperative instance.
 pub(super) fn owned_by(Identity { owner, incarnation, .. }: Identity) -> OwnershipRecord {
     let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
     record.cooperative = true;
     record
 }
 
-/// A record in the answer to a listing, which arrives at this moment.
+/// Returns a record of a listing whose response arrives at this moment.
 pub(super) fn seen(partition: PartitionId, record: OwnershipRecord, age: Duration, received: Duration) -> Ownership {
     Ownership::new(partition, record, ETag::new("seen"), age, (OffsetDateTime::UNIX_EPOCH, received))
 }
 
 impl Member {
     pub(super) fn identity(&self) -> Identity {
-        let incarnation = names::incarnation(&self.life.to_string());
+        let incarnation = names::incarnation(&self.incarnation.to_string());
         Identity::new(names::owner(self.owner), incarnation)
     }
 }

@@ -4,63 +4,64 @@
 //! # What is explored
 //!
 //! One partition: its ownership blob, its checkpoint blob, and up to three instances that work on them. Every request
-//! is one step, and between any two steps everybody else may do anything, so an instance may be paused anywhere for any
-//! time. A conditional write may be answered, or lost, or applied without an answer, or applied at any later time;
-//! reads may fail; instances crash, freeze, stop in good order, or start a second time under the same name; another SDK
-//! works beside them; a blob is deleted; one or two operators [reset](operator) the checkpoint; a start is pinned after
-//! owners on the official processor or in the other tree of names began. A [scenario](scenario) says who takes part and
-//! how much may go wrong.
+//! is one step, and between any two steps every other participant may do anything, so an instance may be paused
+//! anywhere for any time. A conditional write may get a response, be lost, be applied without a response, or be applied
+//! at any later time; reads may fail; instances crash, freeze, stop gracefully, or start a second time with the same
+//! name; another SDK works on the same partition; a blob is deleted; one or two operators [reset](operator) the
+//! checkpoint; a start is pinned (written as an initial checkpoint) after owners on the official processor or in the
+//! other name case have begun. A [scenario](scenario) defines the participants and the number of faults.
 //!
-//! What the instances decide is not written down here a second time. Every answer goes to the very rules that the
-//! store asks (`resolve_ambiguous_write`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`). Every listing and every
-//! outcome goes to the real [`State`](eventhubs_checkpoint::internal::balancer::State) of a balancer: [`driven`] brings
-//! one into the condition of the instance and feeds it, and [`balancer`] keeps the reaction, for the search meets the
-//! same few conditions again and again. What the exploration counts on without a look at the reaction is tested in
-//! [`reactions`].
+//! The decisions of the instances are not implemented a second time. Every response goes to the rules that the store
+//! uses (`resolve_ambiguous_write`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`). Every listing and
+//! every outcome goes to the real [`State`](eventhubs_checkpoint::internal::balancer::State) of a balancer: [`driven`]
+//! brings one into the condition of the instance and feeds it, and [`balancer`] caches the reaction, because the search
+//! reaches the same few conditions repeatedly. Assumptions about reactions that the exploration does not look up are
+//! tested in [`reactions`].
 //!
-//! Written down here is only what surrounds them: in [`ownership`] and [`handoff`] the requests of the store, one by
-//! one, in [`work`] what the processor does, in [`operator`] the steps of `admin::Operator` after its real decision how to
-//! take a partition over, in [`epochs`] what time the server shows, in [`pinner`] what `store::init_checkpoint` does. Leases that
-//! live by a presence have a system of their own: [`presence`].
+//! Only the surroundings are implemented here: in [`ownership`] and [`handoff`] the requests of the store, one by one,
+//! in [`work`] the processor, in [`operator`] the steps of `admin::Operator` after its real decision how to take a
+//! partition over, in [`epochs`] the server's time, in [`pinner`] the steps of `store::init_checkpoint`. Leases that a
+//! heartbeat keeps alive have their own system: [`heartbeat`].
 //!
-//! Every state is visited once, the nearest first, so that the trace to a violation is a shortest one. Where a scenario
-//! asks for it, it is also shown that from every state some way without further faults leads to an owner that gets on
-//! ("always possibly eventually"). That is why this is not done with the crate `stateright`: its "eventually" speaks of
-//! all ways, and holds of none on which faults may go on or somebody is paused for ever.
+//! Every state is visited once, in breadth-first order, so that the trace to a violation is a shortest one. If a
+//! scenario requires it, the exploration also shows that from every state some path without further faults leads to an
+//! owner that makes progress ("always possibly eventually"). For this reason the crate `stateright` is not used: its
+//! "eventually" covers all paths, and holds for none on which faults continue or an instance is paused forever.
 //!
-//! # What is not
+//! # What is not explored
 //!
-//! - Time, but for epochs. Whether a record is young, old or expired is a choice, within the scenario's
+//! - Time, except for epochs. Whether a record is fresh, old or expired is a choice, within the scenario's
 //!   [timing](scenario::Timing).
-//! - How often an operation tries again. Here it is without end; in the store it ends with `Contended`, and begins
-//!   anew.
-//! - More than one partition. Owners of this crate in the other tree of names, and more than one owner there.
-//! - A listing whose answer is late: what it says is acted upon at once, except that the claim that follows may come at
+//! - How often an operation retries. Here it retries without limit; in the store it ends with `Contended`, and begins
+//!   again.
+//! - More than one partition. Owners of this crate in the other name case, and more than one owner there.
+//! - A listing whose response is late: its content takes effect at once, except that the claim that follows may come at
 //!   any time.
-//! - The memory of a balancer beyond the condition of its partition: waits after a failure, outages, what it planned in
-//!   the last cycle. Each reaction is that of a fresh state.
-//! - An operator that renews its ownership while it waits for another SDK: here a loss is met by its next write. How
-//!   long it waits: here until that SDK is silent.
-//! - An asking instance that its owner takes for dead, and whose mark it takes away. Here an owner heeds every mark.
-//! - A write that would create a blob, and that is still under way when the blob was created otherwise and then
-//!   deleted. Nothing in the records would tell it from the write of today.
+//! - The memory of a balancer beyond the condition of its partition: waits after a failure, outages, the plan of the
+//!   last cycle. Each reaction is that of a fresh state.
+//! - An operator that renews its ownership while it waits for another SDK: here its next write detects a loss. How long
+//!   it waits: here until that SDK is silent.
+//! - A requester that its owner considers dead, and whose handoff request it removes. Here an owner accepts every
+//!   request.
+//! - A write that would create a blob, and that is still in progress when the blob was created otherwise and then
+//!   deleted. Nothing in the records distinguishes it from a current write.
 //! - A checkpoint that is read before the claim, which would save a request. The store does not do that.
-//! - That the place to start moves, which is why a start is pinned at all. And how long a lease found by reading is
-//!   valid, which is why an old one is written anew.
+//! - A moving start position, which is the reason to pin a start at all. And how long a lease found by reading is
+//!   valid, which is the reason to rewrite an old one.
 //!
-//! # To read a trace
+//! # How to read a trace
 //!
-//! `cargo test --lib exploration -- --nocapture` prints how much each scenario explored, and for each rule that is left
-//! out the shortest way to the violation. Each line is one step: who, what, and for a write what became of it. `done`
-//! and `refused` are answers; `no answer, under way` lands in a later line, or never.
+//! `cargo test --lib exploration -- --nocapture` prints how much each scenario explored, and for each disabled rule the
+//! shortest path to the violation. Each line is one step: the participant, the action, and for a write its result.
+//! `done` and `refused` are responses; `no response, in progress` lands in a later line, or never.
 //!
-//! # To add a rule
+//! # How to add a rule
 //!
 //! Put the decision into `store::rules`, and feed it from here as the store does. A decision of the balancer needs a
 //! [stimulus](balancer::Stimulus), and perhaps a [condition](balancer::Condition). Add what must hold as an
-//! [invariant](notes::Invariant), and what must have been explored as an [event](notes::OwnershipEvent). Then add a
-//! [`Rule`](scenario::Rule) to be left out, by a lie to the rule or to the balancer or by a step not taken, and a test in
-//! [`needed`] that shows what happens then.
+//! [invariant](notes::Invariant), and what must have been explored as an [event](notes::Event). Then add a
+//! [`Rule`](scenario::Rule) that can be disabled, by an altered input to the rule or to the balancer or by a skipped
+//! step, and a test in [`needed`] that shows the consequence.
 
 mod balancer;
 mod canonical;
@@ -70,6 +71,7 @@ mod epochs;
 mod foreign;
 mod handoff;
 mod handoffs;
+mod heartbeat;
 mod listing;
 mod needed;
 mod notes;
@@ -77,7 +79,6 @@ mod operator;
 mod ownership;
 mod pinner;
 mod pins;
-mod presence;
 mod reactions;
 mod resets;
 mod scenario;

@@ -1,4 +1,4 @@
-//! Every rule is needed: without it an invariant falls, and the shortest way there is what it looks like.
+//! Every rule is needed: without it an invariant is violated, and the shortest path shows how.
 
 use super::notes::Invariant;
 use super::pins::PINNED;
@@ -10,7 +10,7 @@ use super::system::Model;
 const FENCED: Aim = Aim { invariants: &[Invariant::Fenced], live: false };
 const ONCE: Aim = Aim { invariants: &[Invariant::Once], live: false };
 
-/// `steps` are the ones that matter, in order; the last is the one that breaks it.
+/// `steps` are the relevant steps, in order; the last one violates the invariant.
 pub(super) fn falls(scenario: Scenario, invariant: Invariant, steps: &[&str]) {
     let violation = explore(&Model::new(scenario), scenario.aim).violation.expect("it holds without the rule");
     println!("{}: {:?} falls\n    {}", scenario.name, violation.invariant, violation.trace.join("\n    "));
@@ -18,7 +18,7 @@ pub(super) fn falls(scenario: Scenario, invariant: Invariant, steps: &[&str]) {
     assert_eq!(violation.trace.last().map(String::as_str), steps.last().copied());
     let mut trace = violation.trace.iter();
     for step in steps {
-        assert!(trace.any(|label| label == step), "{step:?} is not on the way, or too early");
+        assert!(trace.any(|label| label == step), "{step:?} is not on the path, or too early");
     }
 }
 
@@ -27,7 +27,7 @@ fn without(rule: Rule) -> Scenario {
 }
 
 #[test]
-fn a_start_that_is_pinned() {
+fn a_start_is_pinned() {
     let scenario = Scenario {
         name: "x-first-checkpoint",
         checkpoint: None,
@@ -36,8 +36,11 @@ fn a_start_that_is_pinned() {
         aim: FENCED,
         ..BASE
     };
-    let steps =
-        ["A reads who owns: its own, creates the checkpoint", "B adopts: reads who owns", "A checkpoints 1: done"];
+    let steps = [
+        "A reads the ownership: its own, creates the checkpoint",
+        "B adopts: reads the ownership",
+        "A checkpoints 1: done",
+    ];
     falls(scenario, Invariant::Fenced, &steps);
 }
 
@@ -48,14 +51,14 @@ fn adopting_reads_the_ownership_after_the_checkpoint() {
 }
 
 #[test]
-fn a_doubtful_checkpoint_reads_the_ownership_last() {
+fn an_ambiguous_checkpoint_reads_the_ownership_last() {
     let scenario = Scenario { name: "x-read-order", aim: FENCED, ..without(Rule::OwnershipAfterCheckpoint) };
-    let steps = ["A reads who owns, before the checkpoint", "B adopts: writes 0: done", "A checkpoints 1: done"];
+    let steps = ["A reads the ownership, before the checkpoint", "B adopts: writes 0: done", "A checkpoints 1: done"];
     falls(scenario, Invariant::Fenced, &steps);
 }
 
 #[test]
-fn what_superseded_a_checkpoint_counts_as_written() {
+fn a_superseding_checkpoint_counts_as_written() {
     let scenario = Scenario {
         name: "x-superseded",
         members: AB.split_at(1).0,
@@ -64,43 +67,43 @@ fn what_superseded_a_checkpoint_counts_as_written() {
         left: Left { steals: 2, ..NOTHING },
         ..without(Rule::SupersededIsWritten)
     };
-    let steps = ["A reads who owns: its own, superseded", "A checkpoints 1: done"];
+    let steps = ["A reads the ownership: its own, superseded", "A checkpoints 1: done"];
     falls(scenario, Invariant::Monotonic, &steps);
 }
 
 #[test]
-fn a_doubtful_release_is_looked_into() {
+fn an_ambiguous_release_is_verified() {
     let scenario = Scenario {
         name: "x-release-unknown",
         left: Left { faults: 1, releases: 1, ..NOTHING },
-        ..without(Rule::ReleaseIsLookedInto)
+        ..without(Rule::ReleaseIsVerified)
     };
-    let steps = ["A releases: no answer, not applied", "A reads: so it is"];
+    let steps = ["A releases: no response, not applied", "A reads: applied"];
     falls(scenario, Invariant::Released, &steps);
 }
 
 #[test]
-fn a_record_is_of_a_tenure_only_with_its_epoch() {
+fn a_record_is_of_an_ownership_only_with_its_epoch() {
     let scenario = Scenario {
         name: "x-mine-by-epoch",
         overlaps: true,
         left: Left { steals: 2, ..NOTHING },
         aim: FENCED,
-        ..without(Rule::MineByEpoch)
+        ..without(Rule::OwnByEpoch)
     };
-    // What it began in its first tenure goes on in its second.
+    // What it began in its first ownership continues in its second.
     let steps = [
-        "A lists: its partition has gone",
+        "A lists: its partition is lost",
         "A claims: done",
         "B adopts: writes 0: done",
-        "A adopts: reads who owns",
+        "A adopts: reads the ownership",
         "A adopts: writes 0: done",
     ];
     falls(scenario, Invariant::Fenced, &steps);
 }
 
 #[test]
-fn what_an_earlier_life_owned_is_adopted() {
+fn a_reclaimed_partition_is_adopted() {
     let scenario = Scenario {
         name: "x-reclaim-no-adopt",
         members: A1_A2_B.split_at(2).0,
@@ -108,19 +111,19 @@ fn what_an_earlier_life_owned_is_adopted() {
         aim: FENCED,
         ..without(Rule::ReclaimedIsAdopted)
     };
-    let steps = ["A2 lists: an earlier life of it, reclaims", "A2 claims: done", "A1 adopts: writes 0: done"];
+    let steps = ["A2 lists: an earlier incarnation of it, reclaims", "A2 claims: done", "A1 adopts: writes 0: done"];
     falls(scenario, Invariant::Fenced, &steps);
 }
 
 #[test]
-fn an_earlier_life_stops_nobody() {
+fn an_earlier_incarnation_stops_no_instance() {
     let scenario = Scenario {
         name: "x-incarnation",
         members: A1_A2_B.split_at(2).0,
         left: NOTHING,
-        ..without(Rule::LaterLifeStays)
+        ..without(Rule::LaterIncarnationStays)
     };
-    falls(scenario, Invariant::LaterLife, &["A2 claims: refused", "A2 reads: a later life of it"]);
+    falls(scenario, Invariant::LaterIncarnation, &["A2 claims: refused", "A2 reads: a later incarnation of it"]);
 }
 
 #[test]
@@ -131,12 +134,12 @@ fn a_failed_read_decides_nothing() {
         left: Left { faults: 2, ..NOTHING },
         ..without(Rule::FailedReadDecidesNothing)
     };
-    let steps = ["A renews: no answer, not applied", "A cannot read the record"];
+    let steps = ["A renews: no response, not applied", "A cannot read the record"];
     falls(scenario, Invariant::Kept, &steps);
 }
 
 #[test]
-fn orphans_are_claimed() {
+fn own_records_are_reclaimed() {
     let scenario = Scenario {
         name: "x-orphan",
         members: AB.split_at(1).0,
@@ -144,13 +147,13 @@ fn orphans_are_claimed() {
         left: Left { faults: 2, ..NOTHING },
         reads_fail: true,
         aim: LIVE,
-        ..without(Rule::OrphansAreClaimed)
+        ..without(Rule::OwnRecordsAreReclaimed)
     };
-    falls(scenario, Invariant::Live, &["A claims: no answer, but applied", "A cannot read the record"]);
+    falls(scenario, Invariant::Live, &["A claims: no response, but applied", "A cannot read the record"]);
 }
 
 #[test]
-fn a_win_that_was_only_read_is_written_again() {
+fn a_win_found_by_reading_is_written_again() {
     let scenario = Scenario {
         name: "x-won-aged",
         last_event: 1,
@@ -158,14 +161,14 @@ fn a_win_that_was_only_read_is_written_again() {
         left: Left { faults: 2, ..NOTHING },
         reads_fail: true,
         aim: ONCE,
-        ..without(Rule::WonIsWrittenAnew)
+        ..without(Rule::WonIsWrittenAgain)
     };
-    let steps = ["B lists: expired, wants to claim", "A reads: so it is", "B claims: done", "B processes event 1"];
+    let steps = ["B lists: expired, wants to claim", "A reads: applied", "B claims: done", "B processes event 1"];
     falls(scenario, Invariant::Once, &steps);
 }
 
 #[test]
-fn who_leaves_settles_the_checkpoint_first() {
+fn a_stop_settles_the_checkpoint_first() {
     let scenario = Scenario {
         name: "x-release-before-flush",
         timing: Timing::Synchronous,
@@ -176,58 +179,58 @@ fn who_leaves_settles_the_checkpoint_first() {
     falls(
         scenario,
         Invariant::Once,
-        &["A processes event 1", "A is told to stop", "A releases: done", "A processes event 1"],
+        &["A processes event 1", "A is requested to stop", "A releases: done", "A processes event 1"],
     );
 }
 
 #[test]
-fn a_release_is_not_taken_for_a_mark() {
+fn a_release_is_not_confused_with_a_request() {
     let scenario = Scenario {
         name: "x-release-vs-mark",
-        left: Left { marks: 1, releases: 1, ..NOTHING },
-        ..without(Rule::ReleaseIsLookedInto)
+        left: Left { requests: 1, releases: 1, ..NOTHING },
+        ..without(Rule::ReleaseIsVerified)
     };
-    let steps = ["B marks it: done", "A releases: refused", "A reads: so it is"];
+    let steps = ["B requests a handoff: done", "A releases: refused", "A reads: applied"];
     falls(scenario, Invariant::Released, &steps);
 }
 
-/// The owner never learns that it is asked, and is stolen from although it would have answered.
+/// The owner never sees the request, and is stolen from although it would have responded.
 #[test]
-fn a_renewal_keeps_the_mark() {
+fn a_renewal_keeps_the_handoff_request() {
     let scenario = Scenario {
         name: "x-mark-erased",
         last_event: 1,
         timing: Timing::Synchronous,
-        left: Left { marks: 1, ..NOTHING },
+        left: Left { requests: 1, ..NOTHING },
         aim: ONCE,
-        ..without(Rule::RenewalKeepsMark)
+        ..without(Rule::RenewalKeepsRequest)
     };
     let steps = [
         "A processes event 1",
-        "B marks it: done",
+        "B requests a handoff: done",
         "A renews: refused",
-        "A reads: so it is",
+        "A reads: applied",
         "A renews: done",
-        "B looks: its mark has gone",
-        "B looks: the time is over, steals it",
+        "B polls: its request is gone",
+        "B polls: timed out, steals it",
         "B processes event 1",
     ];
     falls(scenario, Invariant::Once, &steps);
 }
 
 #[test]
-fn who_hands_over_settles_the_checkpoint_first() {
+fn a_handover_settles_the_checkpoint_first() {
     let scenario = Scenario {
         name: "x-handoff-before-flush",
         timing: Timing::Synchronous,
-        left: Left { marks: 1, ..NOTHING },
+        left: Left { requests: 1, ..NOTHING },
         aim: ONCE,
         ..without(Rule::CheckpointBeforeRelease)
     };
     let steps = [
         "A processes event 1",
-        "B marks it: done",
-        "A sees that it is asked, drains",
+        "B requests a handoff: done",
+        "A sees the handoff request, drains",
         "A releases: refused",
         "B lists: expired, wants to claim",
         "B claims: done",
@@ -247,25 +250,25 @@ fn a_pin_compares_with_nothing() {
     };
     let steps = [
         "A processes event 1",
-        "the one that begins the group pins the start 2: done",
-        "A reads who owns: its own, superseded",
+        "the group's first instance pins the start 2: done",
+        "A reads the ownership: its own, superseded",
     ];
     falls(scenario, Invariant::Durable, &steps);
 }
 
 #[test]
-fn a_pin_gives_way_to_the_other_tree() {
+fn a_pin_yields_to_the_other_name_case() {
     let scenario = Scenario {
         name: "x-pin-compared-elsewhere",
         members: AB.split_at(1).0,
-        elsewhere: true,
+        other_case: true,
         timing: Timing::Synchronous,
         without: Some(Rule::PinComparesWithNothing),
         aim: SAFE,
         ..PINNED
     };
     let steps = [
-        "the one that begins the group pins the start 2: done",
+        "the group's first instance pins the start 2: done",
         "E processes event 1",
         "E checkpoints 1",
         "E releases its record",
@@ -275,28 +278,28 @@ fn a_pin_gives_way_to_the_other_tree() {
 }
 
 #[test]
-fn a_pin_says_that_the_other_tree_had_none() {
+fn a_pin_records_a_missing_other_case_checkpoint() {
     let scenario = Scenario {
         name: "x-pin-without-imported",
         members: AB.split_at(1).0,
-        elsewhere: true,
+        other_case: true,
         timing: Timing::Synchronous,
-        without: Some(Rule::StartNamesOtherTree),
+        without: Some(Rule::StartNamesOtherCase),
         aim: SAFE,
         ..PINNED
     };
-    let steps = ["the one that begins the group pins the start 2: done", "E checkpoints 1", "A adopts: writes 2: done"];
+    let steps = ["the group's first instance pins the start 2: done", "E checkpoints 1", "A adopts: writes 2: done"];
     falls(scenario, Invariant::Skipped, &steps);
 }
 
 #[test]
-fn a_start_that_an_adoption_writes_says_so_too() {
+fn a_start_of_an_adoption_records_it_too() {
     let scenario = Scenario {
         name: "x-start-without-imported",
-        elsewhere: true,
+        other_case: true,
         pins_ahead: false,
         left: Left { steals: 2, ..NOTHING },
-        without: Some(Rule::StartNamesOtherTree),
+        without: Some(Rule::StartNamesOtherCase),
         aim: SAFE,
         ..PINNED
     };

@@ -1,54 +1,54 @@
-//! What there is to say about one step.
+//! Observations about one step.
 
 use std::ops::BitOrAssign;
 
-/// What must hold on every step, or, of the last one, from every state.
+/// Holds on every step, or, for the last one, from every state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Invariant {
     /// I1: once a new owner has adopted the partition, or processes it, no checkpoint of a previous one is accepted.
     Fenced,
-    /// I2: our writes never move the stored position back.
+    /// I2: writes of this crate never move the stored position back.
     Monotonic,
     /// I3: every event at or below the stored position was processed.
     Processed,
-    /// I4: nobody gives a partition up whose record is still his.
+    /// I4: no instance gives up a partition whose record still names it.
     Kept,
     /// I6: no event is processed twice, unless that was reported.
     Once,
-    /// I7: of two lives of one owner the later one stays.
-    LaterLife,
+    /// I7: of two incarnations of one owner the later one remains.
+    LaterIncarnation,
     /// I8: a release that is reported as done was done.
     Released,
-    /// I10: a position that is reported as durable was stored, or a later one, when the checkpoint was read.
+    /// I10: a position that is reported as durable, or a later one, was stored when the checkpoint was read.
     Durable,
-    /// I12: no owner starts after events that were not processed, although there is a checkpoint before them.
+    /// I12: no owner starts after unprocessed events if there is a checkpoint before them.
     Skipped,
-    /// I11: of an owner that was told that it is there nothing is taken over that lives by its presence, and what it
-    /// does not doubt is its own.
-    Present,
-    /// I5: when faults stop, somebody owns the partition and gets on.
+    /// I11: while an owner knows that its heartbeat is valid, no lease that the heartbeat keeps alive is taken over,
+    /// and every lease that it does not doubt is its own.
+    KeptAlive,
+    /// I5: after the last fault, an owner makes progress.
     Live,
-    /// E1: of two tenures that processed, the one that won the ownership later has the greater epoch.
+    /// E1: of two ownerships that processed events, the one that was won later has the greater epoch.
     EpochGrows,
-    /// E2: no two of them have the same.
+    /// E2: no two of them have the same epoch.
     EpochIsUnique,
-    /// J1: the owner after a reset begins exactly there.
+    /// J1: the owner after a reset starts exactly at its position.
     ResetFollowed,
-    /// J3: what an operator reports is so, and stays so.
+    /// J3: what an operator reports is true and stays true.
     ReportTrue,
-    /// J8: it reports a reset as done once its release is settled.
+    /// J8: an operator reports a reset as done only after its release is settled.
     ReportReleased,
-    /// J9: it does not return a partition to an operator.
+    /// J9: an operator does not return a partition to an operator.
     ReturnedToOwner,
-    /// J5: when a reset is reported as done, no other SDK works on from before it.
+    /// J5: when a reset is reported as done, no other SDK continues from before it.
     ForeignSilent,
 }
 
-/// What is worth knowing that it was explored at all.
+/// An event that a scenario must have explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     ClaimLost,
-    ClaimFoundMine,
+    ClaimFoundOwn,
     ClaimOverNothing,
     ClaimOverUnchanged,
     RenewalStands,
@@ -58,8 +58,8 @@ pub(super) enum Event {
     Replaced,
     ReleaseTriedAgain,
     ReleaseStands,
-    OrphanReclaimed,
-    EarlierLifeReclaimed,
+    OwnRecordReclaimed,
+    EarlierIncarnationReclaimed,
     LeaseDropped,
     ReadFailed,
     AdoptLost,
@@ -69,7 +69,7 @@ pub(super) enum Event {
     StartPinnedAhead,
     PinAdopted,
     PinReplaced,
-    PinDoubtful,
+    PinAmbiguous,
     Imported,
     ImportedOverPin,
     CheckpointCreated,
@@ -78,13 +78,13 @@ pub(super) enum Event {
     CheckpointTriedAgain,
     CheckpointFenced,
     LateWriteLanded,
-    TenureOutlived,
-    Marked,
-    MarkStands,
-    MarkDoubtful,
+    OwnershipOutlived,
+    Requested,
+    RequestStands,
+    RequestAmbiguous,
     MarkLost,
-    MarkTooLate,
-    MarkedAgain,
+    RequestTooLate,
+    RequestedAgain,
     HandoffSeen,
     AcknowledgementStands,
     AcknowledgementTriedAgain,
@@ -96,20 +96,20 @@ pub(super) enum Event {
     DeclaredDead,
     Rewritten,
     RewriteLost,
-    PresenceBroken,
-    BrokenTooLate,
+    HeartbeatInvalidated,
+    DeclaredTooLate,
     ResetDone,
     ResetNotDone,
-    ResetUnsure,
+    ResetIndeterminate,
     ResetAgain,
     ResetInherited,
 }
 
 impl Event {
-    /// Those of partitions; see [`presence`](super::heartbeat) for the others.
+    /// The events of partitions; see [`heartbeat`](super::heartbeat) for the others.
     pub(super) const ALL: &[Self] = &[
         Self::ClaimLost,
-        Self::ClaimFoundMine,
+        Self::ClaimFoundOwn,
         Self::ClaimOverNothing,
         Self::ClaimOverUnchanged,
         Self::RenewalStands,
@@ -119,8 +119,8 @@ impl Event {
         Self::Replaced,
         Self::ReleaseTriedAgain,
         Self::ReleaseStands,
-        Self::OrphanReclaimed,
-        Self::EarlierLifeReclaimed,
+        Self::OwnRecordReclaimed,
+        Self::EarlierIncarnationReclaimed,
         Self::LeaseDropped,
         Self::ReadFailed,
         Self::AdoptLost,
@@ -130,7 +130,7 @@ impl Event {
         Self::StartPinnedAhead,
         Self::PinAdopted,
         Self::PinReplaced,
-        Self::PinDoubtful,
+        Self::PinAmbiguous,
         Self::Imported,
         Self::ImportedOverPin,
         Self::CheckpointCreated,
@@ -139,13 +139,13 @@ impl Event {
         Self::CheckpointTriedAgain,
         Self::CheckpointFenced,
         Self::LateWriteLanded,
-        Self::TenureOutlived,
-        Self::Marked,
-        Self::MarkStands,
-        Self::MarkDoubtful,
+        Self::OwnershipOutlived,
+        Self::Requested,
+        Self::RequestStands,
+        Self::RequestAmbiguous,
         Self::MarkLost,
-        Self::MarkTooLate,
-        Self::MarkedAgain,
+        Self::RequestTooLate,
+        Self::RequestedAgain,
         Self::HandoffSeen,
         Self::AcknowledgementStands,
         Self::AcknowledgementTriedAgain,
@@ -156,13 +156,13 @@ impl Event {
         Self::ReleasedUnsettled,
         Self::ResetDone,
         Self::ResetNotDone,
-        Self::ResetUnsure,
+        Self::ResetIndeterminate,
         Self::ResetAgain,
         Self::ResetInherited,
     ];
 }
 
-/// The invariants that a step breaks, and the events that it is.
+/// The invariants that a step violates, and its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Notes {
     broken: u32,
@@ -193,7 +193,7 @@ impl Notes {
         self.broken & 1 << invariant as u16 != 0
     }
 
-    pub(super) fn tells_of(self, event: Event) -> bool {
+    pub(super) fn contains(self, event: Event) -> bool {
         self.events & 1 << event as u64 != 0
     }
 }

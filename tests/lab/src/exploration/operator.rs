@@ -1,7 +1,7 @@
 //! An operator: it takes the partition over, adopts, writes another position, releases, and reports.
 //!
-//! How it takes the partition over is decided by the real [`takeover`]. Its claim, its adoption and its release go
-//! through the same steps, and so through the same rules, as those of an owner.
+//! The real [`takeover`] decides how it takes the partition over. Its claim, its adoption and its release go through
+//! the same steps, and so through the same rules, as those of an owner.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::state::{
     Adoption, Checkpoint, Content, Due, Foreign, Imported, Instance, Keys, Kind, Operation, Owner, Report, Reset,
     ResetStep, State, Task, Version, Work, Write, Writer, short,
 };
-use super::storage::{Answer, attempts};
+use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
 use eventhubs_checkpoint::internal::admin::{Takeover, takeover};
 use eventhubs_checkpoint::internal::planner::{Observer, observe};
@@ -53,13 +53,13 @@ impl Model {
                 to.due =
                     state.checkpoint.and_then(|there| there.position).map(|position| Due { position, fenced: true });
                 to.instances[number].reset.hit = true;
-                steps.add(self.name(number), "finds the position there already", to);
+                steps.add(self.name(number), "finds the position already stored", to);
             }
             (Some(_), _) => self.work_steps(state, number, steps),
         }
     }
 
-    /// What the rule forbids.
+    /// The step that the rule forbids.
     fn is_there_already(&self, state: &State, number: usize) -> bool {
         let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
         self.leaves_out(Rule::ResetIsWritten) && stored == self.scenario.members[number].resets_to
@@ -67,7 +67,7 @@ impl Model {
 
     fn take_over(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let who = self.name(number);
-        let may_live = !matches!(state.ownership.map(|record| record.owner), None | Some(Owner::Nobody));
+        let may_live = !matches!(state.ownership.map(|record| record.owner), None | Some(Owner::Unowned));
         let old = if may_live { self.expired(state) } else { Some(0) };
         let mut before = None;
         for (age, cost) in [(Duration::ZERO, Some(0)), (AGES, old)] {
@@ -82,23 +82,23 @@ impl Model {
                 self.claim_for_reset(&paid, number, takeover, cost > 0, steps);
             } else {
                 let notes = self.report(&mut paid, number, self.unwritten(state.instances[number].reset));
-                steps.noted(who, "looks: another operator is at work, reports", paid, notes);
+                steps.noted(who, "looks: another operator is active, reports", paid, notes);
             }
             before = Some(decided);
         }
     }
 
-    /// To whom the partition is to be returned, and whether other SDKs are to be waited for. `None` if another operator
-    /// is at work on it.
+    /// Returns the owner to which the partition is to be returned, and whether to wait for other SDKs. `None` if
+    /// another operator is working on it.
     fn takeover(&self, state: &State, number: usize, age: Duration) -> Option<(Option<u8>, bool)> {
         let partition = PartitionId::from(0);
         let record = state.ownership.map(|there| {
             let record = recorded(self.scenario.members, there.owner, there.keys);
             seen(partition.clone(), record, age, Duration::ZERO)
         });
-        let me = self.scenario.members[number].identity();
+        let this = self.scenario.members[number].identity();
         let observer = Observer {
-            this: &me,
+            this: &this,
             lease_durations: TERMS,
             running: &BTreeSet::new(),
             other_name_case: &[],
@@ -108,9 +108,9 @@ impl Model {
         };
         let view = observe(record.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);
         let Takeover { return_to, settle, .. } = takeover(&view, &partition, true).ok()?;
-        let is_left = state.ownership.filter(|record| record.keys.operator && record.owner != Owner::Nobody);
+        let is_left = state.ownership.filter(|record| record.keys.operator && record.owner != Owner::Unowned);
         let return_to = match is_left.map(|record| record.owner) {
-            Some(Owner::Ours(operator)) if self.leaves_out(Rule::ResetInherits) => Some(operator),
+            Some(Owner::Member(operator)) if self.leaves_out(Rule::ResetInherits) => Some(operator),
             _ => return_to.and_then(|owner| self.member(&owner)),
         };
         Some((return_to, settle))
@@ -129,7 +129,7 @@ impl Model {
         fault: bool,
         steps: &mut Steps<'_>,
     ) {
-        let inherits = state.ownership.is_some_and(|record| record.keys.operator && record.owner != Owner::Nobody);
+        let inherits = state.ownership.is_some_and(|record| record.keys.operator && record.owner != Owner::Unowned);
         let under = state.ownership.map(|_| Version::Current);
         for epoch in self.epochs(state, None).into_iter().flatten() {
             let mut claim = Operation::claim(under, Some(epoch));
@@ -138,7 +138,7 @@ impl Model {
                 instance.operation = Some(claim);
                 instance.reset.displaces_foreign |= settles;
             });
-            let label = Label { who: self.name(number), what: "wants to take it over", position: None, answer: None };
+            let label = Label { who: self.name(number), what: "wants to take it over", position: None, response: None };
             steps.push(label, to, fault, Notes::default().with_if(Event::ResetInherited, inherits));
         }
     }
@@ -159,18 +159,18 @@ impl Model {
         let content = Content::Checkpoint { record, kind: Kind::Reset, authority: work.authority };
         let write = Write { by: Writer::ours(number), under: unconditional.unwrap_or(work.version), content };
         for attempt in attempts(state, write) {
-            let (to, notes) = match attempt.answer {
-                Answer::Done if self.leaves_out(Rule::ResetReportedLast) => {
+            let (to, notes) = match attempt.response {
+                Response::Done if self.leaves_out(Rule::ResetReportedLast) => {
                     let mut to = attempt.state;
                     let notes = self.report(&mut to, number, Report::Done);
                     (to, notes)
                 }
-                Answer::Done => (released_next(&attempt.state, number, true), Notes::default()),
-                answer => {
+                Response::Done => (released_next(&attempt.state, number, true), Notes::default()),
+                response => {
                     let to = attempt.state.with(number, |instance| {
-                        instance.work = Work::adopting(lease.keys.epoch, lease.tenure);
+                        instance.work = Work::adopting(lease.keys.epoch, lease.ownership_id);
                         (instance.reset.has_failed, instance.reset.has_waited) = (true, false);
-                        instance.reset.in_doubt |= answer.is_fault();
+                        instance.reset.in_doubt |= response.is_fault();
                     });
                     (to, Notes::default().with(Event::ResetAgain))
                 }
@@ -179,16 +179,16 @@ impl Model {
                 who: self.name(number),
                 what: "resets to",
                 position: Some(position),
-                answer: Some(attempt.answer),
+                response: Some(attempt.response),
             };
-            steps.push(label, to, attempt.answer.is_fault(), attempt.notes.and(notes));
+            steps.push(label, to, attempt.response.is_fault(), attempt.notes.and(notes));
         }
     }
 
-    /// Whether it waits for owners of another SDK, which see its ownership in the meantime.
+    /// Returns whether it waits for owners of another SDK, which detect its ownership meanwhile.
     fn waits(&self, reset: Reset) -> bool {
-        let beside = self.scenario.foreign && !self.leaves_out(Rule::ResetSettlesBesideForeign);
-        (reset.displaces_foreign || beside) && !self.leaves_out(Rule::ResetSettles)
+        let with_foreign = self.scenario.foreign && !self.leaves_out(Rule::ResetSettlesWithForeign);
+        (reset.displaces_foreign || with_foreign) && !self.leaves_out(Rule::ResetSettles)
     }
 
     fn works_on(&self, state: &State) -> bool {
@@ -199,7 +199,7 @@ impl Model {
         }
     }
 
-    /// Its attempts are over.
+    /// Its attempts are exhausted.
     fn give_up(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let who = self.name(number);
         if state.instances[number].lease.is_some() {
@@ -210,18 +210,18 @@ impl Model {
         steps.noted(who, "gives up, reports", to, notes);
     }
 
-    /// What it reports of a position that was not written, as far as it knows.
+    /// Returns its report of a position that was not written, as far as it knows.
     fn unwritten(&self, reset: Reset) -> Report {
-        let unsure = reset.in_doubt && !self.leaves_out(Rule::ResetDoubtIsReported);
-        if unsure { Report::Unsure } else { Report::NotDone }
+        let indeterminate = reset.in_doubt && !self.leaves_out(Rule::ResetAmbiguityIsReported);
+        if indeterminate { Report::Unsure } else { Report::NotDone }
     }
 
-    /// It found that the partition is not its own any more.
+    /// It detected that it no longer owns the partition.
     pub(super) fn operator_lost(&self, state: &mut State, number: usize) -> Notes {
         let reset = state.instances[number].reset;
         let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
         let is_there = stored == self.scenario.members[number].resets_to;
-        let looked_up = self.leaves_out(Rule::ResetDoubtIsNotLookedUp) && reset.in_doubt && is_there;
+        let looked_up = self.leaves_out(Rule::ResetAmbiguityIsNotLookedUp) && reset.in_doubt && is_there;
         let report = if looked_up { Report::Done } else { self.unwritten(reset) };
         self.report(state, number, report)
     }
@@ -249,7 +249,7 @@ impl Model {
                 self.report(state, number, report)
             }
             (_, Outcome::Won { .. }) => self.holds(state, number, operation),
-            (_, Outcome::Lost | Outcome::Replaced | Outcome::Undecided) => {
+            (_, Outcome::Lost | Outcome::Replaced | Outcome::Indeterminate) => {
                 instance.reset.has_failed = true;
                 Notes::default()
             }
@@ -266,16 +266,16 @@ impl Model {
             Report::NotDone => notes.with(Event::ResetNotDone).breaking(Invariant::ReportTrue, reset.hit),
             Report::Unsure => {
                 let written = reset.step == ResetStep::Releasing { written: true };
-                notes.with(Event::ResetUnsure).breaking(Invariant::ReportTrue, !reset.in_doubt && !written)
+                notes.with(Event::ResetIndeterminate).breaking(Invariant::ReportTrue, !reset.in_doubt && !written)
             }
             Report::Done => {
                 let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
-                let elsewhere = state.due.is_some_and(|due| stored != Some(due.position));
+                let other_case = state.due.is_some_and(|due| stored != Some(due.position));
                 let works = state.foreign_from_before && matches!(state.foreign, Foreign::Running { .. });
                 notes
                     .with(Event::ResetDone)
                     .breaking(Invariant::ReportTrue, !reset.hit)
-                    .breaking(Invariant::ResetFollowed, elsewhere)
+                    .breaking(Invariant::ResetFollowed, other_case)
                     .breaking(Invariant::ReportReleased, state.is_owned_by(Owner::ours(number)))
                     .breaking(Invariant::ReturnedToOwner, self.is_for_operator(state))
                     .breaking(Invariant::ForeignSilent, works)
@@ -284,12 +284,12 @@ impl Model {
     }
 
     fn is_for_operator(&self, state: &State) -> bool {
-        let released = state.ownership.filter(|record| record.owner == Owner::Nobody);
+        let released = state.ownership.filter(|record| record.owner == Owner::Unowned);
         released.and_then(|record| record.keys.handoff_to).is_some_and(|owner| self.is_operator(owner as usize))
     }
 }
 
-/// It releases what it holds.
+/// It releases the partition next.
 fn released_next(state: &State, number: usize, written: bool) -> State {
     state.with(number, |instance| {
         instance.operation = instance.lease.take().map(|lease| Operation::of(lease, Goal::Release));

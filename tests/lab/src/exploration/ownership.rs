@@ -1,6 +1,6 @@
-//! An instance's claims, renewals and releases, as the store carries them out.
+//! An instance's claims, renewals and releases, as the store performs them.
 //!
-//! Every answer is judged by `rules::goal_after` and `rules::resolve_ambiguous_write`; every outcome goes to the
+//! Every response is evaluated by `rules::goal_after` and `rules::resolve_ambiguous_write`; every outcome goes to the
 //! [balancer](super::balancer).
 
 use std::time::Duration;
@@ -9,25 +9,27 @@ use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::{Found, Goal, Next, Settled, goal_after, resolve_ambiguous_write};
 use eventhubs_checkpoint::store::LeaseDurations;
 
-use super::balancer::{Condition, Mark, Outcome, Renewal, Stimulus};
+use super::balancer::{Condition, HandoffRequest, Outcome, Renewal, Stimulus};
 use super::listing::TERMS;
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::Rule;
-use super::state::{Content, Instance, Keys, Lease, Life, Operation, Owner, State, Task, Version, Work, Write, Writer};
-use super::storage::{Answer, attempts};
+use super::state::{
+    Content, Instance, Keys, Lease, Operation, Owner, RunState, State, Task, Version, Work, Write, Writer,
+};
+use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
 
 pub(super) const YOUNG: Duration = Duration::ZERO;
-/// Too old for a renewal to stand, but not expired.
+/// Too old for a renewal to be valid, but not expired.
 pub(super) const OLD: Duration = Duration::from_secs(31);
 const EXPIRED: Duration = TERMS.own.saturating_add(LeaseDurations::GRACE);
 
-/// What is to be brought about from now on, and how.
+/// The next goal and the next action.
 type Judged = (Goal, Next<Version, Settled>);
 
 impl Model {
-    /// Whether it may begin something with the ownership. In the store that does not depend on what is done about the
-    /// checkpoint; where a scenario does without that, it has fewer states.
+    /// Returns whether it may begin an operation on the ownership. In the store that does not depend on work on the
+    /// checkpoint; a scenario that forbids the overlap has fewer states.
     pub(super) fn may_operate(&self, instance: &Instance) -> bool {
         self.scenario.overlaps || matches!(instance.work.task, Task::Running | Task::Stopped)
     }
@@ -52,7 +54,7 @@ impl Model {
         }
     }
 
-    /// Whether the last checkpoint is written, or was given up.
+    /// Returns whether the last checkpoint is written, or was given up.
     fn is_settled(&self, work: &Work) -> bool {
         let settled = self.has_written_all(work) || self.leaves_out(Rule::CheckpointBeforeRelease);
         work.task == Task::Stopped || work.task == Task::Running && settled
@@ -66,7 +68,7 @@ impl Model {
         }
     }
 
-    /// The time to drain is over: it says that events may be processed twice.
+    /// The drain timeout has expired: it reports that events may be processed twice.
     fn release_unsettled(&self, state: &State, number: usize, lease: Lease, steps: &mut Steps<'_>) {
         let work = state.instances[number].work;
         if state.left.unsettled == 0 || work.task != Task::Running {
@@ -76,7 +78,7 @@ impl Model {
         assert_eq!(reaction.after, Condition::Releasing);
         let mut to = given_up(state, number, lease);
         to.left.unsettled -= 1;
-        if reaction.says.duplicates {
+        if reaction.emitted.duplicates {
             report_unsettled(&mut to, &work);
         }
         let notes = Notes::default().with(Event::ReleasedUnsettled);
@@ -90,31 +92,31 @@ impl Model {
             (None, _) => ("lists: no record, wants to claim", None),
             (_, Relation::Unowned) => ("lists: released, wants to claim", None),
             (_, Relation::This) => {
-                ("lists: its own record that it does not run, reclaims", Some(Event::OrphanReclaimed))
+                ("lists: its own record that it does not run, reclaims", Some(Event::OwnRecordReclaimed))
             }
             (_, Relation::EarlierIncarnation) => {
-                ("lists: an earlier life of it, reclaims", Some(Event::EarlierLifeReclaimed))
+                ("lists: an earlier incarnation of it, reclaims", Some(Event::EarlierIncarnationReclaimed))
             }
             (_, Relation::LaterIncarnation | Relation::Other) => ("lists: expired, wants to claim", None),
         };
-        let reclaims = event == Some(Event::EarlierLifeReclaimed);
+        let reclaims = event == Some(Event::EarlierIncarnationReclaimed);
         let notes = event.map_or(Notes::default(), |event| Notes::default().with(event));
-        let mine = self.relation(state, number) == Relation::This;
-        // Its own record without an epoch is left alone until it is old enough.
-        for epoch in self.epochs(state, None).into_iter().filter(|epoch| epoch.is_some() || !mine) {
+        let own = self.relation(state, number) == Relation::This;
+        // Its own record without an epoch is not claimed until it is old enough.
+        for epoch in self.epochs(state, None).into_iter().filter(|epoch| epoch.is_some() || !own) {
             let claim = Operation { reclaims, ..Operation::claim(under, epoch) };
             let to = state.with(number, |instance| (instance.operation, instance.handoff) = (Some(claim), None));
-            let label = Label { who: self.name(number), what, position: None, answer: None };
+            let label = Label { who: self.name(number), what, position: None, response: None };
             steps.push(label, to, fault, notes);
         }
     }
 
     fn write_record(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
-        let owner = if operation.goal == Goal::Release { Owner::Nobody } else { Owner::ours(number) };
+        let owner = if operation.goal == Goal::Release { Owner::Unowned } else { Owner::ours(number) };
         let content = Content::Ownership { owner, keys: operation.keys };
         let under = operation.under;
         let what = match (operation.goal, under) {
-            (Goal::Claim, _) if operation.renews => "renews what is not there any more",
+            (Goal::Claim, _) if operation.renews => "renews a deleted record",
             (Goal::Claim, _) => "claims",
             (Goal::Renew | Goal::Rewrite, _) => "renews",
             (Goal::Acknowledge, _) => "acknowledges",
@@ -122,38 +124,41 @@ impl Model {
         };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
-            if attempt.answer == Answer::Done {
+            if attempt.response == Response::Done {
                 notes |= self.settled(&mut to, number, operation);
             } else {
-                // The version that was tried is still what it was if the storage did not change.
-                let under = if attempt.answer == Answer::Unseen { under.map(|_| Version::Past) } else { under };
+                // The version of the attempt is unchanged if the storage did not change.
+                let under = if attempt.response == Response::Unseen { under.map(|_| Version::Past) } else { under };
                 to.instances[number].operation = Some(Operation { reading: true, under, ..operation });
             }
-            let label = Label { who: self.name(number), what, position: None, answer: Some(attempt.answer) };
-            steps.push(label, to, attempt.answer.is_fault(), notes);
+            let label = Label { who: self.name(number), what, position: None, response: Some(attempt.response) };
+            steps.push(label, to, attempt.response.is_fault(), notes);
         }
     }
 
-    /// What was wanted is so, in the record as it is now.
+    /// The goal is reached in the current record.
     fn settled(&self, state: &mut State, number: usize, operation: Operation) -> Notes {
-        let still_mine = operation.goal == Goal::Release && self.relation(state, number) == Relation::This;
+        let still_own = operation.goal == Goal::Release && self.relation(state, number) == Relation::This;
         let lease = state.instances[number].lease;
         let outcome = match (operation.keys.handoff_to, lease.and_then(|lease| lease.keys.handoff_to)) {
-            // It is to be claimed again, with an epoch, when it is old enough.
-            _ if operation.goal != Goal::Release && operation.keys.epoch.is_none() => Outcome::Undecided,
-            (mark, known) => {
-                let mark = match mark {
-                    None => Mark::None,
-                    mark if mark == known => Mark::Known,
-                    _ => Mark::New,
+            // It must be claimed again, with an epoch, when it is old enough.
+            _ if operation.goal != Goal::Release && operation.keys.epoch.is_none() => Outcome::Indeterminate,
+            (handoff_request, known) => {
+                let handoff_request = match handoff_request {
+                    None => HandoffRequest::None,
+                    handoff_request if handoff_request == known => HandoffRequest::Known,
+                    _ => HandoffRequest::New,
                 };
-                Outcome::Won { anew: lease.is_some_and(|lease| lease.keys.epoch != operation.keys.epoch), mark }
+                Outcome::Won {
+                    again: lease.is_some_and(|lease| lease.keys.epoch != operation.keys.epoch),
+                    handoff_request,
+                }
             }
         };
-        self.ended(state, number, operation, outcome).breaking(Invariant::Released, still_mine)
+        self.ended(state, number, operation, outcome).breaking(Invariant::Released, still_own)
     }
 
-    /// The balancer, or the operator, learns how an operation ended.
+    /// The balancer, or the operator, gets the outcome of an operation.
     fn ended(&self, state: &mut State, number: usize, operation: Operation, outcome: Outcome) -> Notes {
         if self.is_operator(number) {
             return self.operator_ended(state, number, operation, outcome);
@@ -168,9 +173,9 @@ impl Model {
         state.instances[number].operation = None;
         match reaction.after {
             Condition::Over => self.replaced(state, number),
-            after @ (Condition::Idle | Condition::Asked) => {
+            after @ (Condition::Idle | Condition::Pending) => {
                 let instance = &mut state.instances[number];
-                instance.handoff = instance.handoff.filter(|_| after == Condition::Asked);
+                instance.handoff = instance.handoff.filter(|_| after == Condition::Pending);
                 self.drop_lease(state, number)
             }
             after @ (Condition::Held { .. } | Condition::Leaving { .. } | Condition::HandingOver) => {
@@ -179,7 +184,7 @@ impl Model {
                     _ => Notes::default(),
                 };
                 state.instances[number].is_now(after);
-                notes.with_if(Event::HandoffSeen, reaction.says.asked_for)
+                notes.with_if(Event::HandoffSeen, reaction.emitted.asked_for)
             }
             Condition::Releasing => {
                 let notes = self.holds(state, number, operation);
@@ -191,16 +196,17 @@ impl Model {
         }
     }
 
-    /// It has won the partition, or still has it.
+    /// It has won the partition, or still owns it.
     pub(super) fn holds(&self, state: &mut State, number: usize, operation: Operation) -> Notes {
         let Some(record) = state.ownership else { return Notes::default() };
         let instance = &mut state.instances[number];
-        instance.lease = Some(Lease { version: Version::Current, keys: operation.keys, tenure: record.tenure });
+        instance.lease =
+            Some(Lease { version: Version::Current, keys: operation.keys, ownership_id: record.ownership_id });
         instance.handoff = None;
         let mut notes = Notes::default();
         if operation.goal == Goal::Claim {
-            notes = notes.with_if(Event::TenureOutlived, instance.work.task != Task::Stopped);
-            self.begin_tenure(instance, operation.keys.epoch, record.tenure);
+            notes = notes.with_if(Event::OwnershipOutlived, instance.work.task != Task::Stopped);
+            self.begin_ownership(instance, operation.keys.epoch, record.ownership_id);
             if operation.reclaims && self.leaves_out(Rule::ReclaimedIsAdopted) {
                 Self::run_as_it_is(state, number);
             }
@@ -208,14 +214,14 @@ impl Model {
         notes
     }
 
-    /// A new tenure: what ran in an earlier one ends, then the partition is adopted.
-    fn begin_tenure(&self, instance: &mut Instance, epoch: Option<u8>, tenure: u8) {
+    /// A new ownership: work of the earlier one ends, then the partition is adopted.
+    fn begin_ownership(&self, instance: &mut Instance, epoch: Option<u8>, ownership_id: u8) {
         if self.scenario.overlaps && instance.work.task != Task::Stopped {
             instance.work.outlived = true;
         } else if instance.leaving {
             instance.work = Work::default();
         } else {
-            instance.work = Work::adopting(epoch, tenure);
+            instance.work = Work::adopting(epoch, ownership_id);
         }
     }
 
@@ -232,20 +238,20 @@ impl Model {
     fn read_record(&self, state: &State, number: usize, mut operation: Operation, steps: &mut Steps<'_>) {
         self.failed_read(state, number, operation, steps);
         if let Some(record) = state.ownership.filter(|_| self.relation(state, number) == Relation::This) {
-            if self.leaves_out(Rule::WonIsWrittenAnew) {
+            if self.leaves_out(Rule::WonIsWrittenAgain) {
                 operation.keys.epoch = record.keys.epoch;
             }
-            if !self.leaves_out(Rule::RenewalKeepsMark) {
+            if !self.leaves_out(Rule::RenewalKeepsRequest) {
                 operation.keys.handoff_to = record.keys.handoff_to;
             }
         }
-        let mut told = [None; 3];
-        for ((age, cost), told_before) in self.ages(state, number).into_iter().flatten().zip(0..) {
+        let mut known = [None; 3];
+        for ((age, cost), earlier) in self.ages(state, number).into_iter().flatten().zip(0..) {
             let next = self.judged(state, number, operation, age);
-            if told[..told_before].contains(&Some(next)) {
+            if known[..earlier].contains(&Some(next)) {
                 continue;
             }
-            told[told_before] = Some(next);
+            known[earlier] = Some(next);
             let mut paid = *state;
             paid.left.steals -= cost;
             if let (Goal::Claim, Next::Write(under)) = next {
@@ -254,7 +260,7 @@ impl Model {
             }
             let mut to = paid;
             let (what, notes) = self.go_on(&mut to, number, operation, next.1, age);
-            let label = Label { who: self.name(number), what, position: None, answer: None };
+            let label = Label { who: self.name(number), what, position: None, response: None };
             steps.push(label, to, cost > 0, notes);
         }
     }
@@ -268,21 +274,21 @@ impl Model {
         fault: bool,
         steps: &mut Steps<'_>,
     ) {
-        let mine = self.relation(state, number) == Relation::This;
+        let own = self.relation(state, number) == Relation::This;
         let (who, goal) = (self.name(number), operation.goal);
-        let what = if mine { "reads: its own, writes again" } else { "reads: not written, writes again" };
-        let notes = Notes::default().with(tried_again(goal, under, mine, age));
+        let what = if own { "reads: its own, writes again" } else { "reads: not written, writes again" };
+        let notes = Notes::default().with(tried_again(goal, under, own, age));
         let own = operation.keys.epoch;
         let kept = (goal != Goal::Claim && self.leaves_out(Rule::EpochCreate)).then(|| vec![own]);
         for epoch in kept.unwrap_or_else(|| self.epochs(state, own)) {
             let keys = Keys { epoch, ..operation.keys };
             let again = Operation { goal: Goal::Claim, under, reading: false, keys, ..operation };
             let to = state.with(number, |instance| instance.operation = Some(again));
-            steps.push(Label { who, what, position: None, answer: None }, to, fault, notes);
+            steps.push(Label { who, what, position: None, response: None }, to, fault, notes);
         }
     }
 
-    /// How old the record may be, at the price of how many steals.
+    /// Returns the possible ages of the record, each with its cost in steals.
     fn ages(&self, state: &State, number: usize) -> [Option<(Duration, u8)>; 2] {
         let other = match self.relation(state, number) {
             Relation::This => Some((OLD, 0)),
@@ -292,17 +298,17 @@ impl Model {
         [Some((YOUNG, 0)), other]
     }
 
-    /// What the rules say, and about which goal; or what they would say without the rule that is left out.
+    /// Returns the decision of the rules, and its goal; or the decision without the disabled rule.
     fn judged(&self, state: &State, number: usize, operation: Operation, age: Duration) -> Judged {
         let mut goal = operation.goal;
         let mut relation = self.relation(state, number);
         let mut age = age;
         match self.scenario.without {
-            Some(Rule::WonIsWrittenAnew) if goal == Goal::Claim && relation == Relation::This => {
+            Some(Rule::WonIsWrittenAgain) if goal == Goal::Claim && relation == Relation::This => {
                 (goal, age) = (Goal::Renew, YOUNG);
             }
-            Some(Rule::ReleaseIsLookedInto) if goal == Goal::Release => return (goal, Next::Done(Settled::Applied)),
-            Some(Rule::LaterLifeStays) if relation == Relation::EarlierIncarnation => {
+            Some(Rule::ReleaseIsVerified) if goal == Goal::Release => return (goal, Next::Done(Settled::Applied)),
+            Some(Rule::LaterIncarnationStays) if relation == Relation::EarlierIncarnation => {
                 relation = Relation::LaterIncarnation;
             }
             _ => {}
@@ -311,9 +317,9 @@ impl Model {
             let Keys { draining, epoch, .. } = record.keys;
             Found { relation, etag: Version::Current, age, epoch: epoch.map(i64::from), draining }
         });
-        let tenure = operation.keys.epoch.map(i64::from);
-        let goal = goal_after(goal, tenure, found.as_ref());
-        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), tenure, found, TERMS.own))
+        let ownership_id = operation.keys.epoch.map(i64::from);
+        let goal = goal_after(goal, ownership_id, found.as_ref());
+        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), ownership_id, found, TERMS.own))
     }
 
     fn go_on(
@@ -324,16 +330,16 @@ impl Model {
         next: Next<Version, Settled>,
         age: Duration,
     ) -> (&'static str, Notes) {
-        let mine = self.relation(state, number) == Relation::This;
+        let own = self.relation(state, number) == Relation::This;
         let notes = Notes::default();
         match next {
             Next::Write(under) => {
                 let under = under.version();
-                let event = tried_again(operation.goal, under, mine, age);
+                let event = tried_again(operation.goal, under, own, age);
                 let again = Operation { under, reading: false, ..operation };
                 state.instances[number].operation = Some(again);
                 (
-                    if mine { "reads: its own, writes again" } else { "reads: not written, writes again" },
+                    if own { "reads: its own, writes again" } else { "reads: not written, writes again" },
                     notes.with(event),
                 )
             }
@@ -344,10 +350,10 @@ impl Model {
                     Goal::Release => Event::ReleaseStands,
                 };
                 let settled = self.settled(state, number, operation);
-                let is_asked = settled.tells_of(Event::HandoffSeen);
+                let is_asked = settled.contains(Event::HandoffSeen);
                 let mut notes = notes.with(event);
                 notes |= settled;
-                (if is_asked { "reads: so it is, and that it is asked" } else { "reads: so it is" }, notes)
+                (if is_asked { "reads: applied, with a handoff request" } else { "reads: applied" }, notes)
             }
             Next::Done(Settled::Lost) => {
                 let event = match operation.goal {
@@ -360,37 +366,37 @@ impl Model {
                 ("reads: not its own, lost", notes)
             }
             Next::Done(Settled::Replaced) => {
-                ("reads: a later life of it", self.ended(state, number, operation, Outcome::Replaced))
+                ("reads: a later incarnation of it", self.ended(state, number, operation, Outcome::Replaced))
             }
         }
     }
 
-    /// The outcome is not known.
+    /// The outcome is unknown.
     fn failed_read(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
         let Some(mut to) = self.with_failed_read(state) else { return };
-        let mut notes = self.ended(&mut to, number, operation, Outcome::Undecided);
+        let mut notes = self.ended(&mut to, number, operation, Outcome::Indeterminate);
         notes |= Notes::default().with(Event::ReadFailed);
         steps.fault(self.name(number), "cannot read the record", to, notes);
     }
 
-    /// The state after a read that fails, if one may.
+    /// Returns the state after a failed read, if one may fail.
     pub(super) fn with_failed_read(&self, state: &State) -> Option<State> {
         let mut to = *state;
         to.left.faults = to.left.faults.checked_sub(1)?;
         self.scenario.reads_fail.then_some(to)
     }
 
-    /// It believes no longer that it owns the partition.
+    /// It no longer considers itself the owner.
     pub(super) fn drop_lease(&self, state: &mut State, number: usize) -> Notes {
         let epoch = state.instances[number].lease.and_then(|lease| lease.keys.epoch);
-        let is_mine = self.is_mine_in(state, number, epoch);
+        let is_own_record = self.is_own_in(state, number, epoch);
         let instance = &mut state.instances[number];
         let dropped = instance.lease.take().is_some();
         instance.leaving = false;
         if !self.scenario.overlaps {
             instance.work = Work::default();
         }
-        let kept = dropped && is_mine && instance.life == Life::Up;
+        let kept = dropped && is_own_record && instance.run_state == RunState::Up;
         let notes = Notes::default().breaking(Invariant::Kept, kept);
         if self.is_operator(number) { notes.and(self.operator_lost(state, number)) } else { notes }
     }
@@ -410,7 +416,7 @@ impl Operation {
     }
 }
 
-/// It runs the partition no longer, and is about to release it.
+/// It no longer runs the partition, and is about to release it.
 fn given_up(state: &State, number: usize, lease: Lease) -> State {
     state.with(number, |instance| {
         instance.lease = None;
@@ -419,16 +425,16 @@ fn given_up(state: &State, number: usize, lease: Lease) -> State {
     })
 }
 
-/// What is not covered by a checkpoint may be processed again, and that is said.
+/// Events that no checkpoint covers may be processed again, which is reported.
 pub(super) fn report_unsettled(state: &mut State, work: &Work) {
     for event in work.last.position.unwrap_or_default() + 1..=work.at {
         state.reported |= 1 << event;
     }
 }
 
-fn tried_again(goal: Goal, under: Option<Version>, mine: bool, age: Duration) -> Event {
-    match (goal, under, mine) {
-        (Goal::Claim, _, true) => Event::ClaimFoundMine,
+fn tried_again(goal: Goal, under: Option<Version>, own: bool, age: Duration) -> Event {
+    match (goal, under, own) {
+        (Goal::Claim, _, true) => Event::ClaimFoundOwn,
         (Goal::Acknowledge, _, true) => Event::AcknowledgementTriedAgain,
         (Goal::Renew, _, true) if age > YOUNG => Event::RenewalFoundOld,
         (Goal::Renew | Goal::Acknowledge, None, _) => Event::RenewalCreates,

@@ -1,7 +1,7 @@
-//! Scenarios in which a start is pinned while owners are at work that began before, and everything holds.
+//! Scenarios in which a start is pinned while earlier owners are active, and every invariant holds.
 //!
-//! The group starts after event 2, the last one when its first instance comes up. An owner on the official processor,
-//! in the other tree or of another SDK began with event 1, and has no record of that before its first checkpoint.
+//! The group starts after event 2, the last one when its first instance starts. An owner on the official processor, in
+//! the other name case or of another SDK began with event 1, and has no record of that before its first checkpoint.
 
 use super::clean::is_clean;
 use super::notes::Event;
@@ -9,18 +9,18 @@ use super::scenario::{AB, ADAPTER_AND_B, ADAPTERS, ALWAYS, BASE, LIVE, NOTHING, 
 use super::search::Aim;
 use super::state::Left;
 
-/// Where the start is not known and there is no checkpoint, a displaced owner's first one may land after the adoption.
+/// Without a known start and without a checkpoint, a displaced owner's first checkpoint may land after the adoption.
 const UNFENCED: Aim = Aim { invariants: ALWAYS.split_at(1).1, live: true };
 
 pub(super) const PINNED: Scenario =
     Scenario { name: "pinned", checkpoint: None, starts_at: 2, pins_ahead: true, last_event: 3, aim: LIVE, ..BASE };
-/// An owner on the official processor, and one on ours that takes over.
+/// An owner on the official processor, and one on this crate's that takes over.
 const PIN_ADAPTER: Scenario = Scenario {
     name: "r-pin-adapter",
     members: ADAPTER_AND_B,
     left: Left { steals: 1, faults: 1, crashes: 1, ..NOTHING },
     aim: UNFENCED,
-    reaches: &[Event::StartPinnedAhead, Event::PinAdopted, Event::PinReplaced, Event::PinDoubtful],
+    reaches: &[Event::StartPinnedAhead, Event::PinAdopted, Event::PinReplaced, Event::PinAmbiguous],
     ..PINNED
 };
 const PIN_ADAPTER_SYNC: Scenario = Scenario {
@@ -28,7 +28,7 @@ const PIN_ADAPTER_SYNC: Scenario = Scenario {
     timing: Timing::Synchronous,
     left: Left { faults: 2, releases: 1, crashes: 1, ..NOTHING },
     aim: LIVE,
-    reaches: &[Event::StartPinnedAhead, Event::PinReplaced, Event::PinDoubtful],
+    reaches: &[Event::StartPinnedAhead, Event::PinReplaced, Event::PinAmbiguous],
     ..PIN_ADAPTER
 };
 const PIN_ADAPTERS: Scenario = Scenario {
@@ -46,10 +46,10 @@ const PIN_FOREIGN: Scenario = Scenario {
     reaches: &[Event::StartPinnedAhead, Event::PinAdopted],
     ..PINNED
 };
-/// The listing shows the owner in the other tree, which may count as expired although it is only paused.
+/// The listing shows the owner in the other name case, which may count as expired although it is only paused.
 const PIN_ELSEWHERE: Scenario = Scenario {
     name: "r-pin-elsewhere",
-    elsewhere: true,
+    other_case: true,
     left: Left { steals: 2, ..NOTHING },
     reaches: &[Event::StartPinnedAhead, Event::PinAdopted, Event::Imported, Event::ImportedOverPin],
     ..PINNED
@@ -60,7 +60,7 @@ const PIN_ELSEWHERE_SYNC: Scenario = Scenario {
     left: Left { faults: 1, crashes: 1, ..NOTHING },
     ..PIN_ELSEWHERE
 };
-/// No instance pins ahead: the adoption does, before the owner in the other tree has written its first checkpoint.
+/// No instance pins ahead: the adoption does, before the owner in the other name case has written its first checkpoint.
 const START_ELSEWHERE: Scenario = Scenario {
     name: "r-start-elsewhere",
     pins_ahead: false,
@@ -103,7 +103,7 @@ fn an_owner_on_the_adapter_r_pin_adapter() {
 }
 
 #[test]
-fn an_owner_on_the_adapter_in_good_time_r_pin_adapter_sync() {
+fn an_adapter_in_time_r_pin_adapter_sync() {
     is_clean(PIN_ADAPTER_SYNC);
 }
 
@@ -118,22 +118,22 @@ fn an_owner_of_another_sdk_r_pin_foreign() {
 }
 
 #[test]
-fn an_owner_in_the_other_tree_r_pin_elsewhere() {
+fn an_owner_in_the_other_name_case_r_pin_elsewhere() {
     is_clean(PIN_ELSEWHERE);
 }
 
 #[test]
-fn an_owner_in_the_other_tree_in_good_time_r_pin_elsewhere_sync() {
+fn the_other_name_case_in_time_r_pin_elsewhere_sync() {
     is_clean(PIN_ELSEWHERE_SYNC);
 }
 
 #[test]
-fn a_start_that_an_adoption_writes_r_start_elsewhere() {
+fn a_start_of_an_adoption_r_start_elsewhere() {
     is_clean(START_ELSEWHERE);
 }
 
 #[test]
-fn owners_on_the_adapter_and_there_r_pin_adapter_elsewhere() {
+fn adapter_and_other_case_r_pin_adapter_elsewhere() {
     is_clean(PIN_ADAPTER_ELSEWHERE);
 }
 

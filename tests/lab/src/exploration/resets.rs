@@ -1,4 +1,4 @@
-//! Resets by operators: scenarios in which everything holds, and the rules without which it does not.
+//! Resets by operators: scenarios in which every invariant holds, and the rules that are needed for that.
 
 use super::clean::is_clean;
 use super::needed::falls;
@@ -24,7 +24,7 @@ const INVARIANTS: &[Invariant] = &[
     Invariant::Monotonic,
     Invariant::Processed,
     Invariant::Kept,
-    Invariant::LaterLife,
+    Invariant::LaterIncarnation,
     Invariant::Released,
     Invariant::Durable,
     Invariant::Skipped,
@@ -36,7 +36,7 @@ const INVARIANTS: &[Invariant] = &[
 ];
 const SAFE: Aim = Aim { invariants: INVARIANTS, live: false };
 const LIVE: Aim = Aim { invariants: INVARIANTS, live: true };
-const REPORTS: &[Event] = &[Event::ResetDone, Event::ResetNotDone, Event::ResetUnsure, Event::ResetAgain];
+const REPORTS: &[Event] = &[Event::ResetDone, Event::ResetNotDone, Event::ResetIndeterminate, Event::ResetAgain];
 
 const RESET: Scenario = Scenario { members: A_B_O, checkpoint: AT_1, aim: SAFE, ..BASE };
 
@@ -93,7 +93,7 @@ const R_RESET_TENURE: Scenario = Scenario {
     members: A_O,
     overlaps: true,
     left: Left { steals: 1, faults: 1, ..NOTHING },
-    reaches: &[Event::TenureOutlived, Event::ResetDone],
+    reaches: &[Event::OwnershipOutlived, Event::ResetDone],
     ..RESET
 };
 const R_RESET_FOREIGN: Scenario = Scenario {
@@ -132,7 +132,7 @@ const R_RESET_FREEZE: Scenario = Scenario {
     ..R_RESET_LIVE
 };
 
-/// Those in which everything holds.
+/// The scenarios in which every invariant holds.
 pub(super) const ALL: &[Scenario] = &[
     R_RESET,
     R_RESET_FAULTS,
@@ -155,7 +155,7 @@ mod clean {
     use super::*;
 
     #[test]
-    fn beside_two_owners() {
+    fn with_two_owners() {
         is_clean(R_RESET);
     }
 
@@ -165,7 +165,7 @@ mod clean {
     }
 
     #[test]
-    fn with_reads_that_fail() {
+    fn with_failing_reads() {
         is_clean(R_RESET_READFAULTS);
     }
 
@@ -195,37 +195,37 @@ mod clean {
     }
 
     #[test]
-    fn beside_two_lives_of_one_owner() {
+    fn with_two_incarnations_of_one_owner() {
         is_clean(R_RESET_STABLE);
     }
 
     #[test]
-    fn beside_a_session_of_an_earlier_tenure() {
+    fn with_a_session_of_an_earlier_ownership() {
         is_clean(R_RESET_TENURE);
     }
 
     #[test]
-    fn beside_another_sdk() {
+    fn with_another_sdk() {
         is_clean(R_RESET_FOREIGN);
     }
 
     #[test]
-    fn beside_another_sdk_that_is_robbed() {
+    fn with_another_sdk_that_is_stolen_from() {
         is_clean(R_RESET_FOREIGN_MIXED);
     }
 
     #[test]
-    fn beside_another_sdk_alone() {
+    fn with_another_sdk_alone() {
         is_clean(R_RESET_FOREIGN_STEALS);
     }
 
     #[test]
-    fn and_some_owner_gets_on() {
+    fn an_owner_makes_progress_after_it() {
         is_clean(R_RESET_LIVE);
     }
 
     #[test]
-    fn and_some_owner_gets_on_after_a_freeze() {
+    fn an_owner_makes_progress_after_a_freeze() {
         is_clean(R_RESET_FREEZE);
     }
 }
@@ -246,7 +246,7 @@ mod needed {
         falls(
             scenario,
             Invariant::Fenced,
-            &["A adopts: writes 1: done", "O adopts: reads who owns", "O adopts: writes 1: done"],
+            &["A adopts: writes 1: done", "O adopts: reads the ownership", "O adopts: writes 1: done"],
         );
     }
 
@@ -257,7 +257,7 @@ mod needed {
     }
 
     #[test]
-    fn a_position_that_stands_there_is_written() {
+    fn a_position_that_is_already_stored_is_written() {
         let scenario = Scenario {
             members: A_B_O_TO_1,
             ..without(Rule::ResetIsWritten, "x-reset-equal", Left { faults: 1, ..NOTHING })
@@ -265,48 +265,48 @@ mod needed {
         falls(
             scenario,
             Invariant::ResetFollowed,
-            &["O finds the position there already", "A checkpoints 2: done", "O releases: done"],
+            &["O finds the position already stored", "A checkpoints 2: done", "O releases: done"],
         );
     }
 
     #[test]
-    fn a_doubt_is_reported() {
-        let scenario = without(Rule::ResetDoubtIsReported, "x-reset-doubt-lost", STEAL_AND_FAULT);
-        falls(scenario, Invariant::ReportTrue, &["O resets to 0: no answer, but applied", "O releases: done"]);
+    fn an_ambiguous_write_is_reported() {
+        let scenario = without(Rule::ResetAmbiguityIsReported, "x-reset-doubt-lost", STEAL_AND_FAULT);
+        falls(scenario, Invariant::ReportTrue, &["O resets to 0: no response, but applied", "O releases: done"]);
     }
 
     #[test]
-    fn a_doubt_is_not_settled_by_what_is_stored() {
+    fn the_stored_position_does_not_resolve_ambiguity() {
         let scenario = Scenario {
             members: A_B_O_TO_2,
-            ..without(Rule::ResetDoubtIsNotLookedUp, "x-reset-doubt-stored", STEAL_AND_FAULT)
+            ..without(Rule::ResetAmbiguityIsNotLookedUp, "x-reset-doubt-stored", STEAL_AND_FAULT)
         };
         falls(
             scenario,
             Invariant::ReportTrue,
-            &["O resets to 2: no answer, not applied", "O adopts: reads who owns, lost"],
+            &["O resets to 2: no response, not applied", "O adopts: reads the ownership, lost"],
         );
     }
 
     #[test]
-    fn a_record_is_mine_only_in_its_tenure() {
+    fn a_record_is_own_only_in_its_ownership() {
         let left = Left { faults: 1, ..NOTHING };
-        let scenario = Scenario { members: A_O, overlaps: true, ..without(Rule::MineByEpoch, "x-reset-tenure", left) };
+        let scenario = Scenario { members: A_O, overlaps: true, ..without(Rule::OwnByEpoch, "x-reset-tenure", left) };
         falls(scenario, Invariant::Fenced, &["O resets to 0: done", "A claims: done", "A adopts: writes 0: done"]);
     }
 
     #[test]
-    fn a_doubtful_release_is_looked_into() {
+    fn an_ambiguous_release_is_verified() {
         let scenario = Scenario {
             members: A_O,
             aim: Aim { invariants: &[Invariant::ReportReleased], live: false },
-            ..without(Rule::ReleaseIsLookedInto, "x-reset-release-doubt", Left { faults: 1, ..NOTHING })
+            ..without(Rule::ReleaseIsVerified, "x-reset-release-doubt", Left { faults: 1, ..NOTHING })
         };
-        falls(scenario, Invariant::ReportReleased, &["O releases: no answer, not applied", "O reads: so it is"]);
+        falls(scenario, Invariant::ReportReleased, &["O releases: no response, not applied", "O reads: applied"]);
     }
 
     #[test]
-    fn it_is_returned_to_whom_a_dead_operator_meant() {
+    fn it_returns_to_the_owner_before_a_dead_operator() {
         let left = Left { crashes: 1, ..NOTHING };
         let scenario = Scenario { members: A_O_Q, ..without(Rule::ResetInherits, "x-reset-inherit", left) };
         falls(scenario, Invariant::ReturnedToOwner, &["O crashes", "Q resets to 2: done", "Q releases: done"]);
@@ -332,20 +332,16 @@ mod needed {
         falls(
             scenario,
             Invariant::ForeignSilent,
-            &[
-                "F notices that it lost",
-                "O resets to 0: done",
-                "F ends its last handler, checkpoints without condition 2",
-            ],
+            &["F detects its loss", "O resets to 0: done", "F ends its last handler, checkpoints without condition 2"],
         );
     }
 
     #[test]
-    fn it_waits_beside_another_sdk() {
+    fn it_waits_for_another_sdk_in_the_group() {
         let scenario = Scenario {
             members: A_O,
             foreign: true,
-            ..without(Rule::ResetSettlesBesideForeign, "x-reset-settle-mixed", STEAL)
+            ..without(Rule::ResetSettlesWithForeign, "x-reset-settle-mixed", STEAL)
         };
         falls(
             scenario,
@@ -361,7 +357,7 @@ mod needed {
     }
 
     #[test]
-    fn one_that_was_overtaken_does_not_know() {
+    fn an_overtaken_operator_reports_indeterminate() {
         let scenario =
             Scenario { foreign: true, members: A_O, ..without(Rule::ResetOvertaken, "x-reset-overtaken", STEAL) };
         falls(
@@ -372,7 +368,7 @@ mod needed {
     }
 
     #[test]
-    fn one_that_was_overtaken_had_nothing_to_fence() {
+    fn an_overtaken_operator_had_nothing_to_fence() {
         let scenario = Scenario {
             members: A_O,
             checkpoint: None,

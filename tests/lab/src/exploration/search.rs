@@ -8,20 +8,20 @@ use rustc_hash::FxHasher;
 
 use super::notes::{Invariant, Notes};
 
-/// What is explored.
+/// A system to explore.
 pub(super) trait System {
     type State: Copy + Eq + Hash;
     type Label: Copy + Display;
 
     fn start(&self) -> Self::State;
 
-    /// Every step that may be taken from here, by whoever.
+    /// Adds every step that any participant may take from here.
     fn steps(&self, from: &Self::State, edges: &mut Vec<Edge<Self::State, Self::Label>>);
 
-    /// Whether all is well here: somebody owns the partition and has got on with it.
+    /// Returns whether an owner owns the partition and has made progress.
     fn is_goal(&self, state: &Self::State) -> bool;
 
-    /// Whether nobody is left that could get on.
+    /// Returns whether no participant is left that could make progress.
     fn is_hopeless(&self, state: &Self::State) -> bool;
 }
 
@@ -30,32 +30,32 @@ pub(super) trait System {
 pub(super) struct Edge<S, L> {
     pub(super) label: L,
     pub(super) to: S,
-    /// It takes a fault, or a liberty of the clock. When faults stop, it is not taken any more.
+    /// It needs a fault, or a freedom of the clock. After the last fault it is not taken any more.
     pub(super) fault: bool,
     pub(super) notes: Notes,
 }
 
-/// What to look for.
+/// What to check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aim {
     pub(super) invariants: &'static [Invariant],
-    /// Whether a way that takes no fault must lead on from every state.
+    /// Whether a path without faults must lead on from every state.
     pub(super) live: bool,
 }
 
-/// An invariant that falls, and a shortest way there.
+/// A violated invariant, and a shortest path to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
     pub(super) invariant: Invariant,
     pub(super) trace: Vec<String>,
 }
 
-/// What was found. Without a violation, everything was seen.
+/// The result. Without a violation, every state was visited.
 #[derive(Debug)]
 pub(super) struct Explored {
     pub(super) states: usize,
     pub(super) steps: usize,
-    /// What happened on any of the steps.
+    /// The events of all steps.
     pub(super) notes: Notes,
     pub(super) violation: Option<Violation>,
 }
@@ -64,9 +64,9 @@ struct Search<'a, M: System> {
     system: &'a M,
     aim: Aim,
     numbers: HashMap<M::State, u32, BuildHasherDefault<FxHasher>>,
-    /// For each state, whence it was first reached, and by what.
+    /// For each state, the state and the step from which it was first reached.
     origins: Vec<Option<(u32, M::Label)>>,
-    /// The steps without a fault, backwards; kept only where `live` is to be shown.
+    /// The steps without a fault, backwards; kept only if `live` is to be checked.
     fault_free: Vec<(u32, u32)>,
     steps: usize,
     notes: Notes,
@@ -87,7 +87,7 @@ pub(super) fn explore<M: System>(system: &M, aim: Aim) -> Explored {
 }
 
 impl<M: System> Search<'_, M> {
-    /// Sees every state once, the nearest first, until an invariant falls.
+    /// Visits every state once, in breadth-first order, until an invariant is violated.
     fn forwards(&mut self) -> Option<Violation> {
         let start = self.system.start();
         self.numbers.insert(start, 0);
@@ -118,7 +118,7 @@ impl<M: System> Search<'_, M> {
         None
     }
 
-    /// Goes back from the goals. A state that is not met on the way is stuck.
+    /// Goes back from the goals. A state that is not reached is stuck.
     fn backwards(&mut self) -> Option<Violation> {
         if !self.aim.live {
             return None;
@@ -159,7 +159,7 @@ impl<M: System> Search<'_, M> {
 mod tests {
     use super::*;
 
-    /// Counts from 0 in steps of 2 and 3. A step onto `trap` takes a fault, and there is no way on from there.
+    /// Counts from 0 in steps of 2 and 3. A step onto `trap` needs a fault, and no path leads on from there.
     struct Counter {
         goal: u8,
         trap: u8,
@@ -196,9 +196,9 @@ mod tests {
     const AIM: Aim = Aim { invariants: &[Invariant::Fenced], live: true };
 
     #[test]
-    fn every_state_is_seen_once_and_every_step() {
+    fn every_state_and_every_step_is_visited_once() {
         let explored = explore(&Counter { goal: 5, trap: 99, forbidden: None }, Aim { live: false, ..AIM });
-        assert_eq!((explored.states, explored.steps), (5, 5), "0 2 3 4 5, and 5 is met twice");
+        assert_eq!((explored.states, explored.steps), (5, 5), "0 2 3 4 5, and 5 is reached twice");
         assert_eq!(explored.violation, None);
     }
 
@@ -213,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn a_state_from_which_no_way_leads_on_is_stuck_even_if_others_get_on() {
+    fn a_state_without_a_path_to_a_goal_is_stuck() {
         let explored = explore(&Counter { goal: 9, trap: 5, forbidden: None }, AIM);
         assert_eq!(explored.violation.unwrap().invariant, Invariant::Live);
-        // 8 is one below the goal, which steps of 2 and 3 miss; without it and without the trap all is well.
+        // 8 is one below the goal, which steps of 2 and 3 miss; without it and without the trap no state is stuck.
         let stuck = explore(&Counter { goal: 9, trap: 99, forbidden: None }, AIM).violation.unwrap();
         assert_eq!(stuck.trace.iter().map(|label| label.parse::<u8>().unwrap()).sum::<u8>(), 8);
         let well = explore(&Counter { goal: 2, trap: 99, forbidden: None }, AIM);

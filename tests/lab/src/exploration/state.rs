@@ -1,8 +1,8 @@
-//! Everything there is at one moment.
+//! The state at one moment.
 //!
-//! States that differ in nothing that matters must be equal, or they would be explored twice. So whatever will not be
-//! looked at any more is forgotten, tenures are numbered [again](super::canonical) after every step, and a version of a
-//! blob is either the current one or a past one: no version ever comes back.
+//! States that differ only in irrelevant details must be equal, or they would be explored twice. So details that are
+//! never read again are forgotten, ownerships are [renumbered](super::canonical) after every step, and a version of a
+//! blob is either the current one or a past one: no version ever returns.
 
 use eventhubs_checkpoint::internal::rules::{Goal, PositionFrom};
 
@@ -10,7 +10,7 @@ pub(super) const MOST_INSTANCES: usize = 3;
 pub(super) const MOST_LATE: usize = 3;
 pub(super) const MOST_GIVEN: usize = 4;
 
-/// A version of a blob, to whoever remembers it.
+/// A version of a blob, as an instance remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Version {
     Current,
@@ -20,16 +20,16 @@ pub(super) enum Version {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Owner {
     /// It was released.
-    Nobody,
+    Unowned,
     /// The instance of this number.
-    Ours(u8),
+    Member(u8),
     Foreign,
 }
 
-/// What an ownership says beside its owner.
+/// The keys of an ownership other than its owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Keys {
-    /// The instance of this number has asked for it.
+    /// The instance of this number has requested it.
     pub(super) handoff_to: Option<u8>,
     pub(super) draining: bool,
     /// Absent in records of another SDK.
@@ -39,7 +39,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// What a release keeps.
+    /// Returns the keys that a release keeps.
     pub(super) fn released(self) -> Self {
         Self { draining: false, ..self }
     }
@@ -50,34 +50,34 @@ impl Keys {
 pub(super) struct Ownership {
     pub(super) owner: Owner,
     pub(super) keys: Keys,
-    /// In which second it was written, where that matters.
+    /// The second in which it was written, if that matters.
     pub(super) written: u8,
-    /// Which tenure it is: counts up with every claim that wins. Only the invariants look at it.
-    pub(super) tenure: u8,
+    /// Which ownership it is: counts up with every claim that wins. Only the invariants use it.
+    pub(super) ownership_id: u8,
 }
 
 /// The checkpoint blob.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Checkpoint {
-    /// The last event processed; 0 is the first start. It may name no position at all.
+    /// The last processed event; 0 is the first start. It may have no position at all.
     pub(super) position: Option<u8>,
-    /// It is a start that was written down.
+    /// It is a pinned start.
     pub(super) pinned: bool,
     pub(super) imported: Imported,
 }
 
 impl Checkpoint {
-    /// A checkpoint: nothing of a start is left.
+    /// Returns a checkpoint at this position: nothing of a pinned start remains.
     pub(super) fn moved_to(self, position: u8) -> Self {
         let imported = if self.imported == Imported::Nothing { Imported::Never } else { self.imported };
         Self { position: Some(position), pinned: false, imported }
     }
 }
 
-/// Which version of the other tree's checkpoint a record says that it has looked at.
+/// The version of the other name case's checkpoint that a record states as read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Imported {
-    /// It does not say so, and the other tree does not count.
+    /// The record states nothing, and the other name case does not count.
     #[default]
     Never,
     /// There was none.
@@ -86,7 +86,7 @@ pub(super) enum Imported {
     Current,
 }
 
-/// A checkpoint blob as it was read, which may be long ago.
+/// A checkpoint blob as it was read, possibly long ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Seen {
     pub(super) version: Version,
@@ -94,54 +94,54 @@ pub(super) struct Seen {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Life {
+pub(super) enum RunState {
     /// It will be started later.
     Before,
     #[default]
     Up,
-    /// Suspended, for however long.
+    /// Suspended, for any time.
     Frozen,
-    /// It crashed, or found that a later life of its owner is at work.
+    /// It crashed, or detected a later incarnation of its owner.
     Over,
 }
 
-/// One of our instances.
+/// An instance of this crate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Instance {
-    pub(super) life: Life,
+    pub(super) run_state: RunState,
     pub(super) lease: Option<Lease>,
     pub(super) operation: Option<Operation>,
     pub(super) work: Work,
-    /// It was told to stop, or asked for its partition: it settles its checkpoint, then it releases.
+    /// It was requested to stop, or its partition was requested: it settles its checkpoint, then it releases.
     pub(super) leaving: bool,
     pub(super) handoff: Option<Handoff>,
     pub(super) is_operator: bool,
     pub(super) reset: Reset,
 }
 
-/// How far an operator's reset is; of any other instance nothing.
+/// The progress of an operator's reset; unused for other instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Reset {
     pub(super) step: ResetStep,
-    /// It met a failure or another writer, so that it may give up.
+    /// It encountered a failure or another writer, so it may give up.
     pub(super) has_failed: bool,
-    /// A write of the position had no answer.
+    /// A write of the position had no response.
     pub(super) in_doubt: bool,
     /// The owner that it displaced was of another SDK.
     pub(super) displaces_foreign: bool,
-    /// It has waited for them since it adopted.
+    /// It has waited for other SDKs since its adoption.
     pub(super) has_waited: bool,
-    /// The position was written. Only the invariants look at it.
+    /// The position was written. Only the invariants use it.
     pub(super) hit: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum ResetStep {
-    /// It takes the partition over; when it holds it, it adopts, and writes the position.
+    /// It takes the partition over; when it owns it, it adopts, and writes the position.
     #[default]
     Working,
-    /// It releases, once the position is `written` or given up.
+    /// It releases, after the position was `written` or given up.
     Releasing {
         written: bool,
     },
@@ -155,62 +155,62 @@ pub(super) enum Report {
     Unsure,
 }
 
-/// The position that the next owner is to find.
+/// The position that the next owner must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Due {
     pub(super) position: u8,
-    /// There was a checkpoint before, so that every earlier owner was fenced.
+    /// There was a checkpoint before, so every earlier owner was fenced.
     pub(super) fenced: bool,
 }
 
 impl Instance {
-    /// The same when it is no more.
+    /// Returns the same after its end.
     pub(super) fn over(self) -> Self {
-        Self { life: Life::Over, is_operator: self.is_operator, ..Self::default() }
+        Self { run_state: RunState::Over, is_operator: self.is_operator, ..Self::default() }
     }
 }
 
-/// It wants the partition of another, and asks for it.
+/// It wants the partition of another instance, and requests it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Handoff {
-    /// The number of the one that it asks.
+    /// The number of the owner from which it requests.
     pub(super) victim: u8,
     pub(super) step: HandoffStep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum HandoffStep {
-    /// To mark it, after as many marks that were erased.
+    /// To write the request, after this number of erased requests.
     Reading(u8),
-    Marking(Version, u8),
-    /// The mark stood.
+    Requesting(Version, u8),
+    /// The request was written.
     Pursuing(Pursued),
 }
 
-/// What a `rules::Handoff` is at moment zero: when the time is over is a choice here.
+/// The content of a `rules::Handoff` at time zero: when the timeout expires is a choice here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pursued {
-    pub(super) marks: u8,
+    pub(super) requests: u8,
     pub(super) is_acknowledged: bool,
 }
 
-/// What it holds, as it believes.
+/// The lease that it considers valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub(super) version: Version,
     pub(super) keys: Keys,
-    pub(super) tenure: u8,
+    pub(super) ownership_id: u8,
 }
 
-/// A claim, renewal or release that is under way.
+/// A claim, renewal or release in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Operation {
     pub(super) goal: Goal,
     pub(super) under: Option<Version>,
-    /// The write was doubtful: the record is to be read.
+    /// The write was ambiguous: the record is to be read.
     pub(super) reading: bool,
     pub(super) keys: Keys,
-    /// It is a claim of what an earlier life owned.
+    /// It claims what an earlier incarnation owned.
     pub(super) reclaims: bool,
     /// It began as a renewal, whatever its goal is now.
     pub(super) renews: bool,
@@ -222,20 +222,20 @@ pub(super) struct Work {
     pub(super) task: Task,
     /// The checkpoint as it was last read, while that matters.
     pub(super) seen: Option<Seen>,
-    /// What an adoption found in the other tree, while that matters.
-    pub(super) elsewhere: Found,
-    /// What was last written or adopted, and in which version.
+    /// What an adoption found in the other name case, while that matters.
+    pub(super) other_case: Found,
+    /// The last written or adopted checkpoint, and its version.
     pub(super) last: Checkpoint,
     pub(super) version: Option<Version>,
-    /// The last event processed.
+    /// The last processed event.
     pub(super) at: u8,
     /// The position that is being written.
     pub(super) writing: u8,
-    /// The ownership has begun a new tenure meanwhile.
+    /// The ownership has begun again meanwhile.
     pub(super) outlived: bool,
-    /// The epoch of the tenure that it belongs to.
+    /// The epoch of its ownership.
     pub(super) epoch: Option<u8>,
-    /// The tenure in which the ownership was last seen to be mine. Only the invariants look at it.
+    /// The ownership in which the record was last found to be this instance's own. Only the invariants use it.
     pub(super) authority: u8,
 }
 
@@ -249,14 +249,14 @@ impl Work {
 pub(super) enum Task {
     #[default]
     Stopped,
-    /// To read the checkpoint in the other tree.
-    LookingElsewhere,
+    /// To read the checkpoint in the other name case.
+    ReadingOtherCase,
     Adopting(Adoption),
     Running,
     Checkpointing(Request),
 }
 
-/// The next request of an adoption. What was read is in [`Work::seen`].
+/// The next request of an adoption. The last read is in [`Work::seen`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Adoption {
     ReadCheckpoint,
@@ -264,7 +264,7 @@ pub(super) enum Adoption {
     Write(Option<Version>, PositionFrom),
 }
 
-/// The next request of a checkpoint. What was read is in [`Work::seen`].
+/// The next request of a checkpoint. The last read is in [`Work::seen`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Request {
     Write(Option<Version>),
@@ -272,21 +272,21 @@ pub(super) enum Request {
     ReadOwnership,
 }
 
-/// The other tree's checkpoint, as an adoption found it.
+/// The other name case's checkpoint, as an adoption found it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Found {
     pub(super) position: Option<u8>,
-    /// What the record that is written next says of it.
+    /// What the next written record states about it.
     pub(super) imported: Imported,
-    /// There was one when the adoption read the checkpoint here, whether it was looked at or not. Only the invariants
-    /// look at it.
+    /// There was one when the adoption read the checkpoint here, whether it was read or not. Only the invariants use
+    /// it.
     pub(super) there: bool,
 }
 
-/// An owner in the other tree of names, of another SDK. It sees none of the records here.
+/// An owner of another SDK in the other name case. It sees none of the records here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Elsewhere {
-    /// There is none; or it has released its record, or died.
+pub(super) enum OtherCaseOwner {
+    /// There is none, or it has released its record, or crashed.
     Gone,
     Running {
         at: u8,
@@ -299,7 +299,7 @@ pub(super) enum Elsewhere {
 pub(super) enum Pinner {
     Away,
     Writing(Imported),
-    /// The write was doubtful.
+    /// The write was ambiguous.
     Reading(Imported),
     Done,
 }
@@ -315,7 +315,7 @@ pub(super) enum Foreign {
         at: u8,
         written: u8,
     },
-    /// It has noticed its loss, and its last handler still runs.
+    /// It has detected its loss, and its last handler still runs.
     Ending {
         at: u8,
     },
@@ -325,14 +325,14 @@ pub(super) enum Foreign {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Write {
     pub(super) by: Writer,
-    /// Nothing: the blob is to be created.
+    /// `None`: the blob is to be created.
     pub(super) under: Option<Version>,
     pub(super) content: Content,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Writer {
-    Ours(u8),
+    Member(u8),
     Pinner,
 }
 
@@ -353,13 +353,13 @@ pub(super) enum Content {
 /// Why a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
-    /// It says how far the partition was processed, or where it starts.
+    /// To store how far the partition was processed, or where it starts.
     Position,
     Adoption,
     Reset,
 }
 
-/// What may still go wrong.
+/// The faults and choices that are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Left {
     pub(super) faults: u8,
@@ -368,11 +368,11 @@ pub(super) struct Left {
     pub(super) releases: u8,
     pub(super) freezes: u8,
     pub(super) deletes: u8,
-    /// How often somebody may ask for a partition.
-    pub(super) marks: u8,
-    /// How often one that asks may lose patience although the other is at work on it.
+    /// How many handoff requests may begin.
+    pub(super) requests: u8,
+    /// How many requests may time out although the owner is active.
     pub(super) timeouts: u8,
-    /// How often an owner may give its partition back without having settled its checkpoint.
+    /// How many owners may release their partition without having settled the checkpoint.
     pub(super) unsettled: u8,
 }
 
@@ -383,29 +383,29 @@ pub(super) struct State {
     pub(super) instances: [Instance; MOST_INSTANCES],
     pub(super) foreign: Foreign,
     pub(super) pinner: Pinner,
-    pub(super) elsewhere: Elsewhere,
-    /// The position of the checkpoint in the other tree.
-    pub(super) checkpoint_elsewhere: Option<u8>,
-    /// Writes without an answer that may still reach the storage.
+    pub(super) other_case: OtherCaseOwner,
+    /// The position of the checkpoint in the other name case.
+    pub(super) other_case_checkpoint: Option<u8>,
+    /// Writes without a response that may still reach the storage.
     pub(super) late: [Option<Write>; MOST_LATE],
     pub(super) left: Left,
-    /// The events that were processed, one bit each.
+    /// The processed events, one bit each.
     pub(super) processed: u8,
-    /// Those that lay before a pinned start from which an owner went on.
+    /// Events before a pinned start from which an owner continued.
     pub(super) passed: u8,
-    /// Those of which it was reported that they may be processed again.
+    /// Events that were reported as possibly repeated.
     pub(super) reported: u8,
-    /// The last tenure that was adopted. Checkpoints of earlier ones must not be accepted any more.
+    /// The last adopted ownership. Checkpoints of earlier ones must not be accepted any more.
     pub(super) fence: u8,
-    /// The second of the server's time. `None` where time plays no part: then each epoch is one that there was not yet.
+    /// The second of the server's time. `None` if time is irrelevant: each epoch is then a new one.
     pub(super) now: Option<u8>,
-    /// In which second the last claim won, as long as that matters.
+    /// The second in which the last claim won, while that matters.
     pub(super) claimed: u8,
-    /// Tenures that processed, the earliest first, with their epochs. Only the invariants look at them.
+    /// Ownerships that processed, the earliest first, with their epochs. Only the invariants use them.
     pub(super) given: [Option<(u8, u8)>; MOST_GIVEN],
-    /// What the last reset wrote, until an owner has adopted it. Only the invariants look at it.
+    /// What the last reset wrote, until an owner has adopted it. Only the invariants use it.
     pub(super) due: Option<Due>,
-    /// The foreign instance runs since before the last reset. Only the invariants look at it.
+    /// The foreign instance has run since before the last reset. Only the invariants use it.
     pub(super) foreign_from_before: bool,
 }
 
@@ -414,7 +414,7 @@ impl State {
         self.checkpoint.map(|checkpoint| Seen { version: Version::Current, checkpoint })
     }
 
-    /// Whether an operator has reported this.
+    /// Returns whether an operator has reported this.
     pub(super) fn has_reported(&self, report: Report) -> bool {
         self.instances.iter().any(|instance| instance.reset.step == ResetStep::Reported(report))
     }
@@ -423,7 +423,7 @@ impl State {
         self.ownership.is_some_and(|record| record.owner == owner)
     }
 
-    /// The same with one instance changed.
+    /// Returns the same state with one instance changed.
     pub(super) fn with(&self, number: usize, change: impl FnOnce(&mut Instance)) -> Self {
         let mut state = *self;
         change(&mut state.instances[number]);
@@ -431,7 +431,7 @@ impl State {
     }
 }
 
-/// The short form of an instance's number.
+/// Returns the short form of an instance's number.
 #[expect(clippy::cast_possible_truncation, reason = "there are three")]
 pub(super) fn short(number: usize) -> u8 {
     number as u8
@@ -439,12 +439,12 @@ pub(super) fn short(number: usize) -> u8 {
 
 impl Owner {
     pub(super) fn ours(number: usize) -> Self {
-        Self::Ours(short(number))
+        Self::Member(short(number))
     }
 }
 
 impl Writer {
     pub(super) fn ours(number: usize) -> Self {
-        Self::Ours(short(number))
+        Self::Member(short(number))
     }
 }

@@ -1,24 +1,24 @@
-//! The two blobs: conditional writes, and all that may become of one.
+//! The two blobs: conditional writes, and their possible results.
 
 use super::notes::{Event, Invariant, Notes};
 use super::state::{
     Checkpoint, Content, Due, Foreign, Keys, Kind, Owner, Ownership, Report, ResetStep, State, Version, Write, Writer,
 };
 
-/// What the writer is told.
+/// The response that the writer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Response {
     Done,
     Refused,
-    /// Never applied, and no answer.
+    /// Never applied, and no response.
     Lost,
-    /// Applied, and no answer.
+    /// Applied, and no response.
     Unseen,
-    /// No answer, and it may be applied at any later time.
+    /// No response, and it may be applied at any later time.
     Late,
 }
 
-impl Answer {
+impl Response {
     pub(super) fn is_fault(self) -> bool {
         !matches!(self, Self::Done | Self::Refused)
     }
@@ -27,48 +27,48 @@ impl Answer {
         match self {
             Self::Done => "done",
             Self::Refused => "refused",
-            Self::Lost => "no answer, not applied",
-            Self::Unseen => "no answer, but applied",
-            Self::Late => "no answer, under way",
+            Self::Lost => "no response, not applied",
+            Self::Unseen => "no response, but applied",
+            Self::Late => "no response, in progress",
         }
     }
 }
 
-/// One thing that may become of a write.
+/// One possible result of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    pub(super) answer: Answer,
+    pub(super) response: Response,
     pub(super) state: State,
     pub(super) notes: Notes,
 }
 
-/// All that may become of a write that is sent now.
+/// Returns all possible results of a write that is sent now.
 pub(super) fn attempts(state: &State, write: Write) -> impl Iterator<Item = Attempt> {
     let applied = apply(state, write);
     let answered = match applied {
-        Some((state, notes)) => Attempt { answer: Answer::Done, state, notes },
-        None => Attempt { answer: Answer::Refused, state: *state, notes: Notes::default() },
+        Some((state, notes)) => Attempt { response: Response::Done, state, notes },
+        None => Attempt { response: Response::Refused, state: *state, notes: Notes::default() },
     };
     let mut faulty = [None; 3];
     if state.left.faults > 0 {
         let mut spent = *state;
         spent.left.faults -= 1;
-        faulty[0] = Some(Attempt { answer: Answer::Lost, state: spent, notes: Notes::default() });
+        faulty[0] = Some(Attempt { response: Response::Lost, state: spent, notes: Notes::default() });
         faulty[1] = applied.map(|(mut state, notes)| {
             state.left.faults -= 1;
-            Attempt { answer: Answer::Unseen, state, notes }
+            Attempt { response: Response::Unseen, state, notes }
         });
         faulty[2] = applied.map(|_| {
             if let Some(free) = spent.late.iter_mut().find(|late| late.is_none()) {
                 *free = Some(write);
             }
-            Attempt { answer: Answer::Late, state: spent, notes: Notes::default() }
+            Attempt { response: Response::Late, state: spent, notes: Notes::default() }
         });
     }
     std::iter::once(answered).chain(faulty.into_iter().flatten())
 }
 
-/// What the storage does about a write: nothing, if its condition does not hold.
+/// Applies a write; returns `None` if its condition does not hold.
 fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
     let exists = match write.content {
         Content::Ownership { .. } => state.ownership.is_some(),
@@ -84,22 +84,22 @@ fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
     })
 }
 
-/// Writes the ownership, whatever is there.
+/// Writes the ownership, whatever the current record is.
 pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
     let mut next = *state;
     let now = state.now.unwrap_or_default();
     let goes_on = |last: &Ownership| {
-        owner == Owner::Nobody || owner == last.owner && (owner == Owner::Foreign || keys.epoch == last.keys.epoch)
+        owner == Owner::Unowned || owner == last.owner && (owner == Owner::Foreign || keys.epoch == last.keys.epoch)
     };
-    let tenure = if let Some(last) = state.ownership.filter(goes_on) {
-        last.tenure
+    let ownership_id = if let Some(last) = state.ownership.filter(goes_on) {
+        last.ownership_id
     } else {
         next.claimed = if state.left.deletes > 0 { now } else { 0 };
-        next.next_tenure()
+        next.next_ownership_id()
     };
-    // How old it is matters only without an epoch.
+    // Its age matters only without an epoch.
     let written = if keys.epoch.is_none() { now } else { 0 };
-    next.ownership = Some(Ownership { owner, keys, written, tenure });
+    next.ownership = Some(Ownership { owner, keys, written, ownership_id });
     next.ownership_changed();
     next
 }
@@ -112,10 +112,10 @@ fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
         return put_reset(state, write.by, record, authority);
     }
     let mut notes = Notes::default();
-    if let (Writer::Ours(_), last) = (write.by, state.checkpoint) {
+    if let (Writer::Member(_), last) = (write.by, state.checkpoint) {
         let progress = last.filter(|last| !last.pinned).and_then(|last| last.position);
         let back = progress.is_some() && (record.pinned || record.position < progress);
-        // A late start of a displaced owner gives way to the first checkpoint.
+        // A late start of a displaced owner yields to the first checkpoint.
         notes = notes
             .breaking(Invariant::Fenced, !record.pinned && authority < state.fence)
             .breaking(Invariant::Monotonic, back);
@@ -130,7 +130,7 @@ fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
     (next, notes)
 }
 
-/// A reset: the one write of ours that may go back. What lies after its position is to be processed again.
+/// A reset: the only write of this crate that may move back. Events after its position must be processed again.
 fn put_reset(state: &State, by: Writer, record: Checkpoint, authority: u8) -> (State, Notes) {
     let Some(position) = record.position else { return (*state, Notes::default()) };
     let mut next = put_position(state, record);
@@ -139,7 +139,7 @@ fn put_reset(state: &State, by: Writer, record: Checkpoint, authority: u8) -> (S
     next.fence = next.fence.max(authority);
     next.foreign_from_before = matches!(state.foreign, Foreign::Running { .. } | Foreign::Ending { .. });
     let mut notes = Notes::default().breaking(Invariant::Fenced, authority < state.fence);
-    if let Writer::Ours(number) = by {
+    if let Writer::Member(number) = by {
         let reset = &mut next.instances[number as usize].reset;
         reset.hit = true;
         notes = notes.breaking(Invariant::ReportTrue, reset.step == ResetStep::Reported(Report::NotDone));
@@ -152,19 +152,19 @@ fn found_by(state: &mut State, by: Writer, record: Checkpoint) -> Notes {
     let Some(due) = state.due else { return Notes::default() };
     let promised = due.fenced || state.has_reported(Report::Done);
     let followed = record.position == Some(due.position);
-    let Writer::Ours(number) = by else { return Notes::default() };
+    let Writer::Member(number) = by else { return Notes::default() };
     if !state.instances[number as usize].is_operator {
         state.due = None;
     }
     Notes::default().breaking(Invariant::ResetFollowed, promised && !followed)
 }
 
-/// The events up to this one, one bit each.
+/// Returns the events up to this one, one bit each.
 pub(super) fn up_to(event: u8) -> u8 {
     (1 << (event + 1)) - 1
 }
 
-/// Writes the checkpoint, whatever is there.
+/// Writes the checkpoint, whatever the current record is.
 pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
     let mut next = *state;
     next.checkpoint = Some(checkpoint);
@@ -172,14 +172,14 @@ pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
     next
 }
 
-/// Writes the checkpoint in the other tree.
-pub(super) fn put_elsewhere(state: &State, position: u8) -> State {
-    let mut next = State { checkpoint_elsewhere: Some(position), ..*state };
-    next.checkpoint_elsewhere_changed();
+/// Writes the checkpoint in the other name case.
+pub(super) fn put_other_case(state: &State, position: u8) -> State {
+    let mut next = State { other_case_checkpoint: Some(position), ..*state };
+    next.other_case_checkpoint_changed();
     next
 }
 
-/// A write without an answer reaches the storage at last; nothing, if it is refused now.
+/// A write without a response finally reaches the storage; returns `None` if it is rejected now.
 pub(super) fn landed(state: &State, number: usize) -> Option<(Write, State, Notes)> {
     let write = state.late[number]?;
     let mut arrived = *state;
@@ -196,7 +196,7 @@ pub(super) fn ownership_deleted(state: &State) -> State {
     next
 }
 
-/// An operator deletes the checkpoint. With it goes the version that fenced the owners before the last one.
+/// An operator deletes the checkpoint, and with it the version that fenced the owners before the last one.
 pub(super) fn checkpoint_deleted(state: &State) -> State {
     let mut next = State { checkpoint: None, fence: 0, ..*state };
     next.checkpoint_changed();

@@ -1,4 +1,4 @@
-//! A scenario as something to be explored: who may do what, and when all is well.
+//! A scenario as a system to explore: the possible steps, and the goal.
 
 use std::fmt;
 
@@ -11,22 +11,22 @@ use super::notes::{Event, Invariant, Notes};
 use super::scenario::{Member, Rule, Scenario, Timing};
 use super::search::{Edge, System};
 use super::state::{
-    Checkpoint, Content, Elsewhere, Foreign, Handoff, HandoffStep, Instance, Life, Owner, State, Task, Writer,
+    Checkpoint, Content, Foreign, Handoff, HandoffStep, Instance, OtherCaseOwner, Owner, RunState, State, Task, Writer,
 };
-use super::storage::{self, Answer};
+use super::storage::{self, Response};
 
 pub(super) const FOREIGN: &str = "F";
-pub(super) const PINNER: &str = "the one that begins the group";
-pub(super) const ELSEWHERE: &str = "E";
+pub(super) const PINNER: &str = "the group's first instance";
+pub(super) const OTHER_CASE: &str = "E";
 const OPERATOR: &str = "an operator";
 
-/// What happens on a step, for a reader.
+/// Describes a step for a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) who: &'static str,
     pub(super) what: &'static str,
     pub(super) position: Option<u8>,
-    pub(super) answer: Option<Answer>,
+    pub(super) response: Option<Response>,
 }
 
 impl fmt::Display for Label {
@@ -35,7 +35,7 @@ impl fmt::Display for Label {
         if let Some(position) = self.position {
             write!(f, " {position}")?;
         }
-        self.answer.map_or(Ok(()), |answer| write!(f, ": {}", answer.text()))
+        self.response.map_or(Ok(()), |response| write!(f, ": {}", response.text()))
     }
 }
 
@@ -43,17 +43,17 @@ impl fmt::Display for Label {
 pub(super) struct Steps<'a>(&'a mut Vec<Edge<State, Label>>);
 
 impl Steps<'_> {
-    /// A step that nothing can go wrong with, and nothing does.
+    /// Adds a step without a fault or an event.
     pub(super) fn add(&mut self, who: &'static str, what: &'static str, to: State) {
         self.noted(who, what, to, Notes::default());
     }
 
     pub(super) fn noted(&mut self, who: &'static str, what: &'static str, to: State, notes: Notes) {
-        self.push(Label { who, what, position: None, answer: None }, to, false, notes);
+        self.push(Label { who, what, position: None, response: None }, to, false, notes);
     }
 
     pub(super) fn fault(&mut self, who: &'static str, what: &'static str, to: State, notes: Notes) {
-        self.push(Label { who, what, position: None, answer: None }, to, true, notes);
+        self.push(Label { who, what, position: None, response: None }, to, true, notes);
     }
 
     pub(super) fn push(&mut self, label: Label, to: State, fault: bool, notes: Notes) {
@@ -70,7 +70,7 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn new(scenario: Scenario) -> Self {
-        let balancers = Balancers::of(scenario.members, scenario.deaf);
+        let balancers = Balancers::of(scenario.members, scenario.ignores_requests);
         Self { scenario, balancers, relations: Relations::of_all(scenario.members) }
     }
 
@@ -82,25 +82,26 @@ impl Model {
         self.scenario.members[number].name
     }
 
-    /// How the ownership record relates to an instance.
+    /// Returns how the ownership record relates to an instance.
     pub(super) fn relation(&self, state: &State, number: usize) -> Relation {
         state.ownership.map_or(Relation::Unowned, |record| self.relations.of(number, record.owner))
     }
 
-    /// Whether the record is an instance's own, in the tenure with this epoch.
-    pub(super) fn is_mine_in(&self, state: &State, number: usize, epoch: Option<u8>) -> bool {
-        let of_tenure = state.ownership.is_some_and(|record| record.keys.epoch == epoch);
-        let mine = self.relation(state, number) == Relation::This;
-        mine && (of_tenure || self.leaves_out(Rule::MineByEpoch))
+    /// Returns whether the record is an instance's own, in the ownership with this epoch.
+    pub(super) fn is_own_in(&self, state: &State, number: usize, epoch: Option<u8>) -> bool {
+        let of_ownership = state.ownership.is_some_and(|record| record.keys.epoch == epoch);
+        let own = self.relation(state, number) == Relation::This;
+        own && (of_ownership || self.leaves_out(Rule::OwnByEpoch))
     }
 
-    /// Whether the record may be taken for expired, and at the price of how many steals. A record that nobody renews
-    /// may be at any time. One that somebody renews only in asynchronous timing, and then only so often.
+    /// Returns whether the record may be considered expired, and the cost in steals. A record that no instance renews
+    /// may expire at any time; one that an instance renews only in asynchronous timing, and only as often as there are
+    /// steals.
     pub(super) fn expired(&self, state: &State) -> Option<u8> {
         let record = state.ownership?;
         let is_renewed = match record.owner {
-            Owner::Nobody => false,
-            Owner::Ours(number) => believes(&state.instances[number as usize]),
+            Owner::Unowned => false,
+            Owner::Member(number) => believes(&state.instances[number as usize]),
             Owner::Foreign => matches!(state.foreign, Foreign::Running { .. }),
         };
         match self.scenario.timing {
@@ -114,25 +115,25 @@ impl Model {
         self.scenario.members.iter().enumerate()
     }
 
-    /// Whatever befalls an instance from outside.
+    /// Adds the events that affect an instance from outside.
     fn fates(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let (who, instance) = (self.name(number), &state.instances[number]);
-        if state.left.crashes > 0 && instance.life == Life::Up {
+        if state.left.crashes > 0 && instance.run_state == RunState::Up {
             let mut to = state.with(number, |instance| *instance = instance.over());
             to.left.crashes -= 1;
             steps.fault(who, "crashes", to, Notes::default());
         }
-        let anybody_frozen = state.instances.iter().any(|instance| instance.life == Life::Frozen);
-        if state.left.freezes > 0 && instance.lease.is_some() && !anybody_frozen {
-            let mut to = state.with(number, |instance| instance.life = Life::Frozen);
+        let any_frozen = state.instances.iter().any(|instance| instance.run_state == RunState::Frozen);
+        if state.left.freezes > 0 && instance.lease.is_some() && !any_frozen {
+            let mut to = state.with(number, |instance| instance.run_state = RunState::Frozen);
             to.left.freezes -= 1;
             steps.fault(who, "is frozen", to, Notes::default());
         }
         if state.left.releases > 0 && instance.lease.is_some() && !instance.leaving && self.may_operate(instance) {
-            let after = self.reaction_now(state, number, Stimulus::ToldToStop).after;
+            let after = self.reaction_now(state, number, Stimulus::StopRequested).after;
             let mut to = state.with(number, |instance| instance.is_now(after));
             to.left.releases -= 1;
-            steps.add(who, "is told to stop", to);
+            steps.add(who, "is requested to stop", to);
         }
     }
 
@@ -140,7 +141,7 @@ impl Model {
         for number in 0..state.late.len() {
             let Some((write, to, notes)) = storage::landed(state, number) else { continue };
             let who = match write.by {
-                Writer::Ours(number) => self.name(number as usize),
+                Writer::Member(number) => self.name(number as usize),
                 Writer::Pinner => PINNER,
             };
             let what = match write.content {
@@ -165,8 +166,8 @@ impl Model {
         }
     }
 
-    /// An instance looks at the group: one with a lease finds out whether that has gone, or was asked for; any other,
-    /// even one that has asked for the partition, whether that can be claimed.
+    /// An instance lists the group: an instance with a lease detects a loss or a handoff request; any other, even a
+    /// requester of the partition, whether the partition can be claimed.
     fn listing_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let instance = &state.instances[number];
         let pursues = matches!(instance.handoff, Some(Handoff { step: HandoffStep::Pursuing(_), .. }));
@@ -178,23 +179,23 @@ impl Model {
             self.reservation_steps(state, number, steps);
             return;
         }
-        for (elsewhere, cost) in self.live_elsewhere(state) {
+        for (other_case, cost) in self.live_in_other_case(state) {
             let mut paid = *state;
             paid.left.steals -= cost;
-            self.reading_steps(&paid, number, elsewhere, cost > 0, steps);
+            self.reading_steps(&paid, number, other_case, cost > 0, steps);
         }
     }
 
-    /// Whether the other tree shows a live owner, and at the price of how many steals.
-    fn live_elsewhere(&self, state: &State) -> impl Iterator<Item = (bool, u8)> + use<> {
-        let runs = matches!(state.elsewhere, Elsewhere::Running { .. });
+    /// Returns whether the other name case has a live owner, and the cost in steals.
+    fn live_in_other_case(&self, state: &State) -> impl Iterator<Item = (bool, u8)> + use<> {
+        let runs = matches!(state.other_case, OtherCaseOwner::Running { .. });
         let may_be_paused = runs && self.scenario.timing == Timing::Asynchronous && state.left.steals > 0;
         std::iter::once((runs, 0)).chain(may_be_paused.then_some((false, 1)))
     }
 
-    fn reading_steps(&self, state: &State, number: usize, elsewhere: bool, fault: bool, steps: &mut Steps<'_>) {
+    fn reading_steps(&self, state: &State, number: usize, other_case: bool, fault: bool, steps: &mut Steps<'_>) {
         let who = self.name(number);
-        let young = Listing { elsewhere, ..Listing::of(state) };
+        let young = Listing { other_case, ..Listing::of(state) };
         let expired = Listing { live: false, ..young };
         for (listing, cost) in [(young, Some(0)), (expired, self.expired(state))] {
             let Some(cost) = cost else { continue };
@@ -204,58 +205,58 @@ impl Model {
             match self.after_listing(number, state.instances[number].condition(), listing) {
                 Condition::Over => {
                     let notes = self.replaced(&mut to, number);
-                    steps.noted(who, "lists: a later life of it is at work", to, notes);
+                    steps.noted(who, "lists: a later incarnation of it runs", to, notes);
                 }
                 Condition::Claiming => self.plan_claims(&to, number, fault, steps),
                 Condition::Idle if state.instances[number].lease.is_some() => {
                     let notes = self.drop_lease(&mut to, number).with(Event::LeaseDropped);
-                    steps.push(listing_label(who, "lists: its partition has gone"), to, fault, notes);
+                    steps.push(listing_label(who, "lists: its partition is lost"), to, fault, notes);
                 }
                 after @ Condition::HandingOver if after != state.instances[number].condition() => {
                     to.instances[number].is_now(after);
                     let notes = Notes::default().with(Event::HandoffSeen);
-                    steps.push(listing_label(who, "sees that it is asked, drains"), to, fault, notes);
+                    steps.push(listing_label(who, "sees the handoff request, drains"), to, fault, notes);
                 }
                 after => assert_eq!(after, state.instances[number].condition(), "after {listing:?}"),
             }
-            // Where it makes no difference, once is enough.
+            // If the age makes no difference, one listing is enough.
             if self.ignores_age(number, young) {
                 return;
             }
         }
     }
 
-    /// Whether it makes no difference how old the record is.
+    /// Returns whether the age of the record makes no difference.
     fn ignores_age(&self, number: usize, young: Listing) -> bool {
         let expired = Listing { live: false, ..young };
-        [Condition::Idle, Condition::Held { knows_mark: false }].into_iter().all(|condition| {
+        [Condition::Idle, Condition::Held { knows_request: false }].into_iter().all(|condition| {
             self.after_listing(number, condition, young) == self.after_listing(number, condition, expired)
         })
     }
 
-    /// A later life of an owner has been found: this one stops.
+    /// A later incarnation of an owner was detected: this one stops.
     pub(super) fn replaced(&self, state: &mut State, number: usize) -> Notes {
         let members = self.scenario.members;
         let by_earlier = state.ownership.is_some_and(|record| match record.owner {
-            Owner::Ours(other) => {
-                let (me, other) = (members[number], members[other as usize]);
-                other.owner == me.owner && other.life < me.life
+            Owner::Member(other) => {
+                let (this, other) = (members[number], members[other as usize]);
+                other.owner == this.owner && other.incarnation < this.incarnation
             }
-            Owner::Nobody | Owner::Foreign => false,
+            Owner::Unowned | Owner::Foreign => false,
         });
         state.instances[number] = state.instances[number].over();
-        Notes::default().breaking(Invariant::LaterLife, by_earlier).with(Event::Replaced)
+        Notes::default().breaking(Invariant::LaterIncarnation, by_earlier).with(Event::Replaced)
     }
 }
 
 fn listing_label(who: &'static str, what: &'static str) -> Label {
-    Label { who, what, position: None, answer: None }
+    Label { who, what, position: None, response: None }
 }
 
-/// Whether an instance keeps its record alive: it holds it, or is just about to find out that it does.
+/// Returns whether an instance keeps its record alive: it owns it, or is just about to find out that it does.
 fn believes(instance: &Instance) -> bool {
     let claiming = instance.operation.is_some_and(|operation| operation.goal == Goal::Claim && operation.reading);
-    instance.life == Life::Up && (instance.lease.is_some() || claiming)
+    instance.run_state == RunState::Up && (instance.lease.is_some() || claiming)
 }
 
 impl System for Model {
@@ -269,30 +270,30 @@ impl System for Model {
     fn steps(&self, from: &State, edges: &mut Vec<Edge<State, Label>>) {
         let mut steps = Steps(edges);
         for (number, member) in self.members() {
-            match from.instances[number].life {
-                Life::Before => {
-                    steps.add(member.name, "starts", from.with(number, |instance| instance.life = Life::Up));
+            match from.instances[number].run_state {
+                RunState::Before => {
+                    steps.add(member.name, "starts", from.with(number, |instance| instance.run_state = RunState::Up));
                 }
-                Life::Frozen => {
-                    steps.add(member.name, "wakes", from.with(number, |instance| instance.life = Life::Up));
+                RunState::Frozen => {
+                    steps.add(member.name, "wakes", from.with(number, |instance| instance.run_state = RunState::Up));
                 }
-                Life::Up if member.resets_to.is_some() => {
+                RunState::Up if member.resets_to.is_some() => {
                     self.operator_steps(from, number, &mut steps);
                     self.fates(from, number, &mut steps);
                 }
-                Life::Up => {
+                RunState::Up => {
                     self.listing_steps(from, number, &mut steps);
                     self.operation_steps(from, number, &mut steps);
                     self.work_steps(from, number, &mut steps);
                     self.handoff_steps(from, number, &mut steps);
                     self.fates(from, number, &mut steps);
                 }
-                Life::Over => {}
+                RunState::Over => {}
             }
         }
         self.foreign_steps(from, &mut steps);
         self.pinner_steps(from, &mut steps);
-        self.elsewhere_steps(from, &mut steps);
+        self.other_case_steps(from, &mut steps);
         self.late_writes(from, &mut steps);
         self.deletes(from, &mut steps);
         self.second_passes(from, &mut steps);
@@ -302,27 +303,28 @@ impl System for Model {
         let last = self.scenario.last_event;
         let stored = match state.checkpoint {
             Some(Checkpoint { position, pinned: false, .. }) => position == Some(last),
-            // Its deletion is met by the next write only. So is a start that was pinned after it.
+            // Only the next write detects its deletion, or a start that was pinned after it.
             Some(_) | None => self.scenario.left.deletes > state.left.deletes,
         };
         let at_work = |number: usize| {
-            let Instance { life, lease, work, .. } = state.instances[number];
+            let Instance { run_state, lease, work, .. } = state.instances[number];
             let all = work.task == Task::Running && work.last.position == Some(last);
-            life == Life::Up && lease.is_some() && all
+            run_state == RunState::Up && lease.is_some() && all
         };
         let owned = match state.ownership.map(|record| record.owner) {
-            Some(Owner::Ours(number)) => at_work(number as usize),
+            Some(Owner::Member(number)) => at_work(number as usize),
             Some(Owner::Foreign) => matches!(state.foreign, Foreign::Running { .. }),
-            Some(Owner::Nobody) | None => false,
+            Some(Owner::Unowned) | None => false,
         };
-        let asking = state.instances.iter().any(|instance| instance.handoff.is_some());
-        let resetting = self.operators().any(|number| state.instances[number].life != Life::Over);
-        stored && owned && !asking && !resetting
+        let requester = state.instances.iter().any(|instance| instance.handoff.is_some());
+        let resetting = self.operators().any(|number| state.instances[number].run_state != RunState::Over);
+        stored && owned && !requester && !resetting
     }
 
     fn is_hopeless(&self, state: &State) -> bool {
         let owners = self.members().filter(|(number, _)| !self.is_operator(*number));
-        let all_over = owners.map(|(number, _)| state.instances[number].life).all(|life| life == Life::Over);
+        let all_over =
+            owners.map(|(number, _)| state.instances[number].run_state).all(|run_state| run_state == RunState::Over);
         all_over && !self.scenario.foreign
     }
 }

@@ -1,6 +1,6 @@
 //! An instance's work on the partition: adopting, processing, checkpoints.
 //!
-//! Every answer goes to `rules::position_from`, `rules::adopting` and `rules::checkpointing`.
+//! Every response goes to `rules::position_from`, `rules::adopting` and `rules::checkpointing`.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ use super::state::{
     Adoption, Checkpoint, Content, Found, Imported, Kind, Owner, Ownership, Request, Seen, State, Task, Version, Work,
     Write, Writer,
 };
-use super::storage::{Answer, attempts, up_to};
+use super::storage::{Response, attempts, up_to};
 use super::system::{Label, Model, Steps};
 
 impl Model {
@@ -29,11 +29,11 @@ impl Model {
         match instance.work.task {
             Task::Stopped => {
                 if let Some(lease) = instance.lease.filter(|_| !instance.leaving) {
-                    let work = Work::adopting(lease.keys.epoch, lease.tenure);
+                    let work = Work::adopting(lease.keys.epoch, lease.ownership_id);
                     steps.add(who, "begins to adopt", state.with(number, |instance| instance.work = work));
                 }
             }
-            Task::LookingElsewhere => self.look_elsewhere(state, number, steps),
+            Task::ReadingOtherCase => self.read_other_case(state, number, steps),
             Task::Adopting(step) => self.adopt(state, number, step, steps),
             Task::Running => {
                 self.process(state, number, steps);
@@ -48,13 +48,12 @@ impl Model {
         }
     }
 
-    /// A task whose lease has gone, or that is to leave, ends in its own time. A checkpoint that is under way is ended
-    /// first.
+    /// A task whose lease is lost, or that is to stop, ends in its own time. A checkpoint in progress ends first.
     fn stopping_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let instance = &state.instances[number];
         let is_over = instance.lease.is_none() || instance.work.outlived;
         let ends = match instance.work.task {
-            Task::LookingElsewhere | Task::Adopting(_) => is_over || instance.leaving,
+            Task::ReadingOtherCase | Task::Adopting(_) => is_over || instance.leaving,
             Task::Running => is_over,
             Task::Stopped | Task::Checkpointing(_) => false,
         };
@@ -73,11 +72,11 @@ impl Model {
         let mut to = state.with(number, |instance| instance.work.at = event);
         to.processed |= 1 << event;
         if let Some(lease) = instance.lease.filter(|_| !instance.work.outlived) {
-            to.fence = to.fence.max(lease.tenure);
+            to.fence = to.fence.max(lease.ownership_id);
         }
         let again = state.processed & !state.reported & 1 << event != 0;
         let notes = Notes::default().breaking(Invariant::Once, again);
-        let label = Label { who: self.name(number), what: "processes event", position: Some(event), answer: None };
+        let label = Label { who: self.name(number), what: "processes event", position: Some(event), response: None };
         steps.push(label, to, false, notes);
     }
 
@@ -90,13 +89,13 @@ impl Model {
                 let to = state.with(number, |instance| {
                     let work = &mut instance.work;
                     work.seen = seen;
-                    work.elsewhere = Found {
+                    work.other_case = Found {
                         position: None,
                         imported: imported.unwrap_or_default(),
-                        there: state.checkpoint_elsewhere.is_some(),
+                        there: state.other_case_checkpoint.is_some(),
                     };
-                    work.task = if self.scenario.elsewhere && imported != Some(Imported::Never) {
-                        Task::LookingElsewhere
+                    work.task = if self.scenario.other_case && imported != Some(Imported::Never) {
+                        Task::ReadingOtherCase
                     } else {
                         self.checkpoint_was_read(number, work, None)
                     };
@@ -107,8 +106,8 @@ impl Model {
                 let work = &state.instances[number].work;
                 let unverified = self.leaves_out(Rule::AdoptReadsOwnership)
                     || self.is_operator(number) && self.leaves_out(Rule::ResetIsVerified);
-                let mine = self.is_mine_in(state, number, work.epoch) || unverified;
-                let next = adopting(work.seen.map(|seen| seen.version), from, mine);
+                let own = self.is_own_in(state, number, work.epoch) || unverified;
+                let next = adopting(work.seen.map(|seen| seen.version), from, own);
                 let mut to = *state;
                 Self::verified(&mut to, number);
                 let notes = match (next, from) {
@@ -124,7 +123,7 @@ impl Model {
                 let is_lost = next == Next::Done(Unwritten::Lost);
                 steps.noted(
                     who,
-                    if is_lost { "adopts: reads who owns, lost" } else { "adopts: reads who owns" },
+                    if is_lost { "adopts: reads the ownership, lost" } else { "adopts: reads the ownership" },
                     to,
                     notes,
                 );
@@ -134,29 +133,30 @@ impl Model {
         self.failed_read_while_adopting(state, number, step, steps);
     }
 
-    /// The other tree's checkpoint counts unless it is the one that was looked at last.
-    fn look_elsewhere(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let position = state.checkpoint_elsewhere;
+    /// The other name case's checkpoint counts unless it is the one that was last read.
+    fn read_other_case(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let position = state.other_case_checkpoint;
         let to = state.with(number, |instance| {
             let work = &mut instance.work;
-            let is_known = work.elsewhere.imported == Imported::Current;
-            let imported = if position.is_some() { Imported::Current } else { work.elsewhere.imported };
-            work.elsewhere = Found { position, imported, there: position.is_some() };
+            let is_known = work.other_case.imported == Imported::Current;
+            let imported = if position.is_some() { Imported::Current } else { work.other_case.imported };
+            work.other_case = Found { position, imported, there: position.is_some() };
             work.task = self.checkpoint_was_read(number, work, position.filter(|_| !is_known));
         });
-        let label = Label { who: self.name(number), what: "adopts: looks at the other tree", position, answer: None };
+        let label =
+            Label { who: self.name(number), what: "adopts: reads the other name case", position, response: None };
         steps.push(label, to, false, Notes::default());
     }
 
-    fn checkpoint_was_read(&self, number: usize, work: &Work, elsewhere: Option<u8>) -> Task {
+    fn checkpoint_was_read(&self, number: usize, work: &Work, other_case: Option<u8>) -> Task {
         let found = work.seen.map(|seen| self.place(seen.checkpoint));
-        let other = elsewhere.map_or(Place::Nowhere, |position| Place::At(i64::from(position)));
+        let other = other_case.map_or(Place::Nowhere, |position| Place::At(i64::from(position)));
         let Member { on_adapter, resets_to, .. } = self.scenario.members[number];
         let start_is_known = self.scenario.pins && !on_adapter && resets_to.is_none();
         Task::Adopting(Adoption::ReadOwnership(position_from(found, other, start_is_known)))
     }
 
-    /// The error goes up, and the partition is adopted from the start.
+    /// The error is returned, and the partition is adopted from the start.
     fn failed_read_while_adopting(&self, state: &State, number: usize, step: Adoption, steps: &mut Steps<'_>) {
         if !matches!(step, Adoption::ReadOwnership(_)) {
             return;
@@ -176,10 +176,10 @@ impl Model {
     ) {
         let work = &state.instances[number].work;
         let found = work.seen.map_or(Checkpoint::default(), |seen| seen.checkpoint);
-        let Found { position: elsewhere, imported, .. } = work.elsewhere;
+        let Found { position: other_case, imported, .. } = work.other_case;
         let (position, pinned, imported) = match from {
             PositionFrom::Found => (found.position, found.pinned, imported),
-            PositionFrom::OtherTree => (elsewhere, false, imported),
+            PositionFrom::OtherTree => (other_case, false, imported),
             PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(imported)),
         };
         let record = Checkpoint { position, pinned, imported };
@@ -188,14 +188,14 @@ impl Model {
         let imports = from == PositionFrom::OtherTree;
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
-            let written = attempt.answer == Answer::Done;
+            let written = attempt.response == Response::Done;
             let work = &mut to.instances[number].work;
             if written {
                 work.seen = Some(Seen { version: Version::Current, checkpoint: record });
                 notes |= self.adopted(&mut to, number, Some(Version::Current));
             } else {
                 work.task = Task::Adopting(Adoption::ReadCheckpoint);
-                (work.seen, work.elsewhere) = (None, Found::default());
+                (work.seen, work.other_case) = (None, Found::default());
                 notes = notes.with(Event::AdoptRepeated);
             }
             notes = notes
@@ -203,21 +203,22 @@ impl Model {
                 .with_if(Event::Imported, written && imports)
                 .with_if(Event::ImportedOverPin, written && imports && found.pinned);
             let label =
-                Label { who: self.name(number), what: "adopts: writes", position, answer: Some(attempt.answer) };
-            steps.push(label, to, attempt.answer.is_fault(), notes);
+                Label { who: self.name(number), what: "adopts: writes", position, response: Some(attempt.response) };
+            steps.push(label, to, attempt.response.is_fault(), notes);
         }
     }
 
-    /// What a start that is written down says of the other tree, where nothing was read of it.
+    /// Returns what a written start states about the other name case if nothing was read of it.
     pub(super) fn start_looked_at(&self, imported: Imported) -> Imported {
         match imported {
-            _ if !self.scenario.elsewhere || self.leaves_out(Rule::StartNamesOtherTree) => Imported::Never,
+            _ if !self.scenario.other_case || self.leaves_out(Rule::StartNamesOtherCase) => Imported::Never,
             Imported::Never => Imported::Nothing,
             looked_at => looked_at,
         }
     }
 
-    /// What was read or written last is in `seen`. What lies before a pinned start is passed over, unless there is a checkpoint before it.
+    /// The last read or written checkpoint is in `seen`. Events before a pinned start are skipped, unless there is a
+    /// checkpoint before them.
     fn adopted(&self, state: &mut State, number: usize, version: Option<Version>) -> Notes {
         let instance = &mut state.instances[number];
         let adopted = instance.work.seen.take().map(|seen| seen.checkpoint).unwrap_or_default();
@@ -225,7 +226,7 @@ impl Model {
         work.task = Task::Running;
         (work.last, work.version) = (adopted, version);
         work.at = adopted.position.unwrap_or_default();
-        let there = std::mem::take(&mut work.elsewhere).there;
+        let there = std::mem::take(&mut work.other_case).there;
         // An operator without a blob has fenced nothing yet.
         if version.is_some() || !self.is_operator(number) {
             state.fence = state.fence.max(work.authority);
@@ -240,20 +241,21 @@ impl Model {
         notes.breaking(Invariant::Skipped, skipped).with_if(Event::PinAdopted, adopted.pinned && missed != 0)
     }
 
-    /// The task found that the partition is not its own. The lease is given up, unless it is of a later tenure.
+    /// The task detected that the partition is not its own. The lease is given up, unless it belongs to a later
+    /// ownership.
     fn lost(&self, state: &mut State, number: usize) -> Notes {
         let outlived = state.instances[number].work.outlived;
         state.instances[number].work = Work::default();
-        let forgets = !outlived && self.reaction_now(state, number, Stimulus::Forgotten).says.lost;
+        let forgets = !outlived && self.reaction_now(state, number, Stimulus::MarkedLost).emitted.lost;
         if forgets { self.drop_lease(state, number) } else { Notes::default() }
     }
 
     /// The ownership was read.
     fn verified(state: &mut State, number: usize) {
         let work = &mut state.instances[number].work;
-        let is_mine = |record: &Ownership| record.owner == Owner::ours(number) && record.keys.epoch == work.epoch;
-        if let Some(record) = state.ownership.filter(is_mine) {
-            work.authority = record.tenure;
+        let is_own_record = |record: &Ownership| record.owner == Owner::ours(number) && record.keys.epoch == work.epoch;
+        if let Some(record) = state.ownership.filter(is_own_record) {
+            work.authority = record.ownership_id;
         }
     }
 
@@ -265,7 +267,7 @@ impl Model {
         let mut to = *state;
         if work.outlived {
             let notes = self.lost(&mut to, number);
-            steps.noted(self.name(number), "wants to checkpoint in a tenure that is over", to, notes);
+            steps.noted(self.name(number), "wants to checkpoint in an ownership that is over", to, notes);
             return;
         }
         to.instances[number].work.writing = work.at;
@@ -279,7 +281,7 @@ impl Model {
         steps.add(self.name(number), "wants to checkpoint", to);
     }
 
-    /// Whether there is nothing to checkpoint.
+    /// Returns whether there is nothing to checkpoint.
     pub(super) fn has_written_all(&self, work: &Work) -> bool {
         let superseded = self.place(work.last).compared_with(i64::from(work.at)).is_some_and(Ordering::is_ge);
         superseded || work.at == work.last.position.unwrap_or_default()
@@ -303,31 +305,31 @@ impl Model {
         self.failed_read_while_writing(state, number, request, steps);
     }
 
-    /// What the rule forbids: the answer about the ownership is older than that about the checkpoint.
+    /// The step that the rule forbids: the ownership is read before the checkpoint.
     fn read_ownership_first(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let mut to = *state;
         Self::verified(&mut to, number);
         let mut notes = Notes::default();
-        if self.is_mine_in(state, number, state.instances[number].work.epoch) {
+        if self.is_own_in(state, number, state.instances[number].work.epoch) {
             to.instances[number].work.task = Task::Checkpointing(Request::ReadOwnership);
         } else {
             notes = self.lost(&mut to, number);
         }
-        steps.noted(self.name(number), "reads who owns, before the checkpoint", to, notes);
+        steps.noted(self.name(number), "reads the ownership, before the checkpoint", to, notes);
     }
 
     fn read_ownership(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let mut to = *state;
-        let mut mine = self.is_mine_in(state, number, state.instances[number].work.epoch);
+        let mut own = self.is_own_in(state, number, state.instances[number].work.epoch);
         if self.leaves_out(Rule::OwnershipAfterCheckpoint) {
             to.instances[number].work.seen = state.seen();
-            mine = true;
+            own = true;
         } else {
             Self::verified(&mut to, number);
         }
         let work = &mut to.instances[number].work;
         let found = work.seen.map(|seen| (seen.version, self.place(seen.checkpoint)));
-        let next = checkpointing(found, mine, i64::from(work.writing));
+        let next = checkpointing(found, own, i64::from(work.writing));
         let superseded = next == Next::Done(Checkpointed::Superseded);
         let stored = work.seen.map(|seen| seen.checkpoint).unwrap_or_default();
         let reported = superseded || next == Next::Done(Checkpointed::Written);
@@ -340,18 +342,18 @@ impl Model {
         }
         let pin_replaced = stored.pinned && matches!(next, Next::Write(WriteCondition::IfMatch(_)));
         let (what, event) = match next {
-            Next::Done(Checkpointed::Fenced) => ("reads who owns: fenced", Event::CheckpointFenced),
+            Next::Done(Checkpointed::Fenced) => ("reads the ownership: fenced", Event::CheckpointFenced),
             Next::Done(Checkpointed::Superseded) => {
-                ("reads who owns: its own, superseded", Event::CheckpointSuperseded)
+                ("reads the ownership: its own, superseded", Event::CheckpointSuperseded)
             }
             Next::Done(Checkpointed::Written) => {
-                ("reads who owns: its own, and the write had landed", Event::CheckpointLanded)
+                ("reads the ownership: its own, and the write has landed", Event::CheckpointLanded)
             }
             Next::Write(WriteCondition::Create) => {
-                ("reads who owns: its own, creates the checkpoint", Event::CheckpointCreated)
+                ("reads the ownership: its own, creates the checkpoint", Event::CheckpointCreated)
             }
             Next::Write(WriteCondition::IfMatch(_)) => {
-                ("reads who owns: its own, writes again", Event::CheckpointTriedAgain)
+                ("reads the ownership: its own, writes again", Event::CheckpointTriedAgain)
             }
         };
         let notes =
@@ -367,7 +369,7 @@ impl Model {
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let mut to = attempt.state;
             let work = &mut to.instances[number].work;
-            if attempt.answer == Answer::Done {
+            if attempt.response == Response::Done {
                 (work.last, work.version) = (record, Some(Version::Current));
                 (work.task, work.writing) = (Task::Running, 0);
             } else {
@@ -377,9 +379,9 @@ impl Model {
                 who: self.name(number),
                 what: "checkpoints",
                 position: record.position,
-                answer: Some(attempt.answer),
+                response: Some(attempt.response),
             };
-            steps.push(label, to, attempt.answer.is_fault(), attempt.notes);
+            steps.push(label, to, attempt.response.is_fault(), attempt.notes);
         }
     }
 
@@ -395,14 +397,14 @@ impl Model {
         Notes::default()
     }
 
-    /// The position stays pending; who is leaving gives it up.
+    /// The position stays pending; a stopping owner gives it up.
     fn failed_read_while_writing(&self, state: &State, number: usize, request: Request, steps: &mut Steps<'_>) {
         if matches!(request, Request::Write(_)) {
             return;
         }
         let Some(mut to) = self.with_failed_read(state) else { return };
         let leaving = to.instances[number].leaving;
-        if leaving && self.reaction_now(state, number, Stimulus::Stopped { settled: false }).says.duplicates {
+        if leaving && self.reaction_now(state, number, Stimulus::Stopped { settled: false }).emitted.duplicates {
             report_unsettled(&mut to, &state.instances[number].work);
         }
         let work = &mut to.instances[number].work;
@@ -416,7 +418,7 @@ impl Model {
 }
 
 fn read_label(who: &'static str, what: &'static str, seen: Option<Seen>) -> Label {
-    Label { who, what, position: seen.and_then(|seen| seen.checkpoint.position), answer: None }
+    Label { who, what, position: seen.and_then(|seen| seen.checkpoint.position), response: None }
 }
 
 impl Model {

@@ -9,22 +9,22 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The first event that comes is to be this one.
+    /// Creates a delivery whose first event must be this one.
     #[must_use]
     pub fn beginning_with(due: i64) -> Self {
         Self { due: Some(due) }
     }
 
-    /// The handler gets these events in one go, while `oldest` is the oldest that the hub has: retention may take
-    /// events that were due. `None` for the first.
+    /// The handler gets these events at once, while `oldest` is the oldest event of the hub: retention may remove
+    /// events that were due. Returns `None` for the first batch.
     pub fn follows(&mut self, first: i64, last: i64, oldest: i64) -> Option<Verdict> {
         let due = self.due.replace(last + 1)?;
         Some(Verdict::new(Rule::Continuous, first == due || (due < first && first <= oldest), || {
-            format!("got event {first} where {due} was due, and {oldest} is the oldest")
+            format!("got event {first} although {due} was due, and {oldest} is the oldest")
         }))
     }
 
-    /// The events that come next are of another hub.
+    /// The next events are from another hub.
     pub fn restart(&mut self) {
         self.due = None;
     }
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn only_retention_leaves_a_gap() {
+    fn only_retention_causes_a_gap() {
         for (first, oldest, holds) in [(4, 0, true), (5, 0, false), (3, 0, false), (6, 6, true), (7, 6, false)] {
             let mut delivery = Delivery::default();
             assert_eq!(delivery.follows(0, 3, 0), None);

@@ -1,21 +1,21 @@
-//! The epochs of one partition's tenures.
+//! The epochs of one partition's ownerships.
 
 use std::collections::BTreeMap;
 
 use super::{Rule, Verdict};
 
-/// Which tenures were won, and in which of them events were processed.
+/// Which ownerships were won, and in which of them events were processed.
 #[derive(Clone, Debug, Default)]
 pub struct Epochs {
-    /// Of the record as it is.
+    /// The epoch in the current record.
     current: Option<i64>,
-    /// How many tenures were won.
+    /// How many ownerships were won.
     won: u64,
-    /// By their epochs: the number of each tenure.
+    /// The number of each ownership, by its epoch.
     numbers: BTreeMap<i64, u64>,
-    /// Tenures that processed, by their numbers.
+    /// The epochs of ownerships that processed events, by their numbers.
     processed: BTreeMap<u64, i64>,
-    /// Of tenures up to this number nothing is promised.
+    /// Ownerships up to this number are not checked.
     forgotten: u64,
 }
 
@@ -29,12 +29,12 @@ impl Epochs {
         self.current = epoch;
     }
 
-    /// The record was deleted: the epochs after it have nothing to do with those before, if that was soon after a claim.
+    /// The record was deleted. Epochs after a deletion are unrelated to those before it, if it came soon after a claim.
     pub fn deleted(&mut self) {
         (self.current, self.forgotten) = (None, self.won);
     }
 
-    /// A tenure with this epoch processes.
+    /// The owner of this epoch processes events.
     pub fn processes(&mut self, epoch: i64) -> Verdict {
         let Some(number) = self.numbers.get(&epoch).copied() else {
             return Verdict::new(Rule::EpochGrows, false, || {
@@ -48,7 +48,7 @@ impl Epochs {
         let after = self.processed.range(number + 1..).next();
         let grows = before.is_none_or(|(_, before)| *before < epoch) && after.is_none_or(|(_, after)| epoch < *after);
         let verdict = Verdict::new(Rule::EpochGrows, grows, || {
-            format!("processes with epoch {epoch} in tenure {number}, between {before:?} and {after:?}")
+            format!("processes with epoch {epoch} in ownership {number}, between {before:?} and {after:?}")
         });
         self.processed.insert(number, epoch);
         verdict
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_that_grow() {
+    fn growing_epochs_are_accepted() {
         let mut epochs = won(&[Some(5), Some(5), None, Some(7), Some(8)]);
         for epoch in [5, 8, 7, 8] {
             assert!(!breach(&mut epochs, epoch), "{epoch}");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_is_less_or_the_same_or_of_no_claim() {
+    fn an_epoch_that_does_not_grow_is_found() {
         assert!(!breach(&mut won(&[Some(7), Some(5)]), 5));
         for (claims, processing) in [([Some(7), Some(5), None], [7, 5]), ([Some(7), None, Some(7)], [7, 7])] {
             let mut epochs = won(&claims[..1]);
@@ -92,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tenure_that_starts_late_has_the_smaller_epoch() {
+    fn a_late_start_has_the_smaller_epoch() {
         let mut epochs = won(&[Some(9), Some(8)]);
         assert!(!breach(&mut epochs, 8));
         assert!(breach(&mut epochs, 9));
     }
 
     #[test]
-    fn nothing_is_promised_over_a_deletion() {
+    fn a_deletion_resets_the_order() {
         let mut epochs = won(&[Some(7)]);
         assert!(!breach(&mut epochs, 7));
         epochs.deleted();

@@ -1,48 +1,48 @@
-//! What happened to a partition, as seen from outside, and the rules that every history keeps.
+//! The observed history of a partition, and the rules that every history must keep.
 //!
-//! A history takes accepted writes, starts and calls of handlers, and what the hub does, in the order in which they
-//! happened. It never asks an instance what it believes. The simulation, the random runs, the chaos runs and the tests
-//! with processes all keep their histories here, so that one implementation judges them:
+//! A history takes accepted writes, starts and calls of handlers, and changes of the hub, in the order in which they
+//! happened. It never asks an instance for its state. The simulation, the random runs, the chaos runs and the tests
+//! with processes all use these histories, so that one implementation checks them:
 //!
 //! | [`Rule`] | holds when |
 //! |---|---|
-//! | `Fenced` | once a checkpoint of a tenure is accepted, none of an earlier tenure is |
-//! | `NeverBack` | no owner of ours moves a checkpoint back, except to replace one that cannot be used |
+//! | `Fenced` | once a checkpoint of an ownership is accepted, none of an earlier ownership is |
+//! | `CheckpointMonotonic` | no owner of this crate moves a checkpoint back, except to replace an unusable one |
 //! | `NothingSkipped` | no checkpoint passes an event that was not processed since the last reset |
 //! | `NothingLost` | every event that the hub still has is processed |
-//! | `NotLostInError` | an owner hears that it lost a partition only if the record named another owner, or none, meanwhile |
+//! | `NoSpuriousLoss` | an owner detects the loss of a partition only if the record named another owner, or none, meanwhile |
 //! | `Continuous` | from one start of a handler to its stop each event comes once and in order |
-//! | `EpochGrows` | of two tenures that processed the one that was won later has the greater epoch |
+//! | `EpochGrows` | of two ownerships that processed events, the one that was won later has the greater epoch |
 
 mod delivery;
-mod done;
 mod epochs;
+mod progress;
 
 use std::collections::BTreeMap;
 
 pub use delivery::Delivery;
-use done::Done;
 pub use epochs::Epochs;
+use progress::Progress;
 
 /// What must hold of every history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the table of the module")]
 pub enum Rule {
     Fenced,
-    NeverBack,
+    CheckpointMonotonic,
     NothingSkipped,
     NothingLost,
-    NotLostInError,
+    NoSpuriousLoss,
     Continuous,
     EpochGrows,
 }
 
-/// A rule was checked.
+/// The result of a check of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
-    /// How it was broken: the predicate of a sentence, of which the subject is the instance.
+    /// How it was broken: the predicate of a sentence whose subject is the instance.
     pub breach: Option<String>,
 }
 
@@ -58,46 +58,46 @@ pub type Moment = u64;
 /// Why a checkpoint was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// By an owner of another SDK: under no condition, so that it may undo anything.
+    /// By an owner of another SDK: without a condition, so it may undo anything.
     Foreign,
-    /// To adopt the partition in the current tenure of the writer, or to pin the start of a partition that has none.
+    /// To adopt the partition in the writer's current ownership, or to write the initial checkpoint of a partition.
     Adoption,
-    /// Events are processed, by a handler that began in this tenure.
+    /// Events were processed, by a handler that started in this ownership.
     Progress {
         /// `None` if the writer never adopted the partition.
-        tenure: Option<u64>,
+        ownership: Option<u64>,
     },
-    /// The owner puts the checkpoint where it is wanted.
+    /// The owner resets the checkpoint.
     Reset {
-        /// It is an operator, who may put it anywhere.
+        /// The writer is an operator, which may choose any position.
         by_operator: bool,
-        /// The events up to there are left out on purpose.
+        /// The events up to the position are skipped intentionally.
         may_skip: bool,
     },
 }
 
-/// The record of the ownership was written.
+/// What a write changed about the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hands<L> {
-    /// Whom it named before.
+pub struct OwnerChange<L> {
+    /// The owner that the record named before.
     pub before: Option<L>,
-    /// Whether it names another now.
+    /// Whether it names another owner now.
     pub changed: bool,
-    /// Whether a tenure began.
+    /// Whether a new ownership began.
     pub begins: bool,
 }
 
-/// One partition. `L` names an instance: a process, from its start to its end.
+/// One partition. `L` identifies an instance: a process, from its start to its end.
 #[derive(Clone, Debug)]
 pub struct Partition<L> {
     moment: Moment,
     owner: Option<L>,
     owner_since: Moment,
     latest_owner: Option<L>,
-    tenures: u64,
-    tenure_of: BTreeMap<L, u64>,
+    ownership_count: u64,
+    ownership_of: BTreeMap<L, u64>,
     adoption_of: BTreeMap<L, u64>,
-    /// The latest tenure of which a checkpoint was accepted.
+    /// The latest ownership in which a checkpoint was accepted.
     adopted: u64,
     stored: Option<i64>,
     reset_at: Moment,
@@ -105,8 +105,8 @@ pub struct Partition<L> {
     stale: bool,
     oldest: i64,
     end: i64,
-    since_reset: Done,
-    ever: Done,
+    since_reset: Progress,
+    ever: Progress,
 }
 
 impl<L> Default for Partition<L> {
@@ -116,8 +116,8 @@ impl<L> Default for Partition<L> {
             owner: None,
             owner_since: 0,
             latest_owner: None,
-            tenures: 0,
-            tenure_of: BTreeMap::new(),
+            ownership_count: 0,
+            ownership_of: BTreeMap::new(),
             adoption_of: BTreeMap::new(),
             adopted: 0,
             stored: None,
@@ -125,25 +125,25 @@ impl<L> Default for Partition<L> {
             stale: false,
             oldest: 0,
             end: 0,
-            since_reset: Done::up_to(-1),
-            ever: Done::up_to(-1),
+            since_reset: Progress::up_to(-1),
+            ever: Progress::up_to(-1),
         }
     }
 }
 
 /// The hub.
 impl<L> Partition<L> {
-    /// The sequence number of the oldest event that the hub has.
+    /// Returns the sequence number of the oldest event of the hub.
     pub fn oldest(&self) -> i64 {
         self.oldest
     }
 
-    /// The sequence number that the next event gets.
+    /// Returns the sequence number that the next event gets.
     pub fn end(&self) -> i64 {
         self.end
     }
 
-    /// The checkpoint is of a hub that was deleted.
+    /// Returns whether the checkpoint is of a deleted hub.
     pub fn is_stale(&self) -> bool {
         self.stale
     }
@@ -153,12 +153,12 @@ impl<L> Partition<L> {
         self.end = end;
     }
 
-    /// The checkpoint says nothing about the events that the hub has.
+    /// The checkpoint is unrelated to the events that the hub has.
     pub fn set_stale(&mut self) {
         self.stale = true;
     }
 
-    /// Retention took the events before this one.
+    /// Retention removed the events before this one.
     pub fn expired(&mut self, oldest: i64) {
         self.oldest = self.oldest.max(oldest);
         self.leave_out(oldest - 1);
@@ -174,34 +174,34 @@ impl<L> Partition<L> {
     pub fn recreated(&mut self) {
         self.stale |= self.end > 0;
         (self.oldest, self.end) = (0, 0);
-        (self.ever, self.since_reset) = (Done::up_to(-1), Done::up_to(-1));
+        (self.ever, self.since_reset) = (Progress::up_to(-1), Progress::up_to(-1));
     }
 }
 
 /// The ownership.
 impl<L: Clone + Ord> Partition<L> {
-    /// Whom the record names.
+    /// Returns the owner that the record names.
     pub fn owner(&self) -> Option<&L> {
         self.owner.as_ref()
     }
 
-    /// How often the partition went to another owner than before.
-    pub fn tenures(&self) -> u64 {
-        self.tenures
+    /// Returns how often the partition got a different owner.
+    pub fn ownership_count(&self) -> u64 {
+        self.ownership_count
     }
 
-    /// The latest tenure of this instance.
-    pub fn tenure_of(&self, instance: &L) -> Option<u64> {
-        self.tenure_of.get(instance).copied()
+    /// Returns the latest ownership of this instance.
+    pub fn ownership_of(&self, instance: &L) -> Option<u64> {
+        self.ownership_of.get(instance).copied()
     }
 
-    /// The tenure in which this instance last adopted the partition.
+    /// Returns the ownership in which this instance last adopted the partition.
     pub fn adoption_of(&self, instance: &L) -> Option<u64> {
         self.adoption_of.get(instance).copied()
     }
 
-    /// A write was accepted, or the record was deleted, which names this owner from now on.
-    pub fn owned_by(&mut self, owner: Option<L>) -> Hands<L> {
+    /// A write was accepted, or the record was deleted; it names this owner from now on.
+    pub fn owned_by(&mut self, owner: Option<L>) -> OwnerChange<L> {
         self.moment += 1;
         let before = self.owner.clone();
         let changed = owner != before;
@@ -210,23 +210,23 @@ impl<L: Clone + Ord> Partition<L> {
         }
         let begins = owner.is_some() && owner != self.latest_owner;
         if let Some(owner) = owner.filter(|_| begins) {
-            self.tenures += 1;
-            self.tenure_of.insert(owner.clone(), self.tenures);
+            self.ownership_count += 1;
+            self.ownership_of.insert(owner.clone(), self.ownership_count);
             self.latest_owner = Some(owner);
         }
-        Hands { before, changed, begins }
+        OwnerChange { before, changed, begins }
     }
 
-    /// The instance heard that the partition is not its own any more, after it was its own at this moment.
+    /// The instance detected that it lost the partition, which it owned at this moment.
     pub fn lost_by(&self, instance: &L, since: Moment) -> Verdict {
         let kept = self.owner.as_ref() == Some(instance) && self.owner_since <= since;
-        Verdict::new(Rule::NotLostInError, !kept, || "lost a partition that was its own all the time".to_owned())
+        Verdict::new(Rule::NoSpuriousLoss, !kept, || "lost a partition that was its own all the time".to_owned())
     }
 }
 
-/// What is processed.
+/// The processed events.
 impl<L> Partition<L> {
-    /// The moment now.
+    /// Returns the current moment.
     pub fn moment(&self) -> Moment {
         self.moment
     }
@@ -237,8 +237,8 @@ impl<L> Partition<L> {
         self.moment
     }
 
-    /// A handler that started then is done with these events. `None` if it does not matter when it started: what it
-    /// does then counts for no checkpoint. Returns how many of them had been processed before.
+    /// A handler that started at `since` has processed these events. `None` if the start is irrelevant: the events then
+    /// do not count for a checkpoint. Returns how many of them had been processed before.
     pub fn processed(&mut self, since: Option<Moment>, first: i64, last: i64) -> u64 {
         let before = self.ever.count(first, last);
         self.ever.add(first, last);
@@ -248,22 +248,22 @@ impl<L> Partition<L> {
         before
     }
 
-    /// The last event before which every one is processed since the last reset.
+    /// Returns the last event up to which all events have been processed since the last reset.
     pub fn processed_up_to(&self) -> i64 {
         self.since_reset.prefix().max(self.oldest - 1)
     }
 
-    /// The last event before which every one was processed at some time, resets aside.
+    /// Returns the last event up to which all events were processed at any time, regardless of resets.
     pub fn ever_processed_up_to(&self) -> i64 {
         self.ever.prefix()
     }
 
-    /// The events that the hub has and that no handler processed, as pairs of first and last.
+    /// Returns the events of the hub that no handler processed, as pairs of first and last.
     pub fn unprocessed(&self) -> Vec<(i64, i64)> {
         self.since_reset.gaps(self.oldest, self.end - 1)
     }
 
-    /// To be asked at the end.
+    /// Checks at the end that no event was lost.
     pub fn lost(&self) -> Verdict {
         let lost = if self.stale { Vec::new() } else { self.unprocessed() };
         Verdict::new(Rule::NothingLost, lost.is_empty(), || {
@@ -275,7 +275,7 @@ impl<L> Partition<L> {
 
 /// The checkpoint.
 impl<L: Clone + Ord> Partition<L> {
-    /// The position that is stored.
+    /// Returns the stored position.
     pub fn stored(&self) -> Option<i64> {
         self.stored
     }
@@ -286,14 +286,14 @@ impl<L: Clone + Ord> Partition<L> {
         let verdicts = match purpose {
             Purpose::Foreign => self.overwritten(position),
             Purpose::Adoption => self.adopted(by, position),
-            Purpose::Progress { tenure } => self.advanced(tenure, position),
+            Purpose::Progress { ownership } => self.advanced(ownership, position),
             Purpose::Reset { by_operator, may_skip } => self.reset(by, by_operator, may_skip, position),
         };
         self.stored = Some(position);
         verdicts
     }
 
-    /// Whether an event before this position was not processed.
+    /// Checks that every event up to this position was processed.
     pub fn skipped(&self, position: i64) -> Verdict {
         let done = self.processed_up_to();
         Verdict::new(Rule::NothingSkipped, position <= done, || {
@@ -307,35 +307,35 @@ impl<L: Clone + Ord> Partition<L> {
         Vec::new()
     }
 
-    /// An instance that never owned the partition pins its start for others.
+    /// An instance that never owned the partition writes the initial checkpoint for others.
     fn adopted(&mut self, by: &L, position: i64) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
-        if let Some(tenure) = self.tenure_of(by) {
-            verdicts.push(self.fenced(Some(tenure), position));
-            self.adopted = self.adopted.max(tenure);
-            self.adoption_of.insert(by.clone(), tenure);
+        if let Some(ownership) = self.ownership_of(by) {
+            verdicts.push(self.fenced(Some(ownership), position));
+            self.adopted = self.adopted.max(ownership);
+            self.adoption_of.insert(by.clone(), ownership);
         }
         verdicts.push(self.went_back(position));
         verdicts.extend(self.passed(position));
         verdicts
     }
 
-    fn advanced(&mut self, tenure: Option<u64>, position: i64) -> Vec<Verdict> {
-        let mut verdicts = vec![self.fenced(tenure, position), self.went_back(position)];
+    fn advanced(&mut self, ownership: Option<u64>, position: i64) -> Vec<Verdict> {
+        let mut verdicts = vec![self.fenced(ownership, position), self.went_back(position)];
         verdicts.extend(self.passed(position));
-        self.adopted = self.adopted.max(tenure.unwrap_or_default());
+        self.adopted = self.adopted.max(ownership.unwrap_or_default());
         verdicts
     }
 
     fn reset(&mut self, by: &L, by_operator: bool, may_skip: bool, position: i64) -> Vec<Verdict> {
-        let tenure = self.tenure_of(by);
-        let mut verdicts = vec![self.fenced(tenure, position)];
-        self.adopted = self.adopted.max(tenure.unwrap_or_default());
+        let ownership = self.ownership_of(by);
+        let mut verdicts = vec![self.fenced(ownership, position)];
+        self.adopted = self.adopted.max(ownership.unwrap_or_default());
         let is_back = self.stored.is_some_and(|stored| position < stored);
         if is_back {
             let unusable = self.stale || self.stored.is_some_and(|stored| stored >= self.end);
-            verdicts.push(Verdict::new(Rule::NeverBack, by_operator || unusable, || {
-                format!("put the checkpoint back from {:?} to {position}, which could be used", self.stored)
+            verdicts.push(Verdict::new(Rule::CheckpointMonotonic, by_operator || unusable, || {
+                format!("moved the checkpoint back from {:?} to {position}, although it was usable", self.stored)
             }));
         } else if !by_operator && !may_skip {
             verdicts.extend(self.proved(position));
@@ -344,31 +344,34 @@ impl<L: Clone + Ord> Partition<L> {
             self.ever.raise(position);
         }
         (self.stale, self.reset_at) = (position >= self.end, self.moment);
-        self.since_reset = Done::up_to(position.max(self.oldest - 1));
+        self.since_reset = Progress::up_to(position.max(self.oldest - 1));
         verdicts
     }
 
-    fn fenced(&self, tenure: Option<u64>, position: i64) -> Verdict {
+    fn fenced(&self, ownership: Option<u64>, position: i64) -> Verdict {
         let latest = self.adopted;
-        Verdict::new(Rule::Fenced, tenure.is_some_and(|tenure| tenure >= latest), || match tenure {
-            Some(tenure) => format!("wrote checkpoint {position} in tenure {tenure}, after tenure {latest} had"),
-            None => format!("wrote checkpoint {position} without a tenure"),
+        Verdict::new(Rule::Fenced, ownership.is_some_and(|ownership| ownership >= latest), || match ownership {
+            Some(ownership) => format!(
+                "wrote checkpoint {position} in ownership {ownership}, after ownership \
+                {latest} had"
+            ),
+            None => format!("wrote checkpoint {position} without an ownership"),
         })
     }
 
     fn went_back(&self, position: i64) -> Verdict {
         let before = self.stored.unwrap_or(-1);
-        Verdict::new(Rule::NeverBack, position >= before, || {
+        Verdict::new(Rule::CheckpointMonotonic, position >= before, || {
             format!("moved the checkpoint from {before} back to {position}")
         })
     }
 
-    /// A position that is stored already was judged when it came.
+    /// A position that is already stored was checked when it was first written.
     fn passed(&mut self, position: i64) -> Option<Verdict> {
         if self.stored == Some(position) { None } else { self.proved(position) }
     }
 
-    /// The first checkpoint of a new hub's events ends what is said of the old one.
+    /// The first checkpoint that passes events of the new hub ends the exemption of the deleted one.
     fn proved(&mut self, position: i64) -> Option<Verdict> {
         self.stale &= position > self.processed_up_to();
         (!self.stale).then(|| self.skipped(position))
@@ -378,12 +381,12 @@ impl<L: Clone + Ord> Partition<L> {
 /// Positions by partition, as a listing shows them.
 pub type Positions = BTreeMap<String, i64>;
 
-/// What a listing shows after an earlier one: checkpoints neither move back nor vanish.
+/// Compares a listing with an earlier one: checkpoints neither move back nor disappear.
 #[must_use]
 pub fn listed(before: &Positions, now: &Positions) -> Vec<Verdict> {
     let verdicts = before.iter().map(|(partition, before)| {
         let now = now.get(partition);
-        Verdict::new(Rule::NeverBack, now >= Some(before), || {
+        Verdict::new(Rule::CheckpointMonotonic, now >= Some(before), || {
             format!("moved the checkpoint of partition {partition} from {before} to {now:?}")
         })
     });

@@ -1,11 +1,11 @@
-//! Each rule is broken by the history that it forbids, and by no other.
+//! Each rule is broken by the history that it forbids, and by no other history.
 
 use super::*;
 
 const ONE: usize = 1;
 const TWO: usize = 2;
 
-/// A hundred events, of which the first instance has adopted the partition and processed five.
+/// A hundred events. The first instance has adopted the partition and processed five.
 fn begun() -> (Partition<usize>, Moment) {
     let mut partition = Partition::default();
     partition.published(100);
@@ -21,8 +21,8 @@ fn broken(verdicts: &[Verdict]) -> Vec<Rule> {
 }
 
 fn progress(partition: &mut Partition<usize>, by: usize, position: i64) -> Vec<Rule> {
-    let tenure = partition.adoption_of(&by);
-    broken(&partition.checkpointed(&by, Purpose::Progress { tenure }, position))
+    let ownership = partition.adoption_of(&by);
+    broken(&partition.checkpointed(&by, Purpose::Progress { ownership }, position))
 }
 
 fn reset(by_operator: bool) -> Purpose {
@@ -30,32 +30,32 @@ fn reset(by_operator: bool) -> Purpose {
 }
 
 #[test]
-fn an_owner_that_checkpoints_what_is_processed() {
+fn a_checkpoint_of_processed_events_is_accepted() {
     let (mut partition, _) = begun();
     assert_eq!(progress(&mut partition, ONE, 4), []);
-    assert_eq!((partition.stored(), partition.tenures(), partition.owner()), (Some(4), 1, Some(&ONE)));
+    assert_eq!((partition.stored(), partition.ownership_count(), partition.owner()), (Some(4), 1, Some(&ONE)));
 }
 
 #[test]
-fn an_earlier_tenure_is_fenced_by_the_adoption() {
+fn an_earlier_ownership_is_fenced_by_the_adoption() {
     let (mut partition, _) = begun();
-    assert_eq!(partition.owned_by(Some(TWO)), Hands { before: Some(ONE), changed: true, begins: true });
+    assert_eq!(partition.owned_by(Some(TWO)), OwnerChange { before: Some(ONE), changed: true, begins: true });
     assert_eq!(progress(&mut partition, ONE, 3), [], "the new owner has not adopted it yet");
     assert_eq!(broken(&partition.checkpointed(&TWO, Purpose::Adoption, 3)), []);
     assert_eq!(progress(&mut partition, ONE, 4), [Rule::Fenced]);
 }
 
 #[test]
-fn an_earlier_tenure_is_fenced_by_progress() {
+fn an_earlier_ownership_is_fenced_by_progress() {
     let (mut partition, since) = begun();
     partition.owned_by(Some(TWO));
-    assert_eq!(broken(&partition.checkpointed(&TWO, Purpose::Progress { tenure: Some(2) }, 3)), []);
+    assert_eq!(broken(&partition.checkpointed(&TWO, Purpose::Progress { ownership: Some(2) }, 3)), []);
     partition.processed(Some(since), 5, 5);
     assert_eq!(progress(&mut partition, ONE, 5), [Rule::Fenced]);
 }
 
 #[test]
-fn an_instance_without_a_tenure_may_only_pin() {
+fn without_ownership_only_an_initial_checkpoint() {
     let (mut partition, _) = begun();
     assert_eq!(broken(&partition.checkpointed(&TWO, Purpose::Adoption, -1)), []);
     assert_eq!(progress(&mut partition, TWO, 4), [Rule::Fenced]);
@@ -63,24 +63,24 @@ fn an_instance_without_a_tenure_may_only_pin() {
 }
 
 #[test]
-fn a_renewal_and_a_release_begin_no_tenure() {
+fn a_renewal_and_a_release_begin_no_ownership() {
     let (mut partition, _) = begun();
-    assert_eq!(partition.owned_by(Some(ONE)), Hands { before: Some(ONE), changed: false, begins: false });
+    assert_eq!(partition.owned_by(Some(ONE)), OwnerChange { before: Some(ONE), changed: false, begins: false });
     assert!(!partition.owned_by(None).begins);
     assert!(!partition.owned_by(Some(ONE)).begins);
-    assert_eq!(partition.tenure_of(&ONE), Some(1));
+    assert_eq!(partition.ownership_of(&ONE), Some(1));
 }
 
 #[test]
 fn a_checkpoint_moves_back_only_by_a_reset() {
     let (mut partition, _) = begun();
     assert_eq!(progress(&mut partition, ONE, 4), []);
-    assert_eq!(progress(&mut partition, ONE, 3), [Rule::NeverBack]);
-    assert_eq!(broken(&partition.checkpointed(&ONE, reset(false), 2)), [Rule::NeverBack]);
+    assert_eq!(progress(&mut partition, ONE, 3), [Rule::CheckpointMonotonic]);
+    assert_eq!(broken(&partition.checkpointed(&ONE, reset(false), 2)), [Rule::CheckpointMonotonic]);
     operated(&mut partition, 1);
 }
 
-/// The second instance is an operator, and the first one takes the partition again.
+/// The second instance resets the checkpoint as an operator, and the first one takes the partition again.
 fn operated(partition: &mut Partition<usize>, position: i64) {
     partition.owned_by(Some(TWO));
     assert_eq!(broken(&partition.checkpointed(&TWO, reset(true), position)), []);
@@ -89,7 +89,7 @@ fn operated(partition: &mut Partition<usize>, position: i64) {
 }
 
 #[test]
-fn an_operator_resets_in_a_tenure_of_its_own_that_fences_the_one_before() {
+fn a_reset_is_an_ownership_that_fences() {
     let (mut partition, since) = begun();
     assert_eq!(broken(&partition.checkpointed(&TWO, reset(true), 1)), [Rule::Fenced]);
     partition.owned_by(Some(TWO));
@@ -99,14 +99,14 @@ fn an_operator_resets_in_a_tenure_of_its_own_that_fences_the_one_before() {
 }
 
 #[test]
-fn an_operator_leaves_events_out() {
+fn an_operator_skips_events() {
     let (mut partition, _) = begun();
     operated(&mut partition, 49);
     let since = partition.started();
     partition.processed(Some(since), 50, 99);
     assert_eq!(partition.lost().breach, None);
     partition.checkpointed(&TWO, Purpose::Foreign, 60);
-    assert_eq!(partition.lost().breach, None, "another SDK's checkpoint brings none of them back");
+    assert_eq!(partition.lost().breach, None, "another SDK's checkpoint does not bring any of them back");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_checkpoint_passes_no_unprocessed_event() {
 }
 
 #[test]
-fn retention_takes_unprocessed_events() {
+fn retention_removes_unprocessed_events() {
     let (mut partition, _) = begun();
     partition.expired(50);
     assert_eq!(progress(&mut partition, ONE, 49), []);
@@ -175,7 +175,7 @@ fn a_recreated_hub_makes_the_checkpoint_stale() {
 }
 
 #[test]
-fn an_owner_loses_only_what_another_got() {
+fn a_loss_requires_another_owner() {
     let (mut partition, since) = begun();
     assert!(partition.lost_by(&ONE, since).breach.is_some());
     partition.owned_by(Some(TWO));
@@ -191,5 +191,8 @@ fn listings_show_no_step_back() {
     };
     let before = positions(&[("0", 5), ("1", -1)]);
     assert_eq!(broken(&listed(&before, &positions(&[("0", 5), ("1", 2), ("2", 0)]))), []);
-    assert_eq!(broken(&listed(&before, &positions(&[("0", 4)]))), [Rule::NeverBack, Rule::NeverBack]);
+    assert_eq!(
+        broken(&listed(&before, &positions(&[("0", 4)]))),
+        [Rule::CheckpointMonotonic, Rule::CheckpointMonotonic]
+    );
 }

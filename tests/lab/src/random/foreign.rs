@@ -1,5 +1,6 @@
-//! An owner of another SDK: claims under ETags, except for the first claim (as JavaScript's), keeps what it cannot
-//! renew (as Python's), and writes checkpoints under no condition (as all do). It neither adopts nor keeps our keys.
+//! An owner of another SDK: it claims under ETags, except for the first claim (like JavaScript's), keeps what it cannot
+//! renew (like Python's), and writes checkpoints without conditions (as all do). It neither adopts nor preserves this
+//! crate's keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,21 +9,21 @@ use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
 use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 
+use crate::random::incarnation::{Done, UnderWay};
 use crate::random::judge::Judge;
-use crate::random::life::{Done, UnderWay};
 
 pub const NAME: &str = "peer";
 pub const OWNERSHIP: &str = "ns.servicebus.windows.net/hub/group/ownership/0";
 const CHECKPOINT: &str = "ns.servicebus.windows.net/hub/group/checkpoint/0";
 
-/// It takes others' ownerships for abandoned sooner than ours do.
+/// It considers the leases of others expired sooner than this crate does.
 const EXPIRY: Duration = Duration::from_secs(15);
 
-/// What it takes for true.
+/// The state that it assumes.
 #[derive(Clone, Debug)]
 pub struct Belief {
     pub etag: ETag,
-    /// The event that it processed last; nothing before it has read the checkpoint.
+    /// The event that it processed last; `None` until it has read the checkpoint.
     pub at: Option<i64>,
 }
 
@@ -73,7 +74,7 @@ impl Acting {
     }
 
     pub async fn release(self, belief: Belief) -> Done {
-        // It does not look whether that worked.
+        // The result is ignored.
         let _ = self.container.write(OWNERSHIP, &owned_by(""), &Condition::IfMatch(belief.etag)).await;
         Done::Foreign(None)
     }

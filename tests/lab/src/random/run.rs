@@ -1,7 +1,7 @@
-//! A run: steps drawn from a seed. What is to begin next is decided while other operations are under way.
+//! A run: steps drawn from a seed. The next operation is chosen while other operations are in progress.
 
-mod peace;
-mod peer;
+mod foreign_owner;
+mod recovery;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep};
 
 use crate::random::foreign::{self, Foreign};
+use crate::random::incarnation::{self, Done, FreezeGate, OwnerIncarnation, OwnershipEpoch, Running, UnderWay};
 use crate::random::judge::{Adopted, Intent, Judge, Purpose};
-use crate::random::life::{self, Done, Ice, Life, Running, Tenure, UnderWay};
 use crate::random::server::{INTENT, Server};
 
-/// Names of our owners. Lives of one owner follow each other, or overlap by mistake.
+/// Owner ids of this crate's owners. Incarnations of one owner follow each other, or overlap by mistake.
 const OWNERS: [&str; 3] = ["a", "b", "c"];
 
-/// Steps between two times of peace.
-const STEPS_OF_TROUBLE: u32 = 400;
+/// Steps between two recoveries.
+const STEPS_WITH_FAULTS: u32 = 400;
 
 const OWN: usize = 0;
 const CHECKPOINT: usize = 1;
 
-/// What kind of trouble there is.
+/// The kind of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// Owners of this crate, some faults.
-    Ours,
+    CrateOnly,
     /// An owner of another SDK among them.
     Mixed,
-    /// Faults are the rule.
+    /// Frequent faults.
     Stormy,
 }
 
@@ -52,16 +52,16 @@ pub struct Run {
     rng: StdRng,
     judge: Judge,
     server: Server,
-    lives: Vec<Life>,
+    incarnations: Vec<OwnerIncarnation>,
     foreign: Option<Foreign>,
     operations: JoinSet<(usize, u64, Done)>,
     begun: u64,
     /// The last event that was published.
     published: i64,
-    peace: bool,
+    recovery: bool,
 }
 
-/// Runs so many steps; tells what was wrong, with the history.
+/// Runs this many steps. Returns the violation, with the history.
 pub async fn run(profile: Profile, seed: u64, steps: u32) -> Result<Outcome, String> {
     let judge = Judge::new();
     let mut run = Run {
@@ -69,12 +69,12 @@ pub async fn run(profile: Profile, seed: u64, steps: u32) -> Result<Outcome, Str
         rng: StdRng::seed_from_u64(seed),
         server: Server::new(judge.clone()),
         judge,
-        lives: Vec::new(),
+        incarnations: Vec::new(),
         foreign: None,
         operations: JoinSet::new(),
         begun: 0,
         published: -1,
-        peace: false,
+        recovery: false,
     };
     if profile == Profile::Mixed {
         let id = run.judge.lock().enter(foreign::NAME.to_owned(), false);
@@ -93,8 +93,8 @@ impl Run {
         for step in 1..=steps {
             self.step().await;
             self.check()?;
-            if step.is_multiple_of(STEPS_OF_TROUBLE) || step == steps {
-                self.peace().await?;
+            if step.is_multiple_of(STEPS_WITH_FAULTS) || step == steps {
+                self.recovery().await?;
             }
         }
         Ok(())
@@ -109,7 +109,7 @@ impl Run {
     }
 
     fn plan(&self) -> FaultPlan {
-        if self.peace {
+        if self.recovery {
             return FaultPlan::default();
         }
         let rate = if self.profile == Profile::Stormy { 4.0 } else { 1.0 };
@@ -159,19 +159,20 @@ impl Run {
         } else {
             sleep(Duration::from_millis(milliseconds)).await;
         }
-        for life in &mut self.lives {
-            if life.thaws_at.is_some_and(|at| at <= Instant::now()) {
-                life.thaws_at = None;
-                life.ice.thaw();
-                self.judge.lock().note(life.id, "wakes");
+        for incarnation in &mut self.incarnations {
+            if incarnation.thaws_at.is_some_and(|at| at <= Instant::now()) {
+                incarnation.thaws_at = None;
+                incarnation.freeze_gate.thaw();
+                self.judge.lock().note(incarnation.id, "wakes");
             }
         }
     }
 
     fn owner_acts(&mut self, owner: &'static str) {
-        let lives: Vec<_> = (0..self.lives.len()).filter(|index| self.lives[*index].owner.as_str() == owner).collect();
-        let none_awake = lives.iter().all(|index| self.lives[*index].ice.is_frozen());
-        let starts = match lives.len() {
+        let incarnations: Vec<_> =
+            (0..self.incarnations.len()).filter(|index| self.incarnations[*index].owner.as_str() == owner).collect();
+        let none_awake = incarnations.iter().all(|index| self.incarnations[*index].freeze_gate.is_frozen());
+        let starts = match incarnations.len() {
             0 => 0.6,
             1 if none_awake => 0.1,
             1 => 0.005,
@@ -180,11 +181,12 @@ impl Run {
         if self.chance(starts) {
             return self.start(owner);
         }
-        if lives.is_empty() {
+        if incarnations.is_empty() {
             return;
         }
-        let index = lives[self.rng.random_range(0..lives.len())];
-        let busy = self.lives[index].under_way[CHECKPOINT].is_some() && self.lives[index].thaws_at.is_none();
+        let index = incarnations[self.rng.random_range(0..incarnations.len())];
+        let busy =
+            self.incarnations[index].under_way[CHECKPOINT].is_some() && self.incarnations[index].thaws_at.is_none();
         if busy && self.chance(0.04) {
             return self.freeze(index, false);
         }
@@ -200,16 +202,16 @@ impl Run {
     fn start(&mut self, owner: &'static str) {
         let number = self.begun;
         let id = self.judge.lock().enter(format!("{owner}{number}"), true);
-        let ice = Arc::<Ice>::default();
-        let (container, faulty) = self.server.line(id, self.rng.next_u64(), ice.clone());
+        let freeze_gate = Arc::<FreezeGate>::default();
+        let (container, faulty) = self.server.line(id, self.rng.next_u64(), freeze_gate.clone());
         faulty.set_plan(self.plan());
         let owner = OwnerId::new(owner).unwrap();
-        let connecting = life::connect(id, self.judge.clone(), owner.clone(), container, self.rng.next_u64());
-        self.lives.push(Life {
+        let connecting = incarnation::connect(id, self.judge.clone(), owner.clone(), container, self.rng.next_u64());
+        self.incarnations.push(OwnerIncarnation {
             id,
             owner,
             faulty,
-            ice,
+            freeze_gate,
             thaws_at: None,
             store: None,
             begun: Arc::new(AtomicU64::new(0)),
@@ -217,7 +219,7 @@ impl Run {
             running: None,
             under_way: [const { None }; 2],
         });
-        self.begin(self.lives.len() - 1, OWN, Purpose::Own, Adopted::default(), connecting);
+        self.begin(self.incarnations.len() - 1, OWN, Purpose::Own, Adopted::default(), connecting);
     }
 
     fn begin(
@@ -230,75 +232,77 @@ impl Run {
     ) {
         let operation = self.begun;
         self.begun += 1;
-        let life = &mut self.lives[index];
-        let (id, ice) = (life.id, life.ice.clone());
+        let incarnation = &mut self.incarnations[index];
+        let (id, freeze_gate) = (incarnation.id, incarnation.freeze_gate.clone());
         let intent = Intent { operation, purpose, adopted };
-        let doing = INTENT.scope(intent, async move { (id, operation, ice.around(doing).await) });
-        life.under_way[place] = Some(UnderWay { operation, abort: self.operations.spawn(doing) });
+        let doing = INTENT.scope(intent, async move { (id, operation, freeze_gate.around(doing).await) });
+        incarnation.under_way[place] = Some(UnderWay { operation, abort: self.operations.spawn(doing) });
     }
 
-    fn acting(&self, index: usize) -> Option<life::Acting> {
-        let life = &self.lives[index];
-        let store = life.store.clone()?;
-        Some(life::Acting {
+    fn acting(&self, index: usize) -> Option<incarnation::Acting> {
+        let incarnation = &self.incarnations[index];
+        let store = incarnation.store.clone()?;
+        Some(incarnation::Acting {
             judge: self.judge.clone(),
-            life: life.id,
+            incarnation: incarnation.id,
             operation: self.begun,
             store,
-            begun: life.begun.clone(),
+            begun: incarnation.begun.clone(),
         })
     }
 
     fn crash(&mut self, index: usize) {
-        let life = self.lives.remove(index);
+        let incarnation = self.incarnations.remove(index);
         let mut judge = self.judge.lock();
-        judge.note(life.id, "crashes");
-        for under_way in life.under_way.iter().flatten() {
+        judge.note(incarnation.id, "crashes");
+        for under_way in incarnation.under_way.iter().flatten() {
             under_way.abort.abort();
             judge.count("crash in an operation");
         }
     }
 
-    /// At once, or when the next answer is on its way.
+    /// At once, or when the next response is on its way.
     fn freeze(&mut self, index: usize, armed: bool) {
-        let life = &mut self.lives[index];
+        let incarnation = &mut self.incarnations[index];
         let time = Duration::from_millis(self.rng.random_range(500..45_000));
         if armed {
-            life.ice.arm();
+            incarnation.freeze_gate.arm();
         } else {
-            life.ice.freeze();
+            incarnation.freeze_gate.freeze();
         }
-        life.thaws_at = Some(Instant::now() + time);
-        self.judge.lock().note(life.id, format_args!("freezes for {time:?}"));
+        incarnation.thaws_at = Some(Instant::now() + time);
+        self.judge.lock().note(incarnation.id, format_args!("freezes for {time:?}"));
         self.judge.lock().count("freeze");
     }
 
-    /// As with a deadline of the caller's own: what was believed stands.
+    /// Like a timeout of the caller's own: the known state remains valid.
     fn give_up_waiting(&mut self, index: usize) {
         let place = self.rng.random_range(0..2);
-        let life = &mut self.lives[index];
-        if life.store.is_none() || life.ice.is_frozen() {
+        let incarnation = &mut self.incarnations[index];
+        if incarnation.store.is_none() || incarnation.freeze_gate.is_frozen() {
             return;
         }
-        if let Some(under_way) = life.under_way[place].take() {
+        if let Some(under_way) = incarnation.under_way[place].take() {
             under_way.abort.abort();
-            self.judge.lock().note(life.id, "gives up waiting");
-            self.judge.lock().count("operation given up");
+            self.judge.lock().note(incarnation.id, "gives up waiting");
+            self.judge.lock().count("operation abandoned");
         }
     }
 
-    /// As many times in a row as an operation goes round.
+    /// Injects as many conflicts in a row as an operation has attempts.
     fn refuse_writes(&mut self, index: usize) {
-        if self.profile == Profile::Stormy && !self.peace {
+        if self.profile == Profile::Stormy && !self.recovery {
             let name = if self.chance(0.5) { "/ownership/" } else { "/checkpoint/" };
             for _ in 0..5 {
-                self.lives[index].faulty.inject_on(Target::from(BlobOperation::Write).named(name), Fault::Conflict);
+                self.incarnations[index]
+                    .faulty
+                    .inject_on(Target::from(BlobOperation::Write).named(name), Fault::Conflict);
             }
         }
     }
 
     fn works(&mut self, index: usize) {
-        if self.lives[index].ice.is_frozen() || self.lives[index].store.is_none() {
+        if self.incarnations[index].freeze_gate.is_frozen() || self.incarnations[index].store.is_none() {
             return;
         }
         if self.chance(0.5) {
@@ -309,16 +313,18 @@ impl Run {
     }
 
     fn works_on_ownership(&mut self, index: usize) {
-        let Some(acting) = self.acting(index).filter(|_| self.lives[index].under_way[OWN].is_none()) else { return };
+        let Some(acting) = self.acting(index).filter(|_| self.incarnations[index].under_way[OWN].is_none()) else {
+            return;
+        };
         let own = |run: &mut Self, doing| run.begin(index, OWN, Purpose::Own, Adopted::default(), doing);
-        let Some(lease) = self.lives[index].lease.clone() else {
-            let steal = !self.peace && self.chance(0.2);
-            if !self.peace && self.lives[index].running.is_some() && self.chance(0.4) {
+        let Some(lease) = self.incarnations[index].lease.clone() else {
+            let steal = !self.recovery && self.chance(0.2);
+            if !self.recovery && self.incarnations[index].running.is_some() && self.chance(0.4) {
                 self.hides_a_claim(index);
             }
             return own(self, Box::pin(acting.seek(steal)) as futures::future::BoxFuture<'static, Done>);
         };
-        if !self.peace && self.chance(0.06) {
+        if !self.recovery && self.chance(0.06) {
             return own(self, Box::pin(acting.release(lease)));
         }
         if acting.store.lease_age(&lease) > Duration::from_secs(4) || self.chance(0.2) {
@@ -326,51 +332,52 @@ impl Run {
         }
     }
 
-    /// The checkpoint that comes next is refused, though nobody else wrote; and what it then reads may be old when
-    /// used.
+    /// The next checkpoint write is rejected, although there is no other writer, and the read that follows may return
+    /// an old state.
     fn makes_it_look(&mut self, index: usize) {
         let target = Target::from(BlobOperation::Write).named("/checkpoint/");
-        self.lives[index].faulty.inject_on(target, Fault::Conflict);
+        self.incarnations[index].faulty.inject_on(target, Fault::Conflict);
         if self.chance(0.4) {
             self.freeze(index, true);
         }
     }
 
-    /// The claim that comes next is not known to be won for a while.
+    /// The outcome of the next claim is indeterminate for a while.
     fn hides_a_claim(&self, index: usize) {
-        let faulty = &self.lives[index].faulty;
+        let faulty = &self.incarnations[index].faulty;
         faulty.inject_on(Target::from(BlobOperation::Write).named("/ownership/"), Fault::ResponseLost);
         let slow = Fault::Latency(Duration::from_secs(4));
         faulty.inject_on(Target::from(BlobOperation::Get).named("/ownership/"), slow);
     }
 
     fn works_on_checkpoint(&mut self, index: usize) {
-        let Some(acting) = self.acting(index).filter(|_| self.lives[index].under_way[CHECKPOINT].is_none()) else {
+        let Some(acting) = self.acting(index).filter(|_| self.incarnations[index].under_way[CHECKPOINT].is_none())
+        else {
             return;
         };
-        let life = &self.lives[index];
-        let tenure = life.lease.as_ref().map(Lease::epoch);
-        let runs = life.running.as_ref().map(|running| running.tenure.epoch);
-        if let Some(tenure) = tenure.filter(|_| tenure != runs)
+        let incarnation = &self.incarnations[index];
+        let ownership = incarnation.lease.as_ref().map(Lease::epoch);
+        let runs = incarnation.running.as_ref().map(|running| running.ownership.epoch);
+        if let Some(ownership) = ownership.filter(|_| ownership != runs)
             && self.chance(0.8)
         {
-            if !self.peace && self.chance(0.1) {
+            if !self.recovery && self.chance(0.1) {
                 self.freeze(index, true);
             }
-            return self.begin(index, CHECKPOINT, Purpose::Adopt, Adopted::default(), acting.adopt(tenure));
+            return self.begin(index, CHECKPOINT, Purpose::Adopt, Adopted::default(), acting.adopt(ownership));
         }
-        let most = if self.peace { i64::MAX } else { self.rng.random_range(0..4) };
-        let Some(running) = &mut self.lives[index].running else { return };
+        let most = if self.recovery { i64::MAX } else { self.rng.random_range(0..4) };
+        let Some(running) = &mut self.incarnations[index].running else { return };
         let to = self.published.min(running.at.saturating_add(most));
         if to > running.at {
-            let processing = (running.adopted, running.tenure.epoch);
-            self.judge.lock().processes(acting.life, Some(processing), running.at + 1, to);
+            let processing = (running.adopted, running.ownership.epoch);
+            self.judge.lock().processes(acting.incarnation, Some(processing), running.at + 1, to);
             running.at = to;
         }
         let running = running.clone();
         let durable = running.adoption.try_lock().is_ok_and(|it| it.record().sequence_number >= Some(running.at));
-        if !durable && (self.peace || self.chance(0.6)) {
-            if !self.peace && self.chance(0.25) {
+        if !durable && (self.recovery || self.chance(0.6)) {
+            if !self.recovery && self.chance(0.25) {
                 self.makes_it_look(index);
             }
             self.begin(index, CHECKPOINT, Purpose::Checkpoint, running.adopted, acting.checkpoint(running));
@@ -379,44 +386,44 @@ impl Run {
 
     fn collect(&mut self) {
         while let Some(ended) = self.operations.try_join_next() {
-            // An error is an operation that was given up.
-            let Ok((life, operation, done)) = ended else { continue };
+            // An error means an operation that was given up.
+            let Ok((incarnation, operation, done)) = ended else { continue };
             if let Done::Foreign(belief) = done {
                 self.foreign_done(operation, belief);
-            } else if let Some(index) = self.lives.iter().position(|it| it.id == life) {
+            } else if let Some(index) = self.incarnations.iter().position(|it| it.id == incarnation) {
                 self.done(index, operation, done);
             }
         }
     }
 
     fn done(&mut self, index: usize, operation: u64, done: Done) {
-        let mine = |place: &Option<UnderWay>| place.as_ref().is_some_and(|it| it.operation == operation);
-        let Some(place) = self.lives[index].under_way.iter().position(mine) else { return };
-        self.lives[index].under_way[place] = None;
+        let matches = |place: &Option<UnderWay>| place.as_ref().is_some_and(|it| it.operation == operation);
+        let Some(place) = self.incarnations[index].under_way.iter().position(matches) else { return };
+        self.incarnations[index].under_way[place] = None;
         let drops = self.chance(0.3);
-        let life = &mut self.lives[index];
+        let incarnation = &mut self.incarnations[index];
         match done {
-            Done::Connected(Ok(store)) => life.store = Some(store),
+            Done::Connected(Ok(store)) => incarnation.store = Some(store),
             Done::Connected(Err(_)) | Done::SeenReplaced | Done::Claimed(ClaimOutcome::Replaced { .. }) => {
                 self.crash(index);
             }
             Done::Renewed(ClaimOutcome::Replaced { .. }) => self.crash(index),
             Done::Claimed(ClaimOutcome::Won(lease)) | Done::Renewed(ClaimOutcome::Won(lease)) => {
-                life.lease = Some(lease);
+                incarnation.lease = Some(lease);
             }
             Done::Renewed(ClaimOutcome::Lost { .. }) | Done::Released => {
-                life.lease = None;
-                // What processes the partition may learn of it later.
+                incarnation.lease = None;
+                // The processing task may detect it later.
                 if drops {
-                    life.running = None;
+                    incarnation.running = None;
                 }
             }
-            Done::Adopted(outcome, adopted, tenure) => self.adoption_done(index, outcome, adopted, tenure),
-            Done::Checkpointed(Ok(CheckpointOutcome::Fenced { .. }), tenure) => {
-                life.running = None;
-                life.lease.take_if(|lease| lease.epoch() == tenure.epoch);
+            Done::Adopted(outcome, adopted, ownership) => self.adoption_done(index, outcome, adopted, ownership),
+            Done::Checkpointed(Ok(CheckpointOutcome::Fenced { .. }), ownership) => {
+                incarnation.running = None;
+                incarnation.lease.take_if(|lease| lease.epoch() == ownership.epoch);
             }
-            // What was believed before stands.
+            // The earlier state remains valid.
             Done::Claimed(_) | Done::Renewed(_) | Done::Checkpointed(..) | Done::NothingToClaim | Done::Foreign(_) => {}
         }
     }
@@ -426,20 +433,20 @@ impl Run {
         index: usize,
         outcome: eventhubs_checkpoint::Result<AdoptOutcome>,
         adopted: Option<Adopted>,
-        tenure: Tenure,
+        ownership: OwnershipEpoch,
     ) {
-        let life = &mut self.lives[index];
+        let incarnation = &mut self.incarnations[index];
         match outcome {
             Ok(AdoptOutcome::Adopted(adoption)) => {
                 let at = adoption.record().sequence_number.unwrap_or(-1);
                 let adoption = Arc::new(AsyncMutex::new(adoption));
-                life.running = adopted.map(|adopted| Running { adoption, at, adopted, tenure });
+                incarnation.running = adopted.map(|adopted| Running { adoption, at, adopted, ownership });
             }
             Ok(_) => {
-                life.lease.take_if(|lease| lease.epoch() == tenure.epoch);
+                incarnation.lease.take_if(|lease| lease.epoch() == ownership.epoch);
             }
-            Err(error) if error.kind() == ErrorKind::Contended && life.under_way[OWN].is_none() => {
-                let Some(lease) = life.lease.clone() else { return };
+            Err(error) if error.kind() == ErrorKind::Contended && incarnation.under_way[OWN].is_none() => {
+                let Some(lease) = incarnation.lease.clone() else { return };
                 let Some(acting) = self.acting(index) else { return };
                 self.begin(index, OWN, Purpose::Own, Adopted::default(), acting.release(lease));
             }

@@ -1,5 +1,5 @@
-//! The container as each life reaches it: its own line with faults of its own, and behind all lines the one server,
-//! where the judge sees what is accepted.
+//! The container as each incarnation reaches it: its own line with its own faults, and one server for all lines, where
+//! the judge sees what is accepted.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::random::foreign::OWNERSHIP;
+use crate::random::incarnation::FreezeGate;
 use crate::random::judge::{Intent, Judge};
-use crate::random::life::Ice;
 
 tokio::task_local! {
-    /// What a request is for, as long as somebody waits for its answer.
+    /// The purpose of a request, while its sender waits for the response.
     pub static INTENT: Intent;
 }
 
@@ -34,22 +34,22 @@ pub struct Server {
     judge: Judge,
 }
 
-/// Writes that a life has sent, and what for: one that arrives late has nobody any more who could say.
+/// The writes that an incarnation has sent, with their purposes: when a write arrives late, its sender may be gone.
 type Sent = Arc<Mutex<Vec<(String, Condition, Metadata, Intent)>>>;
 
-/// A life's end of the line.
+/// An incarnation's end of the line.
 #[derive(Debug)]
 struct Line {
     faulty: FaultyContainer,
     sent: Sent,
 }
 
-/// The server's end of it.
+/// The server's end of the line.
 struct Arrival {
     server: Server,
-    life: usize,
+    incarnation: usize,
     sent: Sent,
-    ice: Arc<Ice>,
+    freeze_gate: Arc<FreezeGate>,
     rng: Mutex<StdRng>,
 }
 
@@ -58,40 +58,45 @@ impl Server {
         Self { container: MemoryContainer::new(), turn: Arc::default(), judge }
     }
 
-    /// A line for this life, and its faults.
-    pub fn line(&self, life: usize, seed: u64, ice: Arc<Ice>) -> (Arc<dyn BlobContainer>, FaultyContainer) {
+    /// Returns a line for this incarnation, and its faults.
+    pub fn line(
+        &self,
+        incarnation: usize,
+        seed: u64,
+        freeze_gate: Arc<FreezeGate>,
+    ) -> (Arc<dyn BlobContainer>, FaultyContainer) {
         let sent = Sent::default();
         let rng = Mutex::new(StdRng::seed_from_u64(seed));
-        let arrival = Arrival { server: self.clone(), life, sent: sent.clone(), ice, rng };
+        let arrival = Arrival { server: self.clone(), incarnation, sent: sent.clone(), freeze_gate, rng };
         let faulty = FaultyContainer::new(Arc::new(arrival), seed);
         (Arc::new(Line { faulty: faulty.clone(), sent }), faulty)
     }
 
-    /// As an administrator may.
+    /// Deletes the ownership, as an administrator may do.
     pub async fn delete_ownership(&self) {
         let _turn = self.turn.lock().await;
         if self.container.delete(OWNERSHIP, &Condition::Unconditional).await.is_ok() {
-            self.judge.lock().ownership_vanished();
+            self.judge.lock().ownership_deleted();
         }
     }
 
-    /// Does a request, to its end even if nobody waits for the answer: whoever is frozen holds up nobody else.
+    /// Serves a request to its end even if the sender does not wait for the response: a frozen sender delays no other.
     async fn serve<T: Send + 'static>(request: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
         tokio::spawn(request).await.unwrap()
     }
 
-    async fn list(self, life: usize, prefix: String) -> Result<ListResult> {
+    async fn list(self, incarnation: usize, prefix: String) -> Result<ListResult> {
         let _turn = self.turn.lock().await;
         let listed = self.container.list(&prefix).await;
-        self.judge.lock().note(life, "lists");
+        self.judge.lock().note(incarnation, "lists");
         listed
     }
 
-    async fn read(self, life: usize, name: String) -> Result<Blob> {
+    async fn read(self, incarnation: usize, name: String) -> Result<Blob> {
         let _turn = self.turn.lock().await;
         let read = self.container.get(&name).await;
         let found = read.as_ref().map_or("nothing", |blob| blob.etag.as_str());
-        self.judge.lock().note(life, format_args!("reads {}: {found}", short(&name)));
+        self.judge.lock().note(incarnation, format_args!("reads {}: {found}", short(&name)));
         read
     }
 
@@ -105,23 +110,23 @@ impl Server {
             other => format!("{other:?}"),
         };
         let outcome = written.as_ref().map_or("refused", |_| "accepted");
-        judge.note(write.life, format_args!("writes {} {under}: {outcome}{late}", short(&write.name)));
+        judge.note(write.incarnation, format_args!("writes {} {under}: {outcome}{late}", short(&write.name)));
         match &written {
             Ok(written) if write.name.contains("/ownership/") => {
-                judge.ownership_written(write.life, &written.etag, &write.metadata);
+                judge.ownership_written(write.incarnation, &written.etag, &write.metadata);
             }
-            Ok(written) => judge.checkpoint_written(write.life, write.intent, &written.etag, &write.metadata),
+            Ok(written) => judge.checkpoint_written(write.incarnation, write.intent, &written.etag, &write.metadata),
             Err(_) => {}
         }
         if write.late {
-            judge.count(if written.is_ok() { "late write accepted" } else { "late write refused" });
+            judge.count(if written.is_ok() { "late write accepted" } else { "late write rejected" });
         }
         written
     }
 }
 
 struct Arrived {
-    life: usize,
+    incarnation: usize,
     name: String,
     metadata: Metadata,
     condition: Condition,
@@ -134,13 +139,13 @@ fn short(name: &str) -> &str {
 }
 
 impl Arrival {
-    /// The way back takes its time, too: what was read may be old when it arrives.
-    async fn answer<T>(&self, outcome: Result<T>) -> Result<T> {
+    /// The response takes time, too: what was read may be old when it arrives.
+    async fn respond<T>(&self, outcome: Result<T>) -> Result<T> {
         let delay = {
             let mut rng = self.rng.lock().unwrap();
             rng.random_bool(0.4).then(|| Duration::from_millis(rng.random_range(0..1200)))
         };
-        self.ice.answer_on_its_way();
+        self.freeze_gate.answer_on_its_way();
         yield_now().await;
         sleep(delay.unwrap_or_default()).await;
         outcome
@@ -155,34 +160,34 @@ impl Arrival {
 
 impl std::fmt::Debug for Arrival {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arrival").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Arrival").field("incarnation", &self.incarnation).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl BlobContainer for Arrival {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
-        let listed = Server::serve(self.server.clone().list(self.life, prefix.to_owned())).await;
-        self.answer(listed).await
+        let listed = Server::serve(self.server.clone().list(self.incarnation, prefix.to_owned())).await;
+        self.respond(listed).await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        let read = Server::serve(self.server.clone().read(self.life, name.to_owned())).await;
-        self.answer(read).await
+        let read = Server::serve(self.server.clone().read(self.incarnation, name.to_owned())).await;
+        self.respond(read).await
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let told = INTENT.try_with(|intent| *intent).ok();
+        let known = INTENT.try_with(|intent| *intent).ok();
         let arrived = Arrived {
-            life: self.life,
+            incarnation: self.incarnation,
             name: name.to_owned(),
             metadata: metadata.clone(),
             condition: condition.clone(),
-            intent: told.or_else(|| self.intent_of(name, metadata, condition)),
-            late: told.is_none(),
+            intent: known.or_else(|| self.intent_of(name, metadata, condition)),
+            late: known.is_none(),
         };
         let written = Server::serve(self.server.clone().write(arrived)).await;
-        self.answer(written).await
+        self.respond(written).await
     }
 
     async fn delete(&self, _: &str, _: &Condition) -> Result<ResponseInfo> {
@@ -190,7 +195,7 @@ impl BlobContainer for Arrival {
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
-        unreachable!("the container is there")
+        unreachable!("the container exists")
     }
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {

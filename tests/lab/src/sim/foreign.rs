@@ -1,13 +1,14 @@
-//! Owners that behave like those of the other SDKs, as far as others can notice.
+//! Owners that behave like those of the other SDKs, as far as other instances can observe.
 //!
-//! What they have in common: they compare the server's times with their own wall clock, renew what is theirs in every
-//! cycle, write nothing but `ownerid` (which erases whatever others added), and write checkpoints at will. Where they
-//! differ is in their [`Rules`]. Read in their sources in November 2026.
+//! All of them compare the server's times with their own wall clock, renew their partitions in every cycle, write only
+//! `ownerid` (which erases all other keys), and write checkpoints without conditions. Their differences are in their
+//! [`Rules`], which were taken from their sources in November 2026.
 //!
 //! # Simplified
 //!
-//! - All of them list first, then renew and claim, and then wait for the interval, however long that took.
-//! - An error does not end the process, not even where it would; everybody keeps the name that the plan gives.
+//! - All of them list first, then renew and claim, and then wait for the interval, regardless of how long that took.
+//! - An error never ends the process, even if it would end that of the SDK. Every owner keeps the name that the plan
+//!   gives it.
 
 mod choice;
 mod reading;
@@ -26,42 +27,42 @@ use self::choice::{Seen, choose};
 pub(super) use self::reading::Reading;
 pub use self::rules::Sdk;
 use self::rules::{OnError, Rules};
-use super::host::{Ended, Host, Kind, Living};
+use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, ETag, Metadata};
 use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
 use eventhubs_checkpoint::processor::EventSource;
 use eventhubs_checkpoint::{ErrorKind, Result};
 
-/// How long one of its requests may take.
+/// The request timeout.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// An owner like that of another SDK.
+/// An owner that behaves like that of another SDK.
 #[derive(Clone, Copy, Debug)]
 pub struct Foreign {
     rules: Rules,
 }
 
 impl Foreign {
-    /// One that behaves like this SDK's, with its defaults.
+    /// Creates an owner that behaves like that of this SDK, with the SDK's defaults.
     #[must_use]
     pub fn like(sdk: Sdk) -> Self {
         Self { rules: Rules::of(sdk) }
     }
 }
 
-impl Kind for Foreign {
-    fn is_ours(&self) -> bool {
+impl InstanceKind for Foreign {
+    fn is_crate_processor(&self) -> bool {
         false
     }
 
-    fn live(&self, host: Host) -> Living {
-        let life = Life::new(self.rules, host);
-        Box::pin(life.run())
+    fn live(&self, host: Host) -> InstanceFuture {
+        let instance = Instance::new(self.rules, host);
+        Box::pin(instance.run())
     }
 }
 
-struct Life {
+struct Instance {
     rules: Rules,
     host: Arc<Host>,
     names: BlobNames,
@@ -69,19 +70,19 @@ struct Life {
     readings: BTreeMap<PartitionId, Reading>,
 }
 
-impl Life {
+impl Instance {
     fn new(rules: Rules, host: Host) -> Self {
         let names = BlobNames::new(&host.group, BlobNameCase::Lower);
         let rng = StdRng::seed_from_u64(host.seed);
         Self { rules, host: Arc::new(host), names, rng, readings: BTreeMap::new() }
     }
 
-    async fn run(mut self) -> Ended {
+    async fn run(mut self) -> ExitStatus {
         let asked = self.host.shut_down();
         tokio::pin!(asked);
         loop {
             self.host.runs().await;
-            // Nobody else's errors end it here: those that end their own process are started again by somebody.
+            // An error does not end this owner: in practice a process that an error ended is restarted.
             let claimed = tokio::select! {
                 biased;
                 () = &mut asked => break,
@@ -95,23 +96,23 @@ impl Life {
                 () = sleep(pause) => {}
             }
         }
-        let mine: Vec<_> = std::mem::take(&mut self.readings).into_keys().collect();
+        let owned: Vec<_> = std::mem::take(&mut self.readings).into_keys().collect();
         if self.rules.releases {
-            self.release(mine).await;
+            self.release(owned).await;
         }
-        Ended::Shutdown { clean: true, report: String::new() }
+        ExitStatus::Shutdown { clean: true, report: String::new() }
     }
 
-    /// Lists, renews, claims. True if it went for something.
+    /// Lists, renews and claims. Returns whether it tried to claim anything.
     async fn cycle(&mut self) -> Result<bool> {
         let partitions = self.host.source.event_hub_properties().await?.partitions;
         let seen = self.list().await?;
         let choice = choose(&self.rules, self.host.owner.as_str(), &partitions, &seen, &mut self.rng);
-        self.readings.retain(|partition, _| choice.mine.contains(partition));
+        self.readings.retain(|partition, _| choice.owned.contains(partition));
         let due = |partition: &PartitionId| {
-            !self.rules.renews_the_old || seen.get(partition).is_none_or(|seen| seen.age > self.rules.interval)
+            !self.rules.renews_only_old || seen.get(partition).is_none_or(|seen| seen.age > self.rules.interval)
         };
-        let (due, fresh): (Vec<_>, Vec<_>) = choice.mine.into_iter().partition(due);
+        let (due, fresh): (Vec<_>, Vec<_>) = choice.owned.into_iter().partition(due);
         for partition in fresh {
             self.read(partition);
         }
@@ -135,7 +136,7 @@ impl Life {
         Ok(())
     }
 
-    /// Unless it does already.
+    /// Starts to read the partition, unless it is read already.
     fn read(&mut self, partition: PartitionId) {
         if !self.readings.get(&partition).is_some_and(Reading::goes_on) {
             let reading = Reading::begin(Arc::clone(&self.host), &self.names, partition.clone());
@@ -161,11 +162,11 @@ impl Life {
         Ok(seen)
     }
 
-    /// True if it is won; a renewal is the same.
+    /// Returns whether the claim or the renewal succeeded.
     async fn claim(&self, partition: &PartitionId, seen: Option<&Seen>) -> Result<bool> {
         let condition = match seen {
             Some(seen) => Condition::IfMatch(seen.etag.clone()),
-            None if self.rules.creates_at_will => Condition::Unconditional,
+            None if self.rules.creates_unconditionally => Condition::Unconditional,
             None => Condition::Create,
         };
         match self.write(partition, self.host.owner.as_str(), &condition).await {
@@ -175,13 +176,13 @@ impl Life {
         }
     }
 
-    async fn release(&self, mine: Vec<PartitionId>) {
+    async fn release(&self, owned: Vec<PartitionId>) {
         let Ok(seen) = self.list().await else { return };
-        for partition in mine {
+        for partition in owned {
             let etag: Option<&ETag> =
                 seen.get(&partition).filter(|seen| seen.owner == self.host.owner.as_str()).map(|seen| &seen.etag);
             if let Some(etag) = etag {
-                // Whoever cannot release leaves it to the expiry.
+                // If the release fails, the lease expires.
                 let _ = self.write(&partition, "", &Condition::IfMatch(etag.clone())).await;
             }
         }
@@ -195,7 +196,7 @@ impl Life {
 }
 
 pub(super) async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(DEADLINE, request).await.unwrap_or_else(|_| {
-        Err(eventhubs_checkpoint::Error::new(ErrorKind::Indeterminate, "the request took too long"))
-    })
+    tokio::time::timeout(DEADLINE, request)
+        .await
+        .unwrap_or_else(|_| Err(eventhubs_checkpoint::Error::new(ErrorKind::Indeterminate, "the request timed out")))
 }

@@ -1,4 +1,4 @@
-//! What one life of an instance is given, and what it must be able to do.
+//! What one incarnation of an instance gets, and what it must implement.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,45 +14,45 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::gate::Gate;
-use super::gate::HostSource;
+use super::freeze::Gate;
+use super::freeze::HostSource;
 use super::observer::Reporter;
 use super::plan::{Member, Settings};
 
-/// A host with one process on it, from its start to its end.
+/// A host with one process on it, from the start of the process to its end.
 pub struct Host {
-    /// The name of the owner.
+    /// The owner id.
     pub owner: OwnerId,
-    /// The group that it belongs to.
+    /// The consumer group.
     pub group: ConsumerGroup,
-    /// Whatever it does by chance must depend on this alone.
+    /// All randomness of the instance must depend only on this seed.
     pub seed: u64,
-    /// What the plan says of it.
+    /// The plan's description of this member.
     pub member: Member,
-    /// What the plan says of all of ours.
+    /// The plan's settings for all instances of this crate.
     pub settings: Settings,
-    /// The storage, with whatever goes wrong on the way to it.
+    /// The storage, including the faults on the way to it.
     pub container: Arc<dyn BlobContainer>,
     /// The hub.
     pub source: HostSource,
-    /// Its wall clock.
+    /// The wall clock of the host.
     pub clock: Arc<dyn WallClock>,
-    /// Where it tells what its handlers do.
+    /// Receives what the handlers do.
     pub reporter: Reporter,
-    /// True when it is to end in good order.
+    /// `true` when the process is to shut down gracefully.
     pub shutdown: watch::Receiver<bool>,
-    /// How much longer than usual its handlers take.
+    /// By how much its handlers take longer than usual.
     pub extra_work: watch::Receiver<Duration>,
     pub(super) gate: Gate,
-    pub(super) desk: Desk,
+    pub(super) handle_slot: HandleSlot,
 }
 
 impl Host {
-    /// Ready when the process is to end in good order.
+    /// Waits until the process is to shut down gracefully.
     pub fn shut_down(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut shutdown = self.shutdown.clone();
         async move {
-            // Without a sender nobody asks.
+            // Without a sender there is no shutdown request.
             if shutdown.wait_for(|asked| *asked).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -65,8 +65,8 @@ impl Host {
     }
 
     /// Lets the plan pause and release partitions of this processor.
-    pub fn steered_by(&self, handle: ProcessorHandle) {
-        self.desk.set(handle);
+    pub fn register_handle(&self, handle: ProcessorHandle) {
+        self.handle_slot.set(handle);
     }
 }
 
@@ -76,40 +76,40 @@ impl fmt::Debug for Host {
     }
 }
 
-/// How a life ended by itself.
+/// How an incarnation ended by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
-    /// As it was told to.
+pub enum ExitStatus {
+    /// After a shutdown request.
     Shutdown {
         /// Nothing was left undone.
         clean: bool,
-        /// What was, for a person.
+        /// Human-readable description of what was left undone.
         report: String,
     },
-    /// A later life with its name is at work.
+    /// A later incarnation with its name is running.
     Replaced,
-    /// By an error.
+    /// With an error.
     Failed(String),
 }
 
-/// A life. Dropped, it has crashed: nothing of it may be left.
-pub type Living = Pin<Box<dyn Future<Output = Ended> + Send>>;
+/// A running incarnation. Dropping it is a crash: nothing of it may remain.
+pub type InstanceFuture = Pin<Box<dyn Future<Output = ExitStatus> + Send>>;
 
 /// A kind of instance.
-pub trait Kind: Send + Sync {
-    /// Whether this crate's promises are expected of it.
-    fn is_ours(&self) -> bool;
+pub trait InstanceKind: Send + Sync {
+    /// Returns whether this crate's guarantees are checked for it.
+    fn is_crate_processor(&self) -> bool;
 
-    /// One life of it.
-    fn live(&self, host: Host) -> Living;
+    /// Runs one incarnation.
+    fn live(&self, host: Host) -> InstanceFuture;
 }
 
-/// Where a life leaves its handle.
+/// Holds the processor handle of an incarnation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Desk(Arc<Mutex<Option<ProcessorHandle>>>);
+pub(super) struct HandleSlot(Arc<Mutex<Option<ProcessorHandle>>>);
 
-impl Desk {
+impl HandleSlot {
     fn set(&self, handle: ProcessorHandle) {
         *lock(&self.0) = Some(handle);
     }
@@ -119,7 +119,7 @@ impl Desk {
     }
 }
 
-/// A wall clock that goes as it should, but was set wrong.
+/// A wall clock that runs at the right speed, but shows a wrong time.
 #[derive(Debug)]
 pub(super) struct Skewed {
     pub(super) shown: OffsetDateTime,

@@ -1,69 +1,70 @@
-//! What must never be.
+//! What must always hold.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::history::Rule;
 
-/// Something that holds at every moment, or at the end of every plan.
+/// Holds at every moment, or at the end of every plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Invariant {
     /// I1: after a new owner's adoption no checkpoint of an earlier owner is accepted. Foreign owners adopt nothing.
     Fenced,
-    /// I2: no write of ours moves a checkpoint back, but for a reset, and where the hub was made anew.
-    NeverBack,
-    /// I3: no checkpoint passes an event that nobody processed since the last reset, unless retention took it.
+    /// I2: no write of this crate moves a checkpoint back, except for a reset or after the hub was recreated.
+    CheckpointMonotonic,
+    /// I3: no checkpoint passes an event that was not processed since the last reset, unless retention removed it.
     NothingSkipped,
-    /// I4: no handler is told that its partition is lost while the record was its own all the time.
-    NotLostInError,
-    /// I5: when nothing goes wrong any more, every partition is owned and processed, in fair shares, within the bound.
+    /// I4: no handler is notified of a lost partition while the record named its instance all the time.
+    NoSpuriousLoss,
+    /// I5: after the last fault, every partition is owned and processed, in fair shares, within the bound.
     Converges,
-    /// Then nothing moves any more. Nor does anything because of a reset that nothing else disturbs.
+    /// After that, no partition moves. Nor does a reset move a partition, if nothing else disturbs it.
     Sticky,
-    /// And everything that was published and is still there has been processed, and checkpointed.
+    /// Every event that was published and still exists has been processed and checkpointed.
     CaughtUp,
-    /// I7: only a later life under the same name replaces an instance; and then it ends.
-    NewerStays,
-    /// Under strict leases no handler still runs when its lease is taken over because it has expired.
+    /// I7: only a later incarnation with the same name replaces an instance, which then ends.
+    NewestIncarnationWins,
+    /// Under strict leases no handler is still running when another owner takes over its expired lease.
     StrictLease,
-    /// A partition whose owner died is claimed within the bound; one that was released by an owner that ends, sooner.
-    NotDark,
+    /// A partition whose owner crashed is claimed within the bound; a partition that its owner released at shutdown is
+    /// claimed sooner.
+    NoUnownedPartition,
     /// Starts and stops of a partition's handler alternate in one instance, and one batch is handled at a time.
     OneHandler,
-    /// In one start of a partition the handler of ours gets every event once and in order, but for those that retention
-    /// took before they were read.
+    /// After one start of a partition, a handler of this crate gets every event once and in order, except for events
+    /// that retention removed before they were read.
     Continuous,
-    /// While the storage refuses requests, an instance of ours sends no more of them than in calm times.
+    /// While the storage rejects requests, an instance of this crate sends no more requests than without faults.
     Restrained,
-    /// What ours writes to an ownership names its writer, or nobody; and the key `ownerid` is always there.
+    /// An ownership that this crate writes names its writer or no owner, and always has the key `ownerid`.
     OwnRecord,
-    /// Nothing of ours is written without a condition.
+    /// This crate writes nothing without a condition.
     Conditional,
-    /// E1, E2: of two tenures that processed the one that was won later has the greater epoch.
+    /// E1, E2: of two ownerships that processed events, the one that was won later has the greater epoch.
     EpochGrows,
-    /// What an operator reports of a reset is so, and stays so. No owner of ours asks it for a partition, or takes one
-    /// from it before its ownership has expired.
+    /// What an operator reports of a reset is true and stays true. No owner of this crate requests a handoff from an
+    /// operator, or takes a partition from it before its lease has expired.
     Operator,
-    /// A shutdown in calm leaves nothing undone.
-    CleanEnd,
-    /// When an instance is gone, no task and no memory of it is left.
-    NothingLeft,
+    /// A shutdown without faults leaves nothing undone.
+    CleanShutdown,
+    /// After an instance has ended, none of its tasks and none of its memory remain.
+    NoLeaks,
 }
 
 impl Invariant {
-    /// All of them.
+    /// All invariants.
     pub const ALL: [Self; 19] = [
         Self::Fenced,
-        Self::NeverBack,
+        Self::CheckpointMonotonic,
         Self::NothingSkipped,
-        Self::NotLostInError,
+        Self::NoSpuriousLoss,
         Self::Converges,
         Self::Sticky,
         Self::CaughtUp,
-        Self::NewerStays,
+        Self::NewestIncarnationWins,
         Self::StrictLease,
-        Self::NotDark,
+        Self::NoUnownedPartition,
         Self::OneHandler,
         Self::Continuous,
         Self::Restrained,
@@ -71,8 +72,8 @@ impl Invariant {
         Self::Conditional,
         Self::EpochGrows,
         Self::Operator,
-        Self::CleanEnd,
-        Self::NothingLeft,
+        Self::CleanShutdown,
+        Self::NoLeaks,
     ];
 }
 
@@ -80,10 +81,10 @@ impl From<Rule> for Invariant {
     fn from(rule: Rule) -> Self {
         match rule {
             Rule::Fenced => Self::Fenced,
-            Rule::NeverBack => Self::NeverBack,
+            Rule::CheckpointMonotonic => Self::CheckpointMonotonic,
             Rule::NothingSkipped => Self::NothingSkipped,
             Rule::NothingLost => Self::CaughtUp,
-            Rule::NotLostInError => Self::NotLostInError,
+            Rule::NoSpuriousLoss => Self::NoSpuriousLoss,
             Rule::Continuous => Self::Continuous,
             Rule::EpochGrows => Self::EpochGrows,
         }
@@ -93,16 +94,16 @@ impl From<Rule> for Invariant {
 /// An invariant did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// Which invariant.
     pub invariant: Invariant,
-    /// When, counted from the beginning.
+    /// Time since the beginning of the plan.
     pub at: Duration,
-    /// How.
-    pub what: String,
+    /// How it was violated.
+    pub description: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} after {:.3} s: {}", self.invariant, self.at.as_secs_f64(), self.what)
+        write!(f, "{:?} after {:.3} s: {}", self.invariant, self.at.as_secs_f64(), self.description)
     }
 }

@@ -1,54 +1,57 @@
-//! Whole groups of instances in one process and in paused time: what they do in hours, within a fraction of a second.
+//! Whole groups of instances in one process and in paused time: hours of a group within a fraction of a second.
 //!
-//! A [`Plan`] says who takes part and everything that will go wrong. It is a pure function of a seed and a [`Scale`].
-//! [`run`] lets it happen, to whole processors over one container and one hub in memory, mixed with owners that behave
-//! like the other SDKs. An observer sees every write that the container accepts and every call of a handler, and checks
-//! the [`Invariant`]s; it never asks the instances what they believe. [`shrink`] leaves out of a failing plan whatever
-//! is not needed for its failure.
+//! A [`Plan`] lists the instances and all faults. It is a pure function of a seed and a [`Scale`]. [`run`] executes it
+//! with complete processors over one container and one hub in memory, mixed with owners that behave like the other
+//! SDKs. An observer sees every write that the container accepts and every call of a handler, and checks the
+//! [`Invariant`]s; it never asks the instances for their state. [`shrink`] removes everything from a failing plan that
+//! its failure does not need.
 //!
 //! # Guarantees
 //!
-//! On a current-thread runtime with paused time the same plan gives the same [`Report`], to the hash of its trace.
+//! On a current-thread runtime with paused time the same plan gives the same [`Report`], including the hash of its
+//! trace.
 //!
-//! # Not modelled
+//! # Not modeled
 //!
-//! - A process that is frozen: its requests, its links and its handlers hang until it wakes, and go on with what it
-//!   believed before. Its timers run on meanwhile, as if it were cut off from everything.
+//! - A truly frozen process: here its requests, its links and its handlers hang until it wakes, and continue with the
+//!   state of before; but its timers run meanwhile, as if it were disconnected from everything.
 //! - The network between client and service beyond what [`Fault`](eventhubs_checkpoint::testing::faulty::Fault) has,
 //!   and the broker beyond what [`MemoryHub`](eventhubs_checkpoint::testing::memory_hub::MemoryHub) has.
-//! - Two trees of names, and the official adapter.
-//! - What the real storage does and a container in memory does not, unless [`Scale::platform`] is set.
+//! - Blob names in the other name case, and the official adapter.
+//! - Differences between the real storage and a container in memory, unless [`Scale::platform`] is set.
 //!
-//! [`Simulation`] is the smaller one, with balancing loops alone.
+//! [`Simulation`] is the smaller simulation, with balancing loops only.
 
 mod bounds;
-mod cast;
+mod crate_processor;
+mod factory;
 mod foreign;
-mod gate;
+mod freeze;
 mod host;
 mod invariant;
 mod loops;
 mod observer;
-mod ours;
 mod plan;
+mod recorder;
 mod report;
 mod rivals;
 mod shrink;
 #[cfg(test)]
 mod tests;
-mod witness;
 mod world;
 
 pub use self::bounds::Bounds;
-pub use self::cast::{Cast, Usual};
+pub use self::crate_processor::CrateProcessor;
+pub use self::factory::{BuiltIn, InstanceFactory};
 pub use self::foreign::{Foreign, Sdk};
-pub use self::gate::HostSource;
-pub use self::host::{Ended, Host, Kind, Living};
+pub use self::freeze::HostSource;
+pub use self::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 pub use self::invariant::{Invariant, Violation};
-pub use self::loops::{Entry, Happening, Move, Simulation};
-pub use self::observer::{Handling, Mark, Marked, Reporter};
-pub use self::ours::Ours;
-pub use self::plan::{Incident, Load, Member, Plan, Reset, Role, Scale, Settings, StartAt, Trouble, Tuning, What};
+pub use self::loops::{Entry, LoopEventKind, Move, Simulation};
+pub use self::observer::{BatchInProgress, Reporter, TimelineEntry, TimelineEvent};
+pub use self::plan::{
+    Incident, IncidentKind, Load, Member, Plan, Reset, Role, Scale, Settings, StartAt, StorageFault, Tuning,
+};
 pub use self::report::{Report, Totals};
 pub use self::rivals::LeaseGrab;
 pub use self::shrink::shrink;

@@ -1,7 +1,7 @@
-//! Who takes part, and everything that will go wrong: decided before anything starts.
+//! All members and all faults of a run, decided before it starts.
 
 mod draw;
-mod trouble;
+mod storage_fault;
 mod tuning;
 mod wild;
 
@@ -9,30 +9,30 @@ use std::time::Duration;
 
 #[cfg(test)]
 pub(super) use self::draw::reset;
-pub use self::trouble::Trouble;
+pub use self::storage_fault::StorageFault;
 pub use self::tuning::{StartAt, Tuning};
 use super::foreign::Sdk;
 use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::processor::OnFailure;
 
-/// How much longer a handler under heavy load takes for a batch.
+/// By how much a handler under heavy load takes longer for a batch.
 pub(super) const HEAVY: Duration = Duration::from_secs(60);
 
-/// How large the plans are that are drawn.
+/// The size of the plans that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// How many instances there are, foreign ones included. Default 6.
+    /// Number of instances, including foreign ones. Default 6.
     pub instances: u32,
-    /// How many partitions the hub begins with. Default 24.
+    /// Number of partitions of the hub at the beginning. Default 24.
     pub partitions: u32,
-    /// How long things go wrong, in virtual time; the calm after it comes on top. Default 1 h.
+    /// Duration of the faults, in virtual time; the time without faults is added to it. Default 1 h.
     pub storm: Duration,
-    /// Every how often something goes wrong, on average. Default 3 min.
+    /// Average time between two incidents. Default 3 min.
     pub incident_every: Duration,
     /// Whether owners of other SDKs may take part. Default yes.
     pub foreign: bool,
-    /// Whether the storage is a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform), and names of owners may
-    /// end with dots. The plan of a seed is otherwise the same. Default no.
+    /// Whether the storage is a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform), and owner ids may end
+    /// with dots. The plan of a seed is otherwise the same. Default no.
     pub platform: bool,
     /// Whether all settings are drawn from the whole range that `build` accepts, and not only some of them near their
     /// defaults. The plan of a seed is otherwise the same. Default no.
@@ -53,38 +53,38 @@ impl Default for Scale {
     }
 }
 
-/// All that is to happen. Two runs of the same plan are the same.
+/// Everything that happens in a run. Two runs of the same plan are the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What it was drawn from. Whatever is random while it runs depends on this alone.
+    /// The seed that the plan was drawn from. All randomness of the run depends only on it.
     pub seed: u64,
     /// Whether the storage is a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform).
     pub platform: bool,
-    /// How many partitions the hub begins with.
+    /// Number of partitions of the hub at the beginning.
     pub partitions: u32,
-    /// What all of ours have in common.
+    /// The settings of all instances of this crate.
     pub settings: Settings,
-    /// The instances. Those of them that are down come back by themselves.
+    /// The instances. An instance that is down restarts by itself.
     pub members: Vec<Member>,
-    /// How much is published, partition by partition; those added later begin with the first again.
+    /// How much is published to each partition; partitions that are added later use the list from its beginning.
     pub loads: Vec<Load>,
-    /// How long things go wrong.
+    /// Duration of the faults.
     pub storm: Duration,
-    /// What goes wrong, in order of time.
+    /// The incidents, in the order of their times.
     pub incidents: Vec<Incident>,
 }
 
 impl Plan {
-    /// How far the slowest wall clock of the owners of other SDKs is behind.
+    /// Returns by how much the slowest wall clock of the owners of other SDKs is behind.
     #[must_use]
-    pub fn peers_behind(&self) -> Duration {
+    pub fn foreign_clock_lag(&self) -> Duration {
         let foreign = self.members.iter().filter(|member| matches!(member.role, Role::Foreign(_)));
         let behind = foreign.map(|member| member.skew_seconds.min(0).unsigned_abs()).max();
         Duration::from_secs(behind.unwrap_or(0))
     }
 
-    /// Whether partitions may move although nothing goes wrong: loads change, or a handler that fails gives its
-    /// partition back.
+    /// Returns whether partitions may move without faults: loads change, or a handler that fails releases its
+    /// partition.
     pub(super) fn moves_in_calm(&self) -> bool {
         let tuning = &self.settings.tuning;
         let fails =
@@ -93,39 +93,39 @@ impl Plan {
     }
 }
 
-/// What all instances of ours have in common.
+/// The settings of all instances of this crate.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
-    /// The age at which an ownership counts as abandoned.
+    /// The lease duration.
     pub expiry: Duration,
-    /// The same for other SDKs.
+    /// The lease duration of other SDKs.
     pub peer_expiry: Duration,
-    /// Between two cycles.
+    /// The time between two cycles.
     pub interval: Duration,
-    /// Everything that is lacking at once, or one partition per interval.
+    /// Whether an instance claims all missing partitions at once, or one per interval.
     pub greedy: bool,
-    /// Whether handlers stop before their lease can have expired elsewhere.
+    /// Whether handlers stop before another owner can consider their lease expired.
     pub strict: bool,
     /// Whether the group starts at the latest event, not at the earliest.
     pub latest: bool,
     /// The longest time until a checkpoint is written.
     pub checkpoint_every: Duration,
-    /// Whether partitions are asked for before they are stolen.
+    /// Whether an instance requests a handoff before it steals.
     pub handoff: bool,
-    /// Whether an instance that ends leaves its partitions for its own restart.
+    /// Whether an instance that shuts down keeps its partitions for its own restart.
     pub keep: bool,
-    /// What keeps ownerships alive.
+    /// What keeps leases alive.
     pub lease_scope: LeaseScope,
-    /// Whether an instance that comes back has the name that it had.
+    /// Whether an instance has the same owner id after a restart.
     pub stable_names: bool,
-    /// The longest time that a request takes when all is well.
+    /// The longest time that a request takes without faults.
     pub latency: Duration,
-    /// What is at its default unless [`Scale::wild`] is set.
+    /// Settings that have their defaults unless [`Scale::wild`] is set.
     pub tuning: Tuning,
 }
 
-/// What users get if they set nothing, and requests that take up to 50 ms.
+/// The defaults of this crate, and requests that take up to 50 ms.
 impl Default for Settings {
     fn default() -> Self {
         let seconds = Duration::from_secs;
@@ -147,16 +147,16 @@ impl Default for Settings {
     }
 }
 
-/// Someone who takes part.
+/// A member of the group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// Whose code it runs.
+    /// The implementation that it runs.
     pub role: Role,
-    /// The number in its name.
+    /// The number in its owner id.
     pub number: u32,
-    /// How many dots its name ends with. Two members with one number differ in this.
+    /// How many dots its owner id ends with. Two members with one number differ in this.
     pub dots: usize,
-    /// When it comes up first.
+    /// When it first starts.
     pub starts_at: Duration,
     /// How many seconds its wall clock is ahead of the server's.
     pub skew_seconds: i64,
@@ -164,133 +164,133 @@ pub struct Member {
     pub work: Duration,
     /// Whether it tracks events and finishes them out of order.
     pub tracks: bool,
-    /// Of a thousand batches, how many its handler fails at.
+    /// How many of a thousand batches its handler fails at.
     pub failures_per_mille: u32,
 }
 
-/// Whose code a member runs.
+/// The implementation that a member runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
     /// This crate's processor.
-    Ours,
-    /// An owner that behaves like that of another SDK. It leaves before the calm.
+    CrateProcessor,
+    /// An owner that behaves like that of another SDK. It leaves before the time without faults.
     Foreign(Sdk),
-    /// Whatever the [`Cast`](super::Cast) makes of this number.
+    /// The [`InstanceFactory`](super::InstanceFactory) decides, by this number.
     Guest(u32),
 }
 
 /// How much is published to a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Between two bursts, on average.
+    /// Average time between two bursts.
     pub every: Duration,
-    /// How many events at once at the most.
+    /// Maximum number of events of a burst.
     pub burst: u32,
 }
 
-/// Something that happens.
+/// An incident.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Incident {
-    /// When, counted from the beginning.
+    /// Time since the beginning.
     pub at: Duration,
-    /// What.
-    pub what: What,
+    /// What happens.
+    pub kind: IncidentKind,
 }
 
-/// What can happen. Each is whole in itself: what it begins, it ends, so that any of them may be left out of a plan.
+/// What can happen. Each incident ends everything that it begins, so that any incident may be removed from a plan.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum What {
-    /// An instance dies without any clean-up, and comes back after a time.
+pub enum IncidentKind {
+    /// An instance crashes without any clean-up, and restarts later.
     Crash {
-        /// Which.
+        /// Which member.
         member: u32,
-        /// For how long it is away.
+        /// How long it is down.
         down: Duration,
     },
-    /// An instance is told to end, has its time for it, and comes back.
+    /// An instance is shut down, has time for it, and restarts.
     Restart {
-        /// Which.
+        /// Which member.
         member: u32,
-        /// For how long it is away.
+        /// How long it is down.
         down: Duration,
     },
     /// All instances are restarted, one after another.
     Deployment {
-        /// Between two of them.
+        /// Time between two instances.
         gap: Duration,
-        /// For how long each is away.
+        /// How long each is down.
         down: Duration,
     },
-    /// A process does not run for a while.
+    /// A process is frozen.
     Freeze {
-        /// Which.
+        /// Which member.
         member: u32,
         /// For how long.
         lasts: Duration,
     },
-    /// The same, and meanwhile another one under its name is started in its place, which stays.
+    /// A process is frozen; meanwhile another one with its name is started in its place and stays.
     Replace {
-        /// Which.
+        /// Which member.
         member: u32,
         /// For how long.
         lasts: Duration,
     },
     /// Requests to the storage fail.
     Storage {
-        /// Whose; nothing: everybody's.
+        /// Whose requests; `None` for those of all instances.
         member: Option<u32>,
-        /// How.
-        trouble: Trouble,
+        /// How they fail.
+        storage_fault: StorageFault,
         /// For how long.
         lasts: Duration,
     },
-    /// The link of whoever reads a partition breaks.
+    /// The link of the reader of a partition breaks.
     LinkBreaks(u32),
-    /// It delivers nothing for a while, or until it is opened anew.
-    LinkIsSilent {
+    /// The link delivers nothing for a while, or until it is opened again.
+    LinkStalls {
         /// The partition.
         partition: u32,
         /// For how long.
         lasts: Duration,
     },
-    /// It delivers everything again.
+    /// The link delivers all events again.
     LinkReattaches(u32),
-    /// Retention takes all events of a partition but so many.
+    /// Retention removes all events of a partition except the last ones.
     Expiry {
         /// The partition.
         partition: u32,
-        /// How many stay.
+        /// How many events remain.
         keep: u32,
     },
-    /// The hub is deleted and made anew.
-    HubMadeAnew,
+    /// The hub is deleted and recreated.
+    HubRecreated,
     /// The hub gets more partitions.
     Growth(u32),
-    /// An operator puts checkpoints elsewhere.
+    /// An operator resets checkpoints.
     Reset(Reset),
-    /// An instance gives a partition back, with a cooldown.
+    /// An instance releases a partition, with a cooldown.
     Release {
-        /// Which.
+        /// Which member.
         member: u32,
-        /// Which of its partitions, counted round.
+        /// Which of its partitions, modulo their number.
         index: u32,
-        /// For how long it does not take it again.
+        /// How long it does not claim the partition again.
         cooldown: Duration,
     },
-    /// A partition is paused by its owner, and resumed.
+    /// The owner of a partition pauses and resumes it.
     Pause {
-        /// Which.
+        /// Which member.
         member: u32,
-        /// Which of its partitions, counted round.
+        /// Which of its partitions, modulo their number.
         index: u32,
         /// For how long.
         lasts: Duration,
     },
     /// The handlers of an instance take very long.
     HeavyLoad {
-        /// Which.
+        /// Which member.
         member: u32,
         /// For how long.
         lasts: Duration,
@@ -302,30 +302,30 @@ pub enum What {
 pub struct Reset {
     /// The first partition.
     pub partition: u32,
-    /// How many, counted round.
+    /// How many partitions, modulo their number.
     pub count: u32,
-    /// Where to put the first one: so many thousandths of the events that the hub has count as processed. The others
-    /// are put elsewhere.
+    /// The new position of the first one: this many thousandths of the existing events count as processed. The other
+    /// partitions get other positions.
     pub per_mille: u32,
-    /// Whether it works beside owners of other SDKs, too.
-    pub beside_foreign: bool,
-    /// How long it waits for those.
+    /// Whether it resets while owners of other SDKs are active.
+    pub with_foreign: bool,
+    /// How long it waits for those owners.
     pub settle: Duration,
-    /// What is wrong with its requests; `None`: what is wrong with those of all instances.
-    pub trouble: Option<Trouble>,
+    /// The faults of its requests; `None`: the faults that apply to all instances.
+    pub storage_fault: Option<StorageFault>,
     /// When it is killed, counted from its start, unless it has ended.
-    pub dies_after: Option<Duration>,
+    pub killed_after: Option<Duration>,
 }
 
 impl Reset {
-    /// Whether nothing goes wrong with it by itself.
-    pub(super) fn is_unharmed(&self) -> bool {
-        self.trouble.is_none() && self.dies_after.is_none()
+    /// Returns whether no fault of its own affects it.
+    pub(super) fn is_undisturbed(&self) -> bool {
+        self.storage_fault.is_none() && self.killed_after.is_none()
     }
 }
 
-impl What {
-    /// Its name, to count it by.
+impl IncidentKind {
+    /// Returns the name under which it is counted.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -334,12 +334,12 @@ impl What {
             Self::Deployment { .. } => "rolling deployment",
             Self::Freeze { .. } => "freeze",
             Self::Replace { .. } => "replaced while frozen",
-            Self::Storage { trouble, .. } => trouble.name(),
+            Self::Storage { storage_fault, .. } => storage_fault.name(),
             Self::LinkBreaks(_) => "link breaks",
-            Self::LinkIsSilent { .. } => "silent link",
+            Self::LinkStalls { .. } => "stalled link",
             Self::LinkReattaches(_) => "link reattaches",
             Self::Expiry { .. } => "retention",
-            Self::HubMadeAnew => "hub made anew",
+            Self::HubRecreated => "hub recreated",
             Self::Growth(_) => "growth",
             Self::Reset(_) => "reset",
             Self::Release { .. } => "release with cooldown",
@@ -348,14 +348,14 @@ impl What {
         }
     }
 
-    /// How long it goes on; nothing for what happens at once.
+    /// Returns how long it lasts; zero for an instantaneous incident.
     #[must_use]
     pub fn lasts(&self) -> Duration {
         match self {
             Self::Freeze { lasts, .. }
             | Self::Replace { lasts, .. }
             | Self::Storage { lasts, .. }
-            | Self::LinkIsSilent { lasts, .. }
+            | Self::LinkStalls { lasts, .. }
             | Self::Pause { lasts, .. }
             | Self::HeavyLoad { lasts, .. } => *lasts,
             Self::Crash { down, .. } | Self::Restart { down, .. } => *down,

@@ -1,4 +1,4 @@
-//! What came of a plan.
+//! The result of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,39 +6,39 @@ use std::time::Duration;
 use eventhubs_checkpoint::testing::faulty::FaultKind;
 
 use super::invariant::{Invariant, Violation};
-use super::observer::Marked;
+use super::observer::TimelineEntry;
 
-/// What came of a plan.
+/// The result of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// That of the plan.
+    /// The seed of the plan.
     pub seed: u64,
-    /// How much virtual time it took.
+    /// How much virtual time the run took.
     pub elapsed: Duration,
-    /// The same plan gives the same.
+    /// The hash of everything that was observed. The same plan gives the same hash.
     pub trace: u64,
-    /// What did not hold. Empty, if all is well.
+    /// The violations. Empty if all invariants held.
     pub violations: Vec<Violation>,
-    /// The last lines of what happened, if they were asked for.
+    /// The last lines of the history, if requested.
     pub history: Vec<String>,
-    /// What is summed up over many plans.
+    /// Numbers that are summed over many runs.
     pub totals: Totals,
-    /// How long it took from the end of all trouble until the group was balanced; nothing, if it never was.
+    /// The time from the last fault until the group was balanced; `None` if it never was.
     pub convergence: Option<Duration>,
     /// Storage requests of each member.
     pub requests_by_member: BTreeMap<u32, u64>,
-    /// For a picture.
-    pub timeline: Vec<Marked>,
+    /// The data of a picture.
+    pub timeline: Vec<TimelineEntry>,
 }
 
-/// Numbers that can be summed up.
+/// Numbers that can be summed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// How many plans.
+    /// The number of runs.
     pub plans: u64,
-    /// How many of them violated something.
+    /// The number of runs with violations.
     pub failures: u64,
     /// Virtual time.
     pub elapsed: Duration,
@@ -46,26 +46,26 @@ pub struct Totals {
     pub checked: BTreeMap<Invariant, u64>,
     /// Incidents, by their names.
     pub incidents: BTreeMap<&'static str, u64>,
-    /// Faults that befell single requests.
+    /// Faults of single requests.
     pub faults: BTreeMap<FaultKind, u64>,
     /// Storage requests.
     pub requests: u64,
     /// Events published.
     pub published: u64,
-    /// Events processed, repeated ones each time.
+    /// Events processed, including repeated ones.
     pub handled: u64,
     /// Events processed again.
     pub repeated: u64,
-    /// Partitions taken from an owner that went on.
+    /// Partitions taken from a running owner.
     pub moves: u64,
-    /// The sum, over the partitions, of the time in which none of the living owned them.
-    pub dark: Duration,
-    /// Other things that came about.
+    /// The sum, over the partitions, of the time in which no running instance owned them.
+    pub unowned_time: Duration,
+    /// Other counters.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
 impl Totals {
-    /// Adds those of another.
+    /// Adds the numbers of another run.
     pub fn add(&mut self, other: &Self) {
         self.plans += other.plans;
         self.failures += other.failures;
@@ -75,7 +75,7 @@ impl Totals {
         self.handled += other.handled;
         self.repeated += other.repeated;
         self.moves += other.moves;
-        self.dark += other.dark;
+        self.unowned_time += other.unowned_time;
         add_all(&mut self.checked, &other.checked);
         add_all(&mut self.incidents, &other.incidents);
         add_all(&mut self.faults, &other.faults);

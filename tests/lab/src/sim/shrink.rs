@@ -1,16 +1,17 @@
-//! Leaves out of a failing plan whatever its failure does not need.
+//! Removes everything from a failing plan that its failure does not need.
 
 use super::plan::{Incident, Plan};
 
-/// The same plan with as few incidents as still make it fail, as `fails` tells: leaving out any single one of them
-/// mends it. (Zeller and Hildebrandt's `ddmin`, "Simplifying and Isolating Failure-Inducing Input", 2002.)
+/// Returns the same plan with a minimal set of incidents for which `fails` still returns `true`: without any single one
+/// of them the plan passes. (Zeller and Hildebrandt's `ddmin`, "Simplifying and Isolating Failure-Inducing Input",
+/// 2002.)
 ///
 /// ```
 /// use std::time::Duration;
-/// use eventhubs_checkpoint_lab::sim::{Plan, Scale, What, shrink};
+/// use eventhubs_checkpoint_lab::sim::{IncidentKind, Plan, Scale, shrink};
 ///
-/// let plan = Plan::draw(7, &Scale::default()).with(Duration::from_secs(900), What::Growth(5));
-/// let grows = |plan: &Plan| plan.incidents.iter().any(|incident| incident.what == What::Growth(5));
+/// let plan = Plan::draw(7, &Scale::default()).with(Duration::from_secs(900), IncidentKind::Growth(5));
+/// let grows = |plan: &Plan| plan.incidents.iter().any(|incident| incident.kind == IncidentKind::Growth(5));
 /// assert_eq!(shrink(&plan, grows).incidents.len(), 1);
 /// ```
 #[must_use]
@@ -31,7 +32,7 @@ pub fn shrink(plan: &Plan, mut fails: impl FnMut(&Plan) -> bool) -> Plan {
     if !kept.incidents.is_empty() && fails(&empty) { empty } else { kept }
 }
 
-/// Without one of so many parts.
+/// Returns the plan without one of `parts` parts, if it still fails.
 fn smaller(plan: &Plan, parts: usize, fails: &mut impl FnMut(&Plan) -> bool) -> Option<Plan> {
     let size = plan.incidents.len().div_ceil(parts);
     (0..plan.incidents.len()).step_by(size).find_map(|from| {
@@ -51,25 +52,26 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sim::{Scale, What};
+    use crate::sim::{IncidentKind, Scale};
 
     fn numbered(count: u32) -> Plan {
         let plan = Plan::calm(1, &Scale::default());
-        (0..count).fold(plan, |plan, number| plan.with(Duration::from_secs(number.into()), What::Growth(number)))
+        (0..count)
+            .fold(plan, |plan, number| plan.with(Duration::from_secs(number.into()), IncidentKind::Growth(number)))
     }
 
     fn numbers(plan: &Plan) -> Vec<u32> {
         plan.incidents
             .iter()
-            .filter_map(|incident| match incident.what {
-                What::Growth(number) => Some(number),
+            .filter_map(|incident| match incident.kind {
+                IncidentKind::Growth(number) => Some(number),
                 _ => None,
             })
             .collect()
     }
 
     #[test]
-    fn only_what_the_failure_needs_is_left() {
+    fn only_incidents_that_the_failure_needs_remain() {
         for needed in [vec![], vec![13], vec![0, 31], vec![3, 4, 17, 30]] {
             let fails = |plan: &Plan| needed.iter().all(|number| numbers(plan).contains(number));
             assert_eq!(numbers(&shrink(&numbered(32), fails)), needed);

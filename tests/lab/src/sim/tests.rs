@@ -1,8 +1,8 @@
-//! Whole groups of processors, mixed with owners of other SDKs, in storms of everything that can go wrong.
+//! Whole groups of processors, mixed with owners of other SDKs, with every kind of fault.
 //!
-//! A run prints its seed when it fails, and the plan of the fewest incidents that still make it fail. To see it again:
-//! `EVENTHUBS_CHECKPOINT_SEED=7 cargo test -p eventhubs-checkpoint-lab sim::`, with `EVENTHUBS_CHECKPOINT_RUNS` for so
-//! many seeds from there on.
+//! A failing run prints its seed and the smallest plan that still fails. To repeat it: `EVENTHUBS_CHECKPOINT_SEED=7
+//! cargo test -p eventhubs-checkpoint-lab sim::`, with `EVENTHUBS_CHECKPOINT_RUNS` for the number of seeds from there
+//! on.
 
 use std::env;
 use std::num::NonZero;
@@ -17,20 +17,20 @@ use rand::{RngExt, SeedableRng};
 
 use crate::sim::plan::reset;
 use crate::sim::{
-    Cast, Foreign, Host, Invariant, Kind, Living, Plan, Report, Reset, Role, Scale, Sdk, Totals, Usual, What, run,
-    shrink,
+    BuiltIn, Foreign, Host, IncidentKind, InstanceFactory, InstanceFuture, InstanceKind, Invariant, Plan, Report,
+    Reset, Role, Scale, Sdk, Totals, run, shrink,
 };
 
-/// From 1 on. In debug builds each takes six seconds; `cargo simulate` runs them by the thousand.
+/// Seeds from 1 on. In debug builds each takes six seconds; `cargo simulate` runs thousands.
 const SEEDS: u64 = 10;
 
-/// The same over a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform).
+/// The number of seeds over a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform).
 const SEEDS_OVER_PLATFORM: u64 = 4;
 
-/// The same with settings from the whole range that `build` accepts.
+/// The number of seeds with settings from the whole range that `build` accepts.
 const WILD_SEEDS: u64 = 4;
 
-/// The same with operators.
+/// The number of seeds with operators.
 const RESET_SEEDS: u64 = 4;
 
 fn variable(name: &str) -> Option<u64> {
@@ -39,19 +39,19 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 fn play(plan: &Plan, verbose: bool) -> Report {
-    play_with(plan, &Usual, verbose)
+    play_with(plan, &BuiltIn, verbose)
 }
 
-fn play_with(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Report {
+fn play_with(plan: &Plan, factory: &dyn InstanceFactory, verbose: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(run(plan, cast, verbose)).unwrap()
+    runtime.block_on(run(plan, factory, verbose)).unwrap()
 }
 
 fn fails(plan: &Plan) -> bool {
     !play(plan, false).violations.is_empty()
 }
 
-/// What is needed to understand a failure.
+/// Returns a description of the failure: the plan, its history, and the command that repeats it.
 fn explanation(plan: &Plan, test: &str) -> String {
     let smallest = shrink(plan, fails);
     let report = play(&smallest, true);
@@ -64,7 +64,7 @@ fn explanation(plan: &Plan, test: &str) -> String {
     )
 }
 
-/// Plays these seeds, on all cores at once.
+/// Runs these seeds on all cores.
 fn play_all(seeds: Range<u64>, draw: impl Fn(u64) -> Plan + Sync) -> (Totals, Vec<u64>) {
     let (left, played) = (Mutex::new(seeds), Mutex::new((Totals::default(), Vec::new())));
     let work = || {
@@ -86,7 +86,7 @@ fn play_all(seeds: Range<u64>, draw: impl Fn(u64) -> Plan + Sync) -> (Totals, Ve
     played.into_inner().unwrap()
 }
 
-/// Plays the seeds that the environment names, or else so many from 1 on. `test` is where this is called.
+/// Runs the seeds that the environment sets, or else `seeds` seeds from 1 on. `test` is the name of the calling test.
 fn assert_no_violation(test: &str, seeds: u64, draw: impl Fn(u64) -> Plan + Sync) -> Totals {
     let first = variable("EVENTHUBS_CHECKPOINT_SEED");
     let runs = variable("EVENTHUBS_CHECKPOINT_RUNS").unwrap_or(if first.is_some() { 1 } else { seeds });
@@ -116,7 +116,7 @@ fn far_from_the_defaults() {
     assert_no_violation("far_from_the_defaults", WILD_SEEDS, |seed| Plan::draw(seed, &scale));
 }
 
-/// Operators come all the time, in storms of every kind.
+/// Returns a plan with frequent operators and every kind of fault.
 fn stormy(seed: u64) -> Plan {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0be2);
     let storm = Duration::from_secs(1440);
@@ -126,17 +126,17 @@ fn stormy(seed: u64) -> Plan {
     let mut at = Duration::from_secs(60);
     while at < scale.storm {
         at += Duration::from_secs(rng.random_range(1..150));
-        plan = plan.clone().with(at, What::Reset(reset(&mut rng, plan.partitions, &plan.settings)));
+        plan = plan.clone().with(at, IncidentKind::Reset(reset(&mut rng, plan.partitions, &plan.settings)));
     }
     plan
 }
 
 #[test]
-fn operators_reset_in_storms() {
-    assert_no_violation("operators_reset_in_storms", RESET_SEEDS, stormy);
+fn operators_reset_during_faults() {
+    assert_no_violation("operators_reset_during_faults", RESET_SEEDS, stormy);
 }
 
-/// Operators come to groups that are well, now and then, and nothing else happens.
+/// Returns a plan with occasional operators and no other incidents.
 fn calm(seed: u64) -> Plan {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0be2);
     let scale =
@@ -145,20 +145,20 @@ fn calm(seed: u64) -> Plan {
     let mut at = Duration::from_secs(300);
     while at < scale.storm {
         let reset = reset(&mut rng, plan.partitions, &plan.settings);
-        plan = plan.with(at, What::Reset(Reset { trouble: None, dies_after: None, ..reset }));
+        plan = plan.with(at, IncidentKind::Reset(Reset { storage_fault: None, killed_after: None, ..reset }));
         at += Duration::from_secs(rng.random_range(150..400));
     }
     plan
 }
 
 #[test]
-fn nothing_moves_because_of_a_reset() {
-    let totals = assert_no_violation("nothing_moves_because_of_a_reset", RESET_SEEDS, calm);
+fn no_partition_moves_because_of_a_reset() {
+    let totals = assert_no_violation("no_partition_moves_because_of_a_reset", RESET_SEEDS, calm);
     assert!(totals.counts["resets in calm"] > 3 * totals.plans, "{totals:?}");
 }
 
 #[test]
-fn a_seed_repeats_itself() {
+fn a_seed_is_repeatable() {
     let plain = Plan::draw(1, &Scale::default());
     let over_platform = Plan::draw(1, &Scale { platform: true, ..Scale::default() });
     let [plain, over_platform] = [plain, over_platform].map(|plan| {
@@ -170,33 +170,33 @@ fn a_seed_repeats_itself() {
     assert_ne!(plain, play(&Plan::draw(2, &Scale::default()), false).trace);
 }
 
-/// Guests come back from a crash with the code of another SDK, and still say that they are ours.
+/// Guests that run the code of another SDK after a crash and still claim to run this crate.
 #[derive(Default)]
 struct Impostors(AtomicU32);
 
-impl Cast for Impostors {
-    fn kind_of(&self, role: Role) -> Arc<dyn Kind> {
+impl InstanceFactory for Impostors {
+    fn kind_of(&self, role: Role) -> Arc<dyn InstanceKind> {
         match role {
             Role::Guest(_) if self.0.fetch_add(1, Ordering::Relaxed) > 0 => Arc::new(Impostor),
-            role => Usual.kind_of(role),
+            role => BuiltIn.kind_of(role),
         }
     }
 }
 
 struct Impostor;
 
-impl Kind for Impostor {
-    fn is_ours(&self) -> bool {
+impl InstanceKind for Impostor {
+    fn is_crate_processor(&self) -> bool {
         true
     }
 
-    fn live(&self, host: Host) -> Living {
+    fn live(&self, host: Host) -> InstanceFuture {
         Foreign::like(Sdk::JavaScript).live(host)
     }
 }
 
 #[test]
-fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes() {
+fn a_violation_is_found_and_shrunk_to_its_incident() {
     let scale = Scale {
         instances: 3,
         partitions: 4,
@@ -207,7 +207,7 @@ fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes()
         wild: false,
     };
     let mut plan =
-        Plan::draw(7, &scale).with(Duration::from_secs(300), What::Crash { member: 1, down: Duration::ZERO });
+        Plan::draw(7, &scale).with(Duration::from_secs(300), IncidentKind::Crash { member: 1, down: Duration::ZERO });
     plan.members[1].role = Role::Guest(0);
     let breaks = |plan: &Plan| {
         let report = play_with(plan, &Impostors::default(), false);
@@ -215,10 +215,12 @@ fn what_breaks_an_invariant_is_caught_and_shrunk_to_the_incident_that_it_takes()
     };
     assert!(plan.incidents.len() > 5 && breaks(&plan));
     let smallest = shrink(&plan, breaks);
-    let comes_back = |what: &What| match what {
-        What::Crash { member, .. } | What::Restart { member, .. } | What::Replace { member, .. } => *member == 1,
-        What::Deployment { .. } => true,
+    let comes_back = |kind: &IncidentKind| match kind {
+        IncidentKind::Crash { member, .. }
+        | IncidentKind::Restart { member, .. }
+        | IncidentKind::Replace { member, .. } => *member == 1,
+        IncidentKind::Deployment { .. } => true,
         _ => false,
     };
-    assert!(matches!(&smallest.incidents[..], [only] if comes_back(&only.what)), "{:#?}", smallest.incidents);
+    assert!(matches!(&smallest.incidents[..], [only] if comes_back(&only.kind)), "{:#?}", smallest.incidents);
 }

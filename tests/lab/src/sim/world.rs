@@ -1,10 +1,10 @@
-//! Lets a plan happen.
+//! Executes a plan.
 
-mod finale;
-mod happens;
-mod lives;
+mod final_checks;
+mod incarnations;
+mod incidents;
 mod operators;
-mod seat;
+mod slot;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,32 +22,32 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use self::seat::Seat;
-use super::cast::Cast;
-use super::observer::{Mark, Observer};
-use super::plan::{Plan, Trouble, What};
+use self::slot::Slot;
+use super::factory::InstanceFactory;
+use super::observer::{Observer, TimelineEvent};
+use super::plan::{IncidentKind, Plan, StorageFault};
 use super::report::{Report, Totals};
 
 /// The name of the hub.
 const HUB: &str = "hub";
 
-/// How often the world is looked at.
+/// How often the state of the group is checked.
 const TICK: Duration = Duration::from_secs(5);
 
-/// How often the lag of every partition is written down.
+/// How often the lag of every partition is recorded.
 const LAG_EVERY: Duration = Duration::from_secs(60);
 
-/// Lets a plan happen, and tells what came of it; with the last lines of its history, if `verbose`.
+/// Executes a plan and returns its report; with the last lines of its history if `verbose`.
 ///
-/// To be called on a current-thread runtime with paused time that runs nothing else.
+/// Call it on a current-thread runtime with paused time that runs nothing else.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`](eventhubs_checkpoint::ErrorKind::Config), if the plan cannot be set up. What goes wrong while
-/// it runs is in the report.
-pub async fn run(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Result<Report> {
+/// [`ErrorKind::Config`](eventhubs_checkpoint::ErrorKind::Config) if the plan cannot be set up. Violations during the
+/// run are in the report.
+pub async fn run(plan: &Plan, factory: &dyn InstanceFactory, verbose: bool) -> Result<Report> {
     let tasks_before = Handle::current().metrics().num_alive_tasks();
-    let mut world = World::new(plan, cast, verbose)?;
+    let mut world = World::new(plan, factory, verbose)?;
     world.storm().await;
     world.calm().await;
     world.finish().await;
@@ -55,21 +55,22 @@ pub async fn run(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Result<Report> 
     Ok(world.report())
 }
 
-/// What is to be done, and when.
+/// What is to be done at a time.
 #[derive(Debug)]
 enum Action {
     Begin(usize),
     End(usize),
-    /// A member comes up, unless it is up; or in any case, under the name of the life before.
+    /// A member starts unless it is running. With `replaces` it starts in any case, with the owner id of the previous
+    /// incarnation.
     Start {
         member: u32,
         replaces: bool,
     },
-    /// It is told to end.
+    /// A member is shut down.
     Stop(u32),
-    /// Those of its lives that were told to end have had their time.
+    /// Kills the incarnations that have not ended within the grace period.
     Kill(u32),
-    /// The last batch of a heavy load is over.
+    /// The last batch of a heavy load is finished.
     Recovered,
     Publish(u32),
     Tick,
@@ -78,27 +79,27 @@ enum Action {
 
 struct World<'a> {
     plan: &'a Plan,
-    cast: &'a dyn Cast,
+    factory: &'a dyn InstanceFactory,
     group: ConsumerGroup,
     observer: Observer,
     memory: MemoryContainer,
-    /// What requests reach: the memory, or a platform over it.
+    /// The target of all requests: the memory, or a platform over it.
     container: Arc<dyn BlobContainer>,
     hub: MemoryHub,
-    /// How often the hub was made anew.
+    /// How often the hub was recreated.
     generation: u32,
     /// How many instances are under heavy load and may count as stalled.
     heavy: u32,
     rng: StdRng,
     started: Instant,
-    seats: Vec<Seat>,
+    slots: Vec<Slot>,
     actions: BTreeMap<(Instant, u64), Action>,
     numbered: u64,
-    /// The troubles that go on: by which incident, and whose.
-    troubles: Vec<(usize, Option<u32>, Trouble)>,
-    /// The lives that each incident has frozen.
+    /// The current storage faults: the incident that caused each, and the member that it affects.
+    storage_faults: Vec<(usize, Option<u32>, StorageFault)>,
+    /// The incarnations that each incident has frozen.
     frozen: BTreeMap<usize, Vec<usize>>,
-    /// Those that have not been seen to end yet.
+    /// Operators that may not have ended yet.
     operators: Vec<JoinHandle<()>>,
     publishes: bool,
     convergence: Option<Duration>,
@@ -107,7 +108,7 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(plan: &'a Plan, cast: &'a dyn Cast, verbose: bool) -> Result<Self> {
+    fn new(plan: &'a Plan, factory: &'a dyn InstanceFactory, verbose: bool) -> Result<Self> {
         let group = ConsumerGroup::new("ns", HUB, "group")?;
         let started = Instant::now();
         let memory = MemoryContainer::new();
@@ -117,7 +118,7 @@ impl<'a> World<'a> {
         }
         let mut world = Self {
             plan,
-            cast,
+            factory,
             group,
             observer: Observer::new(plan, verbose),
             memory,
@@ -127,10 +128,10 @@ impl<'a> World<'a> {
             heavy: 0,
             rng: StdRng::seed_from_u64(plan.seed ^ 0x5eed),
             started,
-            seats: plan.members.iter().map(|_| Seat::default()).collect(),
+            slots: plan.members.iter().map(|_| Slot::default()).collect(),
             actions: BTreeMap::new(),
             numbered: 0,
-            troubles: Vec::new(),
+            storage_faults: Vec::new(),
             frozen: BTreeMap::new(),
             operators: Vec::new(),
             publishes: true,
@@ -162,10 +163,10 @@ impl<'a> World<'a> {
         self.actions.insert((Instant::now() + delay, self.numbered), action);
     }
 
-    /// Until the end of the storm, and until everything that it has begun is over.
+    /// Runs until the end of the faults, and until everything that they have begun is over.
     async fn storm(&mut self) {
         self.run_for(self.plan.storm.saturating_sub(self.started.elapsed())).await;
-        self.foreigners_leave();
+        self.stop_foreign_owners();
         while self.is_something_to_come() {
             self.run_for(TICK).await;
         }
@@ -187,7 +188,9 @@ impl<'a> World<'a> {
 
     fn is_something_to_come(&self) -> bool {
         let passing = |action: &Action| matches!(action, Action::Publish(_) | Action::Tick | Action::Lags);
-        !self.troubles.is_empty() || !self.operators.is_empty() || self.actions.values().any(|action| !passing(action))
+        !self.storage_faults.is_empty()
+            || !self.operators.is_empty()
+            || self.actions.values().any(|action| !passing(action))
     }
 
     async fn act(&mut self, action: Action) {
@@ -206,11 +209,11 @@ impl<'a> World<'a> {
                 self.reap().await;
                 self.operators.retain(|operator| !operator.is_finished());
                 self.resume_parked();
-                self.observer.lock().look_at_the_time();
+                self.observer.lock().check_deadlines();
                 self.after(TICK, Action::Tick);
             }
             Action::Lags => {
-                self.observer.lock().mark_lags();
+                self.observer.lock().record_lags();
                 self.after(LAG_EVERY, Action::Lags);
             }
         }
@@ -231,7 +234,7 @@ impl<'a> World<'a> {
     }
 
     fn disturbed(&self) {
-        self.observer.lock().in_trouble(!self.troubles.is_empty() || !self.frozen.is_empty() || self.heavy > 0);
+        self.observer.lock().disrupted(!self.storage_faults.is_empty() || !self.frozen.is_empty() || self.heavy > 0);
     }
 
     fn report(&self) -> Report {
@@ -249,7 +252,7 @@ impl<'a> World<'a> {
             handled: seen.handled,
             repeated: seen.repeated,
             moves: seen.moves,
-            dark: seen.dark,
+            unowned_time: seen.unowned_time,
             counts: seen.counts.clone(),
         };
         Report {
@@ -265,12 +268,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A mark in the timeline for an incident.
-    fn tell(&mut self, what: &What) {
-        *self.incidents.entry(what.name()).or_default() += 1;
+    /// Adds an incident to the timeline.
+    fn record_incident(&mut self, kind: &IncidentKind) {
+        *self.incidents.entry(kind.name()).or_default() += 1;
         let mut observer = self.observer.lock();
-        observer.note(format!("-- {what:?}"));
-        let mark = Mark::Incident { name: what.name(), lasts: what.lasts(), partition: what.partition() };
-        observer.mark_alone(what.member(), mark);
+        observer.note(format!("-- {kind:?}"));
+        let event = TimelineEvent::Incident { name: kind.name(), lasts: kind.lasts(), partition: kind.partition() };
+        observer.record_without_incarnation(kind.member(), event);
     }
 }

@@ -1,9 +1,9 @@
-//! The same troubles for groups that share partitions in different ways.
+//! The same faults for groups that share partitions in different ways.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::sim::{Plan, Report, Role, Scale, Settings, Trouble, What};
+use crate::sim::{IncidentKind, Plan, Report, Role, Scale, Settings, StorageFault};
 use crate::simulate::Failure;
 use crate::simulate::args::Args;
 use crate::simulate::groups::{Group, Members};
@@ -12,9 +12,9 @@ use crate::simulate::progress::Progress;
 use crate::simulate::workers;
 use crate::table;
 
-/// When a group has had the time to settle, and the first trouble comes.
+/// The time of the first fault. The group has settled by then.
 const FIRST: Duration = minutes(15);
-/// When the one that crashed is there again.
+/// When the crashed instance restarts.
 const BACK: Duration = minutes(30);
 const DEPLOYMENT: Duration = minutes(50);
 const GAP: Duration = Duration::from_secs(90);
@@ -22,14 +22,14 @@ const GAP: Duration = Duration::from_secs(90);
 const AFTERWARDS: Duration = minutes(28);
 /// How long a host is under heavy load.
 const BUSY: Duration = minutes(20);
-/// By how much a clock is wrong: more than the longest expiry.
+/// By how much a clock is wrong: more than the longest lease duration.
 const AHEAD: i64 = 200;
 
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
 
-/// What came of one group and one seed.
+/// The result of one group and one seed.
 struct Result {
     group: usize,
     after_crash: Option<Duration>,
@@ -37,14 +37,14 @@ struct Result {
     after_deployment: Option<Duration>,
     changes: usize,
     repeated: u64,
-    dark: Duration,
+    unread_time: Duration,
     requests_per_hour: f64,
     lost_by_busy: usize,
     behind_by_busy: i64,
     changes_by_clock: usize,
 }
 
-/// A column: the less, the better. Nothing is the worst.
+/// A column. Less is better; `None` is the worst.
 struct Measure {
     name: &'static str,
     of: fn(&Result) -> Option<f64>,
@@ -56,22 +56,23 @@ const MEASURES: [Measure; 10] = [
     Measure { name: "after a deployment, s", of: |result| result.after_deployment.map(|time| time.as_secs_f64()) },
     Measure { name: "moves", of: |result| Some(result.changes as f64) },
     Measure { name: "events again", of: |result| Some(result.repeated as f64) },
-    Measure { name: "dark partition-seconds", of: |result| Some(result.dark.as_secs_f64()) },
+    Measure { name: "unread partition-seconds", of: |result| Some(result.unread_time.as_secs_f64()) },
     Measure { name: "requests per hour", of: |result| Some(result.requests_per_hour) },
     Measure { name: "lost by a busy host", of: |result| Some(result.lost_by_busy as f64) },
-    Measure { name: "events behind meanwhile", of: |result| Some(result.behind_by_busy as f64) },
+    Measure { name: "lag of checkpoints meanwhile", of: |result| Some(result.behind_by_busy as f64) },
     Measure { name: "moves by a wrong clock", of: |result| Some(result.changes_by_clock as f64) },
 ];
 
-const ABOUT: &str = "Median (worst) of the seeds; the less, the better. The first seven columns are of 90 min or so with \
-    a crash, the return of that host and a rolling deployment. Writes of checkpoints do not count as requests: the others \
-    checkpoint after every batch, this crate after 5 s. A busy host has handlers up to a minute slower and half its requests up \
-    to 8 s late, for 20 min. The wrong clock is that of one host, 200 s ahead, for 30 min. All keep their names when restarted.";
+const ABOUT: &str = "Median (worst) of all seeds; less is better. The first seven columns are from about 90 min with \
+    a crash, the return of that host and a rolling deployment. Checkpoint writes do not count as requests: the \
+    others checkpoint after every batch, this crate after 5 s. A busy host has handlers up to a minute slower and \
+    half its requests up to 8 s late, for 20 min. The wrong clock is that of one host, 200 s ahead, for 30 min. All \
+    hosts keep their names after a restart.";
 
-/// The table, with what must be known to read it.
+/// Returns the table and its explanation.
 pub fn compare(args: &Args) -> std::result::Result<String, Failure> {
     if args.instances < 2 {
-        return Err("--instances is 1, but there is nothing to share then: compare 2 or more".into());
+        return Err("--instances is 1, which leaves nothing to share: compare 2 or more".into());
     }
     let items: Vec<(usize, u64)> =
         args.seeds().flat_map(|seed| (0..Group::ALL.len()).map(move |group| (group, seed))).collect();
@@ -79,7 +80,7 @@ pub fn compare(args: &Args) -> std::result::Result<String, Failure> {
     let mut results = Vec::new();
     workers::each(
         &items,
-        args.workers(),
+        args.jobs(),
         |(group, seed)| measured(args, group, seed),
         |result| {
             results.push(result);
@@ -100,21 +101,24 @@ fn table_of(results: &[Result]) -> String {
     table::markdown(&header, &rows.collect::<Vec<_>>())
 }
 
-/// Told by the numbers, so that the table is no advertisement. The first group is what others are compared with.
+/// Lists the columns in which another group is better than the first one, so that the table is not an advertisement.
 fn where_others_are_better(results: &[Result]) -> String {
     let lines = MEASURES.iter().filter_map(|measure| {
-        let ours = Spread::of(measure, 0, results);
-        let better = (1..Group::ALL.len()).filter(|group| Spread::of(measure, *group, results).median < ours.median);
+        let crate_processor = Spread::of(measure, 0, results);
+        let better =
+            (1..Group::ALL.len()).filter(|group| Spread::of(measure, *group, results).median < crate_processor.median);
         let names: Vec<_> = better.map(|group| Group::ALL[group].name()).collect();
         (!names.is_empty()).then(|| format!("- {}: {}\n", measure.name, names.join(", ")))
     });
     match lines.collect::<String>() {
-        none if none.is_empty() => format!("In no column anybody has a better median than {}.\n", Group::ALL[0].name()),
-        some => format!("A better median than {} have:\n\n{some}", Group::ALL[0].name()),
+        none if none.is_empty() => {
+            format!("No group has a better median than {} in any column.\n", Group::ALL[0].name())
+        }
+        some => format!("Groups with a better median than {}:\n\n{some}", Group::ALL[0].name()),
     }
 }
 
-/// Of all seeds; infinite, if it never came about.
+/// Over all seeds; infinite if the value is missing.
 #[derive(Debug, PartialEq)]
 struct Spread {
     median: f64,
@@ -157,13 +161,13 @@ fn measured(args: &Args, index: usize, seed: u64) -> std::result::Result<Result,
         after_crash: converges(FIRST..BACK),
         after_join: converges(BACK..DEPLOYMENT),
         after_deployment: converges(last_back..end),
-        changes: measure::changes_of_hands(&report.timeline, partitions, &(FIRST..end)),
+        changes: measure::owner_changes(&report.timeline, partitions, &(FIRST..end)),
         repeated: report.totals.repeated,
-        dark: measure::dark(&report.timeline, partitions, &(FIRST..end)),
+        unread_time: measure::unread_time(&report.timeline, partitions, &(FIRST..end)),
         requests_per_hour: requests as f64 * 3600.0 / report.elapsed.as_secs_f64(),
         lost_by_busy: measure::losses(&with_busy.timeline, partitions, victim(args, seed), &while_busy),
         behind_by_busy: measure::most_behind(&with_busy.timeline, &while_busy),
-        changes_by_clock: measure::changes_of_hands(&with_wrong_clock.timeline, partitions, &half_an_hour),
+        changes_by_clock: measure::owner_changes(&with_wrong_clock.timeline, partitions, &half_an_hour),
     })
 }
 
@@ -173,7 +177,7 @@ fn played(plan: &Plan, group: Group) -> std::result::Result<(Report, u64), Failu
     Ok((report, members.requests()))
 }
 
-/// The one that something happens to.
+/// Returns the member that the fault affects.
 fn victim(args: &Args, seed: u64) -> u32 {
     u32::try_from(seed % u64::from(args.instances)).unwrap_or(0)
 }
@@ -195,19 +199,19 @@ fn end_of_day(args: &Args) -> Duration {
     DEPLOYMENT + GAP * args.instances + AFTERWARDS
 }
 
-/// One crash, from which it comes back, and a rolling deployment.
+/// Returns a plan with one crash and restart, and a rolling deployment.
 fn day(args: &Args, group: Group, seed: u64) -> Plan {
     calm(args, group, seed, end_of_day(args))
-        .with(FIRST, What::Crash { member: victim(args, seed), down: BACK - FIRST })
-        .with(DEPLOYMENT, What::Deployment { gap: GAP, down: Duration::from_secs(5) })
+        .with(FIRST, IncidentKind::Crash { member: victim(args, seed), down: BACK - FIRST })
+        .with(DEPLOYMENT, IncidentKind::Deployment { gap: GAP, down: Duration::from_secs(5) })
 }
 
-/// Handlers take up to a minute longer, and half the requests up to 8 s.
+/// Returns a plan with handlers that take up to a minute longer, and half the requests up to 8 s longer.
 fn busy(args: &Args, group: Group, seed: u64) -> Plan {
     let member = victim(args, seed);
     calm(args, group, seed, FIRST + BUSY + minutes(5))
-        .with(FIRST, What::HeavyLoad { member, lasts: BUSY })
-        .with(FIRST, What::Storage { member: Some(member), trouble: Trouble::Slow, lasts: BUSY })
+        .with(FIRST, IncidentKind::HeavyLoad { member, lasts: BUSY })
+        .with(FIRST, IncidentKind::Storage { member: Some(member), storage_fault: StorageFault::Slow, lasts: BUSY })
 }
 
 fn wrong_clock(args: &Args, group: Group, seed: u64) -> Plan {
@@ -228,7 +232,7 @@ mod tests {
             after_deployment: None,
             changes,
             repeated: 0,
-            dark: Duration::ZERO,
+            unread_time: Duration::ZERO,
             requests_per_hour: 0.0,
             lost_by_busy: 0,
             behind_by_busy: 0,
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_came_about_is_the_worst() {
+    fn a_missing_value_is_the_worst() {
         let spread = Spread::over(vec![Some(5.0), None, Some(3.0)]);
         assert_eq!(spread.to_string(), "5 (never)");
         assert_eq!(Spread::over(vec![Some(1.4)]).to_string(), "1 (1)");
@@ -245,9 +249,9 @@ mod tests {
     }
 
     #[test]
-    fn who_is_better_is_named_with_the_column() {
+    fn a_better_group_is_listed_with_the_column() {
         let mut results: Vec<_> = (0..Group::ALL.len()).map(|group| result(group, Some(70), 5)).collect();
-        assert!(where_others_are_better(&results).starts_with("In no column"));
+        assert!(where_others_are_better(&results).starts_with("No group"));
         results[4] = result(4, Some(69), 6);
         results[0].changes = 6;
         let text = where_others_are_better(&results);
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_row_for_each_group_and_a_cell_for_each_measure() {
+    fn the_table_has_all_groups_and_measures() {
         let results: Vec<_> = (0..Group::ALL.len()).map(|group| result(group, None, group)).collect();
         let table = table_of(&results);
         assert_eq!(table.lines().count(), 2 + Group::ALL.len());

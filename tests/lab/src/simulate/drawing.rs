@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::draw::picture::{Lane, Moment, Owner, Picture, Row, Steps, Trouble, Vigour};
-use crate::sim::{Mark, Marked, Plan, Report, Role};
+use crate::draw::picture::{Disturbance, Lane, Moment, Owner, Picture, ProcessState, Row, Steps};
+use crate::sim::{Plan, Report, Role, TimelineEntry, TimelineEvent};
 
-/// How much of the calm is shown.
+/// How much of the time after balancing is shown.
 const AFTERMATH: Duration = Duration::from_secs(120);
 
 pub fn picture(plan: &Plan, report: &Report, headline: &str) -> Picture {
-    let balanced = report.timeline.iter().find(|entry| entry.mark == Mark::Balanced).map(|entry| entry.at);
+    let balanced = report.timeline.iter().find(|entry| entry.event == TimelineEvent::Balanced).map(|entry| entry.at);
     let length = balanced.map_or(report.elapsed, |at| (at + AFTERMATH).min(report.elapsed));
     let mut drawing = Drawing::new(plan, length);
     for entry in report.timeline.iter().filter(|entry| entry.at <= length) {
@@ -19,19 +19,19 @@ pub fn picture(plan: &Plan, report: &Report, headline: &str) -> Picture {
     drawing.finish(plan, headline)
 }
 
-/// What is known up to a moment.
+/// The state up to a moment.
 struct Drawing {
     length: Duration,
-    lanes: Vec<(Lane, Steps<Vigour>)>,
+    lanes: Vec<(Lane, Steps<ProcessState>)>,
     rows: Vec<(Row, Steps<Owner>)>,
     moments: Vec<Moment>,
-    troubles: Vec<Trouble>,
-    lives: BTreeMap<usize, Life>,
-    /// The life that each partition belongs to.
+    disturbances: Vec<Disturbance>,
+    incarnations: BTreeMap<usize, IncarnationState>,
+    /// The incarnation that owns each partition.
     holders: BTreeMap<usize, usize>,
 }
 
-struct Life {
+struct IncarnationState {
     member: Option<u32>,
     alive: bool,
     frozen: bool,
@@ -45,8 +45,8 @@ impl Drawing {
             lanes: Vec::new(),
             rows: Vec::new(),
             moments: Vec::new(),
-            troubles: Vec::new(),
-            lives: BTreeMap::new(),
+            disturbances: Vec::new(),
+            incarnations: BTreeMap::new(),
             holders: BTreeMap::new(),
         };
         for (index, member) in plan.members.iter().enumerate() {
@@ -56,9 +56,14 @@ impl Drawing {
             };
             let clock = (member.skew_seconds != 0).then(|| format!("clock {:+} s", member.skew_seconds));
             let note = role.into_iter().chain(clock).collect::<Vec<_>>().join(", ");
-            let lane =
-                Lane { name: format!("m{index}"), note, spans: Vec::new(), crashes: Vec::new(), troubles: Vec::new() };
-            drawing.lanes.push((lane, Steps::new(Vigour::Down)));
+            let lane = Lane {
+                name: format!("m{index}"),
+                note,
+                spans: Vec::new(),
+                crashes: Vec::new(),
+                disturbances: Vec::new(),
+            };
+            drawing.lanes.push((lane, Steps::new(ProcessState::Down)));
         }
         for partition in 0..plan.partitions {
             drawing.look(Duration::ZERO, partition as usize);
@@ -66,7 +71,7 @@ impl Drawing {
         drawing
     }
 
-    /// Partitions may be added later.
+    /// Returns the row of a partition. Partitions may be added later.
     fn row(&mut self, partition: usize) -> &mut (Row, Steps<Owner>) {
         while self.rows.len() <= partition {
             let row = Row { spans: Vec::new(), lag: Vec::new(), moments: Vec::new() };
@@ -75,77 +80,86 @@ impl Drawing {
         &mut self.rows[partition]
     }
 
-    fn add(&mut self, entry: &Marked) {
+    fn add(&mut self, entry: &TimelineEntry) {
         let at = entry.at;
-        match (&entry.mark, entry.life) {
-            (Mark::Started, Some(life)) => {
-                self.lives
-                    .insert(life, Life { member: entry.member, alive: true, frozen: false, reads: BTreeSet::new() });
+        match (&entry.event, entry.incarnation) {
+            (TimelineEvent::Started, Some(incarnation)) => {
+                self.incarnations.insert(
+                    incarnation,
+                    IncarnationState { member: entry.member, alive: true, frozen: false, reads: BTreeSet::new() },
+                );
                 self.member_changes(entry);
             }
-            (Mark::Crashed, Some(life)) => {
+            (TimelineEvent::Crashed, Some(incarnation)) => {
                 if let Some((lane, _)) = entry.member.and_then(|member| self.lanes.get_mut(member as usize)) {
                     lane.crashes.push(at);
                 }
-                self.dies(entry, life);
+                self.terminates(entry, incarnation);
             }
-            (Mark::Ended, Some(life)) => self.dies(entry, life),
-            (Mark::Frozen | Mark::Woke, Some(life)) => {
-                if let Some(life) = self.lives.get_mut(&life) {
-                    life.frozen = entry.mark == Mark::Frozen;
+            (TimelineEvent::Ended, Some(incarnation)) => self.terminates(entry, incarnation),
+            (TimelineEvent::Frozen | TimelineEvent::Woke, Some(incarnation)) => {
+                if let Some(incarnation) = self.incarnations.get_mut(&incarnation) {
+                    incarnation.frozen = entry.event == TimelineEvent::Frozen;
                 }
                 self.member_changes(entry);
                 self.look_at_all(at);
             }
-            (Mark::Owner { partition }, life) => {
-                match life {
-                    Some(life) => drop(self.holders.insert(*partition, life)),
+            (TimelineEvent::Owner { partition }, incarnation) => {
+                match incarnation {
+                    Some(incarnation) => drop(self.holders.insert(*partition, incarnation)),
                     None => drop(self.holders.remove(partition)),
                 }
                 self.look(at, *partition);
             }
-            (Mark::HandlerStarted { partition } | Mark::HandlerStopped { partition }, Some(life)) => {
-                if let Some(life) = self.lives.get_mut(&life) {
-                    match entry.mark {
-                        Mark::HandlerStarted { .. } => life.reads.insert(*partition),
-                        _ => life.reads.remove(partition),
+            (
+                TimelineEvent::HandlerStarted { partition } | TimelineEvent::HandlerStopped { partition },
+                Some(incarnation),
+            ) => {
+                if let Some(incarnation) = self.incarnations.get_mut(&incarnation) {
+                    match entry.event {
+                        TimelineEvent::HandlerStarted { .. } => incarnation.reads.insert(*partition),
+                        _ => incarnation.reads.remove(partition),
                     };
                 }
                 self.look(at, *partition);
             }
-            (Mark::Lag { partition, events }, _) => {
+            (TimelineEvent::Lag { partition, events }, _) => {
                 self.look(at, *partition);
                 self.row(*partition).0.lag.push((at, *events));
             }
-            (Mark::Reset { partition, to }, _) => {
-                self.row(*partition).0.moments.push(Moment { at, name: format!("put to {to}") });
+            (TimelineEvent::Reset { partition, to }, _) => {
+                self.row(*partition).0.moments.push(Moment { at, name: format!("reset to {to}") });
             }
-            (Mark::Incident { name, lasts, partition }, _) => self.incident(entry, name, *lasts, *partition),
-            (Mark::Calm, _) => self.moments.push(Moment { at, name: "calm".to_owned() }),
-            (Mark::Balanced, _) => self.moments.push(Moment { at, name: "balanced".to_owned() }),
+            (TimelineEvent::Incident { name, lasts, partition }, _) => self.incident(entry, name, *lasts, *partition),
+            (TimelineEvent::Calm, _) => self.moments.push(Moment { at, name: "calm".to_owned() }),
+            (TimelineEvent::Balanced, _) => self.moments.push(Moment { at, name: "balanced".to_owned() }),
             _ => {}
         }
     }
 
-    fn dies(&mut self, entry: &Marked, life: usize) {
-        if let Some(life) = self.lives.get_mut(&life) {
-            life.alive = false;
-            life.reads.clear();
+    fn terminates(&mut self, entry: &TimelineEntry, incarnation: usize) {
+        if let Some(incarnation) = self.incarnations.get_mut(&incarnation) {
+            incarnation.alive = false;
+            incarnation.reads.clear();
         }
         self.member_changes(entry);
         self.look_at_all(entry.at);
     }
 
-    fn member_changes(&mut self, entry: &Marked) {
+    fn member_changes(&mut self, entry: &TimelineEntry) {
         let Some(member) = entry.member else { return };
-        let alive: Vec<_> = self.lives.values().filter(|life| life.member == Some(member) && life.alive).collect();
-        let vigour = match alive.as_slice() {
-            [] => Vigour::Down,
-            alive if alive.iter().all(|life| life.frozen) => Vigour::Frozen,
-            _ => Vigour::Up,
+        let alive: Vec<_> = self
+            .incarnations
+            .values()
+            .filter(|incarnation| incarnation.member == Some(member) && incarnation.alive)
+            .collect();
+        let state = match alive.as_slice() {
+            [] => ProcessState::Down,
+            alive if alive.iter().all(|incarnation| incarnation.frozen) => ProcessState::Frozen,
+            _ => ProcessState::Up,
         };
         if let Some((_, steps)) = self.lanes.get_mut(member as usize) {
-            steps.step(entry.at, vigour);
+            steps.step(entry.at, state);
         }
     }
 
@@ -160,23 +174,25 @@ impl Drawing {
         self.row(partition).1.step(at, owner);
     }
 
-    /// While a partition changes hands, its reader counts.
+    /// Returns the owner to draw. During a handover this is the reader.
     fn owner_of(&self, partition: usize) -> Owner {
-        let holder = self.holders.get(&partition).and_then(|life| self.lives.get(life));
-        let readers = || self.lives.values().filter(|life| life.alive && life.reads.contains(&partition));
-        let reading = |life: &&Life| life.reads.contains(&partition);
+        let holder = self.holders.get(&partition).and_then(|incarnation| self.incarnations.get(incarnation));
+        let readers = || {
+            self.incarnations.values().filter(|incarnation| incarnation.alive && incarnation.reads.contains(&partition))
+        };
+        let reading = |incarnation: &&IncarnationState| incarnation.reads.contains(&partition);
         let shown = holder.filter(reading).or_else(|| readers().next());
-        match (shown.and_then(|life| Some((life.member?, life.frozen))), holder) {
+        match (shown.and_then(|incarnation| Some((incarnation.member?, incarnation.frozen))), holder) {
             (Some((member, true)), _) => Owner::Frozen(member),
             (Some((member, false)), _) => Owner::Member(member),
-            (None, Some(holder)) if !holder.alive => holder.member.map_or(Owner::Dark, Owner::Dead),
-            (None, _) => Owner::Dark,
+            (None, Some(holder)) if !holder.alive => holder.member.map_or(Owner::NoReader, Owner::Crashed),
+            (None, _) => Owner::NoReader,
         }
     }
 
-    fn incident(&mut self, entry: &Marked, name: &str, lasts: Duration, partition: Option<u32>) {
+    fn incident(&mut self, entry: &TimelineEntry, name: &str, lasts: Duration, partition: Option<u32>) {
         let (at, name) = (entry.at, name.to_owned());
-        // What is drawn anyway.
+        // Drawn in another way.
         if ["crash", "restart", "freeze"].contains(&name.as_str()) {
             return;
         }
@@ -185,11 +201,11 @@ impl Drawing {
             return;
         }
         let to = (at + lasts).min(self.length);
-        let trouble = Trouble { from: at, to, name: name.clone() };
+        let disturbance = Disturbance { from: at, to, name: name.clone() };
         match entry.member.and_then(|member| self.lanes.get_mut(member as usize)) {
-            Some((lane, _)) => lane.troubles.push(trouble),
+            Some((lane, _)) => lane.disturbances.push(disturbance),
             None if lasts.is_zero() => self.moments.push(Moment { at, name }),
-            None => self.troubles.push(trouble),
+            None => self.disturbances.push(disturbance),
         }
     }
 
@@ -208,30 +224,30 @@ impl Drawing {
             lanes: lanes.collect(),
             rows: rows.collect(),
             moments: self.moments,
-            troubles: self.troubles,
+            disturbances: self.disturbances,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::sim::{Scale, Sdk, Usual, What};
+    use crate::sim::{BuiltIn, IncidentKind, Scale, Sdk};
 
     use super::*;
     use crate::draw::picture::Span;
     use crate::simulate::workers;
 
-    /// A short one, with something of everything that is drawn.
+    /// A short run with every element that can be drawn.
     fn of_a_storm() -> Picture {
         let seconds = Duration::from_secs;
         let scale = Scale { instances: 3, partitions: 6, storm: seconds(900), ..Scale::default() };
         let plan = Plan::calm(5, &scale)
-            .with(seconds(300), What::Crash { member: 1, down: seconds(60) })
-            .with(seconds(500), What::Freeze { member: 2, lasts: seconds(20) })
-            .with(seconds(520), What::Growth(2))
-            .with(seconds(600), What::HeavyLoad { member: 0, lasts: seconds(60) })
-            .with(seconds(700), What::LinkBreaks(3));
-        let report = workers::play(&plan, &Usual, false).unwrap();
+            .with(seconds(300), IncidentKind::Crash { member: 1, down: seconds(60) })
+            .with(seconds(500), IncidentKind::Freeze { member: 2, lasts: seconds(20) })
+            .with(seconds(520), IncidentKind::Growth(2))
+            .with(seconds(600), IncidentKind::HeavyLoad { member: 0, lasts: seconds(60) })
+            .with(seconds(700), IncidentKind::LinkBreaks(3));
+        let report = workers::play(&plan, &BuiltIn, false).unwrap();
         picture(&plan, &report, "A storm")
     }
 
@@ -240,7 +256,7 @@ mod tests {
         assert_eq!(spans.last().unwrap().to, length);
         for pair in spans.windows(2) {
             assert_eq!(pair[0].to, pair[1].from, "{pair:?}");
-            assert_ne!(pair[0].what, pair[1].what, "{pair:?}");
+            assert_ne!(pair[0].value, pair[1].value, "{pair:?}");
         }
     }
 
@@ -257,33 +273,37 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_in_the_picture() {
+    fn the_picture_shows_what_happened() {
         let picture = of_a_storm();
         assert_eq!(picture.lanes[1].crashes, [Duration::from_secs(300)]);
-        assert!(picture.lanes[2].spans.iter().any(|span| span.what == Vigour::Frozen));
-        assert_eq!(picture.lanes[0].troubles[0].name, "heavy load");
+        assert!(picture.lanes[2].spans.iter().any(|span| span.value == ProcessState::Frozen));
+        assert_eq!(picture.lanes[0].disturbances[0].name, "heavy load");
         assert_eq!(picture.rows[3].moments[0].name, "link breaks");
         assert!(picture.moments.iter().any(|moment| moment.name == "growth"));
         assert!(picture.moments.iter().any(|moment| moment.name == "balanced"));
-        let dead = picture.rows.iter().flat_map(|row| &row.spans).filter(|span| span.what == Owner::Dead(1)).count();
-        assert!(dead > 0, "the crash left nothing behind");
-        assert!(picture.rows.iter().any(|row| row.spans.iter().any(|span| span.what == Owner::Frozen(2))));
+        let crashed =
+            picture.rows.iter().flat_map(|row| &row.spans).filter(|span| span.value == Owner::Crashed(1)).count();
+        assert!(crashed > 0, "the crash left no unread partition");
+        assert!(picture.rows.iter().any(|row| row.spans.iter().any(|span| span.value == Owner::Frozen(2))));
     }
 
     #[test]
-    fn a_partition_is_dark_until_somebody_reads_it_and_absent_before_it_is_added() {
+    fn partitions_have_no_reader_or_are_absent_first() {
         let picture = of_a_storm();
         for row in &picture.rows[..6] {
-            assert!(matches!(&row.spans[..2], [Span { what: Owner::Dark, .. }, Span { what: Owner::Member(_), .. }]));
+            assert!(matches!(
+                &row.spans[..2],
+                [Span { value: Owner::NoReader, .. }, Span { value: Owner::Member(_), .. }]
+            ));
         }
         for row in &picture.rows[6..] {
-            assert_eq!(row.spans[0].what, Owner::Absent);
+            assert_eq!(row.spans[0].value, Owner::Absent);
             assert!(row.spans[0].to >= Duration::from_secs(520));
         }
     }
 
     #[test]
-    fn a_clock_that_is_wrong_is_noted() {
+    fn a_wrong_clock_is_noted() {
         let mut plan = Plan::calm(1, &Scale { instances: 2, partitions: 2, ..Scale::default() });
         plan.members[0].skew_seconds = -90;
         plan.members[1].role = Role::Foreign(Sdk::Go);

@@ -10,7 +10,7 @@ use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 
-use crate::sim::{Cast, Foreign, Host, Kind, LeaseGrab, Living, Ours, Role, Sdk};
+use crate::sim::{CrateProcessor, Foreign, Host, InstanceFactory, InstanceFuture, InstanceKind, LeaseGrab, Role, Sdk};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
@@ -47,19 +47,19 @@ impl Group {
         }
     }
 
-    /// For one run: those that need it share something.
-    fn kind(self) -> Arc<dyn Kind> {
+    /// Returns the implementation for one run, because the members of some groups share state.
+    fn kind(self) -> Arc<dyn InstanceKind> {
         match self {
-            Self::Balanced | Self::Greedy => Arc::new(Ours),
+            Self::Balanced | Self::Greedy => Arc::new(CrateProcessor),
             Self::Sdk(sdk) => Arc::new(Foreign::like(sdk)),
             Self::LeaseGrab => Arc::new(LeaseGrab::default()),
         }
     }
 }
 
-/// All members of a group, whose requests are counted.
+/// All members of a group, with counted requests.
 pub struct Members {
-    kind: Arc<dyn Kind>,
+    kind: Arc<dyn InstanceKind>,
     requests: Arc<AtomicU64>,
 }
 
@@ -68,29 +68,29 @@ impl Members {
         Self { kind: group.kind(), requests: Arc::default() }
     }
 
-    /// So far, without writes of checkpoints: how often an application checkpoints is its own matter.
+    /// Returns the number of requests without checkpoint writes, whose frequency is up to the application.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 }
 
-impl Cast for Members {
-    fn kind_of(&self, _: Role) -> Arc<dyn Kind> {
+impl InstanceFactory for Members {
+    fn kind_of(&self, _: Role) -> Arc<dyn InstanceKind> {
         Arc::new(Counted { kind: Arc::clone(&self.kind), requests: Arc::clone(&self.requests) })
     }
 }
 
 struct Counted {
-    kind: Arc<dyn Kind>,
+    kind: Arc<dyn InstanceKind>,
     requests: Arc<AtomicU64>,
 }
 
-impl Kind for Counted {
-    fn is_ours(&self) -> bool {
-        self.kind.is_ours()
+impl InstanceKind for Counted {
+    fn is_crate_processor(&self) -> bool {
+        self.kind.is_crate_processor()
     }
 
-    fn live(&self, mut host: Host) -> Living {
+    fn live(&self, mut host: Host) -> InstanceFuture {
         host.container = Arc::new(Counting { inner: host.container, requests: Arc::clone(&self.requests) });
         self.kind.live(host)
     }

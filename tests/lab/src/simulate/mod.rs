@@ -1,4 +1,4 @@
-//! Whole groups of processors in virtual time, with everything going wrong: `--help` tells more.
+//! Whole groups of processors in virtual time, with all kinds of faults: see `--help`.
 
 #![allow(clippy::unchecked_time_subtraction, reason = "of constants, and of earlier moments from later ones")]
 #![allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
@@ -10,7 +10,7 @@ mod groups;
 mod measure;
 mod progress;
 mod requests;
-mod stories;
+mod scenarios;
 mod summary;
 mod workers;
 
@@ -18,18 +18,18 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::sim::{Plan, Scale, Usual, shrink};
+use crate::sim::{BuiltIn, Plan, Scale, shrink};
 use args::Args;
 use progress::Progress;
 use summary::Summary;
 
-/// Whatever ends it.
+/// Any error that ends the simulation.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const VIOLATED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// The command line.
+/// Runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
     let args = Args::parse();
@@ -43,13 +43,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// True if all is well.
+/// Returns whether no invariant was violated.
 fn run(args: &Args) -> Result<bool, Failure> {
     if args.compare {
         println!("{}", comparison::compare(args)?);
         return Ok(true);
     }
-    if args.requests {
+    if args.request_costs {
         println!("{}", requests::requests()?);
         return Ok(true);
     }
@@ -65,8 +65,8 @@ fn many(args: &Args) -> Result<bool, Failure> {
     let mut progress = Progress::new(seeds.len(), "seeds");
     workers::each(
         &seeds,
-        args.workers(),
-        |seed| workers::play(&Plan::draw(seed, &scale), &Usual, false),
+        args.jobs(),
+        |seed| workers::play(&Plan::draw(seed, &scale), &BuiltIn, false),
         |report| {
             summary.add(&report);
             progress.step(summary.failures());
@@ -85,12 +85,13 @@ fn print(args: &Args, summary: &Summary<'_>) -> Result<bool, Failure> {
     Ok(summary.failures() == 0)
 }
 
-/// One plan, looked at closely.
+/// Runs one plan and prints the details.
 fn one(args: &Args, plan: &Plan) -> Result<bool, Failure> {
-    let report = workers::play(plan, &Usual, args.verbose)?;
+    let report = workers::play(plan, &BuiltIn, args.verbose)?;
     if let Some(path) = &args.timeline {
-        let headline =
-            args.story.map_or_else(|| format!("Seed {}", plan.seed), |story| stories::headline(story).to_owned());
+        let headline = args
+            .scenario
+            .map_or_else(|| format!("Seed {}", plan.seed), |scenario| scenarios::headline(scenario).to_owned());
         std::fs::write(path, crate::draw::svg::render(&drawing::picture(plan, &report, &headline)))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         eprintln!("the picture is in {}", path.display());
@@ -107,10 +108,10 @@ fn one(args: &Args, plan: &Plan) -> Result<bool, Failure> {
 }
 
 fn explain(plan: &Plan, args: &Args) -> Result<(), Failure> {
-    eprintln!("looking for the fewest incidents that still make it fail ...");
-    let fails = |plan: &Plan| workers::play(plan, &Usual, false).is_ok_and(|report| !report.violations.is_empty());
+    eprintln!("searching for the fewest incidents that still fail ...");
+    let fails = |plan: &Plan| workers::play(plan, &BuiltIn, false).is_ok_and(|report| !report.violations.is_empty());
     let smallest = shrink(plan, fails);
-    let report = workers::play(&smallest, &Usual, args.verbose)?;
+    let report = workers::play(&smallest, &BuiltIn, args.verbose)?;
     println!("the smallest plan that fails:\n{smallest:#?}\n\n{}\n", report.history.join("\n"));
     Ok(())
 }
@@ -129,8 +130,8 @@ impl Args {
     }
 
     fn plan_of_picture(&self) -> Option<Plan> {
-        match self.story {
-            Some(story) => Some(stories::plan(story, self.first_seed)),
+        match self.scenario {
+            Some(scenario) => Some(scenarios::plan(scenario, self.first_seed)),
             None if self.timeline.is_some() || self.verbose => Some(Plan::draw(self.first_seed, &self.scale())),
             None => None,
         }

@@ -1,4 +1,4 @@
-//! A bar on one line of standard error.
+//! A progress bar on one line of standard error.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 const WIDTH: usize = 40;
 
-/// How often the line is written at the most.
+/// The minimum time between two updates of the line.
 const PACE: Duration = Duration::from_millis(100);
 
 pub struct Progress {
@@ -15,12 +15,12 @@ pub struct Progress {
     total: usize,
     done: usize,
     started: Instant,
-    /// When the line was written last; nothing: it never is, for nobody watches.
+    /// When the line was last written; `None` if standard error is not a terminal.
     shown: Option<Instant>,
 }
 
 impl Progress {
-    /// So many of what there are to do.
+    /// Creates a bar for `total` items of a kind.
     pub fn new(total: usize, what: &'static str) -> Self {
         let now = Instant::now();
         Self { what, total, done: 0, started: now, shown: std::io::stderr().is_terminal().then_some(now) }

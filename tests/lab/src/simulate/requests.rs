@@ -1,5 +1,5 @@
-//! What a group at rest asks of the storage: this crate's loops, counted for an hour of virtual time; and the other
-//! SDKs, by arithmetic with their defaults.
+//! The storage requests of a group in the steady state: for this crate, the requests of its loops in an hour of virtual
+//! time; for the other SDKs, an estimate from their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::table;
 
 /// Partitions and instances.
 const SIZES: [(u32, u32); 3] = [(32, 4), (256, 16), (1024, 64)];
-/// More than a group needs until its cycles are as long as they get.
+/// More than a group needs until its cycles have reached their maximum length.
 const SETTLED: Duration = Duration::from_secs(15 * 60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// The defaults of an SDK: each cycle lists, and renews every partition owned.
+/// The defaults of an SDK: each cycle lists, and renews every owned partition.
 struct Sdk {
     name: &'static str,
-    /// The seconds between two cycles, on average.
+    /// The average number of seconds between two cycles.
     interval: f64,
     listings: f64,
     expiry: u32,
@@ -50,7 +50,7 @@ impl Sdk {
     }
 }
 
-/// The table, in Markdown.
+/// Returns the table, in Markdown.
 pub fn requests() -> Result<String, Failure> {
     let sizes = SIZES.map(|(partitions, instances)| format!("{partitions} partitions, {instances} instances"));
     let header: Vec<_> = ["", "expiry, s"].map(str::to_owned).into_iter().chain(sizes).collect();
@@ -66,7 +66,7 @@ pub fn requests() -> Result<String, Failure> {
         let counts = SIZES.map(|size| format!("{:.0}", sdk.requests_per_hour(size)));
         [sdk.name.to_owned(), sdk.expiry.to_string()].into_iter().chain(counts).collect()
     }));
-    Ok(format!("Requests per hour of a group at rest:\n\n{}", table::markdown(&header, &rows)))
+    Ok(format!("Requests per hour of a group in the steady state:\n\n{}", table::markdown(&header, &rows)))
 }
 
 fn counted((partitions, instances): (u32, u32), scope: LeaseScope) -> Result<u64, Failure> {
@@ -103,13 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_sdk_lists_once_per_instance_and_renews_every_partition_in_each_cycle() {
+    fn the_estimate_of_an_sdk() {
         let requests = SDKS.map(|sdk| format!("{:.0}", sdk.requests_per_hour((32, 4))));
         assert_eq!(requests, ["4320", "4320", "12960", "3927", "12343", "4800"]);
     }
 
     #[test]
-    fn leases_that_live_by_a_presence_cost_less() {
+    fn leases_of_an_instance_cost_less() {
         let [by_partition, by_instance] =
             [LeaseScope::Partition, LeaseScope::Instance].map(|scope| counted((16, 2), scope).unwrap());
         assert!(by_partition > 16 * 120 + 2 * 120, "{by_partition}");

@@ -1,4 +1,4 @@
-//! What came of many seeds.
+//! The results of many seeds.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ impl<'a> Summary<'a> {
             "handled_again": totals.repeated,
             "requests": totals.requests,
             "moves": totals.moves,
-            "dark_seconds": totals.dark.as_secs_f64(),
+            "dark_seconds": totals.unowned_time.as_secs_f64(),
             "incidents": totals.incidents,
             "faults": faults,
             "counts": totals.counts,
@@ -97,7 +97,7 @@ impl fmt::Display for Summary<'_> {
         row(f, "events published", totals.published)?;
         row(f, "events processed", format!("{}, {} of them again", totals.handled, totals.repeated))?;
         row(f, "storage requests", totals.requests)?;
-        row(f, "partitions taken from an owner that went on", totals.moves)?;
+        row(f, "partitions taken from a running owner", totals.moves)?;
         heading(f, "incidents", totals.incidents.values().sum())?;
         for (incident, count) in &totals.incidents {
             row(f, &format!("  {incident}"), count)?;
@@ -120,7 +120,7 @@ fn heading(f: &mut fmt::Formatter<'_>, name: &str, sum: u64) -> fmt::Result {
 }
 
 fn row(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
-    // In a column, whatever kind of value it is.
+    // Aligned, for any kind of value.
     let value = value.to_string();
     writeln!(f, "{name:<46}{value:>14}")
 }
@@ -129,7 +129,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt:
 mod tests {
     use std::time::Duration;
 
-    use crate::sim::{Plan, Scale, Usual, What};
+    use crate::sim::{BuiltIn, IncidentKind, Plan, Scale};
     use clap::Parser;
 
     use super::*;
@@ -137,8 +137,8 @@ mod tests {
 
     fn report() -> Report {
         let scale = Scale { instances: 1, partitions: 1, storm: Duration::from_secs(60), ..Scale::default() };
-        let plan = Plan::calm(3, &scale).with(Duration::from_secs(9), What::LinkBreaks(0));
-        workers::play(&plan, &Usual, false).unwrap()
+        let plan = Plan::calm(3, &scale).with(Duration::from_secs(9), IncidentKind::LinkBreaks(0));
+        workers::play(&plan, &BuiltIn, false).unwrap()
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_that_fail_are_listed_with_their_commands() {
+    fn failed_seeds_are_listed_with_their_commands() {
         let args = Args::parse_from(["simulate", "--instances", "2"]);
         let mut summary = Summary::new(&args);
         for seed in [9, 4] {

@@ -1,19 +1,19 @@
-//! Many plans at once, each in a world and on a runtime of its own.
+//! Runs many plans at once, each in its own world and on its own runtime.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::sim::{Cast, Plan, Report, run};
+use crate::sim::{InstanceFactory, Plan, Report, run};
 use crate::simulate::Failure;
 
-/// Lets one plan happen.
-pub fn play(plan: &Plan, cast: &dyn Cast, verbose: bool) -> Result<Report, Failure> {
+/// Runs one plan.
+pub fn play(plan: &Plan, factory: &dyn InstanceFactory, verbose: bool) -> Result<Report, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
-    Ok(runtime.block_on(run(plan, cast, verbose))?)
+    Ok(runtime.block_on(run(plan, factory, verbose))?)
 }
 
-/// Does the work on every item, with so many threads, and hands each result over as soon as it is there.
+/// Does the work on every item with this many threads, and passes on each result as soon as it is available.
 pub fn each<I, T>(
     items: &[I],
     threads: usize,
@@ -30,7 +30,7 @@ where
             let (results, items, next, work) = (results.clone(), &items, &next, &work);
             scope.spawn(move || {
                 while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Nobody listens any more after a failure.
+                    // After a failure the receiver is gone.
                     if results.send(work(*item)).is_err() {
                         return;
                     }
@@ -40,7 +40,7 @@ where
         drop(results);
         let mut count = 0;
         while count < items.len() {
-            then(done.recv().map_err(|_| "a thread ended before its time")??);
+            then(done.recv().map_err(|_| "a thread ended unexpectedly")??);
             count += 1;
         }
         drop(done);

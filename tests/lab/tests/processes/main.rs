@@ -32,34 +32,34 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use journal::{Judgement, Run};
+use journal::{Run, Summary};
 use process::{Process, build_examples};
 use publisher::{Address, Load, publish};
 use support::azurite;
 use watcher::Watcher;
 
 const PARTITIONS: usize = 16;
-/// So many at first, and in the end.
+/// The number of workers at first, and in the end.
 const FIRST: usize = 2;
 const WORKERS: usize = 4;
 
-/// 100,000 events of 1 KiB, over 24 s at least.
+/// 100,000 events of 1 KiB, over at least 24 s.
 const BATCHES: u32 = 500;
 const LOAD: Load = Load { events_per_batch: 200, event_size: 1024, pace: Duration::from_millis(48) };
 
-/// Far longer than anything here takes, on a busy machine, too.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Far longer than any step here takes, even on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Nobody dies here, and nothing waits for it: so long that a busy machine makes nobody look dead, nor any request
-/// late.
+/// No process crashes here, so no test waits for the expiry: long enough that no lease expires and no request times out
+/// on a busy machine.
 const EXPIRY: &str = "--lease-duration=20";
 
-/// How long a worker may take to end in good order. All of it is bounded, and with this expiry that is: a handler and
-/// the call of `stopped` 5 s each, the link 2 s, a last checkpoint and a release that each have to look and try again
-/// 10 s each, the client 5 s.
+/// How long a worker may take to shut down gracefully. Every step is bounded; with this lease duration the bounds are:
+/// a handler and the call of `stopped` 5 s each, the link 2 s, a last checkpoint and a release that each have to read
+/// and retry 10 s each, the client 5 s.
 const ENDS_WITHIN: Duration = Duration::from_secs(37);
 
-/// The hub in a process of its own, a container for the records, and a folder for what the processes leave behind.
+/// The hub in its own process, a container for the records, and a folder for the output of the processes.
 struct World {
     examples: BTreeMap<String, PathBuf>,
     folder: TempDir,
@@ -75,7 +75,7 @@ impl World {
         let mut command = Command::new(&examples["event_hub"]);
         command.args(["--port=0", &format!("--partitions={PARTITIONS}")]);
         let mut process = Process::spawn("event_hub", &mut command, folder.path());
-        let line = process.first_line(PATIENCE).await;
+        let line = process.first_line(TIMEOUT).await;
         let settings = line.strip_prefix("EVENTHUBS_ENDPOINT='").unwrap().strip_suffix('\'').unwrap();
         let (endpoint, connection_string) = settings.split_once("' EVENTHUBS_CONNECTION_STRING='").unwrap();
         let hub = Address { endpoint: endpoint.to_owned(), connection_string: connection_string.to_owned() };
@@ -87,14 +87,14 @@ impl World {
     async fn container(&self) -> AzureContainer {
         let azurite = azurite::shared().await.unwrap();
         let access = Access::connection_string(azurite.connection_string(), &self.container);
-        AzureContainer::builder(access).with_request_timeout(PATIENCE).build().unwrap()
+        AzureContainer::builder(access).with_request_timeout(TIMEOUT).build().unwrap()
     }
 
-    /// A look at the records.
+    /// Returns a store to read the records.
     async fn store(&self) -> GroupStore {
         let group = ConsumerGroup::new("localhost", "hub", "$Default").unwrap();
         let builder = GroupStore::builder(Arc::new(self.container().await), group, OwnerId::new("watcher").unwrap());
-        let (deadline, expiry) = (PATIENCE, 4 * PATIENCE);
+        let (deadline, expiry) = (TIMEOUT, 4 * TIMEOUT);
         builder
             .with_lease_duration(expiry)
             .with_foreign_lease_duration(expiry)
@@ -104,8 +104,8 @@ impl World {
             .unwrap()
     }
 
-    /// Tells an example where everything is.
-    async fn equip(&self, command: &mut Command) {
+    /// Passes the addresses to an example.
+    async fn configure(&self, command: &mut Command) {
         command
             .env("EVENTHUBS_ENDPOINT", &self.hub.endpoint)
             .env("EVENTHUBS_CONNECTION_STRING", &self.hub.connection_string)
@@ -113,19 +113,19 @@ impl World {
             .args(["--container", &self.container]);
     }
 
-    async fn start_worker(&self, number: usize, life: usize) -> Worker {
+    async fn start_worker(&self, number: usize, incarnation: usize) -> Worker {
         let name = format!("worker-{number}");
         let journal = self.folder.path().join(format!("{name}.journal"));
         let mut command = Command::new(&self.examples["consumer"]);
-        self.equip(&mut command).await;
+        self.configure(&mut command).await;
         command
             .args(["--owner-prefix", &name, "--json", "--load-balancing-interval=1", EXPIRY, "--journal"])
             .arg(&journal);
-        let process = Process::spawn(&format!("{name}.{life}"), &mut command, self.folder.path());
+        let process = Process::spawn(&format!("{name}.{incarnation}"), &mut command, self.folder.path());
         Worker { process }
     }
 
-    /// Every one of so many workers owns as many partitions as the others, and none is left over.
+    /// Waits until each of this many workers owns the same number of partitions, and none is left over.
     async fn wait_until_all_have_their_share(&self, workers: usize) {
         let store = self.store().await;
         let shared = async || {
@@ -138,7 +138,7 @@ impl World {
         wait_until("all have their share", shared).await;
     }
 
-    /// What all workers processed.
+    /// Returns what all workers processed.
     fn processed(&self) -> Vec<Run> {
         let files = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let journals = files.filter(|path| path.extension().is_some_and(|extension| extension == "journal"));
@@ -146,24 +146,24 @@ impl World {
     }
 }
 
-/// One life of a worker.
+/// One incarnation of a worker.
 struct Worker {
     process: Process,
 }
 
-/// How the life of a worker went, and ended.
-struct Life {
+/// The outcome of one incarnation of a worker.
+struct Outcome {
     /// How many events it processed.
     processed: u64,
     /// How many partitions were handed over to it.
     handed_over: u64,
-    /// How long the end took.
+    /// How long the shutdown took.
     ended_within: Duration,
 }
 
 impl Worker {
-    /// Ends it in good order.
-    async fn end(&mut self, signal: Signal) -> Life {
+    /// Shuts the worker down gracefully.
+    async fn end(&mut self, signal: Signal) -> Outcome {
         let asked = Instant::now();
         self.process.send(signal);
         let status = self.process.end(ENDS_WITHIN).await;
@@ -173,7 +173,7 @@ impl Worker {
         let count = |what: &str| report[what].as_u64().unwrap();
         let (processed, handed_over) = (count("processed"), count("handed_over"));
         assert_ne!(processed, 0, "{report}");
-        Life { processed, handed_over, ended_within }
+        Outcome { processed, handed_over, ended_within }
     }
 }
 
@@ -188,30 +188,30 @@ async fn wait_until(what: &str, condition: impl AsyncFn() -> bool) {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never came: {what}"));
+    timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("timed out: {what}"));
 }
 
-/// One event for every partition.
-async fn publish_last_words(hub: Address) -> Positions {
+/// Publishes one event to every partition.
+async fn publish_last_events(hub: Address) -> Positions {
     let load = Load { events_per_batch: 1, event_size: 1024, pace: Duration::ZERO };
     publish(hub, load, watch::Sender::new(PARTITIONS.try_into().unwrap()).subscribe()).await.unwrap()
 }
 
-/// One after the other, each when it has its share of the partitions, until all have it again. Gives the lives that
-/// ended.
-async fn restart_all(world: &World, workers: &mut [Worker]) -> Vec<Life> {
-    let mut lives = Vec::new();
+/// Restarts the workers one after the other, each when it has its share of the partitions, until all have their share
+/// again. Returns the outcomes of the stopped incarnations.
+async fn restart_all(world: &World, workers: &mut [Worker]) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
     for (number, worker) in workers.iter_mut().enumerate() {
         world.wait_until_all_have_their_share(WORKERS).await;
-        lives.push(worker.end(Signal::TERM).await);
+        outcomes.push(worker.end(Signal::TERM).await);
         *worker = world.start_worker(number, 1).await;
     }
     world.wait_until_all_have_their_share(WORKERS).await;
-    lives
+    outcomes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_that_join_and_are_restarted_one_after_the_other_lose_and_repeat_nothing() {
+async fn joins_and_restarts_lose_and_repeat_nothing() {
     let world = World::start().await;
     let started = Instant::now();
     let mut watcher = Watcher::start(world.store().await);
@@ -225,62 +225,63 @@ async fn processes_that_join_and_are_restarted_one_after_the_other_lose_and_repe
     for number in FIRST..WORKERS {
         workers.push(world.start_worker(number, 0).await);
     }
-    let mut lives = restart_all(&world, &mut workers).await;
+    let mut outcomes = restart_all(&world, &mut workers).await;
     let restarted = started.elapsed();
     batches.send_replace(BATCHES);
-    let last = timeout(PATIENCE, publishing).await.expect("publishing takes for ever").unwrap().unwrap();
-    watcher.wait_for(&last, PATIENCE).await;
+    let last = timeout(TIMEOUT, publishing).await.expect("publishing timed out").unwrap().unwrap();
+    watcher.wait_for(&last, TIMEOUT).await;
 
-    // What comes last is checkpointed by the end itself.
-    let last = publish_last_words(world.hub.clone()).await;
-    wait_until("the last is processed", async || journal::reaches(&world.processed(), &last)).await;
+    // The shutdown itself checkpoints the last events.
+    let last = publish_last_events(world.hub.clone()).await;
+    wait_until("the last event is processed", async || journal::reaches(&world.processed(), &last)).await;
     let all = futures::future::join_all(workers.iter_mut().map(|worker| worker.end(Signal::INT))).await;
-    lives.extend(all);
+    outcomes.extend(all);
 
     let (checkpoints, looks) = watcher.finish().await;
     assert_eq!(checkpoints, last);
     assert_eq!(owners(&world.store().await).await, vec![None; PARTITIONS]);
 
-    let judgement = Judgement::of(&world.processed(), &last);
+    let summary = Summary::of(&world.processed(), &last);
     let events: i64 = last.values().map(|last| last + 1).sum();
-    let ended_within = lives.iter().map(|life| life.ended_within).max().unwrap();
-    let handed_over: u64 = lives.iter().map(|life| life.handed_over).sum();
+    let ended_within = outcomes.iter().map(|outcome| outcome.ended_within).max().unwrap();
+    let handed_over: u64 = outcomes.iter().map(|outcome| outcome.handed_over).sum();
     println!(
         "{events} events, processed again {}, {handed_over} partitions handed over, {looks} looks; restarted after \
-         {restarted:?}, ends within {ended_within:?}, all in {:?}",
-        judgement.duplicates,
+         {restarted:?}, shutdown within {ended_within:?}, all in {:?}",
+        summary.duplicates,
         started.elapsed()
     );
     assert!(events >= i64::from(BATCHES * LOAD.events_per_batch));
-    assert_eq!((judgement.lost, judgement.duplicates), (vec![], 0));
-    assert_eq!(judgement.processed, lives.iter().map(|life| life.processed).sum::<u64>());
-    // Half of all partitions moved when the later ones joined.
+    assert_eq!((summary.lost, summary.duplicates), (vec![], 0));
+    assert_eq!(summary.processed, outcomes.iter().map(|outcome| outcome.processed).sum::<u64>());
+    // Half of all partitions moved when the later workers joined.
     assert!(handed_over >= u64::try_from(PARTITIONS - PARTITIONS * FIRST / WORKERS).unwrap(), "{handed_over}");
 }
 
 #[tokio::test]
-async fn the_other_examples_end_in_good_order_too() {
+async fn the_other_examples_shut_down_gracefully() {
     let mut world = World::start().await;
     let mut command = Command::new(&world.examples["official_processor"]);
-    world.equip(&mut command).await;
+    world.configure(&mut command).await;
     let mut processor = Process::spawn("official_processor", &mut command, world.folder.path());
     let store = world.store().await;
-    publish_last_words(world.hub.clone()).await;
-    // By then it is between two rounds of claims. One that is cut short may leave a partition owned until it expires.
+    publish_last_events(world.hub.clone()).await;
+    // At this point it is between two rounds of claims. An interrupted claim may leave a partition owned until it
+    // expires.
     let processes = async || !store.list_checkpoints().await.unwrap().records.is_empty();
     wait_until("the processor processes", processes).await;
     processor.send(Signal::TERM);
-    assert!(processor.end(PATIENCE).await.success());
+    assert!(processor.end(TIMEOUT).await.success());
     assert!(processor.output().contains(" partitions\n"), "{}", processor.output());
     assert!(owners(&store).await.iter().all(Option::is_none));
 
     world.hub_process.send(Signal::TERM);
-    assert!(world.hub_process.end(PATIENCE).await.success());
+    assert!(world.hub_process.end(TIMEOUT).await.success());
 }
 
-/// Against a hub that never answers.
+/// Against a hub that never responds.
 #[tokio::test]
-async fn a_second_signal_ends_a_process_that_does_not_end() {
+async fn a_second_signal_ends_a_hanging_process() {
     let examples = build_examples(&["consumer"]);
     let folder = TempDir::new().unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -290,10 +291,10 @@ async fn a_second_signal_ends_a_process_that_does_not_end() {
         command.env("EVENTHUBS_ENDPOINT", &endpoint).args(["--storage=memory", "--hub"]);
         command.arg("Endpoint=sb://localhost/;SharedAccessKeyName=x;SharedAccessKey=eA==;EntityPath=hub");
         let mut process = Process::spawn("consumer", &mut command, folder.path());
-        let _connection = timeout(PATIENCE, silent.accept()).await.expect("does not connect").unwrap();
+        let _connection = timeout(TIMEOUT, silent.accept()).await.expect("does not connect").unwrap();
         process.send(Signal::TERM);
-        wait_until("it was heard", async || process.complaints().contains("send it again")).await;
-        assert_eq!(process.end_by(signal, PATIENCE).await.code(), Some(expected));
-        assert!(process.complaints().ends_with("stopping immediately\n"), "{}", process.complaints());
+        wait_until("the first signal is handled", async || process.stderr().contains("send it again")).await;
+        assert_eq!(process.end_by(signal, TIMEOUT).await.code(), Some(expected));
+        assert!(process.stderr().ends_with("stopping immediately\n"), "{}", process.stderr());
     }
 }

@@ -1,4 +1,4 @@
-//! Examples of this crate as processes of their own.
+//! Examples of this crate as separate processes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,11 +12,11 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-/// How many lines of its standard error are shown of a process, when the test fails.
+/// How many lines of a process's standard error are shown if the test fails.
 const SHOWN: usize = 60;
 
-/// Builds examples with the profile of this test, and tells where they are. `cargo test` has done so already, but not
-/// when it was asked for this test alone.
+/// Builds examples with the profile of this test, and returns their paths. `cargo test` has built them already, unless
+/// it was run for this test only.
 pub fn build_examples(names: &[&str]) -> BTreeMap<String, PathBuf> {
     let mut cargo = BlockingCommand::new(env!("CARGO"));
     cargo.args(["build", "--locked", "--all-features", "--message-format=json"]);
@@ -33,7 +33,7 @@ pub fn build_examples(names: &[&str]) -> BTreeMap<String, PathBuf> {
     built.collect()
 }
 
-/// A process that ends with this value, at the latest. Its last words are shown if the test fails.
+/// A process that ends with this value, at the latest. The end of its output is shown if the test fails.
 pub struct Process {
     name: String,
     child: Child,
@@ -42,7 +42,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Its output goes to files in this folder, which have its name.
+    /// Starts a process. Its output goes to files with its name in this folder.
     pub fn spawn(name: &str, command: &mut Command, folder: &Path) -> Self {
         let (stdout, stderr) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.err")));
         command.stdin(Stdio::null()).stdout(File::create(&stdout).unwrap()).stderr(File::create(&stderr).unwrap());
@@ -54,8 +54,8 @@ impl Process {
         fs::read_to_string(&self.stdout).unwrap()
     }
 
-    /// What it said on its standard error.
-    pub fn complaints(&self) -> String {
+    /// Returns what it has written to its standard error.
+    pub fn stderr(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap()
     }
 
@@ -67,17 +67,17 @@ impl Process {
                 return line.to_owned();
             }
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none() && started.elapsed() < deadline, "{} says nothing: {ended:?}", self.name);
+            assert!(ended.is_none() && started.elapsed() < deadline, "{} printed nothing: {ended:?}", self.name);
             sleep(Duration::from_millis(20)).await;
         }
     }
 
     pub fn send(&self, signal: Signal) {
-        let id = self.child.id().unwrap_or_else(|| panic!("{} has ended already", self.name));
+        let id = self.child.id().unwrap_or_else(|| panic!("{} has already ended", self.name));
         kill_process(Pid::from_raw(id.try_into().unwrap()).unwrap(), signal).unwrap();
     }
 
-    /// Sends this again and again until it ends: what comes too soon after the first signal does not count.
+    /// Sends the signal repeatedly until the process ends: a signal too soon after the first one does not count.
     pub async fn end_by(&mut self, signal: Signal, deadline: Duration) -> ExitStatus {
         let began = Instant::now();
         loop {
@@ -101,7 +101,7 @@ impl Drop for Process {
             let said = fs::read_to_string(&self.stderr).unwrap_or_default();
             let from = said.lines().count().saturating_sub(SHOWN);
             let last: Vec<_> = said.lines().skip(from).collect();
-            eprintln!("-- the end of what {} said:\n{}", self.name, last.join("\n"));
+            eprintln!("-- the end of the output of {}:\n{}", self.name, last.join("\n"));
         }
     }
 }

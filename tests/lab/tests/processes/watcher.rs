@@ -1,4 +1,4 @@
-//! Looks at the checkpoints of a group all the time.
+//! Continuously lists the checkpoints of a group.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Panics as soon as a checkpoint has moved backwards or is gone.
+/// Panics as soon as a checkpoint has moved back or disappeared.
 pub struct Watcher {
     positions: watch::Receiver<Positions>,
     stop: oneshot::Sender<()>,
@@ -25,7 +25,7 @@ impl Watcher {
         Self { positions, stop, watching }
     }
 
-    /// Waits until every partition's checkpoint is where it should be.
+    /// Waits until every partition's checkpoint has the wanted position.
     pub async fn wait_for(&mut self, wanted: &Positions, deadline: Duration) {
         let mut seen = self.positions.clone();
         let there = timeout(deadline, seen.wait_for(|seen| seen == wanted)).await;
@@ -33,9 +33,9 @@ impl Watcher {
         there.expect("the watcher has ended");
     }
 
-    /// Looks a last time. Gives what it saw then, and how often it looked.
+    /// Lists a last time. Returns this listing and the number of listings.
     pub async fn finish(self) -> (Positions, u32) {
-        // An error means that it has panicked, which is told below.
+        // An error means that it has panicked, which is reported below.
         let _ = self.stop.send(());
         let looks = self.watching.await.unwrap();
         (self.positions.borrow().clone(), looks)

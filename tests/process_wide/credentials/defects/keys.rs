@@ -1,4 +1,4 @@
-//! Account keys and shared access signatures, on a stand-in for the storage.
+//! Account keys and shared access signatures, on a fake storage.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -19,8 +19,8 @@ use crate::credentials::WrongClock;
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
 const DATE: HeaderName = HeaderName::from_static("x-ms-date");
 
-/// A storage that refuses signatures more than 15 minutes from its own time, as Azure does. An attacker on the way
-/// replies to the first requests instead.
+/// A storage that rejects signatures more than 15 minutes from its own time, like Azure. An attacker on the way replies
+/// to the first requests instead.
 #[derive(Debug, Default)]
 struct Storage {
     forged: Mutex<VecDeque<OffsetDateTime>>,
@@ -42,7 +42,7 @@ impl Storage {
             .unwrap()
     }
 
-    /// How many requests came, and whether all of them were dated correctly.
+    /// Returns how many requests came, and whether all of them were dated correctly.
     fn dates(&self) -> (usize, bool) {
         let now = SystemWallClock.now();
         let dates = self.dates.lock().unwrap();
@@ -80,8 +80,7 @@ fn by_key(account_url: &str) -> Access {
     Access::account_key(account_url, "account", KEY, "leases")
 }
 
-/// One answer that names another date must not bring signatures for it into the world, or not for more than one
-/// request.
+/// One response with another date must not cause signatures for it, or not for more than one request.
 #[tokio::test]
 async fn a09_a_forged_date_does_not_stay() {
     for forged in [datetime!(2099-11-20 12:00:00 UTC), datetime!(1999-11-20 12:00:00 UTC)] {
@@ -97,7 +96,7 @@ async fn a09_a_forged_date_does_not_stay() {
 }
 
 #[tokio::test]
-async fn a09_over_plain_http_no_date_of_another_is_signed() {
+async fn a09_over_plain_http_no_other_date_is_signed() {
     let forged = Mutex::new([datetime!(2099-11-20 12:00:00 UTC)].into());
     let storage = Arc::new(Storage { forged, ..Storage::default() });
     let container = storage.container(by_key("http://storage.internal/account"), Duration::ZERO);
@@ -106,7 +105,7 @@ async fn a09_over_plain_http_no_date_of_another_is_signed() {
 }
 
 #[tokio::test]
-async fn a09_a_wrong_clock_is_corrected_over_https_and_loopback() {
+async fn a09_a_wrong_clock_is_corrected_over_https() {
     for url in ["https://account.example", "http://127.0.0.1:1/account", "http://[::1]:1/account", "http://localhost/a"]
     {
         for ahead in [Duration::hours(-2), Duration::hours(2)] {
@@ -121,9 +120,9 @@ async fn a09_a_wrong_clock_is_corrected_over_https_and_loopback() {
     }
 }
 
-/// Where the clock is not corrected, or where that does not help, it is named as a cause.
+/// If the clock is not corrected, or if that does not help, it is named as a cause.
 #[tokio::test]
-async fn a09_a_refusal_names_a_wrong_clock() {
+async fn a09_a_rejection_names_a_wrong_clock() {
     for (url, refuses_all, requests) in
         [("http://storage.internal/account", false, 1), ("https://account.example", true, 2)]
     {
@@ -145,7 +144,7 @@ async fn a09_a_refusal_names_a_wrong_clock() {
     assert!(!message.to_string().contains("clock"), "{message}");
 }
 
-/// What can be read on the way is accepted for an emulator only.
+/// Traffic that can be read on the way is accepted only for an emulator.
 #[test]
 fn a10_plain_http_needs_an_emulator() {
     let by_string = |text: &str| Access::connection_string(format!("{text};AccountKey={KEY}"), "leases");
@@ -202,7 +201,7 @@ fn a15_the_account_of_an_emulator_is_no_container() {
 }
 
 #[tokio::test]
-async fn a15_a_signature_is_replaced_for_clones_and_isolated_containers() {
+async fn a15_a_signature_is_replaced_for_all_clones() {
     let url = "https://account.example/leases";
     for access in [
         Access::sas_url(format!("{url}?sv=1&sig=old")),
@@ -229,7 +228,7 @@ async fn a15_a_signature_is_replaced_for_clones_and_isolated_containers() {
 }
 
 #[tokio::test]
-async fn a15_what_is_no_signature_for_this_container_replaces_nothing() {
+async fn a15_an_invalid_signature_replaces_nothing() {
     let storage = Arc::new(Storage::default());
     let container = storage.container(Access::sas_url("https://account.example/leases?sig=old"), Duration::ZERO);
     for (text, expected) in [

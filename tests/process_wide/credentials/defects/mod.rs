@@ -1,4 +1,4 @@
-//! Defects of the credentials that were found by review: each test failed before its defect was fixed. Names begin with
+//! Defects of the credentials that were found in review: each test failed before its defect was fixed. Names begin with
 //! the number of the finding.
 
 mod keys;

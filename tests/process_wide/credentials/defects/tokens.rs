@@ -1,4 +1,4 @@
-//! Tokens, from the credentials of `azure_identity` over a transport of ours.
+//! Tokens, from the credentials of `azure_identity` over a test transport.
 
 use std::error::Error as StdError;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,37 +26,37 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::credentials::WrongClock;
 
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Less than azure_core's and azure_identity's five minutes, so that neither keeps a token instead of asking for
+/// Less than azure_core's and azure_identity's five minutes, so that neither reuses a token instead of requesting
 /// another.
 const LIFETIME: u64 = 240;
 
-/// What an issuer of tokens does.
+/// How an issuer of tokens behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mood {
+enum Behavior {
     Grants,
     /// It grants, after this time.
     Slow(Duration),
     Hangs,
     Unreachable,
     Status(u16, &'static str),
-    /// 429, with a time to wait that is longer than anything.
+    /// 429, with a wait that is longer than any timeout.
     AsksToWait,
 }
 
-const REFUSAL: Mood =
-    Mood::Status(401, r#"{"error_codes":[7000215],"error_description":"AADSTS7000215: wrong client secret"}"#);
+const REFUSAL: Behavior =
+    Behavior::Status(401, r#"{"error_codes":[7000215],"error_description":"AADSTS7000215: wrong client secret"}"#);
 
-/// Entra ID and the metadata service of virtual machines in one: each reads its own fields of the answer. Each token
-/// has another text.
+/// Entra ID and the metadata service of virtual machines in one: each client reads its own fields of the response. Each
+/// token has another text.
 #[derive(Debug)]
 struct Issuer {
-    mood: Mutex<Mood>,
+    behavior: Mutex<Behavior>,
     requests: AtomicU32,
     under_way: AtomicU32,
     most_at_once: AtomicU32,
 }
 
-/// A request that is under way, until it ends in one way or another.
+/// A request in progress, until it ends in any way.
 struct UnderWay<'a>(&'a AtomicU32);
 
 impl Drop for UnderWay<'_> {
@@ -66,13 +66,13 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Issuer {
-    fn new(mood: Mood) -> Arc<Self> {
+    fn new(behavior: Behavior) -> Arc<Self> {
         let count = || AtomicU32::new(0);
-        Arc::new(Self { mood: Mutex::new(mood), requests: count(), under_way: count(), most_at_once: count() })
+        Arc::new(Self { behavior: Mutex::new(behavior), requests: count(), under_way: count(), most_at_once: count() })
     }
 
-    fn set(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
+    fn set(&self, behavior: Behavior) {
+        *self.behavior.lock().unwrap() = behavior;
     }
 
     fn requests(&self) -> u32 {
@@ -110,18 +110,20 @@ impl HttpClient for Issuer {
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(self.under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         let _under_way = UnderWay(&self.under_way);
-        let mood = *self.mood.lock().unwrap();
+        let behavior = *self.behavior.lock().unwrap();
         let mut headers = Headers::new();
-        match mood {
-            Mood::Grants => Ok(Self::granted(number)),
-            Mood::Slow(time) => {
+        match behavior {
+            Behavior::Grants => Ok(Self::granted(number)),
+            Behavior::Slow(time) => {
                 sleep(time).await;
                 Ok(Self::granted(number))
             }
-            Mood::Hangs => std::future::pending().await,
-            Mood::Unreachable => Err(azure_core::Error::with_message(AzureErrorKind::Connection, "no route to host")),
-            Mood::Status(status, body) => Ok(AsyncRawResponse::from_bytes(status.into(), headers, body)),
-            Mood::AsksToWait => {
+            Behavior::Hangs => std::future::pending().await,
+            Behavior::Unreachable => {
+                Err(azure_core::Error::with_message(AzureErrorKind::Connection, "no route to host"))
+            }
+            Behavior::Status(status, body) => Ok(AsyncRawResponse::from_bytes(status.into(), headers, body)),
+            Behavior::AsksToWait => {
                 headers.insert("retry-after", "86400");
                 Ok(AsyncRawResponse::from_bytes(StatusCode::TooManyRequests, headers, "{}"))
             }
@@ -129,7 +131,7 @@ impl HttpClient for Issuer {
     }
 }
 
-/// A storage that takes every token of the issuer but those that it was given to refuse.
+/// A storage that accepts every token of the issuer except those that it was configured to reject.
 #[derive(Debug, Default)]
 struct Storage {
     hangs: bool,
@@ -138,7 +140,7 @@ struct Storage {
 }
 
 impl Storage {
-    /// A container on it, for the holder of these credentials.
+    /// Returns a container on it, with these credentials.
     fn container(self: &Arc<Self>, credential: Arc<dyn TokenCredential>) -> AzureContainer {
         self.container_with_clock(credential, Arc::new(SystemWallClock))
     }
@@ -171,7 +173,7 @@ impl Policy for Storage {
         if self.hangs {
             std::future::pending::<()>().await;
         }
-        // All requests of one moment meet the same answer.
+        // All requests of one moment get the same response.
         tokio::task::yield_now().await;
         if self.refused.lock().unwrap().contains(&token) {
             headers.insert("x-ms-error-code", "InvalidAuthenticationInfo");
@@ -187,7 +189,7 @@ async fn write(container: &AzureContainer) -> Result<()> {
     container.write("a", &Metadata::new(), &Condition::Unconditional).await.map(drop)
 }
 
-/// The error, with its causes.
+/// Returns the error, with its causes.
 fn all_of(error: &Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -207,80 +209,84 @@ type Credential = fn(&Arc<Issuer>) -> Arc<dyn TokenCredential>;
 
 const CREDENTIALS: [Credential; 2] = [Issuer::client_secret, Issuer::managed_identity];
 
-const TROUBLES: [Mood; 6] = [
-    Mood::Hangs,
-    Mood::Unreachable,
-    Mood::AsksToWait,
-    Mood::Status(429, "{}"),
-    Mood::Status(503, "<html>try later</html>"),
-    Mood::Slow(Duration::from_secs(600)),
+const TROUBLES: [Behavior; 6] = [
+    Behavior::Hangs,
+    Behavior::Unreachable,
+    Behavior::AsksToWait,
+    Behavior::Status(429, "{}"),
+    Behavior::Status(503, "<html>try later</html>"),
+    Behavior::Slow(Duration::from_secs(600)),
 ];
 
 #[tokio::test(start_paused = true)]
-async fn a03_a_valid_token_serves_while_no_other_can_be_had() {
+async fn a03_a_valid_token_is_used_while_none_is_issued() {
     for credential in CREDENTIALS {
-        for trouble in TROUBLES {
-            let (issuer, storage) = (Issuer::new(Mood::Grants), Arc::new(Storage::default()));
+        for random_faults in TROUBLES {
+            let (issuer, storage) = (Issuer::new(Behavior::Grants), Arc::new(Storage::default()));
             let container = storage.container(credential(&issuer));
             write(&container).await.unwrap();
             let granted = Instant::now();
-            issuer.set(trouble);
+            issuer.set(random_faults);
 
-            // Nothing of the trouble is to be seen while the token is valid.
+            // No failure is visible while the token is valid.
             let lifetime = Duration::from_secs(LIFETIME - 2);
             while granted.elapsed() < lifetime {
                 let began = Instant::now();
                 let written = join_all((0..8).map(|_| write(&container))).await;
-                assert!(written.iter().all(Result::is_ok), "{trouble:?} after {:?}: {written:?}", granted.elapsed());
-                assert!(began.elapsed() < Duration::from_millis(10), "{trouble:?}: {:?}", began.elapsed());
+                assert!(
+                    written.iter().all(Result::is_ok),
+                    "{random_faults:?} after {:?}: {written:?}",
+                    granted.elapsed()
+                );
+                assert!(began.elapsed() < Duration::from_millis(10), "{random_faults:?}: {:?}", began.elapsed());
                 sleep(Duration::from_millis(500)).await;
             }
-            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{trouble:?}");
-            assert!((2..=60).contains(&issuer.requests()), "{trouble:?}: {} requests", issuer.requests());
+            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{random_faults:?}");
+            assert!((2..=60).contains(&issuer.requests()), "{random_faults:?}: {} requests", issuer.requests());
 
             sleep(Duration::from_secs(4)).await;
-            assert_issuer_is_blamed(&container, trouble).await;
-            issuer.set(Mood::Grants);
+            assert_issuer_is_blamed(&container, random_faults).await;
+            issuer.set(Behavior::Grants);
             let recovered = until_written(&container).await;
-            assert!(recovered < Duration::from_secs(65), "{trouble:?}: {recovered:?}");
-            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{trouble:?}");
+            assert!(recovered < Duration::from_secs(65), "{random_faults:?}: {recovered:?}");
+            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{random_faults:?}");
         }
     }
 }
 
-/// Without a valid token, requests end within their deadline and name the issuer.
-async fn assert_issuer_is_blamed(container: &AzureContainer, trouble: Mood) {
+/// Without a valid token, requests end within their timeout and name the issuer.
+async fn assert_issuer_is_blamed(container: &AzureContainer, random_faults: Behavior) {
     for _ in 0..3 {
         let began = Instant::now();
         let errors = join_all((0..4).map(|_| write(container))).await;
-        assert!(began.elapsed() <= DEADLINE, "{trouble:?}: {:?}", began.elapsed());
+        assert!(began.elapsed() <= DEADLINE, "{random_faults:?}: {:?}", began.elapsed());
         for error in errors.into_iter().map(Result::unwrap_err) {
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{trouble:?}: {error}");
-            assert!(error.to_string().contains("token issuer"), "{trouble:?}: {error}");
-            assert!(!error.to_string().contains("account.example"), "{trouble:?}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{random_faults:?}: {error}");
+            assert!(error.to_string().contains("token issuer"), "{random_faults:?}: {error}");
+            assert!(!error.to_string().contains("account.example"), "{random_faults:?}: {error}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_without_any_token_the_issuer_is_blamed_until_it_is_back() {
+async fn a03_without_a_token_the_issuer_is_named() {
     for credential in CREDENTIALS {
-        for trouble in TROUBLES {
-            let (issuer, storage) = (Issuer::new(trouble), Arc::new(Storage::default()));
+        for random_faults in TROUBLES {
+            let (issuer, storage) = (Issuer::new(random_faults), Arc::new(Storage::default()));
             let container = storage.container(credential(&issuer));
-            assert_issuer_is_blamed(&container, trouble).await;
+            assert_issuer_is_blamed(&container, random_faults).await;
             assert_eq!(storage.tokens(), Vec::<String>::new());
-            issuer.set(Mood::Grants);
+            issuer.set(Behavior::Grants);
             until_written(&container).await;
-            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{trouble:?}");
+            assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{random_faults:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_an_issuer_slower_than_the_deadline_is_asked_once() {
+async fn a03_a_slow_issuer_is_asked_once() {
     for credential in CREDENTIALS {
-        let slow = Mood::Slow(Duration::from_secs(12));
+        let slow = Behavior::Slow(Duration::from_secs(12));
         let (issuer, storage) = (Issuer::new(slow), Arc::new(Storage::default()));
         let container = storage.container(credential(&issuer));
         assert_issuer_is_blamed(&container, slow).await;
@@ -290,9 +296,9 @@ async fn a03_an_issuer_slower_than_the_deadline_is_asked_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_the_wait_for_a_token_counts_into_the_deadline() {
+async fn a03_the_wait_for_a_token_counts_into_the_timeout() {
     for credential in CREDENTIALS {
-        let issuer = Issuer::new(Mood::Slow(Duration::from_secs(3)));
+        let issuer = Issuer::new(Behavior::Slow(Duration::from_secs(3)));
         let storage = Arc::new(Storage { hangs: true, ..Storage::default() });
         let container = storage.container(credential(&issuer));
         let began = Instant::now();
@@ -304,9 +310,9 @@ async fn a03_the_wait_for_a_token_counts_into_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_fifty_requests_without_a_token_ask_once() {
+async fn a03_fifty_requests_without_a_token_request_one() {
     for credential in CREDENTIALS {
-        let (issuer, storage) = (Issuer::new(Mood::Slow(Duration::from_secs(1))), Arc::new(Storage::default()));
+        let (issuer, storage) = (Issuer::new(Behavior::Slow(Duration::from_secs(1))), Arc::new(Storage::default()));
         let container = storage.container(credential(&issuer));
         let isolated = container.with_new_connections().unwrap();
         let by_isolated = (0..25).map(|_| isolated.delete("a", &Condition::Unconditional));
@@ -317,7 +323,7 @@ async fn a03_fifty_requests_without_a_token_ask_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_a_refusal_of_the_issuer_is_reported_at_once_with_its_cause() {
+async fn a03_a_rejection_of_the_issuer_is_reported_at_once() {
     let (issuer, storage) = (Issuer::new(REFUSAL), Arc::new(Storage::default()));
     let container = storage.container(issuer.client_secret());
     for _ in 0..20 {
@@ -329,13 +335,13 @@ async fn a03_a_refusal_of_the_issuer_is_reported_at_once_with_its_cause() {
         sleep(Duration::from_millis(100)).await;
     }
     assert!(issuer.requests() < 5, "{} requests in two seconds", issuer.requests());
-    issuer.set(Mood::Grants);
+    issuer.set(Behavior::Grants);
     assert!(until_written(&container).await < Duration::from_secs(10));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_a_refused_token_is_replaced_once() {
-    let (issuer, storage) = (Issuer::new(Mood::Grants), Arc::new(Storage::default()));
+async fn a03_a_rejected_token_is_replaced_once() {
+    let (issuer, storage) = (Issuer::new(Behavior::Grants), Arc::new(Storage::default()));
     let container = storage.container(issuer.client_secret());
     write(&container).await.unwrap();
     storage.refused.lock().unwrap().push("good-1".to_owned());
@@ -345,17 +351,16 @@ async fn a03_a_refused_token_is_replaced_once() {
     assert_eq!((issuer.requests(), storage.tokens().last().unwrap().as_str()), (2, "good-2"));
 }
 
-/// Tokens of a managed identity carry the time at which they expire; those of a client secret, for how long they are
-/// valid.
+/// Tokens of a managed identity have the time at which they expire; those of a client secret, how long they are valid.
 #[tokio::test(start_paused = true)]
 async fn a03_a_wrong_local_clock_makes_no_token_useless() {
     for credential in CREDENTIALS {
         for hours in [-2, 2] {
-            let (issuer, storage) = (Issuer::new(Mood::Grants), Arc::new(Storage::default()));
+            let (issuer, storage) = (Issuer::new(Behavior::Grants), Arc::new(Storage::default()));
             let clock = Arc::new(WrongClock(time::Duration::hours(hours)));
             let container = storage.container_with_clock(credential(&issuer), clock);
             write(&container).await.unwrap();
-            issuer.set(Mood::Hangs);
+            issuer.set(Behavior::Hangs);
             for _ in 0..LIFETIME - 2 {
                 sleep(Duration::from_secs(1)).await;
                 write(&container).await.unwrap();
@@ -365,10 +370,10 @@ async fn a03_a_wrong_local_clock_makes_no_token_useless() {
     }
 }
 
-/// Asking for a token must outlive the runtime that it began on.
+/// A token request must outlive the runtime on which it began.
 #[tokio::test]
-async fn a03_a_runtime_that_ends_takes_no_other_along() {
-    let (issuer, storage) = (Issuer::new(Mood::Hangs), Arc::new(Storage::default()));
+async fn a03_a_runtime_that_ends_does_not_affect_others() {
+    let (issuer, storage) = (Issuer::new(Behavior::Hangs), Arc::new(Storage::default()));
     let container = storage.container(issuer.client_secret());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let isolated = container.with_new_connections().unwrap();
@@ -376,16 +381,16 @@ async fn a03_a_runtime_that_ends_takes_no_other_along() {
     while issuer.requests() == 0 {
         tokio::task::yield_now().await;
     }
-    issuer.set(Mood::Grants);
+    issuer.set(Behavior::Grants);
     runtime.shutdown_background();
     assert!(hung.await.unwrap_err().is_cancelled());
     timeout(Duration::from_secs(4), write(&container)).await.unwrap().unwrap();
 }
 
-/// A task on a runtime that nothing drives is never run, as on one whose threads are blocked.
+/// A task on a runtime that is not driven never runs, as on one whose threads are blocked.
 #[tokio::test(start_paused = true)]
-async fn a03_a_blocked_runtime_holds_up_no_other() {
-    let (issuer, storage) = (Issuer::new(Mood::Grants), Arc::new(Storage::default()));
+async fn a03_a_blocked_runtime_delays_no_other() {
+    let (issuer, storage) = (Issuer::new(Behavior::Grants), Arc::new(Storage::default()));
     let container = storage.container(issuer.client_secret());
     let blocked = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     {
@@ -417,7 +422,7 @@ impl TokenCredential for Panicking {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_a_credential_that_panics_is_asked_again() {
+async fn a03_a_credential_that_panics_is_used_again() {
     let container = Arc::new(Storage::default()).container(Arc::new(Panicking::default()));
     assert!(until_written(&container).await < Duration::from_secs(10));
 }

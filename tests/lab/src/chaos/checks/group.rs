@@ -1,22 +1,22 @@
-//! The group as a whole: who is there, who has what.
+//! The group as a whole: its processes and their partitions.
 
 use std::collections::BTreeMap;
 
 use super::Check;
-use crate::chaos::diary::What;
-use crate::chaos::evidence::Evidence;
+use crate::chaos::event_log::LogEntryKind;
 use crate::chaos::fleet::End;
-use crate::chaos::life::owner;
-use crate::chaos::outside::Look;
+use crate::chaos::incarnation::owner;
+use crate::chaos::raw_storage::Look;
+use crate::chaos::run_data::RunData;
 use crate::chaos::worker::CLEAN;
 
-pub fn is_balanced(evidence: &Evidence) -> Check {
-    let wrong = unbalanced(&evidence.settled, evidence.instances, evidence.partitions).into_iter().collect::<Vec<_>>();
-    let shares = evidence.settled.shares().into_iter().map(|(owner, count)| format!("{owner} {count}"));
+pub fn is_balanced(run_data: &RunData) -> Check {
+    let wrong = unbalanced(&run_data.settled, run_data.instances, run_data.partitions).into_iter().collect::<Vec<_>>();
+    let shares = run_data.settled.shares().into_iter().map(|(owner, count)| format!("{owner} {count}"));
     Check::new("all are owned and balanced at the end", &wrong, shares.collect::<Vec<_>>().join(", "))
 }
 
-/// What is wrong with these shares, if anything.
+/// Returns what is wrong with these shares, if anything.
 pub fn unbalanced(look: &Look, instances: u32, partitions: u16) -> Option<String> {
     let mut shares: BTreeMap<String, usize> = (0..instances).map(|instance| (owner(instance), 0)).collect();
     for (partition, owner) in &look.owners {
@@ -33,48 +33,53 @@ pub fn unbalanced(look: &Look, instances: u32, partitions: u16) -> Option<String
     (most > least.map(|least| least + 1).as_ref()).then(|| format!("{shares:?}"))
 }
 
-/// Asked to end when all is quiet, everybody does, having released all and written the last checkpoints.
-pub fn ends_in_good_order(evidence: &Evidence) -> Check {
+/// Checks the shutdown at the end: all instances shut down gracefully, released their partitions and wrote the last
+/// checkpoints.
+pub fn ends_cleanly(run_data: &RunData) -> Check {
     let mut wrong = Vec::new();
-    for (partition, owner) in evidence.ended.owners.iter().filter(|(_, owner)| !owner.is_empty()) {
+    for (partition, owner) in run_data.ended.owners.iter().filter(|(_, owner)| !owner.is_empty()) {
         wrong.push(format!("partition {partition} still belongs to {owner}"));
     }
-    for (partition, last) in &evidence.published {
-        let position = evidence.ended.positions.get(partition).copied().unwrap_or(-1);
+    for (partition, last) in &run_data.published {
+        let position = run_data.ended.positions.get(partition).copied().unwrap_or(-1);
         if position != *last {
             wrong.push(format!("the checkpoint of partition {partition} is {position} of {last}"));
         }
     }
-    for instance in 0..evidence.instances {
-        let last = evidence.lives.iter().rfind(|biography| biography.life.instance == instance);
-        let diary = last.and_then(|biography| evidence.diaries.get(&biography.life));
-        let ended = diary.and_then(|diary| diary.iter().rev().find_map(|entry| ended(&entry.what)));
+    for instance in 0..run_data.instances {
+        let last = run_data.incarnations.iter().rfind(|observed| observed.incarnation.instance == instance);
+        let event_log = last.and_then(|observed| run_data.event_logs.get(&observed.incarnation));
+        let ended = event_log.and_then(|event_log| event_log.iter().rev().find_map(|entry| ended(&entry.kind)));
         if ended != Some(CLEAN) {
-            wrong.push(format!("{} ended {}", owner(instance), ended.unwrap_or("without a word")));
+            wrong.push(format!("{} ended {}", owner(instance), ended.unwrap_or("without a report")));
         }
     }
-    Check::new("all end in good order", &wrong, "released, checkpoints at the last event".to_owned())
+    Check::new("all shut down gracefully", &wrong, "released, checkpoints at the last event".to_owned())
 }
 
-fn ended(what: &What) -> Option<&str> {
-    if let What::Ended(how) = what { Some(how) } else { None }
+fn ended(kind: &LogEntryKind) -> Option<&str> {
+    if let LogEntryKind::Ended(how) = kind { Some(how) } else { None }
 }
 
-pub fn nobody_is_gone(evidence: &Evidence) -> Check {
+pub fn no_unexpected_exit(run_data: &RunData) -> Check {
     let mut wrong = Vec::new();
-    for biography in &evidence.lives {
-        match &biography.end {
-            Some((at, End::Unasked(status))) => wrong.push(format!("{} at {at:.1?}: {status}", biography.life)),
-            Some((at, End::Disorderly(how))) => wrong.push(format!("{} asked at {at:.1?}: {how}", biography.life)),
-            None => wrong.push(format!("{} never ended", biography.life)),
-            Some((_, End::Killed | End::Orderly)) => {}
+    for observed in &run_data.incarnations {
+        match &observed.end {
+            Some((at, End::Unexpected(status))) => {
+                wrong.push(format!("{} at {at:.1?}: {status}", observed.incarnation))
+            }
+            Some((at, End::Unclean(how))) => {
+                wrong.push(format!("{} shut down at {at:.1?}: {how}", observed.incarnation))
+            }
+            None => wrong.push(format!("{} never ended", observed.incarnation)),
+            Some((_, End::Killed | End::Clean)) => {}
         }
     }
-    let killed = evidence.lives.iter().filter(|b| matches!(b.end, Some((_, End::Killed)))).count();
+    let killed = run_data.incarnations.iter().filter(|b| matches!(b.end, Some((_, End::Killed)))).count();
     Check::new(
-        "no process is gone that was not killed",
+        "no process exits unexpectedly",
         &wrong,
-        format!("{} lives, {killed} killed", evidence.lives.len()),
+        format!("{} incarnations, {killed} killed", run_data.incarnations.len()),
     )
 }
 
@@ -82,7 +87,7 @@ pub fn nobody_is_gone(evidence: &Evidence) -> Check {
 mod tests {
     use super::*;
     use crate::chaos::clock::Moment;
-    use crate::chaos::evidence::tests::in_order;
+    use crate::chaos::run_data::tests::in_order;
 
     fn owned(owners: &[&str]) -> Look {
         let owners = (0..).zip(owners).map(|(partition, owner): (u32, _)| (partition.to_string(), (*owner).to_owned()));
@@ -90,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_differ_by_one_at_the_most() {
+    fn shares_differ_by_at_most_one() {
         assert_eq!(unbalanced(&owned(&["i1", "i2", "i1"]), 2, 3), None);
         assert!(unbalanced(&owned(&["i1", "i1", "i1"]), 2, 3).is_some());
         assert!(unbalanced(&owned(&["i1", "i2"]), 2, 3).is_some());
@@ -99,29 +104,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_released_or_not_checkpointed_is_told() {
-        let mut evidence = in_order();
-        assert!(ends_in_good_order(&evidence).holds);
-        evidence.ended.owners.insert("0".to_owned(), "i1".to_owned());
-        evidence.ended.positions.insert("0".to_owned(), 8);
-        let check = ends_in_good_order(&evidence);
+    fn missing_releases_and_checkpoints_are_found() {
+        let mut run_data = in_order();
+        assert!(ends_cleanly(&run_data).holds);
+        run_data.ended.owners.insert("0".to_owned(), "i1".to_owned());
+        run_data.ended.positions.insert("0".to_owned(), 8);
+        let check = ends_cleanly(&run_data);
         assert_eq!(check.detail, "partition 0 still belongs to i1; the checkpoint of partition 0 is 8 of 9");
     }
 
     #[test]
-    fn an_end_that_is_not_clean_is_told() {
-        let mut evidence = in_order();
-        evidence.diaries.values_mut().for_each(|diary| drop(diary.pop()));
-        assert_eq!(ends_in_good_order(&evidence).detail, "i1 ended without a word; i2 ended without a word");
+    fn an_unclean_shutdown_is_found() {
+        let mut run_data = in_order();
+        run_data.event_logs.values_mut().for_each(|event_log| drop(event_log.pop()));
+        assert_eq!(ends_cleanly(&run_data).detail, "i1 ended without a report; i2 ended without a report");
     }
 
     #[test]
-    fn who_is_gone_without_being_asked_is_told() {
-        let mut evidence = in_order();
-        evidence.lives[0].end = Some((Moment::ZERO, End::Killed));
-        assert!(nobody_is_gone(&evidence).holds);
-        evidence.lives[1].end = Some((Moment::from_secs(1), End::Unasked("exit status: 101".to_owned())));
-        let check = nobody_is_gone(&evidence);
+    fn an_unexpected_exit_is_found() {
+        let mut run_data = in_order();
+        run_data.incarnations[0].end = Some((Moment::ZERO, End::Killed));
+        assert!(no_unexpected_exit(&run_data).holds);
+        run_data.incarnations[1].end = Some((Moment::from_secs(1), End::Unexpected("exit status: 101".to_owned())));
+        let check = no_unexpected_exit(&run_data);
         assert_eq!((check.holds, check.detail.as_str()), (false, "i2.1 at 1.0s: exit status: 101"));
     }
 }

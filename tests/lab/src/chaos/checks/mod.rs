@@ -1,4 +1,4 @@
-//! What must hold, judged from what was seen from outside and from what the handlers wrote on disk.
+//! The checks, based on outside observations and on what the handlers wrote to disk.
 
 mod duplicates;
 mod group;
@@ -7,25 +7,25 @@ mod resources;
 mod rules;
 mod spans;
 
-use crate::chaos::evidence::Evidence;
+use crate::chaos::run_data::RunData;
 use duplicates::duplicates;
 
 pub use group::unbalanced;
 
-/// How much of what is wrong is told.
+/// How many problems of a check are shown.
 const SHOWN: usize = 5;
 
-/// One thing that must hold.
+/// A guarantee to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub name: &'static str,
     pub holds: bool,
-    /// What it was judged by, or what is wrong.
+    /// The basis of the check, or the problems.
     pub detail: String,
 }
 
 impl Check {
-    /// It holds if nothing is wrong.
+    /// Creates a check that holds if there are no problems.
     fn new(name: &'static str, wrong: &[String], detail: String) -> Self {
         let mut shown: Vec<_> = wrong.iter().take(SHOWN).cloned().collect();
         shown.extend((wrong.len() > SHOWN).then(|| format!("and {} more", wrong.len() - SHOWN)));
@@ -33,17 +33,17 @@ impl Check {
     }
 }
 
-pub fn all(evidence: &Evidence) -> Vec<Check> {
-    let sessions = evidence.sessions();
-    let mut checks = rules::checks(evidence, &sessions);
-    let duplicates = duplicates(evidence, &sessions);
+pub fn all(run_data: &RunData) -> Vec<Check> {
+    let sessions = run_data.sessions();
+    let mut checks = rules::checks(run_data, &sessions);
+    let duplicates = duplicates(run_data, &sessions);
     checks.extend([
-        resets::are_reported(evidence, &sessions, &duplicates),
+        resets::are_reported(run_data, &sessions, &duplicates),
         duplicates::are_explained(&duplicates),
-        group::is_balanced(evidence),
-        group::ends_in_good_order(evidence),
-        group::nobody_is_gone(evidence),
-        resources::are_flat(&evidence.lives),
+        group::is_balanced(run_data),
+        group::ends_cleanly(run_data),
+        group::no_unexpected_exit(run_data),
+        resources::are_flat(&run_data.incarnations),
     ]);
     checks
 }

@@ -1,21 +1,21 @@
-//! Whether operators report what they did, and whether owners go on there.
+//! Whether operators report what they did, and whether owners continue at the new position.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Check;
 use super::duplicates::{Cause, Duplicates};
 use crate::chaos::clock::Moment;
-use crate::chaos::evidence::{Evidence, Session};
 use crate::chaos::operators::{Attempt, Outcome};
+use crate::chaos::run_data::{RunData, Session};
 use crate::chaos::writes::{Kind, Write, chain};
 
-pub fn are_reported(evidence: &Evidence, sessions: &[Session], duplicates: &Duplicates) -> Check {
+pub fn are_reported(run_data: &RunData, sessions: &[Session], duplicates: &Duplicates) -> Check {
     let mut wrong = Vec::new();
     let (mut outcomes, mut starts) = (BTreeMap::<_, u32>::new(), 0);
-    for attempt in &evidence.resets {
+    for attempt in &run_data.resets {
         *outcomes.entry(attempt.outcome).or_default() += 1;
-        wrong.extend(misreported(evidence, attempt));
-        if let Some(Start { at, first }) = start_after(evidence, sessions, attempt) {
+        wrong.extend(misreported(run_data, attempt));
+        if let Some(Start { at, first }) = start_after(run_data, sessions, attempt) {
             starts += 1;
             let due = attempt.to + 1;
             wrong.extend((first != due).then(|| format!("{} starts with {first} at {at:.1?}", report(attempt))));
@@ -23,14 +23,14 @@ pub fn are_reported(evidence: &Evidence, sessions: &[Session], duplicates: &Dupl
     }
     let outcomes: Vec<_> = outcomes.into_iter().map(|(outcome, count)| format!("{count} {}", outcome.name())).collect();
     let again = duplicates.by_cause.get(&Cause::Reset).copied().unwrap_or(0);
-    let operators: BTreeSet<_> = evidence.resets.iter().map(|attempt| attempt.by).collect();
+    let operators: BTreeSet<_> = run_data.resets.iter().map(|attempt| attempt.by).collect();
     let detail = format!(
         "{} partitions by {} operators: {}; {starts} starts of the next owner, {again} events again",
-        evidence.resets.len(),
+        run_data.resets.len(),
         operators.len(),
         if outcomes.is_empty() { "none".to_owned() } else { outcomes.join(", ") }
     );
-    Check::new("resets are what operators report", &wrong, detail)
+    Check::new("resets match the reports of operators", &wrong, detail)
 }
 
 fn report(attempt: &Attempt) -> String {
@@ -38,30 +38,30 @@ fn report(attempt: &Attempt) -> String {
     format!("{by} reported {:?} of partition {partition} to {to}, which", outcome.name())
 }
 
-/// What the storage took differs from the report.
-fn misreported(evidence: &Evidence, attempt: &Attempt) -> Option<String> {
-    let Written { written, moved } = written(evidence, attempt);
-    let what = match attempt.outcome {
-        Outcome::Done | Outcome::UnsureButWritten if !written => "was not written",
-        Outcome::Done if release(evidence, attempt).is_none() => "was not released",
+/// Returns how the accepted writes differ from the report.
+fn misreported(run_data: &RunData, attempt: &Attempt) -> Option<String> {
+    let Written { written, moved } = written(run_data, attempt);
+    let problem = match attempt.outcome {
+        Outcome::Done | Outcome::IndeterminateButWritten if !written => "was not written",
+        Outcome::Done if release(run_data, attempt).is_none() => "was not released",
         Outcome::Lost | Outcome::Busy | Outcome::Failed | Outcome::Refused | Outcome::NotBegun if moved => {
             "was written"
         }
         _ => return None,
     };
-    Some(format!("{} {what}", report(attempt)))
+    Some(format!("{} {problem}", report(attempt)))
 }
 
 struct Written {
     /// The operator wrote the position.
     written: bool,
-    /// Another one was there before.
+    /// The previous position was different.
     moved: bool,
 }
 
-fn written(evidence: &Evidence, attempt: &Attempt) -> Written {
+fn written(run_data: &RunData, attempt: &Attempt) -> Written {
     let (mut found, mut before) = (Written { written: false, moved: false }, None);
-    for write in chain(evidence.writes_to(Kind::Checkpoint, &attempt.partition)) {
+    for write in chain(run_data.writes_to(Kind::Checkpoint, &attempt.partition)) {
         if write.by == attempt.by && write.position == attempt.to {
             found.written = true;
             found.moved |= before != Some(write.position);
@@ -71,23 +71,23 @@ fn written(evidence: &Evidence, attempt: &Attempt) -> Written {
     found
 }
 
-/// With or without an answer: the operator may have read what became of it.
-fn release<'a>(evidence: &'a Evidence, attempt: &'a Attempt) -> Option<&'a Write> {
-    let mut writes = evidence.writes_to(Kind::Ownership, &attempt.partition);
+/// The release, with or without a response: the operator may have read the outcome.
+fn release<'a>(run_data: &'a RunData, attempt: &'a Attempt) -> Option<&'a Write> {
+    let mut writes = run_data.writes_to(Kind::Ownership, &attempt.partition);
     writes.find(|write| write.by == attempt.by && write.owner.is_empty() && (write.is_accepted() || write.is_open()))
 }
 
-/// What an owner began with.
+/// The first event of an owner.
 struct Start {
     at: Moment,
     first: i64,
 }
 
-/// What the next owner after a reset that is done began with. It may lose the partition before it begins: then
-/// another reset may have come.
-fn start_after(evidence: &Evidence, sessions: &[Session], attempt: &Attempt) -> Option<Start> {
-    let release = release(evidence, attempt).filter(|_| attempt.outcome == Outcome::Done)?;
-    let mut claims: Vec<_> = evidence
+/// Returns the first event of the next owner after a completed reset. That owner may lose the partition before it
+/// starts: then there may have been another reset.
+fn start_after(run_data: &RunData, sessions: &[Session], attempt: &Attempt) -> Option<Start> {
+    let release = release(run_data, attempt).filter(|_| attempt.outcome == Outcome::Done)?;
+    let mut claims: Vec<_> = run_data
         .writes_to(Kind::Ownership, &attempt.partition)
         .filter(|write| write.claims() && (write.is_accepted() || write.is_open()) && write.sent > release.sent)
         .collect();
@@ -95,7 +95,7 @@ fn start_after(evidence: &Evidence, sessions: &[Session], attempt: &Attempt) -> 
     let next = claims.iter().find(|claim| claim.is_accepted())?;
     let other = claims.iter().find(|claim| claim.by != next.by).map_or(Moment::MAX, |claim| claim.sent);
     let began = sessions.iter().filter(|session| {
-        (session.life, &session.partition) == (next.by, &attempt.partition) && session.from >= next.sent
+        (session.incarnation, &session.partition) == (next.by, &attempt.partition) && session.from >= next.sent
     });
     let session = began.min_by_key(|session| session.from).filter(|session| session.from < other)?;
     session.runs.first().map(|(at, first, _)| Start { at: *at, first: *first })
@@ -106,35 +106,35 @@ mod tests {
     use super::*;
     use crate::chaos::checks::duplicates::duplicates;
     use crate::chaos::checks::rules::tests::{again, reset};
-    use crate::chaos::life::Life;
-    use crate::chaos::writes::tests::{life, write};
+    use crate::chaos::incarnation::IncarnationId;
+    use crate::chaos::writes::tests::{incarnation, write};
 
-    fn check(evidence: &Evidence) -> Check {
-        let sessions = evidence.sessions();
-        are_reported(evidence, &sessions, &duplicates(evidence, &sessions))
+    fn check(run_data: &RunData) -> Check {
+        let sessions = run_data.sessions();
+        are_reported(run_data, &sessions, &duplicates(run_data, &sessions))
     }
 
     #[test]
-    fn a_report_must_agree_with_what_was_written() {
-        use Outcome::{Busy, Done, Failed, Killed, Lost, NotBegun, Unsure, UnsureButWritten};
+    fn a_report_must_match_the_writes() {
+        use Outcome::{Busy, Done, Failed, IndeterminateButWritten, Killed, Lost, NotBegun, Unsure};
         let full = again(reset(3), 4, 9);
         let mut unwritten = full.clone();
         unwritten.writes.retain(|write| !full.is_reset(write));
         let mut kept = full.clone();
         kept.writes.retain(|write| !(write.by.is_operator() && write.owner.is_empty()));
-        for (evidence, wrong) in [
+        for (run_data, wrong) in [
             (&full, vec![Lost, Busy, Failed, NotBegun]),
-            (&unwritten, vec![Done, UnsureButWritten]),
+            (&unwritten, vec![Done, IndeterminateButWritten]),
             (&kept, vec![Done, Lost, Busy, Failed, NotBegun]),
         ] {
-            for outcome in [Done, Lost, Busy, Failed, UnsureButWritten, Unsure, NotBegun, Killed] {
-                let mut evidence = evidence.clone();
-                evidence.resets[0].outcome = outcome;
+            for outcome in [Done, Lost, Busy, Failed, IndeterminateButWritten, Unsure, NotBegun, Killed] {
+                let mut run_data = run_data.clone();
+                run_data.resets[0].outcome = outcome;
                 assert_eq!(
-                    check(&evidence).holds,
+                    check(&run_data).holds,
                     !wrong.contains(&outcome),
                     "{outcome:?}: {}",
-                    check(&evidence).detail
+                    check(&run_data).detail
                 );
             }
         }
@@ -149,24 +149,24 @@ mod tests {
     }
 
     #[test]
-    fn another_owner_may_come_before_the_next_one_starts() {
-        let mut evidence = again(reset(3), 6, 9);
-        evidence.writes.push(write(Kind::Ownership, life(0), 73, ("o5", "o6"), 0));
-        let mut again = evidence.resets[0].clone();
-        assert!(check(&evidence).holds);
-        again.by = Life::of_operator(2);
+    fn another_owner_may_come_before_the_next_starts() {
+        let mut run_data = again(reset(3), 6, 9);
+        run_data.writes.push(write(Kind::Ownership, incarnation(0), 73, ("o5", "o6"), 0));
+        let mut again = run_data.resets[0].clone();
+        assert!(check(&run_data).holds);
+        again.by = IncarnationId::of_operator(2);
         again.outcome = Outcome::Busy;
-        evidence.resets.push(again);
+        run_data.resets.push(again);
         assert_eq!(
-            check(&evidence).detail,
+            check(&run_data).detail,
             "2 partitions by 2 operators: 1 done, 1 not done: busy; 0 starts of the next owner, 4 events again"
         );
     }
 
     #[test]
-    fn a_run_without_resets_says_so() {
+    fn a_run_without_resets_is_reported() {
         assert_eq!(
-            check(&crate::chaos::evidence::tests::in_order()).detail,
+            check(&crate::chaos::run_data::tests::in_order()).detail,
             "0 partitions by 0 operators: none; 0 starts of the next owner, 0 events again"
         );
     }

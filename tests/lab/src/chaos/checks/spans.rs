@@ -1,10 +1,10 @@
-//! Which events of a partition were processed when, and by which session.
+//! When and in which session the events of a partition were processed.
 
 use std::collections::BTreeMap;
 
 use crate::chaos::clock::Moment;
 
-/// Successive events that one session processed in one go.
+/// Successive events that one session processed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub first: i64,
@@ -24,7 +24,7 @@ impl Span {
 pub struct Spans(BTreeMap<i64, Span>);
 
 impl Spans {
-    /// Puts a span on top of the others, and gives what it covers of them.
+    /// Puts a span on top of the others, and returns the parts of them that it covers.
     pub fn cover(&mut self, span: Span) -> Vec<Span> {
         let below: Vec<_> = self
             .0
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_covered_is_given_and_the_rest_stays() {
+    fn covered_parts_are_returned_and_the_rest_remains() {
         let mut spans = Spans::default();
         for below in [span(0, 9, 1), span(10, 19, 2), span(20, 29, 3)] {
             assert!(spans.cover(below).is_empty());

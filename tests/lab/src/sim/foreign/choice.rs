@@ -1,4 +1,4 @@
-//! Which partitions an owner of another SDK goes for.
+//! Which partitions an owner of another SDK claims.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,61 +13,61 @@ use super::rules::{Rules, Sdk};
 /// An ownership as a listing shows it.
 pub(super) struct Seen {
     pub(super) owner: String,
-    /// By the wall clock of the one who looks.
+    /// By the wall clock of the owner that lists.
     pub(super) age: time::Duration,
     pub(super) live: bool,
     pub(super) etag: ETag,
 }
 
-/// What is mine already, and what to go for.
+/// The partitions that the owner holds, and those that it tries to claim.
 pub(super) struct Choice {
-    pub(super) mine: Vec<PartitionId>,
+    pub(super) owned: Vec<PartitionId>,
     pub(super) wanted: Vec<PartitionId>,
 }
 
-/// What one of them makes of a listing.
+/// Returns what an owner of this SDK does after a listing.
 pub(super) fn choose(
     rules: &Rules,
-    me: &str,
+    this_owner: &str,
     partitions: &[PartitionId],
     seen: &BTreeMap<PartitionId, Seen>,
     rng: &mut StdRng,
 ) -> Choice {
-    let mut mine = Vec::new();
+    let mut owned = Vec::new();
     let mut free = Vec::new();
     let mut others: BTreeMap<&str, Vec<&PartitionId>> = BTreeMap::new();
     for partition in partitions {
         let live = seen.get(partition).filter(|seen| seen.live && (rules.counts_released || !seen.owner.is_empty()));
         match live {
-            Some(seen) if seen.owner == me => mine.push(partition.clone()),
+            Some(seen) if seen.owner == this_owner => owned.push(partition.clone()),
             Some(seen) => others.entry(seen.owner.as_str()).or_default().push(partition),
             None => free.push(partition),
         }
     }
     let owners = others.len() + 1;
     let group = Group {
-        own: mine.len(),
+        own: owned.len(),
         others: others.into_values().collect(),
         free,
         share: partitions.len() / owners,
         uneven: partitions.len() % owners,
     };
     let (from, count) = group.wanted(rules.sdk, rng);
-    Choice { mine, wanted: drawn(from, count, rng) }
+    Choice { owned, wanted: drawn(from, count, rng) }
 }
 
-/// Who has what.
+/// The partitions that each owner holds.
 struct Group<'a> {
     own: usize,
     others: Vec<Vec<&'a PartitionId>>,
     free: Vec<&'a PartitionId>,
     /// Rounded down.
     share: usize,
-    /// How many owners are due one more.
+    /// How many owners are due one partition more.
     uneven: usize,
 }
 
-/// Candidates, and how many of them to go for.
+/// Candidates, and how many of them to claim.
 type Wanted<'a> = (Vec<&'a PartitionId>, usize);
 
 impl<'a> Group<'a> {
@@ -84,8 +84,8 @@ impl<'a> Group<'a> {
 
     fn like_dot_net(self) -> Wanted<'a> {
         let (own, share) = (self.own, self.share);
-        let nobody_lacks = self.others.iter().all(|held| held.len() >= share);
-        if own > share || (own == share && !nobody_lacks) {
+        let no_one_lacks = self.others.iter().all(|held| held.len() >= share);
+        if own > share || (own == share && !no_one_lacks) {
             return (Vec::new(), 0);
         }
         if !self.free.is_empty() {
@@ -157,7 +157,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// So many of them, by chance.
+/// Returns `count` randomly drawn partitions.
 fn drawn(from: Vec<&PartitionId>, count: usize, rng: &mut StdRng) -> Vec<PartitionId> {
     shuffled(from, rng).into_iter().take(count).cloned().collect()
 }
@@ -173,7 +173,8 @@ mod tests {
     use super::super::rules::Sdk;
     use super::*;
 
-    /// Me and others hold so many, so many are free. Answers from whom I take how many: 0 is what is free.
+    /// Returns how many partitions an owner takes from each other owner, by index, if it and the others hold `held` and
+    /// `free` are unowned. Index 0 stands for the unowned ones.
     fn taken(sdk: Sdk, held: &[usize], free: usize) -> BTreeMap<usize, usize> {
         let total = held.iter().sum::<usize>() + free;
         let partitions: Vec<PartitionId> = (0..total).map(|id| PartitionId::from(u32::try_from(id).unwrap())).collect();
@@ -184,7 +185,7 @@ mod tests {
         });
         let seen = seen.collect();
         let choice = choose(&Rules::of(sdk), "1", &partitions, &seen, &mut StdRng::seed_from_u64(1));
-        assert_eq!(choice.mine.len(), held[0]);
+        assert_eq!(choice.owned.len(), held[0]);
         let mut taken = BTreeMap::new();
         for partition in choice.wanted {
             let index: usize = partition.as_str().parse().unwrap();
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balanced_group_wants_nothing() {
+    fn a_balanced_group_claims_nothing() {
         for sdk in Sdk::ALL {
             for held in [&[4, 4, 4][..], &[4, 5, 4], &[5, 4, 4], &[5, 4, 5], &[1]] {
                 assert_eq!(taken(sdk, held, 0), BTreeMap::new(), "{sdk:?} {held:?}");
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn some_take_one_free_partition_at_a_time_and_some_take_all_that_they_lack() {
+    fn unowned_partitions_per_cycle() {
         for (sdk, count) in [(Sdk::DotNet, 1), (Sdk::Java, 1), (Sdk::JavaScript, 1), (Sdk::Go, 1)] {
             assert_eq!(taken(sdk, &[0, 4], 8), BTreeMap::from([(0, count)]), "{sdk:?}");
         }
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_steals() {
+    fn a_new_owner_steals() {
         for sdk in [Sdk::DotNet, Sdk::Java, Sdk::JavaScript, Sdk::Python, Sdk::Go] {
             assert_eq!(taken(sdk, &[0, 8, 4], 0), BTreeMap::from([(2, 1)]), "{sdk:?}");
         }
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn below_the_share_one_above_it_is_enough_to_be_stolen_from() {
+    fn an_owner_one_above_the_share_is_a_victim() {
         for sdk in Sdk::ALL {
             let taken = taken(sdk, &[3, 5, 5, 4], 0);
             assert!(taken.values().eq([&1]) && taken.keys().all(|owner| [2, 3].contains(owner)), "{sdk:?} {taken:?}");
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn go_and_rust_take_below_the_share_of_a_victim() {
+    fn go_and_rust_take_a_victim_below_its_share() {
         assert_eq!(taken(Sdk::Rust, &[0, 5, 5], 0).values().sum::<usize>(), 3);
         assert_eq!(taken(Sdk::Go, &[0, 5, 5], 0).values().sum::<usize>(), 1);
     }

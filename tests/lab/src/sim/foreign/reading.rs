@@ -22,7 +22,7 @@ pub(in super::super) struct Reading(JoinHandle<()>);
 impl Reading {
     pub(in super::super) fn begin(host: Arc<Host>, names: &BlobNames, partition: PartitionId) -> Self {
         let name = names.of(RecordKind::Checkpoint, &partition);
-        // Its failures are its own: the next cycle opens it again.
+        // A failure ends only this reading; the next cycle starts it again.
         Self(tokio::spawn(async move {
             let _ = read(&host, &name, &partition).await;
         }))
@@ -50,7 +50,7 @@ async fn read(host: &Arc<Host>, name: &str, partition: &PartitionId) -> Result<(
     };
     let mut receiver = host.source.open_receiver(partition, from, 300, 1).await?;
     let _started = Started::new(host, partition);
-    // So that readings do not all take the same time.
+    // Readings take different times.
     let number: u64 = partition.as_str().parse().unwrap_or_default();
     let mut rng = StdRng::seed_from_u64(host.seed ^ number);
     loop {
@@ -62,7 +62,7 @@ async fn read(host: &Arc<Host>, name: &str, partition: &PartitionId) -> Result<(
         host.runs().await;
         handling.done(&events);
         if let Some(last) = events.last() {
-            // A failure is told to the application, which goes on.
+            // The SDKs report a failure to the application, which continues.
             let _ = checkpoint(host, name, last).await;
         }
     }
@@ -76,7 +76,7 @@ async fn checkpoint(host: &Host, name: &str, event: &MemoryEvent) -> Result<()> 
     within(host.container.write(name, &metadata, &Condition::Unconditional)).await.map(drop)
 }
 
-/// Tells when the processing begins and ends, however it ends.
+/// Records when the processing begins, and when it ends for whatever reason.
 struct Started {
     host: Arc<Host>,
     partition: PartitionId,

@@ -1,68 +1,71 @@
-//! In what the other SDKs differ.
+//! The differences between the other SDKs.
 
 use std::time::Duration;
 
-/// One of the official SDKs, and which partitions it goes for in one cycle. P partitions and N owners make a share of
+/// One of the official SDKs, and which partitions it claims in one cycle. With P partitions and N owners, the share is
 /// P/N, rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Sdk {
-    /// One, if it has less than the share, or just the share and nobody less: free, or else of an owner of more than
-    /// one above the share, or else, below the share, of an owner of one above.
+    /// One, if it has less than the share, or exactly the share while no owner has less. The partition is an unowned
+    /// one, or else one of an owner of more than one above the share, or else, if it has less than the share, one of an
+    /// owner of one above the share.
     DotNet,
-    /// One, if the group is not balanced and it has less than the share or the least of all: free, or of the fullest
-    /// owner.
+    /// One, if the group is not balanced and it has less than the share or the least of all owners. The partition is an
+    /// unowned one, or one of the owner that has the most.
     Java,
-    /// One, if it has less than what it is due: free, or what the fullest owners have beyond their due.
+    /// One, if it has less than it is due. The partition is an unowned one, or one of those that the owners with the
+    /// most have beyond their due.
     JavaScript,
-    /// All that are free up to the share rounded up; or if none is, and it has less than the share, one of the fullest
-    /// owner.
+    /// All unowned partitions up to the share rounded up. If there is none and it has less than the share, one of the
+    /// owner that has the most.
     Python,
-    /// One, up to the share, then up to one more if shares are uneven: free, or of any owner that has more than that.
+    /// One, up to the share, and then up to one more if shares are uneven. The partition is an unowned one, or one of
+    /// any owner that has more than that.
     Go,
-    /// The same, but all that are lacking at once.
+    /// The same, but all missing partitions at once.
     Rust,
 }
 
 impl Sdk {
-    /// All of them.
+    /// All SDKs.
     pub const ALL: [Self; 6] = [Self::DotNet, Self::Java, Self::JavaScript, Self::Python, Self::Go, Self::Rust];
 }
 
-/// What becomes of a cycle when a claim fails for another reason than that somebody else was first.
+/// What a cycle does after a claim fails for another reason than a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnError {
-    /// The rest is not tried.
+    /// It claims no further partitions.
     EndsCycle,
-    /// The others are tried nevertheless.
+    /// It claims the other partitions nevertheless.
     GoesOn,
     /// The same, and the claim counts as won.
     Keeps,
 }
 
-/// In what an SDK differs from the others, with its defaults.
+/// How an SDK differs from the others, with its defaults.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a rule of its own")]
 pub(super) struct Rules {
     pub(super) interval: Duration,
-    /// By how much of itself the interval is lengthened at the most.
+    /// The maximum by which the interval is lengthened, as a fraction of itself.
     pub(super) jitter: f64,
     pub(super) expiry: Duration,
     pub(super) sdk: Sdk,
-    /// The pause after a cycle that went for something, if it is not the interval.
+    /// The pause after a cycle that claimed, if it differs from the interval.
     pub(super) again_after: Option<Duration>,
-    /// Whether it renews only what is older than the interval.
-    pub(super) renews_the_old: bool,
-    /// Whether it claims and renews several partitions at a time.
+    /// Whether it renews only leases that are older than the interval.
+    pub(super) renews_only_old: bool,
+    /// Whether it claims and renews several partitions concurrently.
     pub(super) concurrent: bool,
-    /// Where there is no blob, it writes under no condition at all.
-    pub(super) creates_at_will: bool,
+    /// Whether it writes without a condition if there is no blob.
+    pub(super) creates_unconditionally: bool,
     pub(super) on_error: OnError,
     /// Whether it lists the checkpoints in every cycle.
     pub(super) lists_checkpoints: bool,
-    /// Whether it gives back what it holds when it ends.
+    /// Whether it releases its partitions when it ends.
     pub(super) releases: bool,
-    /// Whether a released record is an owner without a name to it.
+    /// Whether it counts a released record as an owner without a name.
     pub(super) counts_released: bool,
 }
 
@@ -75,9 +78,9 @@ impl Rules {
             expiry: seconds(120),
             sdk,
             again_after: None,
-            renews_the_old: false,
+            renews_only_old: false,
             concurrent: false,
-            creates_at_will: false,
+            creates_unconditionally: false,
             on_error: OnError::EndsCycle,
             lists_checkpoints: false,
             releases: true,
@@ -85,11 +88,11 @@ impl Rules {
         };
         let quick = Self { interval: seconds(10), expiry: seconds(60), ..usual };
         match sdk {
-            Sdk::DotNet => Self { again_after: Some(Duration::from_millis(15)), renews_the_old: true, ..usual },
+            Sdk::DotNet => Self { again_after: Some(Duration::from_millis(15)), renews_only_old: true, ..usual },
             Sdk::Java => {
                 Self { again_after: Some(Duration::ZERO), concurrent: true, on_error: OnError::GoesOn, ..usual }
             }
-            Sdk::JavaScript => Self { creates_at_will: true, on_error: OnError::GoesOn, ..quick },
+            Sdk::JavaScript => Self { creates_unconditionally: true, on_error: OnError::GoesOn, ..quick },
             Sdk::Python => {
                 Self { jitter: 0.2, expiry: seconds(180), concurrent: true, on_error: OnError::Keeps, ..usual }
             }

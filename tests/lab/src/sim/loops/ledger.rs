@@ -1,4 +1,4 @@
-//! Who owns what, by the writes that the container accepted.
+//! Tracks the owner of each partition from the writes that the container accepted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,23 +11,23 @@ use tokio::time::Instant;
 
 use super::trace::Move;
 use crate::history;
-use crate::sim::witness::Witness;
+use crate::sim::recorder::Recorder;
 
-/// Clones are the same.
+/// Clones share the same books.
 #[derive(Clone)]
 pub(super) struct Ledger {
     started: Instant,
     books: Arc<Mutex<Books>>,
 }
 
-/// An instance, as ownerships name it.
-type Life = (OwnerId, Option<Incarnation>);
+/// An instance as ownership records name it.
+type Holder = (OwnerId, Option<Incarnation>);
 
 #[derive(Default)]
 struct Books {
-    /// The lives that go on.
+    /// The running instances.
     alive: BTreeMap<OwnerId, Incarnation>,
-    partitions: BTreeMap<PartitionId, history::Partition<Life>>,
+    partitions: BTreeMap<PartitionId, history::Partition<Holder>>,
     moves: Vec<Move>,
 }
 
@@ -36,18 +36,18 @@ impl Ledger {
         Self { started: Instant::now(), books: Arc::default() }
     }
 
-    /// The container, of which all writes are booked.
+    /// Wraps a container so that all its writes are recorded.
     pub(super) fn around(&self, inner: Arc<dyn BlobContainer>) -> Arc<dyn BlobContainer> {
         let ledger = self.clone();
-        Witness::new(inner, move |name, metadata, _| ledger.book(name, metadata))
+        Recorder::new(inner, move |name, metadata, _| ledger.book(name, metadata))
     }
 
-    pub(super) fn begins(&self, life: &Identity) {
-        self.books().alive.insert(life.owner.clone(), life.incarnation.clone());
+    pub(super) fn begins(&self, identity: &Identity) {
+        self.books().alive.insert(identity.owner.clone(), identity.incarnation.clone());
     }
 
-    pub(super) fn ends(&self, life: &Identity) {
-        self.books().alive.remove(&life.owner);
+    pub(super) fn ends(&self, identity: &Identity) {
+        self.books().alive.remove(&identity.owner);
     }
 
     pub(super) fn owners(&self) -> BTreeMap<PartitionId, OwnerId> {
@@ -61,7 +61,7 @@ impl Ledger {
         self.books().moves.clone()
     }
 
-    /// The books are right after every statement, so a panic elsewhere while they were locked does no harm.
+    /// The books are consistent after every statement, so a panic elsewhere while they were locked does no harm.
     fn books(&self) -> MutexGuard<'_, Books> {
         lock(&self.books)
     }
@@ -72,8 +72,8 @@ impl Ledger {
         let (record, _) = decode_ownership(name, metadata);
         let owner = record.owner.map(|owner| (owner, record.incarnation));
         let mut books = self.books();
-        let hands = books.partitions.entry(partition.clone()).or_default().owned_by(owner.clone());
-        let before = hands.before.filter(|before| books.is_alive(before));
+        let change = books.partitions.entry(partition.clone()).or_default().owned_by(owner.clone());
+        let before = change.before.filter(|before| books.is_alive(before));
         if let (Some((from, _)), Some((to, _))) = (before, owner)
             && from != to
         {
@@ -83,7 +83,7 @@ impl Ledger {
 }
 
 impl Books {
-    fn is_alive(&self, (owner, incarnation): &Life) -> bool {
+    fn is_alive(&self, (owner, incarnation): &Holder) -> bool {
         self.alive.get(owner).is_some_and(|alive| Some(alive) == incarnation.as_ref())
     }
 }

@@ -1,15 +1,15 @@
-//! Many balancing loops over one container in memory, in paused time: what a group does in hours, within seconds.
+//! Many balancing loops over one container in memory, in paused time: hours of a group within seconds.
 //!
 //! # Guarantees
 //!
 //! - On a current-thread runtime with paused time the same seed and the same calls give the same
 //!   [trace](Simulation::trace). One seed decides everything: incarnations, choices, latencies, faults.
-//! - What [`owners`](Simulation::owners) and [`moves`](Simulation::moves) tell comes from the writes that the container
-//!   accepted, not from what the instances believe.
+//! - [`owners`](Simulation::owners) and [`moves`](Simulation::moves) are derived from the writes that the container
+//!   accepted, not from the state of the instances.
 //!
 //! # Non-guarantees
 //!
-//! There are no processors here, and no checkpoints.
+//! There are no processors and no checkpoints.
 
 mod ledger;
 mod trace;
@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use self::ledger::Ledger;
-pub use self::trace::{Entry, Happening, Move};
+pub use self::trace::{Entry, LoopEventKind, Move};
 use self::trace::{Trace, listen};
 use crate::invariants::fair;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
@@ -40,11 +40,11 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId};
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const STEP: Duration = Duration::from_millis(100);
 
-/// How long it takes at most until an instance knows what the hub has.
-const LEARNS_WITHIN: Duration = Duration::from_secs(10);
+/// The longest time until an instance detects new partitions of the hub.
+const DETECTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A group of instances, its storage, and everything that happens to them.
 ///
@@ -77,7 +77,7 @@ pub struct Simulation {
     container: Arc<dyn BlobContainer>,
     expiry: Duration,
     usual: FaultPlan,
-    /// The partitions that there are now.
+    /// The partitions of the hub.
     hub: watch::Sender<Arc<[PartitionId]>>,
     members: BTreeMap<OwnerId, Member>,
     trace: Trace,
@@ -88,15 +88,15 @@ struct Member {
     store: GroupStore,
     handle: BalancerHandle,
     faulty: FaultyContainer,
-    /// What it knows of the hub.
+    /// The partitions that it has detected.
     partitions: watch::Sender<Arc<[PartitionId]>>,
     running: JoinHandle<()>,
     listening: JoinHandle<()>,
 }
 
 impl Simulation {
-    /// A hub with so many partitions, an empty container, and nobody there yet. Requests take up to 100 ms, ownerships
-    /// expire after 60 s.
+    /// Creates a hub with this many partitions, an empty container and no instances. Requests take up to 100 ms, and
+    /// leases expire after 60 s.
     #[must_use]
     pub fn new(seed: u64, partitions: u32) -> Self {
         let ledger = Ledger::new();
@@ -121,24 +121,24 @@ impl Simulation {
         self
     }
 
-    /// Sets the expiry for all that start from now on.
+    /// Sets the lease duration of all instances that start from now on.
     #[must_use]
     pub fn with_expiry(mut self, expiry: Duration) -> Self {
         self.expiry = expiry;
         self
     }
 
-    /// Starts an instance. Its seed is drawn from that of the simulation, whatever the settings say.
+    /// Starts an instance. Its seed is drawn from that of the simulation and replaces the one in the settings.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for a wrong setting, or if that owner runs already.
+    /// [`ErrorKind::Config`] for an invalid setting, or if that owner is already running.
     pub async fn start(&mut self, owner: &str, config: BalancerConfig) -> Result<()> {
         self.start_member(owner, config, None).await
     }
 
-    /// The same with a local clock that is ahead of the server's by so much; at its start the instance compares the
-    /// two.
+    /// Starts an instance with a local clock that is ahead of the server's by this much. At its start the instance
+    /// compares the two clocks.
     ///
     /// # Errors
     ///
@@ -157,7 +157,10 @@ impl Simulation {
     ) -> Result<()> {
         let owner = named(owner)?;
         if self.members.contains_key(&owner) {
-            return Err(Error::new(ErrorKind::Config, format!("the instance {owner} runs already: stop it first")));
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("the instance {owner} is already running: stop it first"),
+            ));
         }
         let faulty = FaultyContainer::new(self.container.clone(), self.rng.next_u64());
         let group = ConsumerGroup::new("ns", "hub", "group")?;
@@ -176,29 +179,29 @@ impl Simulation {
         let (balancer, handle) = Balancer::new(store.clone(), config, known)?;
         let listening =
             tokio::spawn(listen(owner.clone(), handle.ownership_events(), self.started, self.trace.clone()));
-        self.note(&owner, Happening::Started);
+        self.note(&owner, LoopEventKind::Started);
         self.ledger.begins(store.identity());
         let running = tokio::spawn(self.run(balancer, store.clone()));
         self.members.insert(owner, Member { store, handle, faulty, partitions, running, listening });
         Ok(())
     }
 
-    /// What an instance does until it ends by itself or is told to.
+    /// Runs an instance until it ends by itself or is stopped.
     fn run(&self, balancer: Balancer, store: GroupStore) -> impl Future<Output = ()> + use<> {
         let (ledger, trace, started) = (self.ledger.clone(), self.trace.clone(), self.started);
         async move {
             let error = balancer.run().await.err().map(|error| error.kind());
             ledger.ends(store.identity());
             let owner = store.identity().owner.clone();
-            trace::push(&trace, Entry { at: started.elapsed(), owner, what: Happening::Ended(error) });
+            trace::push(&trace, Entry { at: started.elapsed(), owner, kind: LoopEventKind::Ended(error) });
         }
     }
 
-    /// Ends an instance in good order: it gives everything back.
+    /// Shuts an instance down gracefully: it releases all its partitions.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] if there is none of that name.
+    /// [`ErrorKind::Closed`] if no instance of that name is running.
     pub async fn stop(&mut self, owner: &str) -> Result<()> {
         let member = self.take(owner)?;
         member.handle.shutdown().await;
@@ -206,28 +209,28 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets an instance die without any clean-up.
+    /// Crashes an instance, without any clean-up.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] if there is none of that name.
+    /// [`ErrorKind::Closed`] if no instance of that name is running.
     pub async fn crash(&mut self, owner: &str) -> Result<()> {
         let member = self.take(owner)?;
         member.running.abort();
         let identity = member.store.identity().clone();
         self.ledger.ends(&identity);
         member.gone().await;
-        self.note(&identity.owner, Happening::Crashed);
+        self.note(&identity.owner, LoopEventKind::Crashed);
         Ok(())
     }
 
-    /// Changes the partitions of the hub: a hub that grows to 25 has `0..25`. Everybody asks the hub now and then, so
-    /// each instance learns of it within ten seconds, at a time of its own.
+    /// Changes the partitions of the hub: a hub that grows to 25 has `0..25`. Every instance queries the hub from time
+    /// to time, so each detects the change within ten seconds, at a different time.
     pub fn set_partitions(&mut self, ids: impl IntoIterator<Item = u32>) {
         self.hub.send_replace(ids.into_iter().map(PartitionId::from).collect());
         for member in self.members.values() {
             let (known, hub) = (member.partitions.clone(), self.hub.clone());
-            let delay = LEARNS_WITHIN.mul_f64(self.rng.random_range(0.0..1.0));
+            let delay = DETECTED_WITHIN.mul_f64(self.rng.random_range(0.0..1.0));
             tokio::spawn(async move {
                 sleep(delay).await;
                 known.send_replace(hub.borrow().clone());
@@ -235,7 +238,7 @@ impl Simulation {
         }
     }
 
-    /// From now on this befalls the requests of one instance, or of all that run.
+    /// Sets the faults of the requests of one instance, or of all running instances.
     pub fn set_faults(&self, owner: Option<&str>, plan: &FaultPlan) {
         let meant = |name: &OwnerId| owner.is_none_or(|owner| owner == name.as_str());
         for (_, member) in self.members.iter().filter(|(name, _)| meant(name)) {
@@ -243,24 +246,24 @@ impl Simulation {
         }
     }
 
-    /// From now on every request of one instance, or of all that run, is lost.
+    /// From now on every request of one instance, or of all running instances, is lost.
     pub fn outage(&self, owner: Option<&str>) {
         self.set_faults(owner, &FaultPlan::always(Fault::RequestLost));
     }
 
-    /// From now on requests take their usual time, and nothing else befalls them.
+    /// Ends an outage: from now on requests take their usual time and have no other faults.
     pub fn outage_over(&self, owner: Option<&str>) {
         self.set_faults(owner, &self.usual);
     }
 
-    /// Lets so much time pass.
+    /// Lets this much time pass.
     pub async fn run_for(&self, time: Duration) {
         sleep(time).await;
     }
 
-    /// Lets time pass until the condition holds. Answers how long that took, to a tenth of a second; nothing, if it
-    /// does not come within the limit.
-    #[must_use = "it may not have come about"]
+    /// Lets time pass until the condition holds. Returns how long that took, to a tenth of a second, or `None` if the
+    /// condition does not hold within the limit.
+    #[must_use = "the condition may not hold"]
     pub async fn run_until(&self, limit: Duration, condition: impl Fn(&Self) -> bool) -> Option<Duration> {
         let since = Instant::now();
         while !condition(self) {
@@ -272,19 +275,20 @@ impl Simulation {
         Some(since.elapsed())
     }
 
-    /// The time since the beginning.
+    /// Returns the time since the beginning.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The partitions that instances hold which run, by the writes that the container accepted.
+    /// Returns the partitions that running instances hold, according to the writes that the container accepted.
     #[must_use]
     pub fn owners(&self) -> BTreeMap<PartitionId, OwnerId> {
         self.ledger.owners()
     }
 
-    /// How many partitions each running instance holds by the same writes. All of them are in it.
+    /// Returns how many partitions each running instance holds, according to the same writes. It includes instances
+    /// that hold none.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<OwnerId, usize> {
         let mut counts: BTreeMap<_, _> = self.members.keys().map(|owner| (owner.clone(), 0)).collect();
@@ -294,7 +298,7 @@ impl Simulation {
         counts
     }
 
-    /// Whether every partition of the hub, and no other, has a running owner, and all owners have fair shares.
+    /// Returns whether every partition of the hub, and no other, has a running owner, and all owners have fair shares.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         let counts: Vec<_> = self.counts().into_values().collect();
@@ -302,32 +306,32 @@ impl Simulation {
         self.owners().keys().eq(hub.iter()) && fair(hub.len(), &counts).is_ok()
     }
 
-    /// The partitions that were taken from an instance which was running. Those given back are not among them.
+    /// Returns the partitions that were taken from a running instance. Released partitions are not included.
     #[must_use]
     pub fn moves(&self) -> Vec<Move> {
         self.ledger.moves()
     }
 
-    /// What has happened so far, in order.
+    /// Returns everything that has happened until now, in order.
     #[must_use]
     pub fn trace(&self) -> Vec<Entry> {
         lock(&self.trace).clone()
     }
 
-    /// The handle of a running instance: to look into it, and to tell it something.
+    /// Returns the handle of a running instance.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] if there is none of that name.
+    /// [`ErrorKind::Closed`] if no instance of that name is running.
     pub fn handle(&self, owner: &str) -> Result<&BalancerHandle> {
         self.member(owner).map(|member| &member.handle)
     }
 
-    /// The store of a running instance, which counts its requests.
+    /// Returns the store of a running instance, which counts its requests.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] if there is none of that name.
+    /// [`ErrorKind::Closed`] if no instance of that name is running.
     pub fn store(&self, owner: &str) -> Result<&GroupStore> {
         self.member(owner).map(|member| &member.store)
     }
@@ -340,15 +344,15 @@ impl Simulation {
         self.members.remove(&named(owner)?).ok_or_else(|| unknown(owner))
     }
 
-    fn note(&self, owner: &OwnerId, what: Happening) {
-        trace::push(&self.trace, Entry { at: self.elapsed(), owner: owner.clone(), what });
+    fn note(&self, owner: &OwnerId, kind: LoopEventKind) {
+        trace::push(&self.trace, Entry { at: self.elapsed(), owner: owner.clone(), kind });
     }
 }
 
 impl Member {
-    /// Waits until the instance has ended, and all of its events are in the trace.
+    /// Waits until the instance has ended and all of its events are in the trace.
     async fn gone(self) {
-        // An error means that it was made to crash.
+        // An error means that the instance was crashed.
         let _ = self.running.await;
         drop(self.handle);
         let _ = self.listening.await;
@@ -366,7 +370,7 @@ impl fmt::Debug for Simulation {
     }
 }
 
-/// A clock that goes as it should, but was set ahead.
+/// A clock that runs at the right speed, but was set ahead.
 #[derive(Debug)]
 struct Ahead {
     shown: OffsetDateTime,

@@ -1,4 +1,4 @@
-//! What has happened, and when.
+//! The trace of a simulation.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,41 +15,41 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// When, counted from the beginning.
+    /// Time since the beginning.
     pub at: Duration,
-    /// To whom.
+    /// The instance.
     pub owner: OwnerId,
-    /// What.
-    pub what: Happening,
+    /// What happened.
+    pub kind: LoopEventKind,
 }
 
 /// What can happen to an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happening {
+pub enum LoopEventKind {
     /// It was started.
     Started,
-    /// What its loop told: claims, losses and releases, with their reasons.
-    Told(OwnershipEvent),
-    /// So many of its events came too fast to be heard.
+    /// Its loop emitted an event: claims, losses and releases, with their reasons.
+    Emitted(OwnershipEvent),
+    /// This many of its events were missed, because they were emitted too fast.
     Missed(u64),
-    /// It was made to crash.
+    /// It crashed.
     Crashed,
-    /// It ended, in good order or with such an error.
+    /// It ended, gracefully or with this error.
     Ended(Option<ErrorKind>),
 }
 
-/// A partition was taken from an instance that was running.
+/// A partition was taken from a running instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Move {
-    /// When, counted from the beginning.
+    /// Time since the beginning.
     pub at: Duration,
-    /// Which.
+    /// Which partition.
     pub partition: PartitionId,
-    /// From whom.
+    /// The previous owner.
     pub from: OwnerId,
-    /// By whom.
+    /// The new owner.
     pub to: OwnerId,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn push(trace: &Trace, entry: Entry) {
     lock(trace).push(entry);
 }
 
-/// Writes down what an instance tells until it is gone.
+/// Records the events of an instance until it has ended.
 pub(super) async fn listen(
     owner: OwnerId,
     mut events: broadcast::Receiver<OwnershipEvent>,
@@ -67,11 +67,11 @@ pub(super) async fn listen(
     trace: Trace,
 ) {
     loop {
-        let what = match events.recv().await {
-            Ok(event) => Happening::Told(event),
-            Err(RecvError::Lagged(missed)) => Happening::Missed(missed),
+        let kind = match events.recv().await {
+            Ok(event) => LoopEventKind::Emitted(event),
+            Err(RecvError::Lagged(missed)) => LoopEventKind::Missed(missed),
             Err(RecvError::Closed) => return,
         };
-        push(&trace, Entry { at: started.elapsed(), owner: owner.clone(), what });
+        push(&trace, Entry { at: started.elapsed(), owner: owner.clone(), kind });
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to the hub.
+//! Changes of the hub.
 
 use super::{Partition, State};
 
@@ -14,7 +14,7 @@ impl State {
         self.partitions.get(partition).map_or(0, |book| book.history.end())
     }
 
-    /// The oldest event that it has, and the one that comes next.
+    /// Returns the sequence numbers of the oldest event and of the next event.
     pub(in super::super) fn range_of(&self, partition: usize) -> Option<(i64, i64)> {
         let history = &self.partitions.get(partition)?.history;
         Some((history.oldest(), history.end()))
@@ -33,9 +33,9 @@ impl State {
         self.disturbed();
     }
 
-    pub(in super::super) fn made_anew(&mut self, generation: u32) {
+    pub(in super::super) fn hub_recreated(&mut self, generation: u32) {
         self.generation = generation.to_string();
-        let sessions = self.lives.iter_mut().flat_map(|life| life.sessions.values_mut());
+        let sessions = self.incarnations.iter_mut().flat_map(|incarnation| incarnation.sessions.values_mut());
         sessions.for_each(|session| session.delivery.restart());
         for book in &mut self.partitions {
             book.history.recreated();

@@ -1,10 +1,9 @@
-//! Reads what the container accepts and what handlers do, and nothing else.
+//! Observes what the container accepts and what handlers do, and nothing else.
 
 mod checkpoints;
-mod dark;
 mod handlers;
 mod hub;
-mod lives;
+mod incarnations;
 mod ownerships;
 mod reporter;
 mod resets;
@@ -12,6 +11,7 @@ mod restraint;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod unowned_time;
 mod verdicts;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,12 +20,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::dark::Watch;
-pub(super) use self::lives::Entering;
-use self::lives::Life;
-pub use self::reporter::{Handling, Reporter};
+use self::incarnations::IncarnationState;
+pub(super) use self::incarnations::NewIncarnation;
+pub use self::reporter::{BatchInProgress, Reporter};
 pub(super) use self::resets::Wanted;
-pub use self::timeline::{Mark, Marked};
+pub use self::timeline::{TimelineEntry, TimelineEvent};
+use self::unowned_time::Watch;
 use super::bounds::Bounds;
 use super::invariant::{Invariant, Violation};
 use super::plan::{Plan, Role, StartAt};
@@ -34,13 +34,13 @@ use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, Metadata};
 use eventhubs_checkpoint::internal::lock::lock;
 
-/// How much of the history is kept.
+/// How many lines of the history are kept.
 const KEPT: usize = 120;
 
-/// What events of the first hub carry.
+/// The body of the events of the first hub.
 const FIRST_GENERATION: &str = "0";
 
-/// Sees everything. Clones are the same.
+/// Observes everything. Clones share the same state.
 #[derive(Clone)]
 pub(super) struct Observer(Arc<Mutex<State>>);
 
@@ -59,7 +59,7 @@ pub(super) struct State {
     expiry: Duration,
     strict: bool,
     latest: bool,
-    /// Events up to here are left out where a partition has no checkpoint.
+    /// Events up to this one are skipped in a partition without a checkpoint.
     starts_after: i64,
     invalid_to_latest: bool,
     /// Partitions are shared by load, and not by number.
@@ -67,31 +67,32 @@ pub(super) struct State {
     founders: u32,
     /// Owners of other SDKs take part.
     mixed: bool,
-    /// A handler of ours has started.
+    /// A handler of this crate has started.
     has_begun: bool,
-    /// What events of the hub as it is now carry.
+    /// The body of the events of the current hub.
     generation: String,
-    /// Counts what was seen.
+    /// Counts the observations.
     moment: u64,
     hash: Fnv,
-    lives: Vec<Life>,
+    incarnations: Vec<IncarnationState>,
     partitions: Vec<Partition>,
     watches: Vec<Watch>,
-    /// When something last went wrong, or was to change.
+    /// When the last fault or the last planned change occurred.
     disturbed_at: Instant,
-    /// Something is wrong with the storage, or an instance is frozen, and that goes on.
-    in_trouble: bool,
-    /// The owners of all partitions, since an operator began in calm: the same ones get them back.
-    still: Option<Vec<Option<usize>>>,
+    /// A storage fault or a freeze is in progress.
+    disrupted: bool,
+    /// The owners of all partitions when an operator began in a settled group: each partition must go back to its
+    /// owner.
+    owners_before_reset: Option<Vec<Option<usize>>>,
     verbose: bool,
     history: VecDeque<String>,
     pub(super) checked: BTreeMap<Invariant, u64>,
     pub(super) violations: Vec<Violation>,
-    pub(super) timeline: Vec<Marked>,
+    pub(super) timeline: Vec<TimelineEntry>,
     pub(super) totals: Totals,
 }
 
-/// What is counted beside the invariants.
+/// Counters in addition to the invariants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) requests: u64,
@@ -99,26 +100,26 @@ pub(super) struct Totals {
     pub(super) handled: u64,
     pub(super) repeated: u64,
     pub(super) moves: u64,
-    pub(super) dark: Duration,
+    pub(super) unowned_time: Duration,
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
 
-/// What is known of a partition.
+/// The observed state of a partition.
 struct Partition {
-    /// By the index of a life.
+    /// By the index of an incarnation.
     history: history::Partition<usize>,
     epochs: history::Epochs,
     written: Instant,
-    /// What was written.
+    /// The last accepted metadata of the ownership record.
     record: Metadata,
     /// The stored checkpoint was written by an owner of another SDK, over a later one.
     set_back: bool,
-    /// The last event that there was when the group began: a start at the latest lies no further.
+    /// The last event at the time when the group began: a start at the latest event skips nothing after it.
     begun_at: Option<i64>,
-    /// An operator has put the checkpoint there, and it has not moved since.
+    /// An operator has reset the checkpoint to this position, and it has not moved since.
     put_to: Option<i64>,
-    /// The life that adopted it last, and whose handler has not started since: until then it may replace a checkpoint
-    /// from which reading cannot go on.
+    /// The incarnation that adopted the partition last and whose handler has not started since. Until then it may
+    /// replace an unusable checkpoint.
     adopted_by: Option<usize>,
     unowned_since: Option<Instant>,
 }
@@ -138,7 +139,7 @@ impl Partition {
         }
     }
 
-    /// The life that the record of the ownership names.
+    /// Returns the incarnation that the ownership record names.
     fn holder(&self) -> Option<usize> {
         self.history.owner().copied()
     }
@@ -152,7 +153,7 @@ impl Observer {
         };
         Self(Arc::new(Mutex::new(State {
             started: Instant::now(),
-            bounds: Bounds::of(&plan.settings).with_peers_behind(plan.peers_behind()),
+            bounds: Bounds::of(&plan.settings).with_foreign_clock_lag(plan.foreign_clock_lag()),
             expiry: plan.settings.expiry,
             strict: plan.settings.strict,
             latest: plan.settings.latest,
@@ -165,12 +166,12 @@ impl Observer {
             generation: FIRST_GENERATION.to_owned(),
             moment: 0,
             hash: Fnv::default(),
-            lives: Vec::new(),
+            incarnations: Vec::new(),
             partitions: (0..plan.partitions).map(|_| Partition::new()).collect(),
             watches: Vec::new(),
             disturbed_at: Instant::now(),
-            in_trouble: false,
-            still: None,
+            disrupted: false,
+            owners_before_reset: None,
             verbose,
             history: VecDeque::new(),
             checked: BTreeMap::new(),
@@ -180,7 +181,7 @@ impl Observer {
         })))
     }
 
-    /// The state is whole after every statement, so a panic elsewhere while it was locked does no harm.
+    /// The state is consistent after every statement, so a panic elsewhere while it was locked does no harm.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
     }
@@ -199,26 +200,26 @@ impl State {
         self.history.iter().cloned().collect()
     }
 
-    pub(super) fn count(&mut self, what: &'static str) {
-        *self.totals.counts.entry(what).or_default() += 1;
+    pub(super) fn count(&mut self, counter: &'static str) {
+        *self.totals.counts.entry(counter).or_default() += 1;
     }
 
-    /// Something was seen. It goes into the hash of the trace.
-    fn saw(&mut self, life: usize, what: &str, partition: usize, number: i64) {
+    /// Adds an observation to the hash of the trace.
+    fn trace(&mut self, incarnation: usize, observation: &str, partition: usize, number: i64) {
         self.moment += 1;
         let at = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.hash.add(&at.to_le_bytes());
-        self.hash.add(&life.to_le_bytes());
-        self.hash.add(what.as_bytes());
+        self.hash.add(&incarnation.to_le_bytes());
+        self.hash.add(observation.as_bytes());
         self.hash.add(&partition.to_le_bytes());
         self.hash.add(&number.to_le_bytes());
         if self.verbose {
-            let name = self.name_of(life);
-            self.note(format!("{name:<6} {what} {partition}: {number}"));
+            let name = self.name_of(incarnation);
+            self.note(format!("{name:<6} {observation} {partition}: {number}"));
         }
     }
 
-    /// Adds a line to what is shown when a plan fails.
+    /// Adds a line to the history that is shown if a plan fails.
     pub(super) fn note(&mut self, line: impl Into<String>) {
         if self.verbose {
             let at = self.elapsed().as_secs_f64();
@@ -229,25 +230,25 @@ impl State {
         }
     }
 
-    pub(super) fn check(&mut self, invariant: Invariant, holds: bool, what: impl FnOnce() -> String) {
+    pub(super) fn check(&mut self, invariant: Invariant, holds: bool, describe: impl FnOnce() -> String) {
         *self.checked.entry(invariant).or_default() += 1;
         if !holds {
-            let violation = Violation { invariant, at: self.elapsed(), what: what() };
+            let violation = Violation { invariant, at: self.elapsed(), description: describe() };
             self.note(format!("VIOLATES {violation}"));
             self.violations.push(violation);
         }
     }
 
-    /// What a rule of histories says of this life and partition.
-    fn judged(&mut self, life: usize, partition: usize, verdict: Verdict) {
-        let name = self.name_of(life);
+    /// Records the verdict of a history rule on this incarnation and partition.
+    fn judged(&mut self, incarnation: usize, partition: usize, verdict: Verdict) {
+        let name = self.name_of(incarnation);
         let holds = verdict.breach.is_none();
         self.check(verdict.rule.into(), holds, || {
             format!("{name} {} (partition {partition})", verdict.breach.unwrap_or_default())
         });
     }
 
-    pub(super) fn requested(&mut self, life: usize, kind: Request) {
+    pub(super) fn requested(&mut self, incarnation: usize, kind: Request) {
         let name = match kind {
             Request::List => "listings",
             Request::Get => "reads",
@@ -255,33 +256,33 @@ impl State {
         };
         self.count(name);
         self.totals.requests += 1;
-        if let Some(life) = self.lives.get_mut(life) {
-            life.requests += 1;
+        if let Some(incarnation) = self.incarnations.get_mut(incarnation) {
+            incarnation.requests += 1;
         }
     }
 
-    /// The container accepted this.
-    pub(super) fn written(&mut self, life: usize, name: &str, metadata: &Metadata, condition: &Condition) {
-        self.presence_written(name, metadata);
+    /// The container accepted this write.
+    pub(super) fn written(&mut self, incarnation: usize, name: &str, metadata: &Metadata, condition: &Condition) {
+        self.heartbeat_written(name, metadata);
         let Some((kind, partition)) = record_of(name) else { return };
         if partition >= self.partitions.len() {
             return;
         }
-        let ours = self.lives[life].ours;
-        if ours {
+        let crate_processor = self.incarnations[incarnation].crate_processor;
+        if crate_processor {
             self.check(Invariant::Conditional, *condition != Condition::Unconditional, || {
-                format!("{name} was written at will")
+                format!("{name} was written without a condition")
             });
         }
         match kind {
-            "ownership" => self.ownership_written(life, partition, name, metadata),
-            "checkpoint" => self.checkpoint_written(life, partition, name, metadata),
+            "ownership" => self.ownership_written(incarnation, partition, name, metadata),
+            "checkpoint" => self.checkpoint_written(incarnation, partition, name, metadata),
             _ => {}
         }
     }
 }
 
-/// The fourth segment of a blob's name, and the partition.
+/// Returns the fourth segment of a blob's name, and the partition.
 fn record_of(name: &str) -> Option<(&str, usize)> {
     let (rest, partition) = name.rsplit_once('/')?;
     let (_, kind) = rest.rsplit_once('/')?;
@@ -292,7 +293,7 @@ fn index_of(partition: &PartitionId) -> usize {
     partition.as_str().parse().unwrap_or(usize::MAX)
 }
 
-/// A hash that is the same everywhere: Fowler, Noll and Vo, 1a, 64 bits.
+/// A hash that is the same on every platform: Fowler, Noll and Vo, 1a, 64 bits.
 struct Fnv(u64);
 
 impl Default for Fnv {

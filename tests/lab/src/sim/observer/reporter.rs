@@ -1,4 +1,4 @@
-//! The side of the observer that instances see.
+//! The part of the observer that instances use.
 
 use std::fmt;
 
@@ -8,67 +8,67 @@ use eventhubs_checkpoint::{Identity, PartitionId};
 
 use super::{Observer, Request, index_of};
 
-/// Where a life tells what its handlers do. Clones are the same.
+/// Reports what the handlers of an incarnation do. Clones report for the same incarnation.
 #[derive(Clone)]
 pub struct Reporter {
     pub(in super::super) observer: Observer,
-    pub(in super::super) life: usize,
+    pub(in super::super) incarnation: usize,
 }
 
 impl Reporter {
-    /// The life has this identity in the records. Only for those that write an incarnation.
+    /// Reports the identity of the incarnation in the records. Only for instances that write an incarnation.
     pub fn identified(&self, identity: &Identity) {
-        self.observer.lock().identified(self.life, identity);
+        self.observer.lock().identified(self.incarnation, identity);
     }
 
     pub(in super::super) fn requested(&self, kind: Request) {
-        self.observer.lock().requested(self.life, kind);
+        self.observer.lock().requested(self.incarnation, kind);
     }
 
-    /// A partition's handler starts, in the tenure with this epoch. Owners of other SDKs have none.
+    /// Reports that a partition's handler starts, in the ownership with this epoch. Owners of other SDKs have no epoch.
     pub fn started(&self, partition: &PartitionId, epoch: Option<i64>) {
-        self.observer.lock().handler_started(self.life, partition, epoch);
+        self.observer.lock().handler_started(self.incarnation, partition, epoch);
     }
 
-    /// It gets these events. Until what is returned is dropped it has no others; clones for work that goes on behind
-    /// its back do not count.
+    /// Reports that the handler gets these events. It gets no others until the returned value is dropped; clones for
+    /// work that continues in the background do not count.
     #[must_use]
-    pub fn begins(&self, partition: &PartitionId, events: &[MemoryEvent]) -> Handling {
+    pub fn begins(&self, partition: &PartitionId, events: &[MemoryEvent]) -> BatchInProgress {
         let partition = index_of(partition);
-        let session = self.observer.lock().handler_begins(self.life, partition, events);
+        let session = self.observer.lock().handler_begins(self.incarnation, partition, events);
         let turn = Turn { reporter: self.clone(), partition, session };
-        Handling { reporter: self.clone(), partition, session, _turn: Some(turn) }
+        BatchInProgress { reporter: self.clone(), partition, session, _turn: Some(turn) }
     }
 
-    /// It stops.
+    /// Reports that the handler stopped.
     pub fn stopped(&self, partition: &PartitionId, reason: &StopReason) {
-        self.observer.lock().handler_stopped(self.life, partition, reason);
+        self.observer.lock().handler_stopped(self.incarnation, partition, reason);
     }
 }
 
 impl fmt::Debug for Reporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reporter").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Reporter").field("incarnation", &self.incarnation).finish_non_exhaustive()
     }
 }
 
-/// Events that a handler has.
+/// Events that a handler is processing.
 #[derive(Debug)]
-pub struct Handling {
+pub struct BatchInProgress {
     reporter: Reporter,
     partition: usize,
     session: u64,
     _turn: Option<Turn>,
 }
 
-impl Handling {
-    /// These are processed. To be told before they are marked or finished.
+impl BatchInProgress {
+    /// Reports that these events are processed. Call it before they are checkpointed or finished.
     pub fn done(&self, events: &[MemoryEvent]) {
-        self.reporter.observer.lock().handled(self.reporter.life, self.partition, self.session, events);
+        self.reporter.observer.lock().handled(self.reporter.incarnation, self.partition, self.session, events);
     }
 }
 
-impl Clone for Handling {
+impl Clone for BatchInProgress {
     fn clone(&self) -> Self {
         Self { reporter: self.reporter.clone(), partition: self.partition, session: self.session, _turn: None }
     }
@@ -83,6 +83,6 @@ struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.reporter.observer.lock().handler_returns(self.reporter.life, self.partition, self.session);
+        self.reporter.observer.lock().handler_returns(self.reporter.incarnation, self.partition, self.session);
     }
 }

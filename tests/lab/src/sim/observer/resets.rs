@@ -1,4 +1,4 @@
-//! What operators do, and what they report.
+//! What operators do and report.
 
 use std::collections::BTreeMap;
 
@@ -8,62 +8,64 @@ use eventhubs_checkpoint::store::OwnershipRecord;
 use super::State;
 use crate::sim::invariant::Invariant;
 
-/// Where an operator is to put checkpoints, by partition.
+/// The position to which an operator is to reset each partition.
 pub(in super::super) type Wanted = BTreeMap<usize, i64>;
 
-/// How far the reset of one partition is.
+/// The progress of the reset of one partition.
 pub(super) struct Progress {
     to: i64,
-    /// It moved the checkpoint there, or wrote it where it was.
+    /// The operator wrote the checkpoint, with or without moving it.
     written: bool,
-    /// It moved the checkpoint.
+    /// The operator moved the checkpoint.
     moved: bool,
-    /// It has reported that it did not, and will not.
+    /// The operator reported that it did not reset the partition and will not.
     given_up: bool,
 }
 
 impl State {
-    pub(super) fn is_operator(&self, life: usize) -> bool {
-        self.lives[life].ours && self.lives[life].member.is_none()
+    pub(super) fn is_operator(&self, incarnation: usize) -> bool {
+        self.incarnations[incarnation].crate_processor && self.incarnations[incarnation].member.is_none()
     }
 
-    /// An operator begins. If all is well, and nothing goes wrong with it, what it resets goes back to the same owners.
-    pub(in super::super) fn operates(&mut self, life: usize, wanted: Wanted, unharmed: bool) {
-        let still = (unharmed && self.all_is_well()).then(|| {
+    /// An operator begins. If the group is settled and the operator is undisturbed, each partition that it resets goes
+    /// back to the same owner.
+    pub(in super::super) fn operates(&mut self, incarnation: usize, wanted: Wanted, undisturbed: bool) {
+        let owners_before_reset = (undisturbed && self.is_settled()).then(|| {
             self.count("resets in calm");
             self.partitions.iter().map(super::Partition::holder).collect()
         });
         self.disturbed();
-        self.still = still;
+        self.owners_before_reset = owners_before_reset;
         let progress = |to| Progress { to, written: false, moved: false, given_up: false };
-        self.lives[life].resets = wanted.into_iter().map(|(partition, to)| (partition, progress(to))).collect();
+        self.incarnations[incarnation].resets =
+            wanted.into_iter().map(|(partition, to)| (partition, progress(to))).collect();
     }
 
-    /// Its first record says who it is.
-    pub(super) fn operator_is_known(&mut self, life: usize, record: &OwnershipRecord) {
-        if !self.is_operator(life) || self.lives[life].incarnation.is_some() {
+    /// The first record of an operator reveals its identity.
+    pub(super) fn operator_is_known(&mut self, incarnation: usize, record: &OwnershipRecord) {
+        if !self.is_operator(incarnation) || self.incarnations[incarnation].id.is_some() {
             return;
         }
-        if let (Some(owner), Some(incarnation)) = (&record.owner, &record.incarnation) {
-            self.lives[life].owner = owner.clone();
-            self.lives[life].incarnation = Some(incarnation.as_str().to_owned());
+        if let (Some(owner), Some(id)) = (&record.owner, &record.incarnation) {
+            self.incarnations[incarnation].owner = owner.clone();
+            self.incarnations[incarnation].id = Some(id.as_str().to_owned());
         }
     }
 
-    /// A checkpoint was accepted, where this one was stored before. An adoption leaves it where an operator has put it.
-    pub(super) fn put_or_moved(&mut self, life: usize, partition: usize, stored: Option<i64>, position: i64) {
-        if self.is_operator(life) {
-            return self.operator_wrote(life, partition, stored, position);
+    /// A checkpoint was accepted in place of `stored`. An adoption leaves the position of a reset unchanged.
+    pub(super) fn put_or_moved(&mut self, incarnation: usize, partition: usize, stored: Option<i64>, position: i64) {
+        if self.is_operator(incarnation) {
+            return self.operator_wrote(incarnation, partition, stored, position);
         }
         let book = &mut self.partitions[partition];
-        if !self.lives[life].ours || book.put_to != Some(position) {
+        if !self.incarnations[incarnation].crate_processor || book.put_to != Some(position) {
             book.put_to = None;
         }
     }
 
-    fn operator_wrote(&mut self, life: usize, partition: usize, stored: Option<i64>, position: i64) {
+    fn operator_wrote(&mut self, incarnation: usize, partition: usize, stored: Option<i64>, position: i64) {
         let moves = stored != Some(position);
-        let progress = self.lives[life].resets.get_mut(&partition);
+        let progress = self.incarnations[incarnation].resets.get_mut(&partition);
         let may_move = progress.as_ref().is_some_and(|progress| progress.to == position && !progress.given_up);
         if let Some(progress) = progress {
             progress.moved |= moves;
@@ -72,15 +74,15 @@ impl State {
         if moves || may_move {
             self.partitions[partition].put_to = Some(position);
         }
-        let name = self.name_of(life);
+        let name = self.name_of(incarnation);
         self.check(Invariant::Operator, !moves || may_move, || {
             format!("{name} moved the checkpoint of partition {partition} from {stored:?} to {position}")
         });
     }
 
-    /// What an operator reports of a partition.
-    pub(in super::super) fn reported(&mut self, life: usize, partition: usize, outcome: &ResetOutcome) {
-        let Some(progress) = self.lives[life].resets.get_mut(&partition) else { return };
+    /// Checks what an operator reports of a partition.
+    pub(in super::super) fn reported(&mut self, incarnation: usize, partition: usize, outcome: &ResetOutcome) {
+        let Some(progress) = self.incarnations[incarnation].resets.get_mut(&partition) else { return };
         let (written, moved) = (progress.written, progress.moved);
         let holds = match outcome {
             ResetOutcome::Done => written,
@@ -89,49 +91,51 @@ impl State {
             _ => false,
         };
         progress.given_up = matches!(outcome, ResetOutcome::NotDone(_));
-        let is_released = self.partitions[partition].holder() != Some(life);
+        let is_released = self.partitions[partition].holder() != Some(incarnation);
         let is_done = matches!(outcome, ResetOutcome::Done);
         self.count(name_of(outcome));
         if !is_done {
-            self.still = None;
+            self.owners_before_reset = None;
         }
-        let name = self.name_of(life);
+        let name = self.name_of(incarnation);
         self.note(format!("{name} partition {partition}: {outcome:?}"));
         self.check(Invariant::Operator, holds && (is_released || !is_done), || {
             format!("{name} reported {outcome:?} of partition {partition}; written: {written}, released: {is_released}")
         });
     }
 
-    /// It has ended, or was killed.
-    pub(in super::super) fn operator_ends(&mut self, life: usize) {
-        self.saw(life, "ends", 0, 0);
-        self.dies(life);
-        self.watch_what_is_left_by(life);
+    /// The operator has ended, or was killed.
+    pub(in super::super) fn operator_ends(&mut self, incarnation: usize) {
+        self.trace(incarnation, "ends", 0, 0);
+        self.terminates(incarnation);
+        self.watch_partitions_of(incarnation);
     }
 
-    /// An owner writes its mark into the record of another.
-    pub(super) fn asks(&mut self, life: usize, partition: usize) {
+    /// An owner writes its handoff request into the record of another.
+    pub(super) fn requests_handoff(&mut self, incarnation: usize, partition: usize) {
         let Some(holder) = self.partitions[partition].holder() else { return };
         let operator = self.is_operator(holder);
-        let name = self.name_of(life);
-        self.check(Invariant::Operator, !operator, || format!("{name} asks an operator for partition {partition}"));
+        let name = self.name_of(incarnation);
+        self.check(Invariant::Operator, !operator, || {
+            format!("{name} requests partition {partition} from an operator")
+        });
     }
 
-    /// An operator takes a partition, or one of its own is taken. That is no move of the group.
+    /// An operator takes a partition, or a partition is taken from it. Neither counts as a move of the group.
     pub(super) fn taken_with_an_operator(&mut self, partition: usize, from: usize, to: usize, expired: bool) {
         self.count(if self.is_operator(to) { "taken by an operator" } else { "taken from an operator" });
-        let robbed = self.is_operator(from) && self.lives[to].ours && !expired;
+        let stolen = self.is_operator(from) && self.incarnations[to].crate_processor && !expired;
         let (from, to) = (self.name_of(from), self.name_of(to));
-        self.check(Invariant::Operator, !robbed, || format!("{to} took partition {partition} from {from}"));
+        self.check(Invariant::Operator, !stolen, || format!("{to} took partition {partition} from {from}"));
     }
 
-    /// Nothing moves because of a reset.
-    pub(super) fn must_be_still(&mut self, partition: usize, to: usize) {
+    /// Checks that no partition moves because of a reset.
+    pub(super) fn must_not_move(&mut self, partition: usize, to: usize) {
         if self.is_operator(to) {
             return;
         }
-        let Some(still) = &self.still else { return };
-        let holds = still.get(partition) == Some(&Some(to));
+        let Some(owners_before_reset) = &self.owners_before_reset else { return };
+        let holds = owners_before_reset.get(partition) == Some(&Some(to));
         let name = self.name_of(to);
         self.check(Invariant::Sticky, holds, || format!("{name} took partition {partition} because of a reset"));
     }
@@ -141,7 +145,7 @@ fn name_of(outcome: &ResetOutcome) -> &'static str {
     match outcome {
         ResetOutcome::Done => "resets done",
         ResetOutcome::NotDone(_) => "resets not done",
-        ResetOutcome::Indeterminate { written: true, .. } => "resets unsure, written",
-        _ => "resets unsure",
+        ResetOutcome::Indeterminate { written: true, .. } => "resets indeterminate, written",
+        _ => "resets indeterminate",
     }
 }

@@ -1,4 +1,4 @@
-//! The observer sees what is wrong, and nothing where all is well.
+//! The observer finds every violation, and reports none for correct behavior.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use eventhubs_checkpoint::{Identity, Incarnation, OwnerId};
 use time::macros::datetime;
 use tokio::time::advance;
 
-use super::{Entering, Observer, Reporter, Request};
+use super::{NewIncarnation, Observer, Reporter, Request};
 use crate::sim::invariant::Invariant;
 use crate::sim::{Bounds, Plan, Scale};
 
-/// One partition with a hundred events, and owners who do as they are told.
+/// One partition with a hundred events, and owners that follow a script.
 struct Scene {
     observer: Observer,
     plan: Plan,
-    lives: Vec<Identity>,
+    incarnations: Vec<Identity>,
 }
 
 impl Scene {
@@ -30,71 +30,72 @@ impl Scene {
         change(&mut plan);
         let observer = Observer::new(&plan, true);
         observer.lock().published(0, 100);
-        Self { observer, plan, lives: Vec::new() }
+        Self { observer, plan, incarnations: Vec::new() }
     }
 
-    /// Of ours; an operator, if it is no member.
-    fn enters(&mut self, name: &str, member: Option<u32>) -> usize {
+    /// Registers an instance of this crate; an operator, if `member` is `None`.
+    fn register(&mut self, name: &str, member: Option<u32>) -> usize {
         let owner = OwnerId::new(name).unwrap();
-        let life = self.observer.lock().enters(Entering { member, owner: owner.clone(), ours: true });
-        let number = u32::try_from(life).unwrap();
+        let incarnation =
+            self.observer.lock().register(NewIncarnation { member, owner: owner.clone(), crate_processor: true });
+        let number = u32::try_from(incarnation).unwrap();
         let identity = Identity::new(owner, Incarnation::new(datetime!(2026-01-01 00:00 UTC), number));
-        self.observer.lock().identified(life, &identity);
-        self.lives.push(identity);
-        life
+        self.observer.lock().identified(incarnation, &identity);
+        self.incarnations.push(identity);
+        incarnation
     }
 
-    fn written(&self, life: usize, kind: &str, metadata: &eventhubs_checkpoint::blob::Metadata) {
-        self.observer.lock().written(life, &format!("ns/hub/g/{kind}/0"), metadata, &Condition::Create);
+    fn written(&self, incarnation: usize, kind: &str, metadata: &eventhubs_checkpoint::blob::Metadata) {
+        self.observer.lock().written(incarnation, &format!("ns/hub/g/{kind}/0"), metadata, &Condition::Create);
     }
 
-    fn owns(&self, life: usize) {
-        let Identity { owner, incarnation, .. } = self.lives[life].clone();
-        let record = OwnershipRecord::owned_by(owner, Some(incarnation));
-        self.written(life, "ownership", &encode_ownership(&record));
+    fn owns(&self, incarnation: usize) {
+        let Identity { owner, incarnation: id, .. } = self.incarnations[incarnation].clone();
+        let record = OwnershipRecord::owned_by(owner, Some(id));
+        self.written(incarnation, "ownership", &encode_ownership(&record));
     }
 
-    /// An operator takes the partition.
+    /// An operator takes the partition and resets its checkpoint.
     fn resets(&self, operator: usize, to: i64) {
         self.observer.lock().operates(operator, [(0, to)].into(), true);
         self.owns(operator);
     }
 
-    fn releases(&self, life: usize) {
-        self.written(life, "ownership", &encode_ownership(&OwnershipRecord::default()));
+    fn releases(&self, incarnation: usize) {
+        self.written(incarnation, "ownership", &encode_ownership(&OwnershipRecord::default()));
     }
 
-    fn asks(&self, life: usize, from: usize) {
-        let Identity { owner, incarnation, .. } = self.lives[from].clone();
-        let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
-        record.handoff_to = Some(self.lives[life].owner.clone());
-        self.written(life, "ownership", &encode_ownership(&record));
+    fn requests_handoff(&self, incarnation: usize, from: usize) {
+        let Identity { owner, incarnation: id, .. } = self.incarnations[from].clone();
+        let mut record = OwnershipRecord::owned_by(owner, Some(id));
+        record.handoff_to = Some(self.incarnations[incarnation].owner.clone());
+        self.written(incarnation, "ownership", &encode_ownership(&record));
     }
 
-    fn begins_at(&self, life: usize, number: i64) {
-        self.owns(life);
-        self.stores(life, number);
-        self.reporter(life).started(&0.into(), None);
+    fn begins_at(&self, incarnation: usize, number: i64) {
+        self.owns(incarnation);
+        self.stores(incarnation, number);
+        self.reporter(incarnation).started(&0.into(), None);
     }
 
-    fn stores(&self, life: usize, number: i64) {
+    fn stores(&self, incarnation: usize, number: i64) {
         let mut record = CheckpointRecord::default();
         (record.sequence_number, record.offset) = (Some(number), Some((number * 10).to_string()));
-        self.written(life, "checkpoint", &encode_checkpoint(&record));
+        self.written(incarnation, "checkpoint", &encode_checkpoint(&record));
     }
 
-    fn reporter(&self, life: usize) -> Reporter {
-        Reporter { observer: self.observer.clone(), life }
+    fn reporter(&self, incarnation: usize) -> Reporter {
+        Reporter { observer: self.observer.clone(), incarnation }
     }
 
-    /// All up to this, by a handler that has started.
-    fn handles(&self, life: usize, numbers: std::ops::RangeInclusive<i64>) {
+    /// A newly started handler processes these events.
+    fn handles(&self, incarnation: usize, numbers: std::ops::RangeInclusive<i64>) {
         let events: Vec<_> = numbers.map(|number| MemoryEvent::new(number, "0")).collect();
-        self.reporter(life).begins(&0.into(), &events).done(&events);
+        self.reporter(incarnation).begins(&0.into(), &events).done(&events);
     }
 
-    fn begins(&self, life: usize) {
-        self.begins_at(life, -1);
+    fn begins(&self, incarnation: usize) {
+        self.begins_at(incarnation, -1);
     }
 
     fn broken(&self) -> Vec<Invariant> {
@@ -107,9 +108,9 @@ fn nothing() -> [Invariant; 0] {
 }
 
 #[test]
-fn an_owner_who_checkpoints_what_it_has_processed_does_nothing_wrong() {
+fn a_correct_owner_violates_nothing() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.begins(one);
     scene.handles(one, 0..=4);
     scene.stores(one, 4);
@@ -117,9 +118,9 @@ fn an_owner_who_checkpoints_what_it_has_processed_does_nothing_wrong() {
 }
 
 #[test]
-fn a_checkpoint_that_passes_what_nobody_processed_skips_it() {
+fn a_checkpoint_past_unprocessed_events_skips_them() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.begins(one);
     scene.handles(one, 0..=4);
     scene.stores(one, 5);
@@ -127,9 +128,9 @@ fn a_checkpoint_that_passes_what_nobody_processed_skips_it() {
 }
 
 #[test]
-fn retention_may_take_what_nobody_processed() {
+fn retention_may_remove_unprocessed_events() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.begins(one);
     scene.observer.lock().expired(0, 50);
     scene.stores(one, 49);
@@ -137,23 +138,23 @@ fn retention_may_take_what_nobody_processed() {
 }
 
 #[test]
-fn who_was_displaced_must_not_write_after_the_next_has_adopted() {
+fn a_displaced_owner_is_fenced_by_the_next_adoption() {
     let mut scene = Scene::new(|_| {});
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
     scene.handles(one, 0..=4);
     scene.owns(other);
     scene.stores(one, 2);
-    assert_eq!(scene.broken(), nothing(), "nobody has adopted yet");
+    assert_eq!(scene.broken(), nothing(), "no owner has adopted yet");
     scene.stores(other, 2);
     scene.stores(one, 4);
     assert_eq!(scene.broken(), [Invariant::Fenced]);
 }
 
 #[test]
-fn only_an_operator_puts_a_checkpoint_back() {
+fn only_an_operator_moves_a_checkpoint_back() {
     let mut scene = Scene::new(|_| {});
-    let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+    let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
     scene.begins(one);
     scene.handles(one, 0..=9);
     scene.stores(one, 9);
@@ -164,18 +165,18 @@ fn only_an_operator_puts_a_checkpoint_back() {
     scene.owns(one);
     scene.stores(one, 3);
     scene.stores(one, 9);
-    assert_eq!(scene.broken(), [Invariant::NothingSkipped], "what was processed before counts no more");
+    assert_eq!(scene.broken(), [Invariant::NothingSkipped], "what was processed before the reset does not count");
     scene.stores(one, 8);
-    assert!(scene.broken().contains(&Invariant::NeverBack));
+    assert!(scene.broken().contains(&Invariant::CheckpointMonotonic));
 }
 
 #[test]
-fn an_operator_puts_a_checkpoint_where_it_is_wanted_and_only_as_the_owner() {
+fn an_operator_writes_the_wanted_position_as_owner() {
     for (owns, to, broken) in
         [(true, 3, vec![]), (true, 4, vec![Invariant::Operator]), (false, 3, vec![Invariant::Fenced])]
     {
         let mut scene = Scene::new(|_| {});
-        let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+        let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
         scene.begins(one);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
@@ -189,10 +190,11 @@ fn an_operator_puts_a_checkpoint_where_it_is_wanted_and_only_as_the_owner() {
 }
 
 #[test]
-fn an_operator_reports_what_is_so() {
+fn an_operator_must_report_the_truth() {
     let lost = || ResetOutcome::NotDone(NotDone::Lost { by: None });
     let unsure = |written| ResetOutcome::Indeterminate { written, error: None };
-    // What it does, and whether these reports are true: done, not done, unsure, unsure but written.
+    // The checkpoints that it writes, whether it releases, and whether these reports are true: done, not done,
+    // indeterminate, indeterminate but written.
     let cases: [(&[i64], bool, [bool; 4]); 4] = [
         (&[9], true, [false, true, true, false]),
         (&[9, 3], false, [false, false, true, true]),
@@ -203,7 +205,7 @@ fn an_operator_reports_what_is_so() {
         let reports = [ResetOutcome::Done, lost(), unsure(false), unsure(true)];
         for (report, expected) in reports.into_iter().zip(expected) {
             let mut scene = Scene::new(|_| {});
-            let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+            let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
             scene.begins(one);
             scene.handles(one, 0..=9);
             scene.stores(one, 9);
@@ -222,9 +224,9 @@ fn an_operator_reports_what_is_so() {
 }
 
 #[test]
-fn an_operator_that_has_given_up_writes_nothing_more() {
+fn an_operator_writes_nothing_after_giving_up() {
     let mut scene = Scene::new(|_| {});
-    let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+    let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
     scene.begins(one);
     scene.resets(operator, 3);
     scene.observer.lock().reported(operator, 0, &ResetOutcome::NotDone(NotDone::Lost { by: None }));
@@ -234,10 +236,10 @@ fn an_operator_that_has_given_up_writes_nothing_more() {
 }
 
 #[test]
-fn the_next_owner_begins_exactly_where_the_checkpoint_was_put() {
+fn the_next_owner_starts_at_the_reset_position() {
     for (first, broken) in [(4, vec![]), (3, vec![Invariant::Continuous]), (5, vec![Invariant::Continuous])] {
         let mut scene = Scene::new(|_| {});
-        let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+        let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
         scene.begins(one);
         scene.resets(operator, 3);
         scene.stores(operator, -1);
@@ -251,20 +253,20 @@ fn the_next_owner_begins_exactly_where_the_checkpoint_was_put() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_is_neither_robbed_nor_asked() {
-    for (after, asks, broken) in
+async fn operators_are_not_stolen_from_or_asked() {
+    for (after, requests_handoff, broken) in
         [(0, false, vec![Invariant::Operator]), (60, false, vec![]), (0, true, vec![Invariant::Operator])]
     {
         let mut scene = Scene::new(|plan| plan.settings.expiry = Duration::from_secs(60));
-        let (one, operator) = (scene.enters("one", Some(0)), scene.enters("operator", None));
+        let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
         scene.resets(operator, 3);
         advance(Duration::from_secs(after)).await;
-        if asks {
-            scene.asks(one, operator);
+        if requests_handoff {
+            scene.requests_handoff(one, operator);
         } else {
             scene.owns(one);
         }
-        assert_eq!(scene.broken(), broken, "after {after} s, asks: {asks}");
+        assert_eq!(scene.broken(), broken, "after {after} s, requests handoff: {requests_handoff}");
     }
 }
 
@@ -272,37 +274,37 @@ async fn an_operator_is_neither_robbed_nor_asked() {
 async fn a_reset_in_calm_moves_nothing() {
     for (returns, broken) in [(true, vec![]), (false, vec![Invariant::Sticky])] {
         let mut scene = Scene::new(|plan| plan.settings.expiry = Duration::from_secs(60));
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
-        let operator = scene.enters("operator", None);
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
+        let operator = scene.register("operator", None);
         scene.begins(one);
         advance(Duration::from_secs(120)).await;
         scene.resets(operator, 3);
         scene.releases(operator);
         scene.owns(if returns { one } else { other });
-        assert_eq!(scene.broken(), broken, "it returns: {returns}");
+        assert_eq!(scene.broken(), broken, "back at its owner: {returns}");
     }
 }
 
 #[test]
-fn a_member_that_replaces_a_checkpoint_must_be_the_owner_and_have_a_reason() {
+fn a_member_replaces_a_checkpoint_only_with_a_reason() {
     let mut scene = Scene::new(|_| {});
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
     scene.handles(one, 0..=9);
     scene.stores(one, 9);
     scene.stores(other, 3);
-    assert_eq!(scene.broken(), [Invariant::Fenced, Invariant::NeverBack]);
+    assert_eq!(scene.broken(), [Invariant::Fenced, Invariant::CheckpointMonotonic]);
 }
 
 #[test]
-fn a_member_replaces_an_unusable_checkpoint_before_its_handler_starts() {
-    for (starts, broken) in [(false, vec![]), (true, vec![Invariant::NeverBack])] {
+fn a_checkpoint_is_replaced_before_the_handler_starts() {
+    for (starts, broken) in [(false, vec![]), (true, vec![Invariant::CheckpointMonotonic])] {
         let mut scene = Scene::new(|_| {});
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.begins(one);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
-        scene.observer.lock().made_anew(1);
+        scene.observer.lock().hub_recreated(1);
         scene.observer.lock().published(0, 5);
         scene.owns(one);
         scene.stores(one, 9);
@@ -316,26 +318,26 @@ fn a_member_replaces_an_unusable_checkpoint_before_its_handler_starts() {
 }
 
 #[test]
-fn a_later_tenure_has_the_greater_epoch() {
+fn a_later_ownership_has_the_greater_epoch() {
     for (epochs, broken) in [([5, 7], vec![]), ([7, 5], vec![Invariant::EpochGrows])] {
         let mut scene = Scene::new(|_| {});
         for (member, epoch) in (0..).zip(epochs) {
-            let life = scene.enters(["one", "other"][member as usize], Some(member));
-            let Identity { owner, incarnation, .. } = scene.lives[life].clone();
-            let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
+            let incarnation = scene.register(["one", "other"][member as usize], Some(member));
+            let Identity { owner, incarnation: id, .. } = scene.incarnations[incarnation].clone();
+            let mut record = OwnershipRecord::owned_by(owner, Some(id));
             record.epoch = Some(epoch);
-            scene.written(life, "ownership", &encode_ownership(&record));
-            scene.reporter(life).started(&0.into(), Some(epoch));
+            scene.written(incarnation, "ownership", &encode_ownership(&record));
+            scene.reporter(incarnation).started(&0.into(), Some(epoch));
         }
         assert_eq!(scene.broken(), broken, "{epochs:?}");
     }
 }
 
 #[test]
-fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
+fn a_start_at_latest_skips_nothing_later() {
     for (start, broken) in [(99, vec![]), (120, vec![Invariant::NothingSkipped])] {
         let mut scene = Scene::new(|plan| plan.settings.latest = true);
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.owns(one);
         scene.reporter(one).started(&0.into(), None);
         scene.observer.lock().published(0, 150);
@@ -345,40 +347,40 @@ fn a_group_that_starts_at_the_latest_leaves_nothing_out_once_it_has_begun() {
 }
 
 #[test]
-fn a_handler_is_told_of_a_loss_only_if_the_record_is_not_its_own() {
+fn a_loss_is_reported_only_if_the_record_changed() {
     let mut scene = Scene::new(|_| {});
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
     scene.owns(other);
     scene.reporter(one).stopped(&0.into(), &StopReason::OwnershipLost { by: None });
     assert_eq!(scene.broken(), nothing());
     scene.begins(other);
     scene.reporter(other).stopped(&0.into(), &StopReason::OwnershipLost { by: None });
-    assert_eq!(scene.broken(), [Invariant::NotLostInError]);
+    assert_eq!(scene.broken(), [Invariant::NoSpuriousLoss]);
 }
 
 #[test]
-fn what_ours_writes_to_an_ownership_names_itself_or_nobody() {
+fn an_ownership_names_its_writer_or_no_owner() {
     let mut scene = Scene::new(|_| {});
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.owns(one);
     let released = encode_ownership(&OwnershipRecord::default());
     scene.written(other, "ownership", &released);
-    assert_eq!(scene.broken(), [Invariant::OwnRecord], "it was not its own to release");
+    assert_eq!(scene.broken(), [Invariant::OwnRecord], "it was not the owner");
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.written(one, "ownership", &eventhubs_checkpoint::blob::Metadata::new());
     assert_eq!(scene.broken(), [Invariant::OwnRecord], "the key is missing");
 }
 
 #[test]
-fn a_mark_adds_nothing_but_who_asks() {
+fn a_handoff_request_changes_nothing_else() {
     for (key, broken) in [("handoffto", vec![]), ("load", vec![Invariant::OwnRecord])] {
         let mut scene = Scene::new(|_| {});
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.owns(one);
-        let Identity { owner, incarnation, .. } = scene.lives[one].clone();
-        let record = OwnershipRecord::owned_by(owner, Some(incarnation));
+        let Identity { owner, incarnation: id, .. } = scene.incarnations[one].clone();
+        let record = OwnershipRecord::owned_by(owner, Some(id));
         let mut metadata = encode_ownership(&record);
         metadata.insert(key.to_owned(), "other".to_owned());
         scene.written(other, "ownership", &metadata);
@@ -387,9 +389,9 @@ fn a_mark_adds_nothing_but_who_asks() {
 }
 
 #[test]
-fn nothing_of_ours_is_written_without_a_condition() {
+fn this_crate_writes_only_with_conditions() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.observer.lock().written(
         one,
         "ns/hub/g/ownership/0",
@@ -400,26 +402,26 @@ fn nothing_of_ours_is_written_without_a_condition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_whose_owner_died_must_be_claimed_within_the_bound() {
-    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NotDark])] {
+async fn crash_leftovers_are_claimed_within_the_bound() {
+    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NoUnownedPartition])] {
         let mut scene = Scene::new(|_| {});
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.begins(one);
         scene.observer.lock().crashes(one);
-        advance(Bounds::of(&scene.plan.settings).dark(1, 1, false) + late).await;
+        advance(Bounds::of(&scene.plan.settings).unowned_time(1, 1, false) + late).await;
         scene.owns(other);
         assert_eq!(scene.broken(), broken);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_owner_that_ends_has_released_must_be_claimed_sooner() {
-    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NotDark])] {
+async fn released_partitions_are_claimed_sooner() {
+    for (late, broken) in [(Duration::ZERO, vec![]), (Duration::from_secs(1), vec![Invariant::NoUnownedPartition])] {
         let mut scene = Scene::new(|_| {});
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.begins(one);
         advance(2 * scene.plan.settings.expiry).await;
-        scene.observer.lock().leaves(one);
+        scene.observer.lock().shuts_down(one);
         scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));
         advance(Bounds::of(&scene.plan.settings).free(1, 1) + late).await;
         scene.owns(other);
@@ -428,9 +430,9 @@ async fn what_an_owner_that_ends_has_released_must_be_claimed_sooner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strict_lease_is_not_processed_after_its_expiry() {
+async fn a_strict_lease_is_not_processed_after_expiry() {
     let mut scene = Scene::new(|plan| plan.settings.strict = true);
-    let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
     scene.begins(one);
     advance(scene.plan.settings.expiry).await;
     scene.owns(other);
@@ -438,9 +440,9 @@ async fn a_strict_lease_is_not_processed_after_its_expiry() {
 }
 
 #[test]
-fn one_batch_at_a_time_between_one_start_and_one_stop() {
+fn one_batch_at_a_time_between_start_and_stop() {
     let mut scene = Scene::new(|_| {});
-    let one = scene.enters("one", Some(0));
+    let one = scene.register("one", Some(0));
     scene.begins(one);
     scene.reporter(one).started(&0.into(), None);
     assert_eq!(scene.broken(), [Invariant::OneHandler], "a second start");
@@ -450,28 +452,28 @@ fn one_batch_at_a_time_between_one_start_and_one_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d01_while_a_trouble_goes_on_no_bound_holds() {
-    for (in_trouble, broken) in [(false, vec![Invariant::NotDark]), (true, vec![])] {
+async fn d01_no_bound_applies_during_a_fault() {
+    for (disrupted, broken) in [(false, vec![Invariant::NoUnownedPartition]), (true, vec![])] {
         let mut scene = Scene::new(|_| {});
-        let (one, other) = (scene.enters("one", Some(0)), scene.enters("other", Some(1)));
+        let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.begins(one);
-        scene.observer.lock().in_trouble(in_trouble);
+        scene.observer.lock().disrupted(disrupted);
         advance(2 * scene.plan.settings.expiry).await;
-        scene.observer.lock().leaves(one);
+        scene.observer.lock().shuts_down(one);
         scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));
         advance(Bounds::of(&scene.plan.settings).free(1, 1) + Duration::from_secs(1)).await;
         scene.owns(other);
-        assert_eq!(scene.broken(), broken, "{in_trouble}");
+        assert_eq!(scene.broken(), broken, "{disrupted}");
     }
 }
 
 mod continuity {
     use super::*;
 
-    /// One start of a handler, which gets these batches.
+    /// Returns the violations of one start of a handler that gets these batches.
     fn broken_by(batches: [std::ops::RangeInclusive<i64>; 2], between: impl FnOnce(&Scene, usize)) -> Vec<Invariant> {
         let mut scene = Scene::new(|_| {});
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.begins(one);
         let [first, second] = batches;
         scene.handles(one, first);
@@ -481,7 +483,7 @@ mod continuity {
     }
 
     #[test]
-    fn events_follow_each_other() {
+    fn consecutive_events_are_no_violation() {
         assert_eq!(broken_by([0..=4, 5..=9], |_, _| {}), []);
     }
 
@@ -496,7 +498,7 @@ mod continuity {
     }
 
     #[test]
-    fn retention_may_make_a_gap() {
+    fn retention_may_cause_a_gap() {
         let expires = |scene: &Scene, _| scene.observer.lock().expired(0, 50);
         assert_eq!(broken_by([0..=4, 50..=59], expires), []);
         assert_eq!(broken_by([0..=4, 51..=59], expires), [Invariant::Continuous]);
@@ -513,10 +515,10 @@ mod continuity {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d16_no_more_is_sent_while_requests_are_refused() {
+async fn d16_no_more_requests_while_they_are_rejected() {
     for (too_many, broken) in [(0, vec![]), (1, vec![Invariant::Restrained])] {
         let mut scene = Scene::new(|_| {});
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.begins(one);
         scene.observer.lock().refuses(one, true);
         advance(Duration::from_secs(60)).await;
@@ -529,11 +531,11 @@ async fn d16_no_more_is_sent_while_requests_are_refused() {
     }
 }
 
-/// An instance that was frozen does not know yet what it has lost, and goes on with it.
+/// An instance that was frozen has not detected its losses yet and continues with the lost partitions.
 #[tokio::test(start_paused = true)]
 async fn d16_lost_partitions_cost_until_they_stop() {
     let mut scene = Scene::new(|_| {});
-    let [one, two] = [0, 1].map(|member| scene.enters(&format!("m{member}"), Some(member)));
+    let [one, two] = [0, 1].map(|member| scene.register(&format!("m{member}"), Some(member)));
     scene.begins(one);
     scene.owns(two);
     scene.observer.lock().refuses(one, true);
@@ -546,19 +548,24 @@ async fn d16_lost_partitions_cost_until_they_stop() {
 }
 
 #[test]
-fn a_checkpoint_that_another_sdk_set_back_is_excused() {
-    for (ours, broken) in [(false, vec![]), (true, vec![Invariant::NeverBack, Invariant::CaughtUp])] {
+fn a_checkpoint_set_back_by_another_sdk_is_excused() {
+    for (crate_processor, broken) in
+        [(false, vec![]), (true, vec![Invariant::CheckpointMonotonic, Invariant::CaughtUp])]
+    {
         let mut scene = Scene::new(|_| {});
-        let one = scene.enters("one", Some(0));
+        let one = scene.register("one", Some(0));
         scene.begins(one);
         scene.observer.lock().published(0, 10);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
         let owner = OwnerId::new("other").unwrap();
-        let other =
-            if ours { one } else { scene.observer.lock().enters(Entering { member: Some(1), owner, ours: false }) };
+        let other = if crate_processor {
+            one
+        } else {
+            scene.observer.lock().register(NewIncarnation { member: Some(1), owner, crate_processor: false })
+        };
         scene.stores(other, 5);
         scene.observer.lock().must_be_checkpointed();
-        assert_eq!(scene.broken(), broken, "{ours}");
+        assert_eq!(scene.broken(), broken, "{crate_processor}");
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold in the calm and at the end.
+//! What must hold after the last fault and at the end.
 
 use std::collections::BTreeMap;
 
@@ -6,46 +6,47 @@ use super::{Partition, State};
 use crate::invariants::fair;
 use crate::sim::invariant::Invariant;
 
-/// The key of a record that its owner left for its restart.
+/// The key of a record that its owner reserved for its own restart.
 const AWAY: &str = "away";
 
 impl State {
-    /// Nothing, if every partition is owned by a survivor whose handler runs, in fair shares; or what is amiss.
-    pub(in super::super) fn amiss(&self) -> Option<String> {
+    /// Returns `None` if every partition is owned by a survivor whose handler runs, in fair shares; otherwise, what is
+    /// wrong.
+    pub(in super::super) fn problem(&self) -> Option<String> {
         let survivors = self.survivors();
-        let mut counts: BTreeMap<usize, usize> = survivors.iter().map(|life| (*life, 0)).collect();
+        let mut counts: BTreeMap<usize, usize> = survivors.iter().map(|incarnation| (*incarnation, 0)).collect();
         for (index, book) in self.partitions.iter().enumerate() {
             let Some(holder) = book.holder() else { return Some(format!("partition {index} has no owner")) };
             let Some(count) = counts.get_mut(&holder) else {
-                return Some(format!("partition {index} belongs to {}, which is gone", self.name_of(holder)));
+                return Some(format!("partition {index} belongs to {}, which has ended", self.name_of(holder)));
             };
             *count += 1;
-            let life = &self.lives[holder];
-            if life.ours && !life.sessions.contains_key(&index) {
+            let incarnation = &self.incarnations[holder];
+            if incarnation.crate_processor && !incarnation.sessions.contains_key(&index) {
                 return Some(format!("partition {index} is not processed by {}", self.name_of(holder)));
             }
         }
         let held: Vec<_> = counts.values().copied().collect();
         let shares = if self.by_load { Ok(()) } else { fair(self.partitions.len(), &held) };
         let superseded = self
-            .lives
+            .incarnations
             .iter()
             .enumerate()
-            .find(|(life, book)| book.alive && book.member.is_some() && !survivors.contains(life));
-        if let Some((life, _)) = superseded {
-            return Some(format!("{} still runs beside a later life", self.name_of(life)));
+            .find(|(incarnation, book)| book.alive && book.member.is_some() && !survivors.contains(incarnation));
+        if let Some((incarnation, _)) = superseded {
+            return Some(format!("{} still runs although a later incarnation runs", self.name_of(incarnation)));
         }
         shares.err().map(|violation| format!("{violation}: {held:?}"))
     }
 
-    /// How often a partition has changed hands.
-    pub(in super::super) fn tenures(&self) -> u64 {
-        self.partitions.iter().map(|book| book.history.tenures()).sum()
+    /// Returns how often a partition went to another owner.
+    pub(in super::super) fn ownership_count(&self) -> u64 {
+        self.partitions.iter().map(|book| book.history.ownership_count()).sum()
     }
 
-    pub(in super::super) fn is_at_rest(&self) -> bool {
+    pub(in super::super) fn is_quiescent(&self) -> bool {
         let is_processed = |book: &Partition| book.history.lost().breach.is_none();
-        self.amiss().is_none() && self.partitions.iter().all(is_processed)
+        self.problem().is_none() && self.partitions.iter().all(is_processed)
     }
 
     pub(in super::super) fn must_be_caught_up(&mut self) {
@@ -58,7 +59,7 @@ impl State {
         }
     }
 
-    /// Unless an owner of another SDK has set the checkpoint back: the next event has it written again.
+    /// Except where an owner of another SDK has set the checkpoint back: it is written again with the next event.
     pub(in super::super) fn must_be_checkpointed(&mut self) {
         for index in 0..self.partitions.len() {
             let book = &self.partitions[index];
@@ -67,16 +68,18 @@ impl State {
             }
             let (last, stored) = (book.history.end() - 1, book.history.stored().unwrap_or(-1));
             self.check(Invariant::CaughtUp, stored == last, || {
-                format!("of partition {index} {last} is published, but the checkpoint is {stored}")
+                format!("partition {index} is published up to {last}, but its checkpoint is {stored}")
             });
         }
     }
 
-    /// All instances have ended. What they left for their restart says so.
+    /// Checks that all partitions are released after all instances have ended, except those reserved for a restart.
     pub(in super::super) fn must_be_released(&mut self) {
         let is_owned = |book: &Partition| book.holder().is_some() && !book.record.contains_key(AWAY);
         let owned: Vec<_> = self.partitions.iter().enumerate().filter(|(_, book)| is_owned(book)).collect();
         let owned: Vec<_> = owned.into_iter().map(|(index, _)| index).collect();
-        self.check(Invariant::CleanEnd, owned.is_empty(), || format!("the partitions {owned:?} were not released"));
+        self.check(Invariant::CleanShutdown, owned.is_empty(), || {
+            format!("the partitions {owned:?} were not released")
+        });
     }
 }

@@ -6,17 +6,17 @@ use eventhubs_checkpoint::LeaseScope;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Incident, Load, Member, Plan, Reset, Role, Scale, Settings, Trouble, Tuning, What};
+use super::{Incident, IncidentKind, Load, Member, Plan, Reset, Role, Scale, Settings, StorageFault, Tuning};
 use crate::sim::foreign::Sdk;
 
-/// Instances come up within this time.
+/// All instances start within this time.
 const START_WITHIN: Duration = Duration::from_secs(120);
 
-/// Before its end nothing begins in a storm.
+/// No incident begins this long before the end of the faults.
 const LULL: Duration = Duration::from_secs(60);
 
 impl Plan {
-    /// The plan of a seed.
+    /// Returns the plan of a seed.
     #[must_use]
     pub fn draw(seed: u64, scale: &Scale) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -27,7 +27,7 @@ impl Plan {
             name_with_dots(&mut members, seed);
         }
         if scale.wild {
-            settings = settings.made_wild(seed, members.iter().map(|member| member.role));
+            settings = settings.with_wild_settings(seed, members.iter().map(|member| member.role));
         }
         let loads = (0..scale.partitions.max(1)).map(|_| load(&mut rng)).collect();
         let mut drawing = Drawing { rng, scale, members: scale.instances.max(1), settings: &settings };
@@ -37,7 +37,8 @@ impl Plan {
         Self { seed, platform, partitions, settings, members, loads, storm, incidents }
     }
 
-    /// The same without the incidents: for the comparison of groups in calm, and as a beginning for plans made by hand.
+    /// Returns the plan of a seed without its incidents: for the comparison of groups without faults, and as a base for
+    /// handmade plans.
     #[must_use]
     pub fn calm(seed: u64, scale: &Scale) -> Self {
         Self { incidents: Vec::new(), ..Self::draw(seed, scale) }
@@ -45,8 +46,8 @@ impl Plan {
 
     /// Adds an incident.
     #[must_use]
-    pub fn with(mut self, at: Duration, what: What) -> Self {
-        self.incidents.push(Incident { at, what });
+    pub fn with(mut self, at: Duration, kind: IncidentKind) -> Self {
+        self.incidents.push(Incident { at, kind });
         self.incidents.sort_by_key(|incident| incident.at);
         self
     }
@@ -73,10 +74,10 @@ fn settings(rng: &mut StdRng) -> Settings {
 
 fn member(rng: &mut StdRng, index: u32, mixed: bool) -> Member {
     let sdk = Sdk::ALL[rng.random_range(0..Sdk::ALL.len())];
-    // The first is ours: a group without any of ours has nothing to show.
+    // The first member runs this crate: a group without any instance of this crate tests nothing.
     let foreign = mixed && index > 0 && rng.random_bool(0.4);
     Member {
-        role: if foreign { Role::Foreign(sdk) } else { Role::Ours },
+        role: if foreign { Role::Foreign(sdk) } else { Role::CrateProcessor },
         number: index,
         dots: 0,
         starts_at: START_WITHIN.mul_f64(rng.random_range(0.0..1.0)),
@@ -87,8 +88,8 @@ fn member(rng: &mut StdRng, index: u32, mixed: bool) -> Member {
     }
 }
 
-/// Members in pairs: without dots, or both with dots, or one called like the other but for a dot. Drawn apart from
-/// everything else, so that the rest of the plan stays the same.
+/// Names members in pairs: without dots, both with dots, or with names that differ only by a dot. Uses its own random
+/// numbers, so that the rest of the plan stays the same.
 fn name_with_dots(members: &mut [Member], seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xd075);
     for pair in members.chunks_mut(2) {
@@ -104,20 +105,20 @@ fn load(rng: &mut StdRng) -> Load {
     Load { every: Duration::from_secs(rng.random_range(10..120)), burst: rng.random_range(1..20) }
 }
 
-/// Half of them of one partition. Some operators die about when they write.
+/// Half of the resets affect one partition. Some operators are killed at about the time when they write.
 pub(crate) fn reset(rng: &mut StdRng, partitions: u32, settings: &Settings) -> Reset {
     let partitions = partitions.max(1);
     let all = rng.random_bool(0.5);
-    let trouble = Trouble::ALL[rng.random_range(0..Trouble::ALL.len())];
-    let dies_after = settings.latency.mul_f64(rng.random_range(0.0..8.0));
+    let storage_fault = StorageFault::ALL[rng.random_range(0..StorageFault::ALL.len())];
+    let killed_after = settings.latency.mul_f64(rng.random_range(0.0..8.0));
     Reset {
         partition: rng.random_range(0..partitions),
         count: if all { rng.random_range(1..=partitions) } else { 1 },
         per_mille: rng.random_range(0..=1000),
-        beside_foreign: rng.random_bool(0.7),
+        with_foreign: rng.random_bool(0.7),
         settle: Duration::from_secs([0, 10, 60, 90][rng.random_range(0..4)]),
-        trouble: rng.random_bool(0.3).then_some(trouble),
-        dies_after: rng.random_bool(0.3).then_some(dies_after),
+        storage_fault: rng.random_bool(0.3).then_some(storage_fault),
+        killed_after: rng.random_bool(0.3).then_some(killed_after),
     }
 }
 
@@ -138,47 +139,58 @@ impl Drawing<'_> {
             if at >= last {
                 return incidents;
             }
-            let what = self.what();
-            let at = at.min(last.saturating_sub(what.lasts()));
-            let beside = self.beside(&what);
-            incidents.extend([what].into_iter().chain(beside).map(|what| Incident { at, what }));
+            let kind = self.kind();
+            let at = at.min(last.saturating_sub(kind.lasts()));
+            let companion = self.companion(&kind);
+            incidents.extend([kind].into_iter().chain(companion).map(|kind| Incident { at, kind }));
             incidents.sort_by_key(|incident| incident.at);
         }
     }
 
-    fn what(&mut self) -> What {
+    fn kind(&mut self) -> IncidentKind {
         let (member, partition) = (self.member(), self.partition());
         match self.rng.random_range(0..100) {
-            0..15 => What::Crash { member, down: self.seconds(0, 300) },
-            15..22 => What::Restart { member, down: self.seconds(0, 120) },
-            22..26 => What::Deployment { gap: self.seconds(10, 90), down: self.seconds(0, 30) },
-            26..34 => What::Freeze { member, lasts: self.share_of_expiry() },
-            34..38 => What::Replace { member, lasts: self.share_of_expiry() },
+            0..15 => IncidentKind::Crash { member, down: self.seconds(0, 300) },
+            15..22 => IncidentKind::Restart { member, down: self.seconds(0, 120) },
+            22..26 => IncidentKind::Deployment { gap: self.seconds(10, 90), down: self.seconds(0, 30) },
+            26..34 => IncidentKind::Freeze { member, lasts: self.share_of_expiry() },
+            34..38 => IncidentKind::Replace { member, lasts: self.share_of_expiry() },
             38..64 => self.storage(member),
-            64..68 => What::LinkBreaks(partition),
-            68..72 => What::LinkIsSilent { partition, lasts: self.seconds(1, 300) },
-            72..76 => What::LinkReattaches(partition),
-            76..80 => What::Expiry { partition, keep: self.rng.random_range(0..50) },
-            80..81 => What::HubMadeAnew,
-            81..84 => What::Growth(self.rng.random_range(1..5)),
-            84..89 => What::Reset(reset(&mut self.rng, self.scale.partitions, self.settings)),
-            89..93 => What::Release { member, index: self.rng.random_range(0..8), cooldown: self.seconds(0, 120) },
-            93..97 => What::Pause { member, index: self.rng.random_range(0..8), lasts: self.seconds(1, 180) },
-            _ => What::HeavyLoad { member, lasts: self.seconds(30, 300) },
+            64..68 => IncidentKind::LinkBreaks(partition),
+            68..72 => IncidentKind::LinkStalls { partition, lasts: self.seconds(1, 300) },
+            72..76 => IncidentKind::LinkReattaches(partition),
+            76..80 => IncidentKind::Expiry { partition, keep: self.rng.random_range(0..50) },
+            80..81 => IncidentKind::HubRecreated,
+            81..84 => IncidentKind::Growth(self.rng.random_range(1..5)),
+            84..89 => IncidentKind::Reset(reset(&mut self.rng, self.scale.partitions, self.settings)),
+            89..93 => {
+                IncidentKind::Release { member, index: self.rng.random_range(0..8), cooldown: self.seconds(0, 120) }
+            }
+            93..97 => IncidentKind::Pause { member, index: self.rng.random_range(0..8), lasts: self.seconds(1, 180) },
+            _ => IncidentKind::HeavyLoad { member, lasts: self.seconds(30, 300) },
         }
     }
 
-    fn storage(&mut self, member: u32) -> What {
-        let trouble = Trouble::ALL[self.rng.random_range(0..Trouble::ALL.len())];
-        let everybody = self.rng.random_bool(0.4);
-        What::Storage { member: (!everybody).then_some(member), trouble, lasts: self.share_of_expiry() }
+    fn storage(&mut self, member: u32) -> IncidentKind {
+        let storage_fault = StorageFault::ALL[self.rng.random_range(0..StorageFault::ALL.len())];
+        let all_instances = self.rng.random_bool(0.4);
+        IncidentKind::Storage {
+            member: (!all_instances).then_some(member),
+            storage_fault,
+            lasts: self.share_of_expiry(),
+        }
     }
 
-    /// Doubts harm whoever loses partitions meanwhile: others come back, and take their share.
-    fn beside(&mut self, what: &What) -> Option<What> {
-        let What::Storage { member: Some(doubtful), trouble: Trouble::Doubts, .. } = what else { return None };
-        let other = (doubtful + self.rng.random_range(0..self.members)) % self.members;
-        (other != *doubtful).then(|| What::Crash { member: other, down: self.seconds(0, 60) })
+    /// Checkpoint conflicts harm an instance that loses partitions meanwhile: another member crashes, returns, and
+    /// takes its share.
+    fn companion(&mut self, kind: &IncidentKind) -> Option<IncidentKind> {
+        let IncidentKind::Storage { member: Some(affected), storage_fault: StorageFault::CheckpointConflicts, .. } =
+            kind
+        else {
+            return None;
+        };
+        let other = (affected + self.rng.random_range(0..self.members)) % self.members;
+        (other != *affected).then(|| IncidentKind::Crash { member: other, down: self.seconds(0, 60) })
     }
 
     fn member(&mut self) -> u32 {

@@ -1,4 +1,4 @@
-//! Settings that are at their defaults unless a plan is drawn from the whole range that `build` accepts.
+//! Settings that have their defaults unless a plan is drawn from the whole range that `build` accepts.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -8,50 +8,50 @@ use eventhubs_checkpoint::processor::OnFailure;
 
 use super::HEAVY;
 
-/// Settings of all instances of ours that are not in [`Settings`](super::Settings). The default is what users get if
-/// they set nothing.
+/// Settings of all instances of this crate that are not in [`Settings`](super::Settings). The defaults are those of
+/// this crate.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Tuning {
-    /// Of the store: how long a request may take.
+    /// The request timeout of the store.
     pub request_deadline: Option<Duration>,
-    /// Of the store: how many operations may be under way at once.
+    /// The maximum number of concurrent operations of the store.
     pub concurrency: NonZeroUsize,
-    /// Whether partitions are shared by load. Then [`greedy`](super::Settings::greedy) does not count.
+    /// Whether partitions are shared by load. [`greedy`](super::Settings::greedy) then has no effect.
     pub weighted: bool,
     /// When an application counts as stalled.
     pub stall_after: Duration,
-    /// What follows.
+    /// What a balancer does after a stall.
     pub on_stall: OnStall,
     /// How long a handoff may take.
     pub handoff_timeout: Option<Duration>,
     /// How long a handler may take when its partition stops.
     pub drain: Option<Duration>,
-    /// The most events of a batch.
+    /// The maximum number of events of a batch.
     pub batch: usize,
-    /// How long a batch waits.
+    /// How long a batch waits for more events.
     pub batch_wait: Duration,
-    /// How many events are held ahead.
+    /// How many events are prefetched.
     pub prefetch: usize,
-    /// The most events that are tracked and not finished.
+    /// The maximum number of events in flight.
     pub max_in_flight: usize,
-    /// How often partitions are compared with the hub.
+    /// The interval of lag checks.
     pub probe_every: Option<Duration>,
     /// How long one call of the handler may take.
     pub handler_deadline: Option<Duration>,
     /// What follows a failure of the handler.
     pub on_failure: OnFailure,
-    /// Whether a checkpoint that is not usable makes a partition start at the latest event, not at the earliest.
+    /// Whether a partition with an unusable checkpoint starts at the latest event, not at the earliest.
     pub invalid_to_latest: bool,
-    /// Whether positions are written some time after they were marked.
+    /// Whether checkpoints are written some time after they were requested.
     pub checkpoints_by_time: bool,
-    /// After how many events positions are written.
+    /// The number of events after which a checkpoint is written.
     pub checkpoint_events: Option<NonZeroU32>,
-    /// Whether positions are written when a partition stops.
+    /// Whether a checkpoint is written when a partition stops.
     pub checkpoints_on_close: bool,
-    /// Where the group starts, if not as [`latest`](super::Settings::latest) says.
+    /// Where the group starts, if different from [`latest`](super::Settings::latest).
     pub start: Option<StartAt>,
-    /// Whether the hub refuses to start after an event that it does not have.
+    /// Whether the hub rejects a start after an event that it does not have.
     pub hub_refuses: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct Tuning {
 pub enum StartAt {
     /// After the event with this number.
     After(i64),
-    /// So long before an instance comes up.
+    /// This long before an instance starts.
     Ago(Duration),
 }
 
@@ -93,19 +93,19 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// How long a request may take, with this expiry.
+    /// Returns the request timeout for this lease duration.
     #[must_use]
     pub fn deadline(&self, expiry: Duration) -> Duration {
         self.request_deadline.unwrap_or(Duration::from_secs(5).min(expiry / 4))
     }
 
-    /// Whether a handler under heavy load may take so long for a batch that it counts as stalled.
+    /// Returns whether a handler under heavy load may take long enough for a batch to count as stalled.
     pub(crate) fn stalls_under_heavy_load(&self) -> bool {
         self.stall_after < 2 * HEAVY
     }
 
-    /// Which part of the usual time a handler takes for a batch, and for an event in flight: with small batches it
-    /// takes less, or a group would never catch up.
+    /// Returns the fraction of the usual time that a handler takes for a batch and for an event in flight: with small
+    /// batches it takes less, because the group could not catch up otherwise.
     pub(crate) fn pace(&self) -> f64 {
         let most = self.batch.min(self.prefetch).min(self.max_in_flight).min(100);
         f64::from(u32::try_from(most).unwrap_or(100)) / 100.0

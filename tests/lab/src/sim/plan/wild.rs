@@ -1,6 +1,6 @@
 //! Settings from the whole range that `build` accepts.
 //!
-//! They are drawn from a stream of their own, so that the plans without them stay as they are.
+//! They use their own random numbers, so that plans without them do not change.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -15,19 +15,19 @@ use rand::{RngExt, SeedableRng};
 use super::tuning::{StartAt, Tuning};
 use super::{Role, Settings};
 
-/// A link gets so long to close when its partition stops.
+/// How long a link may take to close when its partition stops.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// A request that takes longer is of no use.
+/// A longer request timeout is not useful.
 const LONGEST_REQUEST: Duration = Duration::from_secs(10);
 
-/// A start by time is so long before an instance comes up. So nothing is left out as long as each partition has an
-/// owner once.
-const LOOKS_BACK: Duration = Duration::from_secs(600);
+/// A start by time is this long before an instance starts. Nothing is skipped if each partition has an owner within
+/// this time.
+const START_AGE: Duration = Duration::from_secs(600);
 
 impl Settings {
-    /// The same settings, but far from the defaults.
-    pub(super) fn made_wild(self, seed: u64, roles: impl Iterator<Item = Role>) -> Self {
+    /// Returns the same settings, but far from the defaults.
+    pub(super) fn with_wild_settings(self, seed: u64, roles: impl Iterator<Item = Role>) -> Self {
         let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0x0177_11d0));
         let mixed = roles.into_iter().any(|role| matches!(role, Role::Foreign(_)));
         let mut settings = draw.terms(self, mixed);
@@ -60,7 +60,8 @@ impl Draw {
         self.0.random_bool(chance).then(|| value(self))
     }
 
-    /// Owners of other SDKs have expiries of their own. Next to those, ours cannot use much longer ones.
+    /// Owners of other SDKs have their own lease durations. In a group with such owners, this crate cannot use much
+    /// longer ones.
     fn terms(&mut self, settings: Settings, mixed: bool) -> Settings {
         let long: &[u64] = if mixed { &[20, 60] } else { &[120, 300] };
         let expiry = if self.0.random_bool(0.3) { self.seconds(long) } else { self.seconds(&[5, 8, 12, 20, 45, 60]) };
@@ -108,10 +109,10 @@ impl Draw {
     }
 
     fn start(&mut self) -> StartAt {
-        if self.0.random_bool(0.5) { StartAt::Ago(LOOKS_BACK) } else { StartAt::After(self.0.random_range(0..40)) }
+        if self.0.random_bool(0.5) { StartAt::Ago(START_AGE) } else { StartAt::After(self.0.random_range(0..40)) }
     }
 
-    /// The time to stop has to fit into a handoff, and under strict leases into what is left of the expiry.
+    /// The time to stop must fit into a handoff, and under strict leases into the rest of the lease duration.
     fn stopping(&mut self, settings: &mut Settings) {
         let (expiry, deadline) = (settings.expiry, settings.tuning.deadline(settings.expiry));
         let left = (expiry / 2).saturating_sub(deadline + LeaseDurations::GRACE);
@@ -127,8 +128,8 @@ impl Draw {
 }
 
 impl Tuning {
-    /// Without looks at the hub nothing but a refusal shows that it was made again; and a position has to be written at
-    /// some time.
+    /// Without lag checks only a rejected start reveals a recreated hub; and at least one setting must cause a
+    /// checkpoint.
     fn sensible(self) -> Self {
         Self {
             hub_refuses: self.hub_refuses || self.probe_every.is_none(),
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plans_without_wild_settings_have_the_defaults_and_the_same_members() {
+    fn plans_without_wild_settings_are_unchanged() {
         for seed in 1..200 {
             let (tame, wild) = (drawn(seed, false), drawn(seed, true));
             assert_eq!(tame.settings.tuning, Tuning::default());

@@ -1,18 +1,18 @@
-//! Leases that are grabbed: whoever holds the least answers a challenge first.
+//! Lease grabbing: the host that holds the fewest partitions is the first to respond to a challenge.
 //!
-//! An algorithm from outside the world of event hubs, over a store of keys with conditional writes and notifications. A
-//! host challenges for every partition that it does not process. Everybody waits the longer the more he holds, and then
-//! tries to write his name. Whoever processes the partition has an advantage of one partition; if he loses nevertheless
-//! he stops, and the winner starts. Its author withdrew it: a host under heavy load answers late, and loses what it
-//! has.
+//! This algorithm is not from the world of event hubs; it uses a key-value store with conditional writes and
+//! notifications. A host challenges for every partition that it does not process. Every host then waits, longer the
+//! more partitions it holds, and tries to write its name. The host that processes the partition has an advantage of one
+//! partition; if it loses nevertheless it stops, and the winner starts. The author withdrew the algorithm: a host under
+//! heavy load responds late and loses its partitions.
 //!
 //! # Simplified
 //!
-//! - The keys are blobs, each access one request. Notifications cost nothing, arrive at once and are never lost.
-//! - Challenges are spread over the lease. Otherwise somebody new would win all partitions at once.
-//! - Whoever processes a partition wins a tie. Otherwise it would hop for ever where shares are uneven by one, but a
-//!   single partition is said never to.
-//! - A loser stops at once, so that a winner waits for nothing but the dead.
+//! - The keys are blobs; each access is one request. Notifications cost nothing, arrive at once and are never lost.
+//! - Challenges are spread over the lease. Otherwise a new host would win all partitions at once.
+//! - The host that processes a partition wins a tie. Otherwise the partition would move forever if shares are uneven by
+//!   one, although the algorithm claims that a single partition never moves.
+//! - A loser stops at once, so that a winner waits only for crashed hosts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,31 +31,31 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::sim::foreign::{Reading, within};
-use crate::sim::host::{Ended, Host, Kind, Living};
+use crate::sim::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 
-/// Every how often a host challenges for each partition.
+/// How often a host challenges for each partition.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// A partition that nobody challenged for so long is stuck: whoever won it died on the way.
+/// A partition that was not challenged for this long is stuck: its winner crashed before it had finished.
 const LONGEST_LEASE: Duration = Duration::from_secs(180);
 
 /// How long a winner waits for the loser to stop.
 const LONGEST_SHUTDOWN: Duration = Duration::from_secs(10);
 
-/// How long nobody challenges again.
+/// How long a partition is not challenged again after it was won.
 const SHORTEST_GRAB: Duration = Duration::from_secs(30);
 
-/// How much longer an answer waits for each partition held.
+/// By how much the response is delayed for each partition held.
 const DELAY_PER_PARTITION: Duration = Duration::from_millis(500);
 
-/// How much longer somebody waits who does not process the partition, so that a tie does not hang on who is reached
-/// first.
+/// The extra delay of hosts that do not process the partition, so that a tie does not depend on the order of
+/// notifications.
 const TIE_BREAK: Duration = Duration::from_millis(100);
 
 /// How many notifications may wait for a host.
 const WAITING: usize = 4096;
 
-/// An instance of a group that grabs leases. Clones belong to the same group: they share the notifications.
+/// An instance of a group that uses lease grabbing. Clones belong to the same group: they share the notifications.
 #[derive(Clone, Debug)]
 pub struct LeaseGrab {
     notices: broadcast::Sender<Notice>,
@@ -69,50 +69,50 @@ impl Default for LeaseGrab {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Notice {
-    /// Somebody challenges.
+    /// A host challenges.
     Grab(PartitionId),
     /// The loser has stopped.
     AllocatedEnded(PartitionId),
 }
 
-impl Kind for LeaseGrab {
-    fn is_ours(&self) -> bool {
+impl InstanceKind for LeaseGrab {
+    fn is_crate_processor(&self) -> bool {
         false
     }
 
-    fn live(&self, host: Host) -> Living {
-        let life = Life {
+    fn live(&self, host: Host) -> InstanceFuture {
+        let instance = Instance {
             names: BlobNames::new(&host.group, BlobNameCase::Lower),
             host: Arc::new(host),
             notices: self.notices.clone(),
             readings: Mutex::default(),
             challenged: Mutex::default(),
         };
-        Box::pin(run(Arc::new(life)))
+        Box::pin(run(Arc::new(instance)))
     }
 }
 
-struct Life {
+struct Instance {
     names: BlobNames,
     host: Arc<Host>,
     notices: broadcast::Sender<Notice>,
     readings: Mutex<BTreeMap<PartitionId, Reading>>,
-    /// When a challenge for each partition was heard last.
+    /// When the last challenge for each partition was received.
     challenged: Mutex<BTreeMap<PartitionId, Instant>>,
 }
 
-async fn run(life: Arc<Life>) -> Ended {
-    let asked = life.host.shut_down();
+async fn run(instance: Arc<Instance>) -> ExitStatus {
+    let asked = instance.host.shut_down();
     tokio::pin!(asked);
-    let mut heard = life.notices.subscribe();
+    let mut heard = instance.notices.subscribe();
     let mut contests = JoinSet::new();
-    contests.spawn(challenge_for_ever(Arc::clone(&life)));
+    contests.spawn(challenge_repeatedly(Arc::clone(&instance)));
     loop {
         tokio::select! {
             biased;
             () = &mut asked => break,
             notice = heard.recv() => match notice {
-                Ok(Notice::Grab(partition)) => drop(contests.spawn(contend(Arc::clone(&life), partition))),
+                Ok(Notice::Grab(partition)) => drop(contests.spawn(contend(Arc::clone(&instance), partition))),
                 Ok(Notice::AllocatedEnded(_)) | Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
             },
@@ -120,19 +120,19 @@ async fn run(life: Arc<Life>) -> Ended {
         while contests.try_join_next().is_some() {}
     }
     contests.shutdown().await;
-    let mine: Vec<_> = std::mem::take(&mut *life.readings()).into_keys().collect();
-    for partition in mine {
-        // Whoever cannot give it back leaves it to the next challenge.
-        let _ = life.give_up(&partition).await;
+    let owned: Vec<_> = std::mem::take(&mut *instance.readings()).into_keys().collect();
+    for partition in owned {
+        // If the write fails, the next challenge reassigns the partition.
+        let _ = instance.give_up(&partition).await;
     }
-    Ended::Shutdown { clean: true, report: String::new() }
+    ExitStatus::Shutdown { clean: true, report: String::new() }
 }
 
-/// Once per lease, partition by partition.
-async fn challenge_for_ever(life: Arc<Life>) {
-    let mut rng = StdRng::seed_from_u64(life.host.seed);
+/// Challenges once per lease, partition by partition.
+async fn challenge_repeatedly(instance: Arc<Instance>) {
+    let mut rng = StdRng::seed_from_u64(instance.host.seed);
     loop {
-        let Ok(hub) = life.host.source.event_hub_properties().await else {
+        let Ok(hub) = instance.host.source.event_hub_properties().await else {
             sleep(LEASE).await;
             continue;
         };
@@ -143,43 +143,43 @@ async fn challenge_for_ever(life: Arc<Life>) {
                 break;
             }
             let partition = partitions.swap_remove(rng.random_range(0..partitions.len()));
-            life.host.runs().await;
-            if life.processes(&partition) {
-                life.reads_on(&partition);
+            instance.host.runs().await;
+            if instance.processes(&partition) {
+                instance.reads_on(&partition);
             } else {
-                // It is tried again in the next round.
-                let _ = life.challenge(&partition).await;
+                // The next round tries it again.
+                let _ = instance.challenge(&partition).await;
             }
             sleep_until(begin + step * turn).await;
         }
     }
 }
 
-/// Everybody's answer to a challenge.
-async fn contend(life: Arc<Life>, partition: PartitionId) {
-    life.challenged().insert(partition.clone(), Instant::now());
-    // Two statements: a guard of the first would live until its end.
-    let held = life.readings().len();
-    let processes = life.processes(&partition);
+/// Responds to a challenge. Every host does this.
+async fn contend(instance: Arc<Instance>, partition: PartitionId) {
+    instance.challenged().insert(partition.clone(), Instant::now());
+    // Two statements: a guard of the first one would be held until its end.
+    let held = instance.readings().len();
+    let processes = instance.processes(&partition);
     let doubled = u32::try_from(2 * held).unwrap_or(u32::MAX);
     let halves = if processes { doubled.saturating_sub(1) } else { doubled + 1 };
     let tie_break = if processes { Duration::ZERO } else { TIE_BREAK };
     sleep(DELAY_PER_PARTITION * halves / 2 + tie_break).await;
-    life.host.runs().await;
-    // An error is no defeat: nobody knows.
-    let Ok(won) = life.grab(&partition).await else { return };
+    instance.host.runs().await;
+    // An error is not a defeat: the outcome is unknown.
+    let Ok(won) = instance.grab(&partition).await else { return };
     let _ = match (won, processes) {
-        (true, false) => life.take_over(&partition).await,
-        (false, true) => life.lose(&partition).await,
+        (true, false) => instance.take_over(&partition).await,
+        (false, true) => instance.lose(&partition).await,
         _ => Ok(()),
     };
     if won {
         sleep(SHORTEST_GRAB).await;
-        let _ = life.end_of_grab(&partition).await;
+        let _ = instance.end_of_grab(&partition).await;
     }
 }
 
-impl Life {
+impl Instance {
     fn readings(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Reading>> {
         lock(&self.readings)
     }
@@ -207,7 +207,7 @@ impl Life {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        // Without listeners nobody minds.
+        // Sending fails only if there are no receivers.
         let _ = self.notices.send(Notice::Grab(partition.clone()));
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Life {
         last.elapsed() > LONGEST_LEASE
     }
 
-    /// True if this host won.
+    /// Returns whether this host won.
     async fn grab(&self, partition: &PartitionId) -> Result<bool> {
         match self.write(&self.grab_key(partition), self.host.owner.as_str(), &Condition::Create).await {
             Ok(()) => Ok(true),
@@ -236,7 +236,7 @@ impl Life {
         if self.is_allocated(partition).await? {
             let ended = Notice::AllocatedEnded(partition.clone());
             let stopped = async { while heard.recv().await.is_ok_and(|notice| notice != ended) {} };
-            // The dead do not answer.
+            // A crashed host does not respond.
             let _ = timeout(LONGEST_SHUTDOWN, stopped).await;
         }
         self.write(&self.allocation_key(partition), self.host.owner.as_str(), &Condition::Unconditional).await?;
@@ -248,7 +248,7 @@ impl Life {
         Reading::begin(Arc::clone(&self.host), &self.names, partition.clone())
     }
 
-    /// Opens it again, if it broke.
+    /// Opens the reading again if it broke.
     fn reads_on(&self, partition: &PartitionId) {
         if let Some(reading) = self.readings().get_mut(partition).filter(|reading| !reading.goes_on()) {
             *reading = self.read(partition);
@@ -283,12 +283,12 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::{Cast, Mark, Plan, Role, Scale, run};
+    use crate::sim::{InstanceFactory, Plan, Role, Scale, TimelineEvent, run};
 
     struct Grabbing(LeaseGrab);
 
-    impl Cast for Grabbing {
-        fn kind_of(&self, _: Role) -> Arc<dyn Kind> {
+    impl InstanceFactory for Grabbing {
+        fn kind_of(&self, _: Role) -> Arc<dyn InstanceKind> {
             Arc::new(self.0.clone())
         }
     }
@@ -298,8 +298,8 @@ mod tests {
         let scale = Scale { instances: 2, partitions: 4, storm: Duration::from_secs(900), ..Scale::default() };
         let report = run(&Plan::calm(1, &scale), &Grabbing(LeaseGrab::default()), false).await.unwrap();
         let mut owners = BTreeMap::new();
-        for entry in report.timeline.iter().take_while(|entry| entry.mark != Mark::Calm) {
-            if let Mark::Owner { partition } = entry.mark {
+        for entry in report.timeline.iter().take_while(|entry| entry.event != TimelineEvent::Calm) {
+            if let TimelineEvent::Owner { partition } = entry.event {
                 owners.insert(partition, entry.member);
             }
         }

@@ -1,6 +1,6 @@
-//! Other ways to share partitions, to compare with: not a part of what is promised.
+//! Other ways to share partitions, for comparison only: no guarantees are checked for them.
 //!
-//! [`Foreign`](super::Foreign) has those of the official SDKs.
+//! [`Foreign`](super::Foreign) implements those of the official SDKs.
 
 mod lease_grab;
 

@@ -1,4 +1,4 @@
-//! Operators, which reset checkpoints.
+//! Operators that reset checkpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,39 +10,46 @@ use eventhubs_checkpoint::{OwnerId, PartitionId, Position, Result};
 use tokio::time::timeout;
 
 use super::World;
-use super::lives::seed_of;
-use crate::sim::observer::{Entering, Observer, Wanted};
-use crate::sim::ours::with_terms;
+use super::incarnations::seed_of;
+use crate::sim::crate_processor::with_terms;
+use crate::sim::observer::{NewIncarnation, Observer, Wanted};
 use crate::sim::plan::Reset;
 
-/// What distinguishes the seeds of operators from those of members.
+/// Distinguishes the seeds of operators from those of members.
 const OPERATORS: u32 = u32::MAX;
 
 impl World<'_> {
-    /// An operator comes, with access of its own. It goes when it has reported, or is killed.
+    /// Starts an operator with its own access to the storage. It ends when it has reported, or is killed.
     pub(super) fn reset(&mut self, reset: &Reset) {
         let Ok(owner) = OwnerId::new("operator") else { return };
         let wanted = self.wanted(reset);
-        let entering = Entering { member: None, owner: owner.clone(), ours: true };
-        let unharmed = reset.is_unharmed() && !self.plan.moves_in_calm();
-        let life = {
+        let new = NewIncarnation { member: None, owner: owner.clone(), crate_processor: true };
+        let undisturbed = reset.is_undisturbed() && !self.plan.moves_in_calm();
+        let incarnation = {
             let mut observer = self.observer.lock();
-            let life = observer.enters(entering);
-            observer.operates(life, wanted.clone(), unharmed);
-            life
+            let incarnation = observer.register(new);
+            observer.operates(incarnation, wanted.clone(), undisturbed);
+            incarnation
         };
-        let seed = seed_of(self.plan.seed, OPERATORS, u32::try_from(life).unwrap_or(OPERATORS));
-        let faulty = FaultyContainer::new(self.witnessed(life), seed);
+        let seed = seed_of(self.plan.seed, OPERATORS, u32::try_from(incarnation).unwrap_or(OPERATORS));
+        let faulty = FaultyContainer::new(self.recording_container(incarnation), seed);
         let latency = self.plan.settings.latency;
-        faulty.set_plan(reset.trouble.map_or_else(|| self.usual_faults(), |trouble| trouble.faults(latency)));
+        faulty.set_plan(
+            reset.storage_fault.map_or_else(|| self.usual_faults(), |storage_fault| storage_fault.faults(latency)),
+        );
         let settings = GroupStore::builder(Arc::new(faulty), self.group.clone(), owner);
         let settings = with_terms(settings, &self.plan.settings).with_seed(seed);
-        let options = ResetOptions::default().with_allow_foreign(reset.beside_foreign).with_settle(reset.settle);
-        let operating = operate(self.observer.clone(), life, settings, wanted, options);
-        self.operators.push(tokio::spawn(killed_after(reset.dies_after, self.observer.clone(), life, operating)));
+        let options = ResetOptions::default().with_allow_foreign(reset.with_foreign).with_settle(reset.settle);
+        let operating = operate(self.observer.clone(), incarnation, settings, wanted, options);
+        self.operators.push(tokio::spawn(killed_after(
+            reset.killed_after,
+            self.observer.clone(),
+            incarnation,
+            operating,
+        )));
     }
 
-    /// Between the oldest event and the last one, elsewhere in each partition.
+    /// Returns a position between the oldest and the last event of each partition, relatively different in each.
     fn wanted(&self, reset: &Reset) -> Wanted {
         let observer = self.observer.lock();
         let partitions = u32::try_from(observer.partition_count()).unwrap_or(u32::MAX);
@@ -57,22 +64,33 @@ impl World<'_> {
     }
 }
 
-async fn killed_after(time: Option<Duration>, observer: Observer, life: usize, operating: impl Future<Output = ()>) {
+async fn killed_after(
+    time: Option<Duration>,
+    observer: Observer,
+    incarnation: usize,
+    operating: impl Future<Output = ()>,
+) {
     match time {
         Some(time) => {
             let _ = timeout(time, operating).await;
         }
         None => operating.await,
     }
-    observer.lock().operator_ends(life);
+    observer.lock().operator_ends(incarnation);
 }
 
-/// If it cannot connect, or sees nothing, it writes nothing.
-async fn operate(observer: Observer, life: usize, settings: GroupStoreBuilder, wanted: Wanted, options: ResetOptions) {
+/// Writes nothing if it cannot connect or its listing is empty.
+async fn operate(
+    observer: Observer,
+    incarnation: usize,
+    settings: GroupStoreBuilder,
+    wanted: Wanted,
+    options: ResetOptions,
+) {
     let Ok(outcomes) = outcomes(settings, &wanted, &options).await else { return };
     let mut observer = observer.lock();
     for ((partition, _), (_, outcome)) in wanted.iter().zip(&outcomes) {
-        observer.reported(life, *partition, outcome);
+        observer.reported(incarnation, *partition, outcome);
     }
 }
 

@@ -1,0 +1,256 @@
+//! This crate's processor as an instance.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::balancer::OnLeaseExpiry;
+use eventhubs_checkpoint::internal::clock::LeaseClock;
+use eventhubs_checkpoint::internal::lock::lock;
+use eventhubs_checkpoint::processor::{
+    CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, PartitionContext, Processor,
+    ProcessorConfig, StartPosition, StopReason, TrackedEvent,
+};
+use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{Error, ErrorKind};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use time::OffsetDateTime;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
+use super::observer::BatchInProgress;
+use super::plan::{Settings, StartAt, Tuning};
+
+/// The wait before a process that cannot connect tries again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Where the lease clocks begin: far enough from zero that an earlier moment exists, too.
+const LEASE_EPOCH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// This crate's processor, with a handler that takes time, fails sometimes, and may track events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CrateProcessor;
+
+impl InstanceKind for CrateProcessor {
+    fn is_crate_processor(&self) -> bool {
+        true
+    }
+
+    fn live(&self, host: Host) -> InstanceFuture {
+        Box::pin(live(host))
+    }
+}
+
+async fn live(host: Host) -> ExitStatus {
+    let mut rng = StdRng::seed_from_u64(host.seed);
+    let asked = host.shut_down();
+    tokio::pin!(asked);
+    let store = tokio::select! {
+        biased;
+        () = &mut asked => return ExitStatus::Shutdown { clean: true, report: "it never connected".to_owned() },
+        store = connect(&host, rng.next_u64()) => store,
+    };
+    host.reporter.identified(store.identity());
+    let config = config(&host.settings, host.source.inner.now(), rng.next_u64());
+    let source = host.source.clone();
+    let host = Arc::new(host);
+    let handler = Worker { host: Arc::clone(&host), rng: Mutex::new(rng), under_way: Mutex::default() };
+    let processor = match Processor::builder(source, store, handler).with_config(config).build() {
+        Ok(processor) => processor,
+        Err(error) => return ExitStatus::Failed(error.to_string()),
+    };
+    host.register_handle(processor.handle());
+    drop(host);
+    match processor.run(asked).await {
+        Ok(report) => ExitStatus::Shutdown { clean: report.is_clean(), report: format!("{report:?}") },
+        Err(error) if error.kind() == ErrorKind::Replaced => ExitStatus::Replaced,
+        Err(error) => ExitStatus::Failed(error.to_string()),
+    }
+}
+
+async fn connect(host: &Host, seed: u64) -> GroupStore {
+    loop {
+        let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());
+        let builder = with_terms(builder, &host.settings);
+        let builder = builder.with_wall_clock(host.clock.clone()).with_verify_storage(host.member.skew_seconds != 0);
+        match builder.with_seed(seed).connect().await {
+            Ok(store) => return store,
+            Err(_) => sleep(RETRY).await,
+        }
+    }
+}
+
+/// Applies the settings that all instances of this crate share.
+pub(super) fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> GroupStoreBuilder {
+    builder
+        .with_lease_clock(Arc::new(NeverSuspended(Instant::now())))
+        .with_lease_duration(settings.expiry)
+        .with_foreign_lease_duration(settings.peer_expiry)
+        .with_max_concurrent_requests(settings.tuning.concurrency.get())
+        .with_request_timeout(settings.tuning.deadline(settings.expiry))
+}
+
+/// A lease clock that follows tokio's clock only: a run must not depend on the machine's clock.
+#[derive(Debug)]
+struct NeverSuspended(Instant);
+
+impl LeaseClock for NeverSuspended {
+    fn now(&self) -> Duration {
+        LEASE_EPOCH + self.0.elapsed()
+    }
+}
+
+fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfig {
+    let tuning = &settings.tuning;
+    let start = match tuning.start {
+        Some(StartAt::After(number)) => StartPosition::AfterSequenceNumber(number),
+        Some(StartAt::Ago(time)) => StartPosition::EnqueuedAfter(now - time),
+        None if settings.latest => StartPosition::Latest,
+        None => StartPosition::Earliest,
+    };
+    let mut config = balancing(settings, seed)
+        .with_start_position(start)
+        .with_checkpoint_policy(checkpoints(settings))
+        .with_max_batch_size(tuning.batch)
+        .with_max_batch_wait(tuning.batch_wait)
+        .with_prefetch(tuning.prefetch)
+        .with_max_in_flight(tuning.max_in_flight)
+        .with_on_failure(tuning.on_failure)
+        .with_on_shutdown(if settings.keep { OnShutdown::Keep } else { OnShutdown::Release });
+    if tuning.invalid_to_latest {
+        config = config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Latest);
+    }
+    (config.lag_check_interval, config.drain_timeout, config.handler_timeout) =
+        (tuning.probe_every, tuning.drain, tuning.handler_deadline);
+    config
+}
+
+fn balancing(settings: &Settings, seed: u64) -> ProcessorConfig {
+    let strategy = match settings {
+        Settings { tuning: Tuning { weighted: true, .. }, .. } => LoadBalancingStrategy::weighted(),
+        Settings { greedy: true, .. } => LoadBalancingStrategy::Greedy,
+        _ => LoadBalancingStrategy::Balanced,
+    };
+    let mut config = ProcessorConfig::default()
+        .with_load_balancing_interval(settings.interval)
+        .with_load_balancing_strategy(strategy)
+        .with_on_lease_expiry(if settings.strict { OnLeaseExpiry::Stop } else { OnLeaseExpiry::Continue })
+        .with_stall_timeout(settings.tuning.stall_after)
+        .with_on_stall(settings.tuning.on_stall)
+        .with_handoff(settings.handoff)
+        .with_lease_scope(settings.lease_scope)
+        .with_dedicated_thread(false)
+        .with_seed(seed);
+    config.handoff_timeout = settings.tuning.handoff_timeout;
+    config
+}
+
+fn checkpoints(settings: &Settings) -> CheckpointPolicy {
+    let tuning = &settings.tuning;
+    let mut policy = CheckpointPolicy::default().with_on_stop(tuning.checkpoints_on_close);
+    policy.interval = tuning.checkpoints_by_time.then_some(settings.checkpoint_every);
+    policy.max_events = tuning.checkpoint_events.map(std::num::NonZero::get);
+    policy
+}
+
+struct Worker {
+    host: Arc<Host>,
+    rng: Mutex<StdRng>,
+    /// Tracked events that are finished later.
+    under_way: Mutex<JoinSet<()>>,
+}
+
+impl Worker {
+    fn up_to(&self, longest: Duration) -> Duration {
+        let share = lock(&self.rng).random_range(0.0..1.0);
+        longest.mul_f64(share)
+    }
+
+    fn fails(&self) -> bool {
+        let chance = self.host.member.failures_per_mille;
+        lock(&self.rng).random_range(0..1000) < chance
+    }
+
+    async fn work(&self) {
+        let usual = self.host.member.work.mul_f64(self.host.settings.tuning.pace());
+        let time = self.up_to(usual) + self.up_to(*self.host.extra_work.borrow());
+        if !time.is_zero() {
+            sleep(time).await;
+        }
+        self.host.runs().await;
+    }
+
+    fn finish_later(&self, handling: &BatchInProgress, event: &MemoryEvent, token: TrackedEvent) {
+        let (handling, host, event) = (handling.clone(), Arc::clone(&self.host), event.clone());
+        let longest = self.host.member.work + Duration::from_millis(500);
+        let time = self.up_to(longest.mul_f64(self.host.settings.tuning.pace()));
+        let mut under_way = lock(&self.under_way);
+        while under_way.try_join_next().is_some() {}
+        under_way.spawn(async move {
+            sleep(time).await;
+            host.runs().await;
+            handling.done(std::slice::from_ref(&event));
+            token.finish();
+        });
+    }
+}
+
+impl Handler<MemoryEvent> for Worker {
+    async fn started(&self, context: PartitionContext) {
+        self.host.reporter.started(context.partition_id(), Some(context.epoch()));
+    }
+
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        self.host.runs().await;
+        let handling = self.host.reporter.begins(context.partition_id(), &events);
+        if self.host.member.tracks {
+            for event in &events {
+                self.finish_later(&handling, event, context.track(event));
+            }
+            return Ok(());
+        }
+        self.work().await;
+        if self.fails() {
+            let half = events.len() / 2;
+            handling.done(&events[..half]);
+            return Err(Error::new(ErrorKind::Handler, "an occasional failure").into());
+        }
+        handling.done(&events);
+        if let Some(last) = events.last() {
+            context.checkpoint(last);
+        }
+        Ok(())
+    }
+
+    async fn stopped(&self, context: PartitionContext, reason: StopReason) {
+        self.host.reporter.stopped(context.partition_id(), &reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::plan::{Plan, Scale};
+    use eventhubs_checkpoint::blob::memory::MemoryContainer;
+    use eventhubs_checkpoint::processor::handler_fn;
+    use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+    use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+
+    #[tokio::test(start_paused = true)]
+    async fn drawn_settings_are_accepted() {
+        for seed in 0..1000 {
+            let settings = Plan::draw(seed, &Scale { wild: true, ..Scale::default() }).settings;
+            let group = ConsumerGroup::new("ns", "hub", "group").unwrap();
+            let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+            let store = with_terms(builder, &settings).connect().await.unwrap();
+            let source = MemoryHub::new("hub", 1).source();
+            let config = config(&settings, source.now(), 1);
+            let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Ok(()) });
+            let built = Processor::builder(source, store, handler).with_config(config).build();
+            assert!(built.is_ok(), "seed {seed}: {:?}", built.err());
+        }
+    }
+}

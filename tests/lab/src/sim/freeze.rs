@@ -1,0 +1,174 @@
+//! Separates a host from storage and hub while its process is frozen.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::blob::{
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+};
+use eventhubs_checkpoint::processor::{
+    EventHubProperties, EventReceiver, EventSender, EventSource, PartitionProperties, StartPosition,
+};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
+use tokio::sync::Notify;
+
+use super::observer::{Reporter, Request};
+
+/// How long a link may take to close.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// Open, unless its host is frozen. Clones share the same gate.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gate(Arc<Hinge>);
+
+/// Wakes waiters in the order of arrival. A watch channel does not, if many wait.
+#[derive(Debug, Default)]
+struct Hinge {
+    frozen: AtomicBool,
+    woken: Notify,
+}
+
+impl Gate {
+    pub(super) fn freeze(&self, frozen: bool) {
+        self.0.frozen.store(frozen, Ordering::Relaxed);
+        if !frozen {
+            self.0.woken.notify_waiters();
+        }
+    }
+
+    pub(super) async fn pass(&self) {
+        while self.0.frozen.load(Ordering::Relaxed) {
+            self.0.woken.notified().await;
+        }
+    }
+
+    /// Returns how many clones exist.
+    pub(super) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    /// Sends a request. Requests leave and responses arrive only while the process runs.
+    async fn around<T>(&self, request: impl Future<Output = T>) -> T {
+        self.pass().await;
+        let response = request.await;
+        self.pass().await;
+        response
+    }
+}
+
+/// A container after a gate. Every request that passes is counted, even if it is rejected or lost later.
+#[derive(Clone)]
+pub(super) struct GatedContainer {
+    pub(super) inner: Arc<dyn BlobContainer>,
+    pub(super) gate: Gate,
+    pub(super) reporter: Reporter,
+}
+
+impl GatedContainer {
+    async fn send<T>(&self, kind: Request, request: impl Future<Output = T>) -> T {
+        self.gate.pass().await;
+        self.reporter.requested(kind);
+        let response = request.await;
+        self.gate.pass().await;
+        response
+    }
+}
+
+impl fmt::Debug for GatedContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatedContainer").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BlobContainer for GatedContainer {
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
+        self.send(Request::List, self.inner.list(prefix)).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Blob> {
+        self.send(Request::Get, self.inner.get(name)).await
+    }
+
+    async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
+        self.send(Request::Write, self.inner.write(name, metadata, condition)).await
+    }
+
+    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+        self.send(Request::Write, self.inner.delete(name, condition)).await
+    }
+
+    async fn create_container(&self) -> Result<ContainerCreation> {
+        self.gate.around(self.inner.create_container()).await
+    }
+
+    fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+/// The hub as one host sees it.
+#[derive(Clone, Debug)]
+pub struct HostSource {
+    pub(super) inner: MemorySource,
+    pub(super) gate: Gate,
+}
+
+impl EventSource for HostSource {
+    type Event = MemoryEvent;
+
+    async fn event_hub_properties(&self) -> Result<EventHubProperties> {
+        self.gate.around(self.inner.event_hub_properties()).await
+    }
+
+    async fn partition_properties(&self, id: &PartitionId) -> Result<PartitionProperties> {
+        self.gate.around(self.inner.partition_properties(id)).await
+    }
+
+    async fn open_receiver(
+        &self,
+        id: &PartitionId,
+        from: StartPosition,
+        prefetch: usize,
+        epoch: i64,
+    ) -> Result<EventReceiver<MemoryEvent>> {
+        let receiver = self.gate.around(self.inner.open_receiver(id, from, prefetch, epoch)).await?;
+        let gate = self.gate.clone();
+        Ok(EventReceiver::spawn(prefetch, move |sender| forward(receiver, sender, gate)))
+    }
+}
+
+async fn forward(mut receiver: EventReceiver<MemoryEvent>, sender: EventSender<MemoryEvent>, gate: Gate) {
+    loop {
+        let batch = tokio::select! {
+            biased;
+            () = sender.closed() => break,
+            batch = receiver.next_batch(100) => batch,
+        };
+        // A process may be killed while it is frozen.
+        let runs = tokio::select! {
+            biased;
+            () = sender.closed() => false,
+            () = gate.pass() => true,
+        };
+        if !runs {
+            break;
+        }
+        let goes_on = match batch {
+            Ok(events) => sender.send_all(events).await,
+            Err(error) => {
+                sender.send(Err(error)).await;
+                false
+            }
+        };
+        if !goes_on {
+            break;
+        }
+    }
+    receiver.close(CLOSE_LIMIT).await;
+}

@@ -1,0 +1,64 @@
+//! A processor of this crate in a fleet.
+
+use azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::Result;
+use eventhubs_checkpoint::processor::{
+    EventSource, Handler, HandlerError, PartitionContext, Positioned, Processor, ShutdownReport,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::fleet::TIMEOUT;
+use super::processed::Processed;
+
+/// Checkpoints each batch, like the others.
+pub struct Recorder {
+    pub owner: String,
+    pub processed: Processed,
+}
+
+impl Handler<ReceivedEventData> for Recorder {
+    async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
+        let numbers: Vec<_> = events.iter().filter_map(Positioned::sequence_number).collect();
+        self.processed.add(&self.owner, context.partition_id().as_str(), &numbers);
+        if let Some(last) = events.last() {
+            context.checkpoint(last);
+        }
+        Ok(())
+    }
+}
+
+pub struct CrateProcessor {
+    owner: String,
+    shutdown: oneshot::Sender<()>,
+    running: JoinHandle<Result<ShutdownReport>>,
+}
+
+impl CrateProcessor {
+    pub fn run<S>(owner: &str, processor: Processor<S, Recorder>) -> Self
+    where
+        S: EventSource<Event = ReceivedEventData>,
+    {
+        let (shutdown, asked) = oneshot::channel();
+        let running = tokio::spawn(processor.run(async {
+            // An error means that no shutdown can be requested any more.
+            let _ = asked.await;
+        }));
+        Self { owner: owner.to_owned(), shutdown, running }
+    }
+
+    /// Shuts it down gracefully.
+    pub async fn shut_down(self) {
+        assert!(self.shutdown.send(()).is_ok(), "{} has ended by itself", self.owner);
+        let ended = timeout(TIMEOUT, self.running).await;
+        ended.unwrap_or_else(|_| panic!("{} does not end", self.owner)).unwrap().unwrap();
+    }
+
+    /// Stops everything at once, without a shutdown.
+    pub async fn kill(self) {
+        self.running.abort();
+        let ended = timeout(TIMEOUT, self.running).await.unwrap_or_else(|_| panic!("{} does not end", self.owner));
+        assert!(ended.is_err_and(|error| error.is_cancelled()), "{} has ended by itself", self.owner);
+    }
+}
