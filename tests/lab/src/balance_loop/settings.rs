@@ -48,15 +48,20 @@ async fn settings_at_the_limits_are_accepted() {
 
 #[tokio::test]
 async fn settings_beyond_the_limits_are_rejected() {
-    refused(builder(), every(EXPIRY / 3 + MOMENT), "at least three intervals of 20.001s").await;
-    refused(builder().with_lease_duration((4 * SECOND).saturating_sub(MOMENT)), every(SECOND), "the expiry is 3.999s")
+    refused(builder(), every(EXPIRY / 3 + MOMENT), "at least three times `with_load_balancing_interval`, 20.001s")
         .await;
+    refused(
+        builder().with_lease_duration((4 * SECOND).saturating_sub(MOMENT)),
+        every(SECOND),
+        "`with_lease_duration` is 3.999s",
+    )
+    .await;
     refused(
         builder().with_foreign_lease_duration(EXPIRY.saturating_sub(MOMENT)),
         every(SECOND),
-        "the peer expiry is 59.999s",
+        "`with_foreign_lease_duration` is 59.999s",
     )
     .await;
     let stall_after = (EXPIRY / 2).saturating_sub(MOMENT);
-    refused(builder(), every(INTERVAL).with_stall_timeout(stall_after), "counts as stalled after 29.999s").await;
+    refused(builder(), every(INTERVAL).with_stall_timeout(stall_after), "`with_stall_timeout` is 29.999s").await;
 }

@@ -154,6 +154,7 @@ pub async fn connect(
     seed: u64,
 ) -> Done {
     let builder = GroupStore::builder(container, group(), owner)
+        .with_verify_storage(false)
         .with_lease_duration(EXPIRY)
         .with_foreign_lease_duration(FOREIGN_LEASE_DURATION);
     let connected = builder.with_seed(seed).connect().await;

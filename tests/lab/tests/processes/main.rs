@@ -279,6 +279,18 @@ async fn the_other_examples_shut_down_gracefully() {
     assert!(world.hub_process.end(TIMEOUT).await.success());
 }
 
+/// Without a cloud, and without an option.
+#[tokio::test]
+async fn hello_prints_events_and_shuts_down_gracefully() {
+    let examples = build_examples(&["hello"]);
+    let folder = TempDir::new().unwrap();
+    let mut process = Process::spawn("hello", &mut Command::new(&examples["hello"]), folder.path());
+    wait_until("an event is printed", async || process.output().contains("hello from partition")).await;
+    process.send(Signal::TERM);
+    assert!(process.end(TIMEOUT).await.success(), "{}", process.stderr());
+    assert!(process.stderr().contains("processor stopped"), "{}", process.stderr());
+}
+
 /// Against a hub that never responds.
 #[tokio::test]
 async fn a_second_signal_ends_a_hanging_process() {

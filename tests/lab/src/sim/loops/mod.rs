@@ -168,9 +168,9 @@ impl Simulation {
         let builder = builder
             .with_lease_duration(self.expiry)
             .with_foreign_lease_duration(self.expiry.max(Duration::from_secs(180)));
-        let mut builder = builder.with_seed(self.rng.next_u64());
+        let mut builder = builder.with_seed(self.rng.next_u64()).with_verify_storage(clock.is_some());
         if let Some(clock) = clock {
-            builder = builder.with_verify_storage(true).with_wall_clock(clock);
+            builder = builder.with_wall_clock(clock);
         }
         let store = builder.connect().await?;
         faulty.set_plan(self.usual.clone());
