@@ -10,7 +10,7 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use crate::odd::{Odd, Oddities};
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Recorder, World};
 
 fn numbered(hub: &MemoryHub, numbers: std::ops::Range<i64>) -> Vec<String> {
@@ -64,9 +64,9 @@ async fn b04_links_that_all_begin_again_make_progress() {
 #[tokio::test(start_paused = true)]
 async fn b04_a_link_that_begins_before_its_place_is_read_up_to_it() {
     let world = World::new(1);
-    let oddities = Oddities { begins_at: Some(StartPosition::Earliest), ..Oddities::default() };
+    let source_faults = SourceFaults { always_starts_at: Some(StartPosition::Earliest), ..SourceFaults::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    let mut a = world.start_with("a", ScriptedSource::new(&world.hub, source_faults), recorder).await;
     a.wait_until_it_holds(1).await;
     let mut published = numbered(&world.hub, 0..100);
     world.log.wait_for("100 events", |log| log.bodies().len() == 100).await;
@@ -100,10 +100,10 @@ async fn b19_a_start_before_1970_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn b20_a_source_that_panics_is_tried_again_within_one_start() {
     let world = World::new(1);
-    let oddities = Oddities { panics: Arc::new(AtomicUsize::new(6)), ..Oddities::default() };
+    let source_faults = SourceFaults { panics: Arc::new(AtomicUsize::new(6)), ..SourceFaults::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let began = Instant::now();
-    let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    let mut a = world.start_with("a", ScriptedSource::new(&world.hub, source_faults), recorder).await;
     a.wait_until_it_holds(1).await;
     let status = a.wait_for_status("six failures", |status| status.failures == 6).await;
     assert!(status.last_error.is_some_and(|error| error.contains("panicked on request")));

@@ -18,11 +18,11 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 use tokio::time::sleep;
 
 use crate::intercepted::{Intercept, Intercepted};
-use crate::told::Told;
+use crate::ownership_log::OwnershipLog;
 use crate::world::{Instance, World};
 
 /// Until a dead owner is replaced: its expiry, the grace, the longest cycle, and the requests.
-const REPLACED: Duration = Duration::from_secs(60 + 2 + 30 + 2);
+const TAKEOVER_TIME: Duration = Duration::from_secs(60 + 2 + 30 + 2);
 
 /// Partitions that are taken all at once, and batches that count as stuck after a minute.
 fn greedy(partitions: u32) -> World {
@@ -32,21 +32,21 @@ fn greedy(partitions: u32) -> World {
     world
 }
 
-async fn share(instances: &mut [Instance], each: usize) {
+async fn wait_for_shares(instances: &mut [Instance], each: usize) {
     for instance in instances {
         instance.wait_until_it_holds(each).await;
     }
 }
 
 /// One batch of this instance never ends.
-async fn get_stuck(world: &World, instance: &mut Instance) {
+async fn stall_batch(world: &World, instance: &mut Instance) {
     let partition = instance.snapshots.borrow().owned.keys().next().unwrap().to_string();
     world.hub.publish(partition.parse().unwrap(), "hang");
     instance.wait_until("stalled", |snapshot| !snapshot.stalled.partitions.is_empty()).await;
 }
 
 /// Publishes one event to each partition, and returns how many of them are handled at once.
-async fn read(world: &World, partitions: u32, body: &str) -> usize {
+async fn count_handled(world: &World, partitions: u32, body: &str) -> usize {
     for partition in 0..partitions {
         world.hub.publish(partition, body);
     }
@@ -58,13 +58,13 @@ async fn read(world: &World, partitions: u32, body: &str) -> usize {
 async fn b06_a_dead_owner_is_replaced_beside_a_stuck_batch() {
     let world = greedy(9);
     let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
-    share(&mut instances, 3).await;
+    wait_for_shares(&mut instances, 3).await;
     let [mut a, b, c] = instances;
-    get_stuck(&world, &mut a).await;
+    stall_batch(&world, &mut a).await;
     c.crash().await;
-    sleep(REPLACED).await;
+    sleep(TAKEOVER_TIME).await;
     assert_eq!(a.held() + b.held(), 9);
-    assert_eq!(read(&world, 9, "after").await, 8, "all but the partition with the stuck batch");
+    assert_eq!(count_handled(&world, 9, "after").await, 8, "all but the partition with the stuck batch");
 }
 
 /// As when all handlers call a service that hangs.
@@ -72,14 +72,14 @@ async fn b06_a_dead_owner_is_replaced_beside_a_stuck_batch() {
 async fn b06_a_dead_owner_is_replaced_with_a_stuck_batch_everywhere() {
     let world = greedy(9);
     let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
-    share(&mut instances, 3).await;
+    wait_for_shares(&mut instances, 3).await;
     let [mut a, mut b, c] = instances;
-    get_stuck(&world, &mut a).await;
-    get_stuck(&world, &mut b).await;
+    stall_batch(&world, &mut a).await;
+    stall_batch(&world, &mut b).await;
     c.crash().await;
-    sleep(REPLACED).await;
+    sleep(TAKEOVER_TIME).await;
     assert_eq!(a.held() + b.held(), 9);
-    assert_eq!(read(&world, 9, "after").await, 7);
+    assert_eq!(count_handled(&world, 9, "after").await, 7);
 }
 
 /// Every batch takes ten minutes, which counts as stuck after one; that is no fault.
@@ -107,11 +107,11 @@ async fn b06_a_pull_consumer_with_long_batches_takes_over() {
     });
     let mut b = world.start("b").await;
     b.wait_until_it_holds(2).await;
-    assert_eq!(read(&world, 4, "long").await, 4);
+    assert_eq!(count_handled(&world, 4, "long").await, 4);
     sleep(Duration::from_secs(100)).await;
     assert!(!snapshots.borrow().stalled.partitions.is_empty());
     b.crash().await;
-    sleep(REPLACED).await;
+    sleep(TAKEOVER_TIME).await;
     assert_eq!(snapshots.borrow().owned.len(), 4);
     working.abort();
 }
@@ -135,12 +135,12 @@ async fn b10_a_dead_owner_is_replaced_although_listings_are_slow() {
     let intercepted = Intercepted { inner: world.container.clone(), interceptor: SlowListings(slow.clone()) };
     world.faulty = FaultyContainer::new(Arc::new(intercepted), 11);
     let mut instances = [world.start("a").await, world.start("b").await];
-    share(&mut instances, 2).await;
+    wait_for_shares(&mut instances, 2).await;
     let [a, b] = instances;
     slow.store(true, Ordering::Relaxed);
     b.crash().await;
     // The first listings that take so long are given up.
-    sleep(REPLACED + Duration::from_secs(30)).await;
+    sleep(TAKEOVER_TIME + Duration::from_secs(30)).await;
     assert_eq!((a.held(), a.handle.health().issues), (4, vec![]));
 }
 
@@ -246,14 +246,14 @@ async fn b18_two_processors_on_one_store() {
     builder().build().unwrap().run(sleep(20 * SECOND)).await.unwrap();
     let abandoned = builder().build().unwrap();
     assert!(tokio::time::timeout(20 * SECOND, abandoned.run(std::future::pending())).await.is_err());
-    let hurried = builder().build().unwrap();
-    let handle = hurried.handle();
+    let forced = builder().build().unwrap();
+    let handle = forced.handle();
     let ending = async {
         sleep(20 * SECOND).await;
         handle.shutdown();
         handle.shutdown();
     };
-    let (report, ()) = tokio::join!(hurried.run(std::future::pending()), ending);
+    let (report, ()) = tokio::join!(forced.run(std::future::pending()), ending);
     report.unwrap();
     builder().build().unwrap().run(sleep(20 * SECOND)).await.unwrap();
 }
@@ -306,45 +306,45 @@ async fn strict_leases_are_tried_again_before_the_drain_time() {
 }
 
 /// The instance `b` has asked `a` for half of 32 partitions, and is refused by the storage from then on.
-async fn refused_while_asking() -> (World, Instance, World, Instance) {
+async fn throttled_while_requesting() -> (World, Instance, World, Instance) {
     let world = greedy(32);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(32).await;
-    let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
-    let mut b = apart.start("b").await;
+    let isolated = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
+    let mut b = isolated.start("b").await;
     b.wait_until("16 requests", |snapshot| snapshot.requested_handoffs.len() == 16).await;
-    apart.faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: None }));
-    (world, a, apart, b)
+    isolated.faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: None }));
+    (world, a, isolated, b)
 }
 
 #[tokio::test(start_paused = true)]
 async fn looks_at_requests_back_off_while_refused() {
-    let (_world, a, apart, b) = refused_while_asking().await;
+    let (_world, a, isolated, b) = throttled_while_requesting().await;
     sleep(120 * SECOND).await;
-    let before = apart.faulty.trace().len();
+    let before = isolated.faulty.trace().len();
     sleep(600 * SECOND).await;
-    let refused = apart.faulty.trace().len() - before;
-    apart.faulty.set_plan(FaultPlan::always(Fault::Latency(SECOND / 1000)));
+    let refused = isolated.faulty.trace().len() - before;
+    isolated.faulty.set_plan(FaultPlan::always(Fault::Latency(SECOND / 1000)));
     sleep(120 * SECOND).await;
-    let before = apart.faulty.trace().len();
+    let before = isolated.faulty.trace().len();
     sleep(600 * SECOND).await;
-    let calm = apart.faulty.trace().len() - before;
+    let normal = isolated.faulty.trace().len() - before;
     assert_eq!((a.held(), b.held()), (16, 16));
-    assert!(refused <= calm, "{refused} requests in ten minutes while refused, {calm} when calm");
+    assert!(refused <= normal, "{refused} requests in ten minutes while refused, {normal} when calm");
 }
 
 /// The partitions were handed over, and taken back when nobody came for them. They must be asked for again.
 #[tokio::test(start_paused = true)]
 async fn requests_that_an_outage_outlasted_are_made_anew() {
-    let (world, mut a, apart, mut b) = refused_while_asking().await;
+    let (world, mut a, isolated, mut b) = throttled_while_requesting().await;
     sleep(300 * SECOND).await;
     a.wait_until_it_holds(32).await;
-    let (mut by_a, mut by_b) = (Told::by(&a), Told::by(&b));
-    apart.faulty.set_plan(FaultPlan::default());
+    let (mut log_a, mut log_b) = (OwnershipLog::of(&a), OwnershipLog::of(&b));
+    isolated.faulty.set_plan(FaultPlan::default());
     b.wait_until_it_holds(16).await;
     sleep(120 * SECOND).await;
-    let told = [by_a.so_far(), by_b.so_far()].concat();
-    let by_force = told.iter().filter(|told| told.contains("Stolen") || told.contains("duplicates"));
-    assert_eq!(by_force.count(), 0, "{told:?}");
+    let reported = [log_a.take(), log_b.take()].concat();
+    let unplanned = reported.iter().filter(|reported| reported.contains("Stolen") || reported.contains("duplicates"));
+    assert_eq!(unplanned.count(), 0, "{reported:?}");
     assert_eq!((a.held(), b.held(), world.log.contiguity.violations()), (16, 16, vec![]));
 }

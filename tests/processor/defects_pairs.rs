@@ -25,8 +25,8 @@ async fn publish_steadily(hub: MemoryHub) {
 }
 
 fn claims(events: &mut Receiver<OwnershipEvent>) -> usize {
-    let told = std::iter::from_fn(|| events.try_recv().ok());
-    told.filter(|event| matches!(event, OwnershipEvent::Claimed { .. })).count()
+    let reported = std::iter::from_fn(|| events.try_recv().ok());
+    reported.filter(|event| matches!(event, OwnershipEvent::Claimed { .. })).count()
 }
 
 /// In a group that shares equal partitions by load and has had time to settle.
@@ -48,9 +48,9 @@ async fn claims_in_half_an_hour(batch_wait: Duration, work: Duration) -> usize {
     }
     tokio::spawn(publish_steadily(world.hub.clone()));
     sleep(Duration::from_secs(900)).await;
-    let mut told: Vec<_> = instances.iter().map(|instance| instance.handle.ownership_events()).collect();
+    let mut reported: Vec<_> = instances.iter().map(|instance| instance.handle.ownership_events()).collect();
     sleep(Duration::from_secs(1800)).await;
-    told.iter_mut().map(claims).sum()
+    reported.iter_mut().map(claims).sum()
 }
 
 /// A batch is counted as work when it is handled: bursts of a minute are not loads that change.

@@ -13,9 +13,9 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, Position};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use crate::odd::{Odd, Oddities};
+use crate::ownership_log::record;
 use crate::placing::place;
-use crate::told::record;
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Instance, Recorder, World};
 
 #[path = "../common/hub_client/publish.rs"]
@@ -51,9 +51,9 @@ fn five_seconds_ago(world: &World) -> StartPosition {
     StartPosition::EnqueuedAfter(world.hub.now() - 5 * SECOND)
 }
 
-async fn start_odd(world: &World, owner: &str, oddities: &Oddities) -> Instance {
+async fn start_with_faults(world: &World, owner: &str, source_faults: &SourceFaults) -> Instance {
     let recorder = Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: false };
-    world.start_with(owner, Odd::new(&world.hub, oddities.clone()), recorder).await
+    world.start_with(owner, ScriptedSource::new(&world.hub, source_faults.clone()), recorder).await
 }
 
 /// The sequence number, the offset and whether they are marked as a start.
@@ -65,7 +65,7 @@ async fn recorded(world: &World, partition: u32) -> Option<(i64, String, bool)> 
 
 /// An instance with a moving start ends before its first checkpoint, by a crash or not, while its partition holds what
 /// `publish` made. Then 80 events come. Another instance starts a minute later.
-async fn a_moving_start(publish: impl Fn(&World), crashes: bool) {
+async fn check_moving_start(publish: impl Fn(&World), crashes: bool) {
     let mut world = without_checkpoints();
     publish(&world);
     let start = five_seconds_ago(&world);
@@ -88,7 +88,7 @@ async fn a_moving_start(publish: impl Fn(&World), crashes: bool) {
 #[tokio::test(start_paused = true)]
 async fn e01_a_moving_start_in_an_empty_partition() {
     for crashes in [false, true] {
-        a_moving_start(|_| {}, crashes).await;
+        check_moving_start(|_| {}, crashes).await;
     }
 }
 
@@ -99,24 +99,28 @@ async fn e01_a_moving_start_in_an_emptied_partition() {
         world.hub.expire_before(0, i64::MAX);
     };
     for crashes in [false, true] {
-        a_moving_start(publish_and_expire, crashes).await;
+        check_moving_start(publish_and_expire, crashes).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn e01_a_moving_start_after_a_recent_event() {
     for crashes in [false, true] {
-        a_moving_start(|world| assert_eq!(world.hub.publish_many(0, 7, "recent"), Some(0..7)), crashes).await;
+        check_moving_start(|world| assert_eq!(world.hub.publish_many(0, 7, "recent"), Some(0..7)), crashes).await;
     }
 }
 
 /// What a new group records for a start before any event is handled, and how many events it handles.
-async fn resolved(world: &World, start: &StartPosition, oddities: Oddities) -> ((i64, String, bool), usize) {
+async fn resolved_start(
+    world: &World,
+    start: &StartPosition,
+    source_faults: SourceFaults,
+) -> ((i64, String, bool), usize) {
     let mut world = World::on(world.hub.clone());
     world.checkpoint = false;
     world.config = world.config.clone().with_start_position(start.clone());
-    oddities.lacks.iter().for_each(|number| world.log.contiguity.lacks(*number));
-    let mut a = start_odd(&world, "a", &oddities).await;
+    source_faults.lacks.iter().for_each(|number| world.log.contiguity.lacks(*number));
+    let mut a = start_with_faults(&world, "a", &source_faults).await;
     a.wait_until_it_holds(1).await;
     a.wait_until_all_idle(1).await;
     sleep(5 * SECOND).await;
@@ -128,10 +132,10 @@ async fn resolved(world: &World, start: &StartPosition, oddities: Oddities) -> (
 async fn assert_resolved(world: &World, table: &[(StartPosition, i64, &str, usize)]) {
     for (start, number, offset, handled) in table {
         for times_unknown in [false, true] {
-            let oddities = Oddities { times_unknown, ..Oddities::default() };
+            let source_faults = SourceFaults { times_unknown, ..SourceFaults::default() };
             let expected = ((*number, (*offset).to_owned(), true), *handled);
             let context = format!("{start:?}, times unknown: {times_unknown}");
-            assert_eq!(resolved(world, start, oddities).await, expected, "{context}");
+            assert_eq!(resolved_start(world, start, source_faults).await, expected, "{context}");
         }
     }
 }
@@ -285,8 +289,8 @@ async fn e01_an_instance_that_loses_the_partition_meanwhile_records_nothing() {
     world.hub.publish(0, "old");
     sleep(60 * SECOND).await;
     world.config = world.config.clone().with_start_position(five_seconds_ago(&world));
-    let oddities = Oddities { times_unknown: true, ..Oddities::default() };
-    let mut a = start_odd(&world, "a", &oddities).await;
+    let source_faults = SourceFaults { times_unknown: true, ..SourceFaults::default() };
+    let mut a = start_with_faults(&world, "a", &source_faults).await;
     a.wait_until_it_holds(1).await;
     sleep(SECOND).await;
     world.give_to("python").await;
@@ -299,18 +303,22 @@ async fn e01_an_instance_that_loses_the_partition_meanwhile_records_nothing() {
 /// Without times a link must show that nothing comes; what comes while it is open must not be skipped.
 #[tokio::test(start_paused = true)]
 async fn e01_an_event_that_comes_while_the_start_is_looked_for() {
-    for mute in [0, 1] {
+    for mute_links in [0, 1] {
         let mut world = without_checkpoints();
         world.hub.publish(0, "old");
         sleep(60 * SECOND).await;
         world.config = world.config.clone().with_start_position(five_seconds_ago(&world));
-        let oddities = Oddities { times_unknown: true, mute: Arc::new(AtomicUsize::new(mute)), ..Oddities::default() };
-        let mut a = start_odd(&world, "a", &oddities).await;
+        let source_faults = SourceFaults {
+            times_unknown: true,
+            mute_links: Arc::new(AtomicUsize::new(mute_links)),
+            ..SourceFaults::default()
+        };
+        let mut a = start_with_faults(&world, "a", &source_faults).await;
         a.wait_until_it_holds(1).await;
         sleep(SECOND).await;
         world.hub.publish(0, "new");
         world.log.wait_for("the event", |log| log.times("new") == 1).await;
-        assert_eq!(recorded(&world, 0).await, Some((0, "0".into(), true)), "mute: {mute}");
+        assert_eq!(recorded(&world, 0).await, Some((0, "0".into(), true)), "mute: {mute_links}");
         assert_eq!(world.log.times("old"), 0);
         a.shut_down().await.unwrap();
     }
@@ -321,8 +329,8 @@ async fn e01_an_event_that_comes_while_the_start_is_looked_for() {
 async fn e01_a_link_that_delivers_nothing_decides_nothing() {
     let mut world = with_ten_events().await;
     world.config = world.config.clone().with_start_position(StartPosition::EnqueuedAfter(world.hub.now() - 6 * SECOND));
-    let oddities = Oddities { mute: Arc::new(AtomicUsize::new(1)), ..Oddities::default() };
-    let a = start_odd(&world, "a", &oddities).await;
+    let source_faults = SourceFaults { mute_links: Arc::new(AtomicUsize::new(1)), ..SourceFaults::default() };
+    let a = start_with_faults(&world, "a", &source_faults).await;
     world.log.wait_for("the last event", |log| log.times("9") == 1).await;
     assert_eq!(world.log.bodies(), ["5", "6", "7", "8", "9"]);
     assert_eq!(recorded(&world, 0).await, Some((4, "40".into(), true)));
@@ -332,8 +340,8 @@ async fn e01_a_link_that_delivers_nothing_decides_nothing() {
 #[tokio::test(start_paused = true)]
 async fn e01_a_hub_with_gaps_has_a_start_for_every_number() {
     let world = with_ten_events().await;
-    let oddities = Oddities { lacks: Some(4), ..Oddities::default() };
-    let (record, handled) = resolved(&world, &StartPosition::AfterSequenceNumber(4), oddities).await;
+    let source_faults = SourceFaults { lacks: Some(4), ..SourceFaults::default() };
+    let (record, handled) = resolved_start(&world, &StartPosition::AfterSequenceNumber(4), source_faults).await;
     assert_eq!((record, handled), ((4, String::new(), true), 5));
 }
 
@@ -472,19 +480,19 @@ async fn e01_a_start_by_time_through_the_official_client() {
 }
 
 /// A hub whose reports lack the last event for so many looks, one per second, after 1000 events were processed.
-async fn reports_are_stale(looks: usize, policy: OnInvalidCheckpoint) -> (World, Instance) {
+async fn with_stale_reports(reports: usize, policy: OnInvalidCheckpoint) -> (World, Instance) {
     let mut world = World::new(1);
     let config = world.config.clone().with_lag_check_interval(SECOND).with_on_invalid_checkpoint(policy);
     world.config = config;
-    let stale = Arc::new(AtomicUsize::new(0));
-    let oddities = Oddities { stale: stale.clone(), ..Oddities::default() };
+    let stale_reports = Arc::new(AtomicUsize::new(0));
+    let source_faults = SourceFaults { stale_reports: stale_reports.clone(), ..SourceFaults::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    let a = world.start_with("a", ScriptedSource::new(&world.hub, source_faults), recorder).await;
     a.wait_until_all_idle(1).await;
     world.hub.publish_many(0, 1000, "x");
     world.log.wait_for("1000 events", |log| log.times("x") == 1000).await;
     sleep(10 * SECOND).await;
-    stale.store(looks, Ordering::Relaxed);
+    stale_reports.store(reports, Ordering::Relaxed);
     (world, a)
 }
 
@@ -492,10 +500,10 @@ async fn reports_are_stale(looks: usize, policy: OnInvalidCheckpoint) -> (World,
 /// and must find that all is well.
 #[tokio::test(start_paused = true)]
 async fn b03_reports_that_are_old_repeat_nothing() {
-    for looks in [2, 12] {
-        let (world, a) = reports_are_stale(looks, OnInvalidCheckpoint::Earliest).await;
+    for reports in [2, 12] {
+        let (world, a) = with_stale_reports(reports, OnInvalidCheckpoint::Earliest).await;
         sleep(120 * SECOND).await;
-        assert_eq!(world.log.times("x"), 1000, "{looks} looks");
+        assert_eq!(world.log.times("x"), 1000, "{reports} looks");
         world.hub.publish(0, "later");
         world.log.wait_for("the next event", |log| log.times("later") == 1).await;
         a.shut_down().await.unwrap();
@@ -504,7 +512,7 @@ async fn b03_reports_that_are_old_repeat_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn b03_reports_that_are_old_skip_nothing() {
-    let (world, a) = reports_are_stale(12, OnInvalidCheckpoint::Latest).await;
+    let (world, a) = with_stale_reports(12, OnInvalidCheckpoint::Latest).await;
     a.wait_for_status("a failure", |status| status.failures > 0).await;
     world.hub.publish_many(0, 50, "new");
     sleep(120 * SECOND).await;
@@ -515,7 +523,7 @@ async fn b03_reports_that_are_old_skip_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn b03_reports_that_are_old_end_no_processor() {
-    let (world, a) = reports_are_stale(12, OnInvalidCheckpoint::Fail).await;
+    let (world, a) = with_stale_reports(12, OnInvalidCheckpoint::Fail).await;
     sleep(120 * SECOND).await;
     assert!(!a.running.is_finished());
     assert_eq!(world.log.times("x"), 1000);
@@ -524,7 +532,7 @@ async fn b03_reports_that_are_old_end_no_processor() {
 
 #[tokio::test(start_paused = true)]
 async fn b03_a_hub_made_anew_is_still_noticed_by_frequent_looks() {
-    let (world, a) = reports_are_stale(0, OnInvalidCheckpoint::Earliest).await;
+    let (world, a) = with_stale_reports(0, OnInvalidCheckpoint::Earliest).await;
     world.hub.recreate();
     world.hub.publish_many(0, 3, "new");
     let began = Instant::now();
@@ -534,7 +542,7 @@ async fn b03_a_hub_made_anew_is_still_noticed_by_frequent_looks() {
 }
 
 /// An instance whose batches are so large, and wait so long, that is idle.
-async fn gathering(events: usize, wait: Duration) -> (World, Instance) {
+async fn batching(events: usize, wait: Duration) -> (World, Instance) {
     let mut world = World::new(1);
     world.config = world.config.clone().with_max_batch_size(events).with_max_batch_wait(wait);
     let a = world.start("a").await;
@@ -545,7 +553,7 @@ async fn gathering(events: usize, wait: Duration) -> (World, Instance) {
 #[tokio::test(start_paused = true)]
 async fn b05_a_batch_that_waits_for_long_is_not_silence() {
     for wait in [20, 30, 50, 70, 90, 300] {
-        let (world, a) = gathering(1000, wait * SECOND).await;
+        let (world, a) = batching(1000, wait * SECOND).await;
         for _ in 0..3 {
             world.hub.publish(0, "x");
             for _ in 0..wait + 60 {
@@ -561,7 +569,7 @@ async fn b05_a_batch_that_waits_for_long_is_not_silence() {
 /// Events all the time, in batches of 1000 or two minutes.
 #[tokio::test(start_paused = true)]
 async fn b05_a_batch_that_grows_all_the_time_is_not_silence() {
-    let (world, a) = gathering(1000, 120 * SECOND).await;
+    let (world, a) = batching(1000, 120 * SECOND).await;
     for _ in 0..5 * 3600 {
         world.hub.publish(0, "x");
         sleep(SECOND / 5).await;
@@ -576,7 +584,7 @@ async fn b05_a_batch_that_grows_all_the_time_is_not_silence() {
 #[tokio::test(start_paused = true)]
 async fn b05_a_link_that_falls_silent_while_a_batch_waits() {
     for paused in [false, true] {
-        let (world, a) = gathering(1000, 300 * SECOND).await;
+        let (world, a) = batching(1000, 300 * SECOND).await;
         world.hub.publish(0, "gathered");
         sleep(5 * SECOND).await;
         world.hub.silence(0, true);
@@ -598,12 +606,16 @@ async fn b05_a_link_that_falls_silent_while_a_batch_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn b13_a_hub_that_is_busy_at_the_start_ends_nothing() {
-    for (hub_busy, check_busy) in [(1, 0), (0, 1), (5, 5)] {
+    for (hub_failures, check_failures) in [(1, 0), (0, 1), (5, 5)] {
         let world = World::new(1);
         world.hub.publish(0, "x");
         let busy = |times| Arc::new(AtomicUsize::new(times));
-        let oddities = Oddities { hub_busy: busy(hub_busy), check_busy: busy(check_busy), ..Oddities::default() };
-        let a = start_odd(&world, "a", &oddities).await;
+        let source_faults = SourceFaults {
+            hub_failures: busy(hub_failures),
+            check_failures: busy(check_failures),
+            ..SourceFaults::default()
+        };
+        let a = start_with_faults(&world, "a", &source_faults).await;
         world.log.wait_for("the event", |log| log.times("x") == 1).await;
         a.shut_down().await.unwrap();
     }
@@ -625,11 +637,11 @@ async fn with_checkpoint_at_9() -> World {
 }
 
 /// What is handled up to event 19 by an instance whose first links begin an event too late.
-async fn handled_although_late(world: &World, links: usize) -> Vec<i64> {
+async fn handled_with_late_links(world: &World, links: usize) -> Vec<i64> {
     let before = world.log.bodies().len();
     let late = || Arc::new(AtomicUsize::new(links));
-    let oddities = Oddities { begin_late: late(), skip_first: late(), ..Oddities::default() };
-    let b = start_odd(world, "b", &oddities).await;
+    let source_faults = SourceFaults { late_starts: late(), skip_first: late(), ..SourceFaults::default() };
+    let b = start_with_faults(world, "b", &source_faults).await;
     world.log.wait_for("event 19", |log| log.times("19") == 1).await;
     b.shut_down().await.unwrap();
     world.log.bodies()[before..].iter().map(|body| body.parse().unwrap()).collect()
@@ -638,7 +650,7 @@ async fn handled_although_late(world: &World, links: usize) -> Vec<i64> {
 #[tokio::test(start_paused = true)]
 async fn b02_a_link_that_begins_too_late_after_a_checkpoint() {
     let world = with_checkpoint_at_9().await;
-    assert_eq!(handled_although_late(&world, 1).await, (10..20).collect::<Vec<_>>());
+    assert_eq!(handled_with_late_links(&world, 1).await, (10..20).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
@@ -646,7 +658,7 @@ async fn b02_a_link_that_begins_too_late_after_a_checkpoint_that_was_put_back() 
     for (number, offset) in [(4, "40"), (-1, "-1")] {
         let world = with_checkpoint_at_9().await;
         place(&world.store("operator").await, 0, &Position::new(number, offset)).await;
-        assert_eq!(handled_although_late(&world, 1).await, (number + 1..20).collect::<Vec<_>>());
+        assert_eq!(handled_with_late_links(&world, 1).await, (number + 1..20).collect::<Vec<_>>());
     }
 }
 
@@ -656,12 +668,12 @@ async fn b02_a_link_that_begins_too_late_at_a_place_that_was_chosen() {
     // One of two links looks for the offset of event 4.
     for (chosen, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
         let mut world = with_checkpoint_at_9().await;
-        let ask = chosen.clone();
-        let policy = OnInvalidCheckpoint::custom(move |_| ask.clone());
+        let position = chosen.clone();
+        let policy = OnInvalidCheckpoint::custom(move |_| position.clone());
         world.config = world.config.clone().with_on_invalid_checkpoint(policy);
         let wrong = Position::new(70, "700");
         place(&world.store("operator").await, 0, &wrong).await;
-        assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{chosen:?}");
+        assert_eq!(handled_with_late_links(&world, links).await, (first..20).collect::<Vec<_>>(), "{chosen:?}");
     }
 }
 
@@ -674,7 +686,7 @@ async fn b02_a_link_that_begins_too_late_at_a_start() {
             world.hub.publish(0, number.to_string());
         }
         world.config = world.config.clone().with_start_position(start.clone());
-        assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{start:?}");
+        assert_eq!(handled_with_late_links(&world, links).await, (first..20).collect::<Vec<_>>(), "{start:?}");
     }
 }
 
@@ -693,7 +705,7 @@ async fn events_that_expire_while_links_are_opened_stop_nothing() {
         }
     });
     sleep(100 * SECOND).await;
-    let a = start_odd(&world, "a", &Oddities { first_behind: 40, ..Oddities::default() }).await;
+    let a = start_with_faults(&world, "a", &SourceFaults { first_too_low: 40, ..SourceFaults::default() }).await;
     sleep(60 * SECOND).await;
     let handled = world.log.times("new");
     assert!(handled > 2000, "{handled} events");

@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Notes its calls; panics in `started` or fails in `handle` so many times.
 #[derive(Clone, Debug, Default)]
-struct Failing {
+struct FailingHandler {
     calls: Arc<Mutex<Vec<String>>>,
     panics_at_start: Arc<AtomicU32>,
     starting: Duration,
@@ -26,12 +26,12 @@ struct Failing {
     failures: Arc<AtomicU32>,
 }
 
-impl Failing {
+impl FailingHandler {
     fn times(starts: u32, calls: u32) -> Self {
         Self { panics_at_start: Arc::new(starts.into()), failures: Arc::new(calls.into()), ..Self::default() }
     }
 
-    fn note(&self, call: &str) {
+    fn record(&self, call: &str) {
         self.calls.lock().unwrap().push(call.to_owned());
     }
 
@@ -39,15 +39,15 @@ impl Failing {
         self.calls.lock().unwrap().clone()
     }
 
-    fn is_due(count: &AtomicU32) -> bool {
+    fn count_down(count: &AtomicU32) -> bool {
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 }
 
-impl Handler<MemoryEvent> for Failing {
+impl Handler<MemoryEvent> for FailingHandler {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-        self.note(&format!("handle {}", events.len()));
-        if Self::is_due(&self.failures) {
+        self.record(&format!("handle {}", events.len()));
+        if Self::count_down(&self.failures) {
             return Err("failed on request".into());
         }
         context.checkpoint(events.last().unwrap());
@@ -55,15 +55,15 @@ impl Handler<MemoryEvent> for Failing {
     }
 
     async fn started(&self, _: PartitionContext) {
-        self.note("started");
+        self.record("started");
         sleep(self.starting).await;
-        assert!(!Self::is_due(&self.panics_at_start), "panicked on request");
+        assert!(!Self::count_down(&self.panics_at_start), "panicked on request");
     }
 
     async fn stopped(&self, _: PartitionContext, reason: StopReason) {
         sleep(self.stopping).await;
         let reason = if let StopReason::Failed { .. } = reason { "failed".to_owned() } else { format!("{reason:?}") };
-        self.note(&format!("stopped: {reason}"));
+        self.record(&format!("stopped: {reason}"));
     }
 }
 
@@ -71,7 +71,7 @@ impl Handler<MemoryEvent> for Failing {
 async fn every_start_has_its_stop_even_one_that_panics() {
     let world = World::new(1);
     world.hub.publish_many(0, 3, "x");
-    let handler = Failing::times(1, 1);
+    let handler = FailingHandler::times(1, 1);
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     sleep(10 * SECOND).await;
@@ -85,7 +85,7 @@ async fn every_start_has_its_stop_even_one_that_panics() {
 async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
     let mut world = World::new(2);
     world.config = world.config.with_on_failure(OnFailure::Park);
-    let handler = Failing::times(0, 1);
+    let handler = FailingHandler::times(0, 1);
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
@@ -109,7 +109,7 @@ async fn a_failing_partition_can_be_given_to_others_instead() {
     let mut world = World::new(1);
     let cool_down = 200 * SECOND;
     world.config = world.config.with_on_failure(OnFailure::Release { cool_down });
-    let failing = Failing::times(0, u32::MAX);
+    let failing = FailingHandler::times(0, u32::MAX);
     let mut a = world.start_with("a", world.hub.source(), failing.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 3, "x");
@@ -128,7 +128,7 @@ async fn a_failing_partition_that_nobody_else_takes_is_taken_back_after_the_cool
     let mut world = World::new(1);
     let cool_down = 200 * SECOND;
     world.config = world.config.with_on_failure(OnFailure::Release { cool_down });
-    let mut a = world.start_with("a", world.hub.source(), Failing::times(0, 1)).await;
+    let mut a = world.start_with("a", world.hub.source(), FailingHandler::times(0, 1)).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 3, "x");
     a.wait_until_it_holds(0).await;
@@ -189,7 +189,7 @@ async fn a_slow_partition_holds_up_no_other_and_reads_no_further_ahead_than_allo
 async fn a_partition_resumed_while_it_comes_to_be_parked_is_not_parked_for_ever() {
     let mut world = World::new(1);
     world.config = world.config.with_on_failure(OnFailure::Park);
-    let handler = Failing { stopping: 10 * SECOND, ..Failing::times(0, 1) };
+    let handler = FailingHandler { stopping: 10 * SECOND, ..FailingHandler::times(0, 1) };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 3, "x");
@@ -203,16 +203,16 @@ async fn a_partition_resumed_while_it_comes_to_be_parked_is_not_parked_for_ever(
 async fn what_an_earlier_start_left_running_is_told_to_stop() {
     let world = World::new(1);
     let stopped = Arc::new(AtomicU32::new(0));
-    let told = stopped.clone();
+    let counter = stopped.clone();
     let first = AtomicU32::new(1);
     let handler = handler_fn(move |_: Vec<MemoryEvent>, context: PartitionContext| {
-        let told = told.clone();
+        let counter = counter.clone();
         tokio::spawn(async move {
             context.run_until_stopping(std::future::pending::<()>()).await;
             assert!(context.is_stopping());
-            told.fetch_add(1, Ordering::Relaxed);
+            counter.fetch_add(1, Ordering::Relaxed);
         });
-        let fails = Failing::is_due(&first);
+        let fails = FailingHandler::count_down(&first);
         async move { if fails { Err("failed on request".into()) } else { Ok(()) } }
     });
     let mut a = world.start_with("a", world.hub.source(), handler).await;
@@ -226,7 +226,7 @@ async fn what_an_earlier_start_left_running_is_told_to_stop() {
 #[tokio::test(start_paused = true)]
 async fn a_start_that_takes_for_ever_is_seen() {
     let world = World::new(1);
-    let handler = Failing { starting: Duration::MAX, ..Failing::default() };
+    let handler = FailingHandler { starting: Duration::MAX, ..FailingHandler::default() };
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;
     sleep(200 * SECOND).await;

@@ -20,7 +20,7 @@ use crate::world::{World, random_faults};
 
 /// Lets every request fail for a while, and asserts that both instances work on, during it and afterwards. Gives the
 /// stops that there were.
-async fn outlive_an_outage(fault: Fault, outage: Duration) -> Vec<(String, String, StopReason)> {
+async fn run_through_outage(fault: Fault, outage: Duration) -> Vec<(String, String, StopReason)> {
     let world = World::new(4);
     let mut instances = [world.start("a").await, world.start("b").await];
     for instance in &mut instances {
@@ -59,7 +59,7 @@ async fn outlive_an_outage(fault: Fault, outage: Duration) -> Vec<(String, Strin
 #[tokio::test(start_paused = true)]
 async fn an_outage_shorter_than_the_expiry_moves_nothing() {
     for fault in [Fault::Unreachable, Fault::RequestLost, Fault::Throttled { retry_after: None }] {
-        let stops = outlive_an_outage(fault.clone(), Duration::from_secs(50)).await;
+        let stops = run_through_outage(fault.clone(), Duration::from_secs(50)).await;
         assert!(stops.is_empty(), "{fault:?}: {stops:?}");
     }
 }
@@ -67,7 +67,7 @@ async fn an_outage_shorter_than_the_expiry_moves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_longer_than_the_expiry_ends_no_instance() {
     for fault in [Fault::Unreachable, Fault::Hang, Fault::RequestLost, Fault::ResponseLost] {
-        outlive_an_outage(fault, Duration::from_secs(300)).await;
+        run_through_outage(fault, Duration::from_secs(300)).await;
     }
 }
 
@@ -119,7 +119,7 @@ async fn on_a_bad_day_nothing_is_lost_and_afterwards_all_is_well() {
 const OWNERSHIP: &str = "/ownership/";
 
 /// With these settings a lease is renewed every 2 s and lost after 6.
-fn quick(partitions: u32) -> World {
+fn short_leases(partitions: u32) -> World {
     let mut world = World { expiry: Duration::from_secs(4), ..World::new(partitions) };
     let balancer = BalancerConfig::default()
         .with_load_balancing_interval(Duration::from_secs(1))
@@ -131,7 +131,7 @@ fn quick(partitions: u32) -> World {
 
 #[tokio::test(start_paused = true)]
 async fn one_blob_that_hangs_delays_no_other_renewal() {
-    let world = quick(4);
+    let world = short_leases(4);
     let hanging = Target::from(BlobOperation::Write).named("/ownership/3");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, hanging, Fault::Hang));
     let mut a = world.start("a").await;
@@ -194,8 +194,8 @@ async fn renewals_come_sooner_as_soon_as_an_owner_of_another_sdk_is_seen() {
     for _ in 0..60 {
         sleep(Duration::from_secs(1)).await;
         let listing = world.store("observer").await.list_ownerships().await.unwrap();
-        let mine = listing.records.iter().filter(|record| record.record.incarnation.is_some());
-        let oldest = mine.map(|record| record.age).max().unwrap();
+        let own = listing.records.iter().filter(|record| record.record.incarnation.is_some());
+        let oldest = own.map(|record| record.age).max().unwrap();
         assert!(oldest <= Duration::from_secs(12), "{oldest:?}");
     }
     a.shut_down().await.unwrap();
@@ -216,10 +216,10 @@ async fn shutdown_ends_in_time_when_the_storage_hangs() {
         }
         world.log.wait_for("all events", |log| log.times("x") == 64).await;
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, target.clone(), Fault::Hang));
-        let asked = Instant::now();
+        let requested = Instant::now();
         a.shut_down().await.unwrap();
         // The documented bound of an orderly end.
-        assert!(asked.elapsed() <= Duration::from_secs(94), "{target:?}: {:?}", asked.elapsed());
+        assert!(requested.elapsed() <= Duration::from_secs(94), "{target:?}: {:?}", requested.elapsed());
     }
 }
 
@@ -311,7 +311,7 @@ async fn a_listing_older_than_a_claim_does_not_undo_it() {
 
 #[tokio::test(start_paused = true)]
 async fn one_claim_that_hangs_delays_no_other() {
-    let world = quick(8);
+    let world = short_leases(8);
     let hanging = Target::from(BlobOperation::Write).named("/ownership/3");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, hanging, Fault::Hang));
     let mut a = world.start("a").await;
@@ -323,7 +323,7 @@ async fn one_claim_that_hangs_delays_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn one_request_that_hangs_at_shutdown_delays_no_other_release() {
-    let world = quick(4);
+    let world = short_leases(4);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(4).await;
     let hanging = Target::from(BlobOperation::Write).named("/ownership/3");

@@ -16,7 +16,7 @@ use crate::world::World;
 const RECORD: &str = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
 
 /// The same record of the official Go and Rust stores.
-const OTHER_TREE: &str = "ns.servicebus.windows.net/hub/$Default/checkpoint/0";
+const OTHER_NAME_CASE: &str = "ns.servicebus.windows.net/hub/$Default/checkpoint/0";
 
 /// What KEDA finds at the name of a checkpoint.
 #[derive(Clone, Copy, Debug)]
@@ -188,7 +188,7 @@ mod defects {
     async fn c02_a_record_without_a_number_gets_that_of_the_last_event() {
         let empty: &[_] = &[("sequencenumber", ""), ("offset", "1230")];
         let absent: &[_] = &[("offset", "1230")];
-        for (at, metadata) in [(RECORD, empty), (RECORD, absent), (OTHER_TREE, empty), (OTHER_TREE, absent)] {
+        for (at, metadata) in [(RECORD, empty), (RECORD, absent), (OTHER_NAME_CASE, empty), (OTHER_NAME_CASE, absent)] {
             for (name, first) in [("O12, O13", 100), ("O12, O13, emptied", 124)] {
                 let before = if at == RECORD { None } else { Some(124 - first) };
                 let case = Case { name, holds: (first, 124), record: Some((at, metadata)), before, ..CASE };
@@ -238,16 +238,16 @@ mod defects {
         Target::from(BlobOperation::Write).named(RECORD)
     }
 
-    const EVERYTHING: &[(&str, &str)] = &[("sequencenumber", "-1"), ("offset", "-1")];
+    const EARLIEST: &[(&str, &str)] = &[("sequencenumber", "-1"), ("offset", "-1")];
 
     #[tokio::test(start_paused = true)]
     async fn c03_a_start_that_was_written_down_keeps_up_with_retention() {
         let pinned: &[_] = &[("sequencenumber", "999"), ("offset", "-1")];
         let unnumbered: &[_] = &[("sequencenumber", ""), ("offset", "-1")];
         for (name, holds, metadata, before, after) in [
-            ("O7", (1000, 2000), EVERYTHING, Some(2000), 1000),
+            ("O7", (1000, 2000), EARLIEST, Some(2000), 1000),
             ("O7, without a number", (1000, 2000), unnumbered, None, 1000),
-            ("O9, everything", (2000, 2000), EVERYTHING, Some(2000), 0),
+            ("O9, everything", (2000, 2000), EARLIEST, Some(2000), 0),
             ("O9, pinned", (2000, 2000), pinned, Some(1000), 0),
             ("pinned, some of it expired", (1500, 2000), pinned, Some(1000), 500),
             ("pinned, nothing expired", (1000, 2000), pinned, Some(1000), 1000),
@@ -261,7 +261,7 @@ mod defects {
 
     /// Events 5 to 8, and a start at everything. The first write of the checkpoint adopts it, the second one brings
     /// its number up to date.
-    fn starts_at_everything() -> World {
+    fn with_expired_events() -> World {
         let world = World::new(1);
         world.hub.publish_many(0, 9, "waits");
         world.hub.expire_before(0, 5);
@@ -280,8 +280,8 @@ mod defects {
             Fault::Hang,
         ];
         for fault in lost {
-            let world = starts_at_everything();
-            write(&world, RECORD, EVERYTHING).await;
+            let world = with_expired_events();
+            write(&world, RECORD, EARLIEST).await;
             world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
             world.faulty.inject_on(writing(), fault.clone());
             let mut a = world.start("a").await;
@@ -299,8 +299,8 @@ mod defects {
     /// A displaced owner writes its last checkpoint while the record is brought up to date.
     #[tokio::test(start_paused = true)]
     async fn c03_what_others_write_meanwhile_stands() {
-        let world = starts_at_everything();
-        write(&world, RECORD, EVERYTHING).await;
+        let world = with_expired_events();
+        write(&world, RECORD, EARLIEST).await;
         let other = [("sequencenumber", "8"), ("offset", "80"), ("ownerid", "b"), ("note", "kept")];
         let other = other.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
@@ -320,9 +320,9 @@ mod defects {
     /// It means everything, so nothing was missed by what has expired.
     #[tokio::test(start_paused = true)]
     async fn c03_nothing_is_reported_as_missed() {
-        let mut world = starts_at_everything();
+        let mut world = with_expired_events();
         world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
-        write(&world, RECORD, EVERYTHING).await;
+        write(&world, RECORD, EARLIEST).await;
         let a = world.start("a").await;
         world.log.wait_for("all four", |log| log.times("waits") == 4).await;
         assert!(a.shut_down().await.unwrap().is_clean());

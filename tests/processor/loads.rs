@@ -52,11 +52,11 @@ async fn a_heavy_partition_outweighs_several_light_ones_and_then_nothing_moves_a
         b.handle.loads().set(&partition.into(), if partition == 0 { 400 } else { 100 });
     }
     sleep(Duration::from_secs(300)).await;
-    let (of_a, of_b) = (a.held(), b.held());
-    let split = [of_a.clone(), of_b.clone()];
+    let (held_by_a, held_by_b) = (a.held(), b.held());
+    let split = [held_by_a.clone(), held_by_b.clone()];
     assert!(split.contains(&[0].into()) && split.contains(&[1, 2, 3, 4].into()), "{split:?}");
     sleep(Duration::from_secs(3600)).await;
-    assert_eq!((a.held(), b.held()), (of_a, of_b));
+    assert_eq!((a.held(), b.held()), (held_by_a, held_by_b));
 }
 
 #[tokio::test(start_paused = true)]

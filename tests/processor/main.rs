@@ -2,44 +2,44 @@
 
 #[path = "../common/captured.rs"]
 mod captured;
+mod dedicated_thread;
 mod defects;
 mod defects_amqp;
 mod defects_balance;
-mod defects_crossings;
-mod defects_end;
 mod defects_pairs;
+mod defects_races;
+mod defects_shutdown;
 mod defects_starts;
 mod emptied;
-mod ends;
 mod failures;
 mod faults;
 mod handlers;
-mod handoff_ends;
+mod handoff_failures;
 mod handoffs;
+mod heartbeats;
 #[path = "../common/intercepted.rs"]
 mod intercepted;
 mod keda;
+mod known_problems;
 mod leases;
 mod loads;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod odd;
 mod outages;
-mod own_thread;
-mod pains;
+mod ownership_log;
 #[path = "../common/placing.rs"]
 mod placing;
-mod presences;
 mod pull;
 #[cfg(feature = "metrics")]
 #[path = "../common/recorded_metrics.rs"]
 mod recorded_metrics;
 mod resets;
 mod restarts;
-mod sources;
+mod scripted_source;
+mod shutdowns;
 mod stalls;
 mod starts;
-mod told;
+mod systems;
 mod tracking;
 mod wall_clock;
 #[path = "../common/world.rs"]
@@ -59,8 +59,8 @@ use eventhubs_checkpoint::processor::{
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ErrorKind, OwnerId};
+use ownership_log::OwnershipLog;
 use tokio::time::{Instant, sleep};
-use told::Told;
 use world::{Instance, Log, Recorder, World};
 
 #[tokio::test(start_paused = true)]
@@ -99,14 +99,14 @@ async fn a_dead_instance_is_replaced_after_its_expiry_and_nothing_is_lost() {
         world.hub.publish(number % 4, number.to_string());
     }
     a.crash().await;
-    let died = Instant::now();
+    let crashed_at = Instant::now();
     for number in 40..80u32 {
         world.hub.publish(number % 4, number.to_string());
     }
     b.wait_until_it_holds(4).await;
-    let dark = died.elapsed();
-    assert!(dark >= Duration::from_secs(30), "taken from a live lease after {dark:?}");
-    assert!(dark <= Duration::from_secs(62 + 11 + 11), "still dark after {dark:?}");
+    let unowned = crashed_at.elapsed();
+    assert!(unowned >= Duration::from_secs(30), "taken from a live lease after {unowned:?}");
+    assert!(unowned <= Duration::from_secs(62 + 11 + 11), "still dark after {unowned:?}");
     world.log.wait_for("all 80", |log| (0..80).all(|number| log.times(&number.to_string()) > 0)).await;
     b.shut_down().await.unwrap();
 }
@@ -136,22 +136,22 @@ async fn shutdown_writes_the_last_checkpoint_and_releases_so_that_others_need_no
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_or_panicking_handler_restarts_its_own_partition_from_the_checkpoint() {
-    for misdeed in ["fail", "panic"] {
+    for body in ["fail", "panic"] {
         let world = World::new(2);
         let mut a = world.start("a").await;
         a.wait_until_it_holds(2).await;
-        for body in ["before", misdeed, "after"] {
+        for body in ["before", body, "after"] {
             world.hub.publish(0, body);
         }
         world.hub.publish(1, "elsewhere");
         world.log.wait_for("after", |log| log.times("after") == 1 && log.times("elsewhere") == 1).await;
-        assert_eq!(world.log.times(misdeed), 2);
+        assert_eq!(world.log.times(body), 2);
         assert_eq!(world.log.times("elsewhere"), 1);
         let stops = world.log.stops.lock().unwrap().clone();
         let [(_, partition, StopReason::Failed { error })] = &stops[..] else { panic!("{stops:?}") };
         assert_eq!((partition.as_str(), error.kind()), ("0", ErrorKind::Handler));
-        let told = format!("{error}: {:?}", error.source().map(ToString::to_string));
-        assert!(told.contains("on request"), "the cause is gone: {told}");
+        let reported = format!("{error}: {:?}", error.source().map(ToString::to_string));
+        assert!(reported.contains("on request"), "the cause is gone: {reported}");
         a.shut_down().await.unwrap();
     }
 }
@@ -200,10 +200,10 @@ async fn a_refused_checkpoint_stops_its_partition_at_once() {
     let adopted = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
     world.container.write(name, &adopted, &Condition::Unconditional).await.unwrap();
     let taken = Instant::now();
-    let mut told = Told::by(&a);
+    let mut reported = OwnershipLog::of(&a);
     world.hub.publish(0, "x");
     assert_eq!(world.lost_to().await, "b");
-    told.wait_for(&format!("lost to {:?}", Some(OwnerId::new("b").unwrap()))).await;
+    reported.wait_for(&format!("lost to {:?}", Some(OwnerId::new("b").unwrap()))).await;
     assert_eq!(a.snapshots.borrow().other_owner(&0.into()).map(OwnerId::as_str), Some("b"));
     a.wait_until_it_holds(0).await;
     assert!(taken.elapsed() < Duration::from_secs(3), "{:?}", taken.elapsed());
@@ -293,9 +293,9 @@ async fn a_second_instance_with_the_same_owner_id_ends_the_first() {
     let stops = world.log.stops.lock().unwrap().clone();
     assert!(stops.iter().all(|(_, _, reason)| matches!(reason, StopReason::Replaced)), "{stops:?}");
     assert!(error.to_string().contains("give every instance an id of its own"), "{error}");
-    let told = log.text();
-    let end = told.lines().find(|line| line.contains("the processor has ended, though nobody asked it to"));
-    assert!(end.is_some_and(|end| end.contains("WARN") && end.contains("an id of its own")), "{told}");
+    let reported = log.text();
+    let end = reported.lines().find(|line| line.contains("the processor has ended, though nobody asked it to"));
+    assert!(end.is_some_and(|end| end.contains("WARN") && end.contains("an id of its own")), "{reported}");
     second.shut_down().await.unwrap();
 }
 
@@ -375,11 +375,11 @@ async fn a_closure_that_panics_restarts_its_partition_like_any_other_handler() {
     });
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;
-    let tenure = a.snapshots.borrow().owned.clone();
+    let ownership = a.snapshots.borrow().owned.clone();
     world.hub.publish(0, "x");
     sleep(Duration::from_secs(5)).await;
     assert_eq!(calls.load(Ordering::Relaxed), 2);
-    assert_eq!(a.snapshots.borrow().owned, tenure);
+    assert_eq!(a.snapshots.borrow().owned, ownership);
     a.shut_down().await.unwrap();
 }
 

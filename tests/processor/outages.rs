@@ -16,24 +16,24 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Starts an instance, and cuts it alone off from the storage once it reads the one partition. Gives what stands
 /// between the two.
-async fn cut_off_by(fault: Fault, world: &World) -> (Instance, FaultyContainer) {
-    let way = FaultyContainer::new(world.container.clone(), 3);
+async fn start_and_cut_off(fault: Fault, world: &World) -> (Instance, FaultyContainer) {
+    let faulty = FaultyContainer::new(world.container.clone(), 3);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let builder = GroupStore::builder(Arc::new(way.clone()), group, OwnerId::new("a").unwrap());
+    let builder = GroupStore::builder(Arc::new(faulty.clone()), group, OwnerId::new("a").unwrap());
     let store = builder.with_lease_duration(world.expiry).with_seed(1).connect().await.unwrap();
     let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), handler);
     a.wait_until_it_holds(1).await;
     a.wait_until_all_idle(1).await;
-    way.set_plan(FaultPlan::always(fault));
-    (a, way)
+    faulty.set_plan(FaultPlan::always(fault));
+    (a, faulty)
 }
 
 /// Found by `cargo chaos`: both opened the link again and again, and every event was processed by both.
 #[tokio::test(start_paused = true)]
 async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_owner() {
     let world = World::new(1);
-    let (a, way) = cut_off_by(Fault::Unreachable, &world).await;
+    let (a, faulty) = start_and_cut_off(Fault::Unreachable, &world).await;
     let mut b = world.start("b").await;
     b.wait_until_it_holds(1).await;
     b.wait_until_all_idle(1).await;
@@ -45,7 +45,7 @@ async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_
     assert_eq!(processed.len(), 60, "{processed:?}");
     assert!(processed.iter().all(|(owner, ..)| owner == "b"), "{processed:?}");
 
-    way.set_plan(FaultPlan::default());
+    faulty.set_plan(FaultPlan::default());
     assert_eq!(world.lost_to().await, "b");
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
@@ -55,12 +55,12 @@ async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_
 #[tokio::test(start_paused = true)]
 async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storage_says_so() {
     let world = World::new(1);
-    let (a, way) = cut_off_by(Fault::Hang, &world).await;
+    let (a, faulty) = start_and_cut_off(Fault::Hang, &world).await;
     let rival = world.hub.source().open_receiver(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
     world.hub.publish(0, "kept back");
     sleep(20 * SECOND).await;
     assert_eq!(world.log.times("kept back"), 0);
-    way.set_plan(FaultPlan::default());
+    faulty.set_plan(FaultPlan::default());
     world.log.wait_for("kept back", |log| log.times("kept back") == 1).await;
     assert!(world.log.stops.lock().unwrap().is_empty(), "the handler need not know");
     drop(rival);
@@ -70,13 +70,13 @@ async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storag
 #[tokio::test(start_paused = true)]
 async fn who_is_displaced_while_the_storage_hangs_still_stops_at_once() {
     let world = World::new(1);
-    let (mut a, _way) = cut_off_by(Fault::Hang, &world).await;
+    let (mut a, _faulty) = start_and_cut_off(Fault::Hang, &world).await;
     let _rival = world.hub.source().open_receiver(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
     sleep(SECOND).await;
-    let asked = Instant::now();
+    let requested = Instant::now();
     a.shutdown.take().unwrap().send(()).unwrap();
     assert!(matches!(world.first_stop().await, StopReason::Shutdown));
-    assert!(asked.elapsed() < SECOND, "it waits for the storage: {:?}", asked.elapsed());
+    assert!(requested.elapsed() < SECOND, "it waits for the storage: {:?}", requested.elapsed());
     a.ended().await.unwrap();
 }
 
@@ -100,19 +100,19 @@ async fn an_outage_is_told_once_in_a_while_and_not_for_every_partition_and_attem
     }
     world.faulty.set_plan(FaultPlan::default());
     sleep(60 * SECOND).await;
-    let told = log.text();
-    for what in [
+    let reported = log.text();
+    for message in [
         "the balancing cycle failed and will be repeated",
         "the operation is not settled, trying again",
         "the checkpoint was not written and stays pending",
     ] {
-        assert!((2..=3).contains(&told.matches(what).count()), "of 90 s, one each 30 s: {what}: {told}");
+        assert!((2..=3).contains(&reported.matches(message).count()), "of 90 s, one each 30 s: {message}: {reported}");
     }
-    assert_eq!(told.matches("the storage answers again").count(), 1, "{told}");
-    assert!(warnings() <= 10, "{told}");
-    let untold = |line: &str| line.split("untold=").nth(1)?.split_whitespace().next()?.parse::<u32>().ok();
-    let kept_back: u32 = told.lines().filter_map(untold).sum();
-    assert!(kept_back > 100, "those that were not told are counted: {told}");
+    assert_eq!(reported.matches("the storage answers again").count(), 1, "{reported}");
+    assert!(warnings() <= 10, "{reported}");
+    let suppressed = |line: &str| line.split("untold=").nth(1)?.split_whitespace().next()?.parse::<u32>().ok();
+    let suppressed_total: u32 = reported.lines().filter_map(suppressed).sum();
+    assert!(suppressed_total > 100, "those that were not told are counted: {reported}");
     a.shut_down().await.unwrap();
 }
 

@@ -18,7 +18,7 @@ async fn start(world: &World, owner: &str) -> PartitionStreams<MemoryEvent> {
 }
 
 /// Checkpoints every batch; answers what came, and why it ended.
-async fn drain(mut partition: PartitionStream<MemoryEvent>) -> (usize, StopReason) {
+async fn consume(mut partition: PartitionStream<MemoryEvent>) -> (usize, StopReason) {
     let mut seen = 0;
     while let Some(events) = partition.next().await {
         seen += events.len();
@@ -36,7 +36,7 @@ async fn each_partition_is_a_stream_for_a_task_of_its_own() {
     let mut partitions = start(&world, "a").await;
     let mut working = Vec::new();
     for _ in 0..3 {
-        working.push(tokio::spawn(drain(partitions.next().await.unwrap())));
+        working.push(tokio::spawn(consume(partitions.next().await.unwrap())));
     }
     sleep(SECOND).await;
     let report = partitions.shutdown().await.unwrap();

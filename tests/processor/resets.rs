@@ -16,16 +16,16 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::told::{Told, asking, owner_of_all};
+use crate::ownership_log::{OwnershipLog, owner_of_all, requesting_instance};
 use crate::world::{Instance, Recorder, TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Half an expiry and an interval: the former owner has its partition back by then.
-const SOON: Duration = Duration::from_secs(40);
+const RECOVERY_TIME: Duration = Duration::from_secs(40);
 
 /// A released partition is reserved for so long: half an expiry and the grace.
-const RESERVED: Duration = Duration::from_secs(32);
+const RESERVATION: Duration = Duration::from_secs(32);
 
 async fn operator(world: &World) -> Operator {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
@@ -68,7 +68,7 @@ async fn processed(world: &World, partitions: u32, number: i64, wanted: usize) {
 }
 
 /// One instance that owns everything and has processed and written down ten events of each partition.
-async fn at_ten(world: &World, partitions: u32) -> Instance {
+async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(partitions as usize).await;
     publish(world, partitions, 0..10);
@@ -96,7 +96,7 @@ fn holdings(group: &[Instance]) -> Vec<Vec<PartitionId>> {
 }
 
 /// Waits until all is as it was, and gives how long that took.
-async fn restored(group: &[Instance], before: &[Vec<PartitionId>]) -> Duration {
+async fn wait_until_restored(group: &[Instance], before: &[Vec<PartitionId>]) -> Duration {
     let began = Instant::now();
     let waiting = async {
         while holdings(group) != before {
@@ -118,28 +118,28 @@ async fn the_former_owner_goes_on_at_the_new_position() {
     for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy] {
         let (world, group) = settled(strategy.clone(), 6).await;
         let before = holdings(&group);
-        let mut told: Vec<_> = group.iter().map(Told::by).collect();
+        let mut reported: Vec<_> = group.iter().map(OwnershipLog::of).collect();
         for partition in 0..6 {
-            for told in &mut told {
-                told.so_far();
+            for reported in &mut reported {
+                reported.take();
             }
             let stops = world.log.stops.lock().unwrap().len();
             reset(&world, &[(partition, 4)]).await;
             assert_eq!(checkpoint_of(&world, partition).await, Some(4));
             // It may not have noticed yet.
             world.log.wait_for("its stop", |log| log.stops.lock().unwrap().len() > stops).await;
-            let took = restored(&group, &before).await;
-            assert!(took <= SOON, "{strategy:?}: {took:?}");
+            let took = wait_until_restored(&group, &before).await;
+            assert!(took <= RECOVERY_TIME, "{strategy:?}: {took:?}");
             world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
             sleep(120 * SECOND).await;
             assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2], "{strategy:?}");
             assert_eq!(checkpoint_of(&world, partition).await, Some(9));
             let (owner, _) = before.iter().enumerate().find(|(_, held)| held.contains(&partition.into())).unwrap();
-            for (index, told) in told.iter_mut().enumerate() {
-                let (said, expected) = (told.so_far(), if index == owner { 2 } else { 0 });
-                assert_eq!(said.len(), expected, "{strategy:?}, {index} of {partition}: {said:?}");
-                assert!(said.first().is_none_or(|first| first.starts_with("lost to ")), "{said:?}");
-                assert!(said.last().is_none_or(|last| last.starts_with("claimed: ")), "{said:?}");
+            for (index, reported) in reported.iter_mut().enumerate() {
+                let (logged, expected) = (reported.take(), if index == owner { 2 } else { 0 });
+                assert_eq!(logged.len(), expected, "{strategy:?}, {index} of {partition}: {logged:?}");
+                assert!(logged.first().is_none_or(|first| first.starts_with("lost to ")), "{logged:?}");
+                assert!(logged.last().is_none_or(|last| last.starts_with("claimed: ")), "{logged:?}");
             }
             let reason = world.log.stops.lock().unwrap().last().cloned().unwrap();
             assert!(matches!(reason, (_, _, StopReason::OwnershipLost { .. })), "{reason:?}");
@@ -153,20 +153,20 @@ async fn all_partitions_at_once_go_back_to_their_owners() {
     for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy] {
         let (world, group) = settled(strategy.clone(), 6).await;
         let before = holdings(&group);
-        let mut told: Vec<_> = group.iter().map(Told::by).collect();
+        let mut reported: Vec<_> = group.iter().map(OwnershipLog::of).collect();
         reset(&world, &[(0, -1), (1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]).await;
         for (partition, to) in (0..6).zip(-1..) {
             assert_eq!(checkpoint_of(&world, partition).await, Some(to));
         }
         let reset_at = Instant::now();
         processed(&world, 6, 9, 2).await;
-        assert!(reset_at.elapsed() <= SOON, "{strategy:?}: {:?}", reset_at.elapsed());
+        assert!(reset_at.elapsed() <= RECOVERY_TIME, "{strategy:?}: {:?}", reset_at.elapsed());
         sleep(300 * SECOND).await;
         assert_eq!(holdings(&group), before, "{strategy:?}");
-        for told in &mut told {
-            let said = told.so_far();
-            assert_eq!(said.iter().filter(|said| said.starts_with("claimed: ")).count(), 2, "{said:?}");
-            assert_eq!(said.iter().filter(|said| said.starts_with("asked ")).count(), 0, "{said:?}");
+        for reported in &mut reported {
+            let logged = reported.take();
+            assert_eq!(logged.iter().filter(|logged| logged.starts_with("claimed: ")).count(), 2, "{logged:?}");
+            assert_eq!(logged.iter().filter(|logged| logged.starts_with("requested ")).count(), 0, "{logged:?}");
         }
         for (partition, to) in (0..6).zip(-1..) {
             let expected: Vec<_> = (0..10).map(|number| if number > to { 2 } else { 1 }).collect();
@@ -180,7 +180,7 @@ async fn all_partitions_at_once_go_back_to_their_owners() {
 #[tokio::test(start_paused = true)]
 async fn a_busy_owner_stops_at_its_next_checkpoint() {
     let world = World::new(1);
-    let a = at_ten(&world, 1).await;
+    let a = with_ten_checkpointed(&world, 1).await;
     let hub = world.hub.clone();
     let publishing = tokio::spawn(async move {
         for number in 10.. {
@@ -196,7 +196,7 @@ async fn a_busy_owner_stops_at_its_next_checkpoint() {
     assert!(matches!(stop, StopReason::OwnershipLost { .. }), "{stop:?}");
     assert_eq!(checkpoint_of(&world, 0).await, Some(4));
     processed(&world, 1, 5, 2).await;
-    assert!(reset_at.elapsed() <= SOON);
+    assert!(reset_at.elapsed() <= RECOVERY_TIME);
     sleep(10 * SECOND).await;
     publishing.abort();
     assert!(times(&world, 0, 0..5).iter().all(|times| *times == 1));
@@ -208,7 +208,7 @@ async fn a_busy_owner_stops_at_its_next_checkpoint() {
 #[tokio::test(start_paused = true)]
 async fn forward_leaves_events_out() {
     let world = World::new(1);
-    let mut a = at_ten(&world, 1).await;
+    let mut a = with_ten_checkpointed(&world, 1).await;
     assert!(a.handle.pause(&0.into()));
     a.wait_for_status("paused", |status| status.state == PartitionState::Paused).await;
     publish(&world, 1, 10..20);
@@ -225,13 +225,13 @@ async fn forward_leaves_events_out() {
 async fn a_parked_partition_starts_afresh() {
     let mut world = World::new(1);
     world.config = world.config.with_on_failure(OnFailure::Park);
-    let a = at_ten(&world, 1).await;
+    let a = with_ten_checkpointed(&world, 1).await;
     world.hub.publish(0, "fail");
     a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
     let reset_at = Instant::now();
     reset(&world, &[(0, 7)]).await;
     world.log.wait_for("it again", |log| log.times("fail") == 2).await;
-    assert!(reset_at.elapsed() <= SOON);
+    assert!(reset_at.elapsed() <= RECOVERY_TIME);
     sleep(10 * SECOND).await;
     assert_eq!(times(&world, 0, 6..10), [1, 1, 2, 2]);
     assert_eq!(checkpoint_of(&world, 0).await, Some(10));
@@ -245,14 +245,14 @@ async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
     for on_stall in [OnStall::Keep, OnStall::Release] {
         let mut world = World::new(2);
         world.config.balancer = world.config.balancer.with_stall_timeout(60 * SECOND).with_on_stall(on_stall);
-        let mut a = at_ten(&world, 2).await;
+        let mut a = with_ten_checkpointed(&world, 2).await;
         world.hub.publish(0, "hang");
         world.hub.publish(0, "after");
         a.wait_until("stalled", |snapshot| snapshot.stalled.any()).await;
         let reset_at = Instant::now();
         reset(&world, &[(0, 10)]).await;
         world.log.wait_for("after", |log| log.times("after") == 1).await;
-        assert!(reset_at.elapsed() <= SOON + 20 * SECOND, "{on_stall:?}: {:?}", reset_at.elapsed());
+        assert!(reset_at.elapsed() <= RECOVERY_TIME + 20 * SECOND, "{on_stall:?}: {:?}", reset_at.elapsed());
         sleep(60 * SECOND).await;
         assert_eq!((a.held(), world.log.times("hang"), world.log.times("after")), (2, 1, 1), "{on_stall:?}");
         assert_eq!(checkpoint_of(&world, 0).await, Some(11));
@@ -262,11 +262,11 @@ async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
 
 /// Takes a token for every event and keeps it.
 #[derive(Clone, Debug, Default)]
-struct Open {
+struct OpenTokens {
     tokens: Arc<Mutex<Vec<(i64, TrackedEvent)>>>,
 }
 
-impl Handler<MemoryEvent> for Open {
+impl Handler<MemoryEvent> for OpenTokens {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         let taken = events.iter().map(|event| (event.sequence_number, context.track(event)));
         self.tokens.lock().unwrap().extend(taken);
@@ -274,7 +274,7 @@ impl Handler<MemoryEvent> for Open {
     }
 }
 
-impl Open {
+impl OpenTokens {
     fn take(&self) -> BTreeMap<i64, TrackedEvent> {
         std::mem::take(&mut *self.tokens.lock().unwrap()).into_iter().collect()
     }
@@ -283,7 +283,7 @@ impl Open {
 #[tokio::test(start_paused = true)]
 async fn tokens_of_before_move_nothing() {
     let world = World::new(1);
-    let handler = Open::default();
+    let handler = OpenTokens::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     publish(&world, 1, 0..10);
@@ -298,7 +298,7 @@ async fn tokens_of_before_move_nothing() {
     reset(&world, &[(0, 2)]).await;
     // Between the reset and the notice of it, and after it.
     before.remove(&6).unwrap().finish();
-    sleep(SOON + 20 * SECOND).await;
+    sleep(RECOVERY_TIME + 20 * SECOND).await;
     assert_eq!(checkpoint_of(&world, 0).await, Some(2));
     before.into_values().for_each(TrackedEvent::finish);
     sleep(10 * SECOND).await;
@@ -319,20 +319,20 @@ async fn in_the_middle_of_a_handoff_it_goes_to_the_one_that_asked() {
     publish(&world, 2, 0..10);
     processed(&world, 2, 9, 1).await;
     sleep(2 * SECOND).await;
-    let mut by_a = Told::by(&a);
-    let (mut b, asked) = asking(&world).await;
-    let mut by_b = Told::by(&b);
-    by_a.wait_for("releasing: HandedOver").await;
+    let mut log_a = OwnershipLog::of(&a);
+    let (mut b, requested) = requesting_instance(&world).await;
+    let mut log_b = OwnershipLog::of(&b);
+    log_a.wait_for("releasing: HandedOver").await;
     let reset_at = Instant::now();
-    let partition: u32 = asked.as_str().parse().unwrap();
+    let partition: u32 = requested.as_str().parse().unwrap();
     reset(&world, &[(partition, 4)]).await;
     b.wait_until_it_holds(1).await;
-    assert!(reset_at.elapsed() <= SOON, "{:?}", reset_at.elapsed());
+    assert!(reset_at.elapsed() <= RECOVERY_TIME, "{:?}", reset_at.elapsed());
     world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
     sleep(120 * SECOND).await;
     assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     assert_eq!((a.held(), b.held()), (1, 1));
-    let claims = by_b.so_far().into_iter().filter(|said| said.starts_with("claimed: ")).count();
+    let claims = log_b.take().into_iter().filter(|logged| logged.starts_with("claimed: ")).count();
     assert_eq!(claims, 1);
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
@@ -341,14 +341,14 @@ async fn in_the_middle_of_a_handoff_it_goes_to_the_one_that_asked() {
 /// Its owner ends: another one has it when the reservation is over.
 #[tokio::test(start_paused = true)]
 async fn what_drains_at_the_end_goes_to_others() {
-    let (world, a, mut b, partition) = draining_soon().await;
+    let (world, a, mut b, partition) = slow_owner_and_peer().await;
     let ending = tokio::spawn(a.shut_down());
     sleep(SECOND).await;
     let reset_at = Instant::now();
     reset(&world, &[(partition, 4)]).await;
     b.wait_until_it_holds(2).await;
     let took = reset_at.elapsed();
-    assert!(took >= RESERVED && took <= RESERVED + SOON, "{took:?}");
+    assert!(took >= RESERVATION && took <= RESERVATION + RECOVERY_TIME, "{took:?}");
     world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
     assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     ending.await.unwrap().unwrap();
@@ -358,13 +358,13 @@ async fn what_drains_at_the_end_goes_to_others() {
 /// It is being released at the wish of the application.
 #[tokio::test(start_paused = true)]
 async fn what_drains_for_its_release_starts_at_the_new_position() {
-    let (world, a, b, partition) = draining_soon().await;
+    let (world, a, b, partition) = slow_owner_and_peer().await;
     assert!(a.handle.release(&partition.into(), Duration::ZERO));
     sleep(SECOND).await;
     reset(&world, &[(partition, 4)]).await;
     let reset_at = Instant::now();
     world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
-    assert!(reset_at.elapsed() <= RESERVED + SOON, "{:?}", reset_at.elapsed());
+    assert!(reset_at.elapsed() <= RESERVATION + RECOVERY_TIME, "{:?}", reset_at.elapsed());
     assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     sleep(120 * SECOND).await;
     assert_eq!((a.held(), b.held()), (1, 1));
@@ -373,7 +373,7 @@ async fn what_drains_for_its_release_starts_at_the_new_position() {
 }
 
 /// Two instances with a partition each, of which the handler of the first takes its time to stop; and its partition.
-async fn draining_soon() -> (World, Instance, Instance, u32) {
+async fn slow_owner_and_peer() -> (World, Instance, Instance, u32) {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, 10 * SECOND).await;
     let mut b = world.start("b").await;
@@ -395,11 +395,11 @@ async fn before_the_first_event_the_policy_for_invalid_checkpoints_counts() {
     ] {
         let mut world = World::new(1);
         world.config = world.config.with_on_invalid_checkpoint(policy.clone());
-        let a = at_ten(&world, 1).await;
+        let a = with_ten_checkpointed(&world, 1).await;
         world.hub.expire_before(0, 6);
         reset(&world, &[(0, 2)]).await;
         assert_eq!(checkpoint_of(&world, 0).await, Some(2));
-        sleep(SOON + 20 * SECOND).await;
+        sleep(RECOVERY_TIME + 20 * SECOND).await;
         world.hub.publish(0, "later");
         world.log.wait_for("later", |log| log.times("later") == 1).await;
         let found = times(&world, 0, 5..10);
@@ -418,10 +418,10 @@ async fn beyond_the_last_event_the_policy_for_invalid_checkpoints_counts() {
             let mut world = World::new(1);
             world.hub.refuse_positions(refuses);
             world.config = world.config.with_on_invalid_checkpoint(policy.clone());
-            let a = at_ten(&world, 1).await;
+            let a = with_ten_checkpointed(&world, 1).await;
             reset(&world, &[(0, 1000)]).await;
             assert_eq!(checkpoint_of(&world, 0).await, Some(1000));
-            sleep(SOON + 20 * SECOND).await;
+            sleep(RECOVERY_TIME + 20 * SECOND).await;
             world.hub.publish(0, "later");
             world.log.wait_for("later", |log| log.times("later") == 1).await;
             assert_eq!(times(&world, 0, 0..10), [expected; 10], "{policy:?}, refuses: {refuses}");
@@ -437,7 +437,7 @@ async fn an_invalid_position_ends_the_processor_if_that_is_the_policy() {
     for to in [2, 1000] {
         let mut world = World::new(1);
         world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
-        let a = at_ten(&world, 1).await;
+        let a = with_ten_checkpointed(&world, 1).await;
         world.hub.expire_before(0, 6);
         reset(&world, &[(0, to)]).await;
         let error = a.ended().await.unwrap_err();
@@ -451,7 +451,7 @@ async fn an_invalid_position_ends_the_processor_if_that_is_the_policy() {
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_in_flight_is_refused() {
     let world = World::new(1);
-    let a = at_ten(&world, 1).await;
+    let a = with_ten_checkpointed(&world, 1).await;
     sleep(120 * SECOND).await;
     world.faulty.inject_on(Target::from(BlobOperation::Write).named("/checkpoint/0"), Fault::Latency(4 * SECOND));
     publish(&world, 1, 10..11);
@@ -473,7 +473,7 @@ async fn a_checkpoint_in_flight_is_refused() {
 }
 
 /// Two owners, of which `a` has left its partitions for its restart.
-async fn away() -> (World, Instance, Vec<u32>) {
+async fn with_kept_partitions() -> (World, Instance, Vec<u32>) {
     let mut world = World::new(4);
     world.config = world.config.with_on_shutdown(OnShutdown::Keep);
     let mut a = world.start("a").await;
@@ -483,45 +483,45 @@ async fn away() -> (World, Instance, Vec<u32>) {
     publish(&world, 4, 0..10);
     processed(&world, 4, 9, 1).await;
     sleep(120 * SECOND).await;
-    let left: Vec<u32> = a.snapshots.borrow().owned.keys().map(|held| held.as_str().parse().unwrap()).collect();
-    assert_eq!(left.len(), 2);
+    let kept: Vec<u32> = a.snapshots.borrow().owned.keys().map(|held| held.as_str().parse().unwrap()).collect();
+    assert_eq!(kept.len(), 2);
     assert_eq!(a.shut_down().await.unwrap().kept, 2);
-    (world, b, left)
+    (world, b, kept)
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_is_away_has_it_back_when_it_returns() {
-    let (world, b, left) = away().await;
-    let mut by_b = Told::by(&b);
+    let (world, b, kept) = with_kept_partitions().await;
+    let mut log_b = OwnershipLog::of(&b);
     sleep(5 * SECOND).await;
-    reset(&world, &[(left[0], 4), (left[1], 6)]).await;
+    reset(&world, &[(kept[0], 4), (kept[1], 6)]).await;
     sleep(20 * SECOND).await;
     assert_eq!(b.held(), 2);
     let began = Instant::now();
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());
-    for (partition, again) in [(left[0], 5), (left[1], 7)] {
+    for (partition, again) in [(kept[0], 5), (kept[1], 7)] {
         world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
         let expected: Vec<_> = (0..10).map(|number| if number < again { 1 } else { 2 }).collect();
         assert_eq!(times(&world, partition, 0..10), expected);
     }
     sleep(120 * SECOND).await;
     assert_eq!((a.held(), b.held()), (2, 2));
-    assert_eq!(by_b.so_far(), [""; 0]);
+    assert_eq!(log_b.take(), [""; 0]);
     a.crash().await;
     b.crash().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_an_owner_left_that_stays_away_goes_to_the_others() {
-    let (world, mut b, left) = away().await;
-    reset(&world, &[(left[0], 4), (left[1], 6)]).await;
+    let (world, mut b, kept) = with_kept_partitions().await;
+    reset(&world, &[(kept[0], 4), (kept[1], 6)]).await;
     let reset_at = Instant::now();
     b.wait_until_it_holds(4).await;
     let took = reset_at.elapsed();
-    assert!(took >= RESERVED && took <= 62 * SECOND + SOON, "{took:?}");
-    for partition in left {
+    assert!(took >= RESERVATION && took <= 62 * SECOND + RECOVERY_TIME, "{took:?}");
+    for partition in kept {
         world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
     }
     b.crash().await;
@@ -540,20 +540,20 @@ async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
     processed(&world, 6, 9, 1).await;
     sleep(600 * SECOND).await;
     let before = holdings(&group);
-    let mut told: Vec<_> = group.iter().map(Told::by).collect();
+    let mut reported: Vec<_> = group.iter().map(OwnershipLog::of).collect();
     reset(&world, &[(0, 4), (1, 4), (2, 4)]).await;
     let reset_at = Instant::now();
     processed(&world, 3, 9, 2).await;
-    assert!(reset_at.elapsed() <= SOON, "{:?}", reset_at.elapsed());
+    assert!(reset_at.elapsed() <= RECOVERY_TIME, "{:?}", reset_at.elapsed());
     sleep(300 * SECOND).await;
     assert_eq!(holdings(&group), before);
     for partition in 0..3 {
         assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     }
-    let said: Vec<_> = told.iter_mut().flat_map(Told::so_far).collect();
-    let (lost, claimed): (Vec<_>, Vec<_>) = said.iter().partition(|said| said.starts_with("lost to "));
-    assert!(lost.len() == 3 && claimed.len() == 3, "{said:?}");
-    assert!(claimed.iter().all(|said| said.starts_with("claimed: ")), "{said:?}");
+    let logged: Vec<_> = reported.iter_mut().flat_map(OwnershipLog::take).collect();
+    let (lost, claimed): (Vec<_>, Vec<_>) = logged.iter().partition(|logged| logged.starts_with("lost to "));
+    assert!(lost.len() == 3 && claimed.len() == 3, "{logged:?}");
+    assert!(claimed.iter().all(|logged| logged.starts_with("claimed: ")), "{logged:?}");
     shut_down(group).await;
 }
 
@@ -561,12 +561,12 @@ async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
 async fn strict_leases_change_nothing() {
     let mut world = World::new(2);
     world.config.balancer = world.config.balancer.with_on_lease_expiry(OnLeaseExpiry::Stop);
-    let mut a = at_ten(&world, 2).await;
+    let mut a = with_ten_checkpointed(&world, 2).await;
     sleep(120 * SECOND).await;
     reset(&world, &[(0, 4)]).await;
     let reset_at = Instant::now();
     processed(&world, 1, 9, 2).await;
-    assert!(reset_at.elapsed() <= SOON);
+    assert!(reset_at.elapsed() <= RECOVERY_TIME);
     a.wait_until_it_holds(2).await;
     assert_eq!(times(&world, 0, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     assert!(matches!(world.first_stop().await, StopReason::OwnershipLost { .. }));
@@ -577,7 +577,7 @@ async fn strict_leases_change_nothing() {
 #[tokio::test(start_paused = true)]
 async fn of_several_resets_the_last_one_counts() {
     let world = World::new(1);
-    let a = at_ten(&world, 1).await;
+    let a = with_ten_checkpointed(&world, 1).await;
     sleep(60 * SECOND).await;
     for (to, wait) in [(2, 0), (8, 0), (5, 0), (4, 10), (3, 20), (6, 0)] {
         reset(&world, &[(0, to)]).await;

@@ -19,7 +19,7 @@ fn world(on_stall: OnStall) -> World {
 }
 
 /// Holds both partitions, and has a batch of the first one in a handler that never ends.
-async fn stuck(world: &World) -> Instance {
+async fn start_with_stalled_batch(world: &World) -> Instance {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     world.hub.publish(0, "hang");
@@ -33,7 +33,7 @@ async fn stuck(world: &World) -> Instance {
 #[tokio::test(start_paused = true)]
 async fn a_stalled_partition_is_told_and_kept() {
     let world = world(OnStall::Keep);
-    let a = stuck(&world).await;
+    let a = start_with_stalled_batch(&world).await;
     sleep(Duration::from_secs(600)).await;
     assert_eq!(a.held(), 2);
     assert!(world.oldest().await < Duration::from_secs(60));
@@ -45,7 +45,7 @@ async fn a_stalled_partition_is_told_and_kept() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_with_a_stuck_batch_takes_what_nobody_owns_and_nothing_else() {
     let world = world(OnStall::Keep);
-    let a = stuck(&world).await;
+    let a = start_with_stalled_batch(&world).await;
     let b = world.start("b").await;
     world.hub.grow_to(4);
     sleep(Duration::from_secs(300)).await;
@@ -65,7 +65,7 @@ async fn an_instance_with_a_stuck_batch_takes_what_nobody_owns_and_nothing_else(
 #[tokio::test(start_paused = true)]
 async fn a_stalled_partition_is_released_if_that_is_wanted_and_taken_back_when_all_is_well() {
     let world = world(OnStall::Release);
-    let mut a = stuck(&world).await;
+    let mut a = start_with_stalled_batch(&world).await;
     a.wait_until("released", |snapshot| snapshot.owned.len() == 1).await;
     assert_eq!(world.owners().await["1"], "a", "the other partition is well");
     assert!(matches!(world.first_stop().await, StopReason::Released));

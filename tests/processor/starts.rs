@@ -8,8 +8,8 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, Position};
 use tokio::time::sleep;
 
-use crate::odd::{Odd, Oddities};
 use crate::placing::place;
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -165,10 +165,10 @@ async fn a_hub_made_anew_before_the_first_checkpoint_ends_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_no_waiting_can_mend_is_told_at_the_start() {
     let world = at_the_latest(1);
-    let forbidden = Oddities { partitions_fail: Some(ErrorKind::Unauthorized), ..Oddities::default() };
-    let odd = Odd::new(&world.hub, forbidden);
+    let forbidden = SourceFaults { partition_error: Some(ErrorKind::Unauthorized), ..SourceFaults::default() };
+    let source = ScriptedSource::new(&world.hub, forbidden);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let a = world.start_with("a", odd, recorder).await;
+    let a = world.start_with("a", source, recorder).await;
     assert_eq!(a.ended().await.unwrap_err().kind(), ErrorKind::Unauthorized);
 }
 

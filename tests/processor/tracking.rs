@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Takes a token for every event and lets the test finish it.
 #[derive(Clone, Debug, Default)]
-struct Open {
+struct OpenTokens {
     tokens: Arc<Mutex<BTreeMap<i64, TrackedEvent>>>,
     delivered: Arc<Mutex<Vec<i64>>>,
     /// Fails at this event.
@@ -25,7 +25,7 @@ struct Open {
     stops: Arc<Mutex<Vec<String>>>,
 }
 
-impl Handler<MemoryEvent> for Open {
+impl Handler<MemoryEvent> for OpenTokens {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
             self.delivered.lock().unwrap().push(event.sequence_number);
@@ -40,7 +40,7 @@ impl Handler<MemoryEvent> for Open {
     }
 }
 
-impl Open {
+impl OpenTokens {
     fn finish(&self, numbers: impl IntoIterator<Item = i64>) {
         for number in numbers {
             self.tokens.lock().unwrap().remove(&number).expect("no such token").finish();
@@ -55,7 +55,7 @@ impl Open {
 #[tokio::test(start_paused = true)]
 async fn the_checkpoint_goes_as_far_as_all_is_finished_in_the_order_of_delivery() {
     let world = World::new(1);
-    let handler = Open::default();
+    let handler = OpenTokens::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 10, "x");
@@ -72,7 +72,7 @@ async fn the_checkpoint_goes_as_far_as_all_is_finished_in_the_order_of_delivery(
 async fn too_many_events_in_flight_stop_the_delivery_until_some_are_finished() {
     let mut world = World::new(1);
     world.config = world.config.with_max_in_flight(7).with_max_batch_size(5);
-    let handler = Open::default();
+    let handler = OpenTokens::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 100, "x");
@@ -90,7 +90,7 @@ async fn too_many_events_in_flight_stop_the_delivery_until_some_are_finished() {
 #[tokio::test(start_paused = true)]
 async fn after_a_failure_what_was_in_flight_comes_again_and_its_tokens_count_no_more() {
     let world = World::new(1);
-    let handler = Open { poison: Some(3), ..Open::default() };
+    let handler = OpenTokens { poison: Some(3), ..OpenTokens::default() };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 4, "x");
@@ -109,7 +109,7 @@ async fn after_a_failure_what_was_in_flight_comes_again_and_its_tokens_count_no_
 async fn what_is_in_flight_at_the_end_has_the_drain_time() {
     for in_time in [true, false] {
         let world = World::new(1);
-        let handler = Open::default();
+        let handler = OpenTokens::default();
         let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
         a.wait_until_it_holds(1).await;
         world.hub.publish_many(0, 3, "x");
@@ -129,9 +129,9 @@ async fn what_is_in_flight_at_the_end_has_the_drain_time() {
 
 /// Waits for its own event to be durable while one before it is open.
 #[derive(Clone, Debug, Default)]
-struct Hasty(Arc<Mutex<Vec<ErrorKind>>>);
+struct EarlyWaiter(Arc<Mutex<Vec<ErrorKind>>>);
 
-impl Handler<MemoryEvent> for Hasty {
+impl Handler<MemoryEvent> for EarlyWaiter {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         let open = context.track(&events[0]);
         let last = events.last().unwrap();
@@ -151,7 +151,7 @@ async fn a_checkpoint_that_is_to_be_durable_says_what_it_waits_for() {
     let mut world = World::new(1);
     world.config = world.config.with_max_batch_wait(SECOND).with_on_failure(OnFailure::Park);
     world.hub.publish_many(0, 3, "x");
-    let handler = Hasty::default();
+    let handler = EarlyWaiter::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     sleep(5 * SECOND).await;
@@ -163,7 +163,7 @@ async fn a_checkpoint_that_is_to_be_durable_says_what_it_waits_for() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_tokens_that_were_dropped() {
     let world = World::new(1);
-    let handler = Open::default();
+    let handler = OpenTokens::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 3, "x");

@@ -33,19 +33,19 @@ const OWNERS: [&str; 3] = ["a", "b", "c"];
 
 /// A clock that is put forward or back, by so many seconds, so long after the start.
 #[derive(Debug)]
-struct Jumping {
+struct JumpingClock {
     started: Instant,
     jumps: Vec<(Duration, i64)>,
     reads: AtomicUsize,
 }
 
-impl Jumping {
+impl JumpingClock {
     fn new(jumps: Vec<(Duration, i64)>) -> Arc<Self> {
         Arc::new(Self { started: Instant::now(), jumps, reads: AtomicUsize::new(0) })
     }
 }
 
-impl WallClock for Jumping {
+impl WallClock for JumpingClock {
     fn now(&self) -> OffsetDateTime {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let elapsed = self.started.elapsed();
@@ -56,13 +56,13 @@ impl WallClock for Jumping {
 
 /// Writes down every request that arrives: when, what, under which condition, and what came of it.
 #[derive(Clone)]
-struct Recorded {
+struct RecordingContainer {
     inner: Arc<dyn BlobContainer>,
     started: Instant,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Recorded {
+impl RecordingContainer {
     fn new(inner: Arc<dyn BlobContainer>) -> Self {
         Self { inner, started: Instant::now(), requests: Arc::default() }
     }
@@ -78,21 +78,21 @@ impl Recorded {
 
 /// Instants are not the same in two runs.
 fn without_instants(mut text: String) -> String {
-    while let Some(start) = text.find(", received: Instant {") {
+    while let Some(start) = text.find(", received_at: Instant {") {
         let end = text[start..].find('}').map_or(text.len(), |end| start + end + 1);
         text.replace_range(start..end, "");
     }
     text
 }
 
-impl fmt::Debug for Recorded {
+impl fmt::Debug for RecordingContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Recorded").field(&self.inner).finish()
     }
 }
 
 #[async_trait]
-impl BlobContainer for Recorded {
+impl BlobContainer for RecordingContainer {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
         let outcome = self.inner.list(prefix).await;
         self.record(format_args!("list {prefix}"), &outcome);
@@ -128,7 +128,7 @@ impl BlobContainer for Recorded {
 
 /// Everything that happened in a run, as text.
 #[derive(Debug, PartialEq)]
-struct Story {
+struct Trace {
     requests: Vec<String>,
     faults: Vec<String>,
     processed: Vec<(String, String, String)>,
@@ -136,7 +136,7 @@ struct Story {
 }
 
 /// Starts, crashes and stops instances as the seed has it.
-async fn meddle(world: &World, rng: &mut StdRng) {
+async fn run_instances(world: &World, rng: &mut StdRng) {
     let mut running: [Option<Instance>; 3] = [const { None }; 3];
     for number in 0..150u32 {
         world.hub.publish(number % 5, number.to_string());
@@ -166,22 +166,22 @@ async fn meddle(world: &World, rng: &mut StdRng) {
 }
 
 /// Plays the run of this seed with a clock that jumps so. Tells how often it was read, too.
-fn play(seed: u64, jumps: Vec<(Duration, i64)>) -> (Story, usize) {
+fn run(seed: u64, jumps: Vec<(Duration, i64)>) -> (Trace, usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut world = World::new(5);
-        let recorded = Recorded::new(world.container.clone());
-        let clock = Jumping::new(jumps);
+        let recorded = RecordingContainer::new(world.container.clone());
+        let clock = JumpingClock::new(jumps);
         world.faulty = FaultyContainer::new(Arc::new(recorded.clone()), seed);
         world.wall_clock = Some(clock.clone());
-        meddle(&world, &mut StdRng::seed_from_u64(seed)).await;
-        let story = Story {
+        run_instances(&world, &mut StdRng::seed_from_u64(seed)).await;
+        let trace = Trace {
             requests: std::mem::take(&mut recorded.requests.lock().unwrap()),
             faults: world.faulty.trace().iter().map(|fault| format!("{fault:?}")).collect(),
             processed: world.log.events.lock().unwrap().clone(),
             stops: world.log.stops.lock().unwrap().iter().map(|stop| format!("{stop:?}")).collect(),
         };
-        (story, clock.reads.load(Ordering::Relaxed))
+        (trace, clock.reads.load(Ordering::Relaxed))
     })
 }
 
@@ -197,9 +197,9 @@ proptest! {
 
     #[test]
     fn shifting_the_local_clock_by_any_amount_at_any_moment_changes_nothing(seed: u64, jumps in jumps()) {
-        let (steady, reads) = play(seed, Vec::new());
-        let (jumping, reads_too) = play(seed, jumps);
-        prop_assert!(reads > 0 && reads == reads_too);
+        let (steady, reads) = run(seed, Vec::new());
+        let (jumping, other_reads) = run(seed, jumps);
+        prop_assert!(reads > 0 && reads == other_reads);
         prop_assert!(steady.requests.len() > 300 && steady.processed.len() >= 100, "little happened");
         for (one, other) in steady.requests.iter().zip(&jumping.requests) {
             prop_assert_eq!(one, other);
@@ -220,20 +220,20 @@ async fn a11_an_instance_whose_clock_is_ahead_steals_nothing_from_live_owners() 
         live[0].wait_until_it_holds(1).await;
         let held = live.each_ref().map(|instance| instance.snapshots.borrow().owned.clone());
 
-        world.wall_clock = Some(Jumping::new(vec![(Duration::ZERO, ahead)]));
+        world.wall_clock = Some(JumpingClock::new(vec![(Duration::ZERO, ahead)]));
         let findings = world.store("c").await.storage_warnings().to_vec();
         assert!(matches!(findings.as_slice(), [StorageWarning::ClockSkew { .. }]), "{ahead}: {findings:?}");
-        let mut wrong = world.start("c").await;
+        let mut skewed = world.start("c").await;
         for _ in 0..100 {
             sleep(Duration::from_secs(7)).await;
-            assert_eq!(wrong.held(), 0, "{ahead}");
+            assert_eq!(skewed.held(), 0, "{ahead}");
             assert_eq!(live.each_ref().map(|instance| instance.snapshots.borrow().owned.clone()), held, "{ahead}");
         }
 
         let [a, b] = live;
         a.crash().await;
-        wrong.wait_until_it_holds(1).await;
-        for instance in [b, wrong] {
+        skewed.wait_until_it_holds(1).await;
+        for instance in [b, skewed] {
             instance.shut_down().await.unwrap();
         }
     }

@@ -14,72 +14,72 @@ use futures::stream;
 /// What goes wrong. Nothing, unless said.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each can go wrong by itself")]
-pub struct Oddities {
+pub struct SourceFaults {
     /// Never tells of the hub.
-    pub silent_hub: bool,
+    pub hub_unresponsive: bool,
     /// Never tells whether the consumer group exists.
-    pub silent_check: bool,
+    pub check_unresponsive: bool,
     /// Tells nothing of partitions, but this.
-    pub partitions_fail: Option<ErrorKind>,
+    pub partition_error: Option<ErrorKind>,
     /// The same, for as long as it is set.
-    pub partitions_unknown: Arc<AtomicBool>,
+    pub partitions_unavailable: Arc<AtomicBool>,
     /// Refuses to start anywhere but at the beginning.
     pub earliest_only: bool,
     /// So many of the next links begin an event too late.
-    pub begin_late: Arc<AtomicUsize>,
+    pub late_starts: Arc<AtomicUsize>,
     /// So many of the next links that are opened at the earliest event begin with the second one.
     pub skip_first: Arc<AtomicUsize>,
     /// So many of the next openings panic, or their links do: when they are read, or when they are closed.
     pub panics: Arc<AtomicUsize>,
     /// All links begin here, wherever they are opened.
-    pub begins_at: Option<StartPosition>,
+    pub always_starts_at: Option<StartPosition>,
     /// The hub lacks this event, and says nothing of it.
     pub lacks: Option<i64>,
     /// So many of the next links deliver nothing.
-    pub mute: Arc<AtomicUsize>,
+    pub mute_links: Arc<AtomicUsize>,
     /// Does not report when the last event of a partition was enqueued.
     pub times_unknown: bool,
     /// In so many of the next reports on a partition the last event is missing.
-    pub stale: Arc<AtomicUsize>,
+    pub stale_reports: Arc<AtomicUsize>,
     /// Reports as the first event of a partition one that is so far before it.
-    pub first_behind: i64,
+    pub first_too_low: i64,
     /// So many of the next requests for the hub fail, and then so many checks.
-    pub hub_busy: Arc<AtomicUsize>,
-    pub check_busy: Arc<AtomicUsize>,
+    pub hub_failures: Arc<AtomicUsize>,
+    pub check_failures: Arc<AtomicUsize>,
 }
 
 /// Counts down. False if it was at 0.
-fn counts(left: &AtomicUsize) -> bool {
+fn count_down(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
-pub struct Odd {
+pub struct ScriptedSource {
     hub: MemorySource,
-    oddities: Oddities,
+    source_faults: SourceFaults,
 }
 
-impl Odd {
-    pub fn new(hub: &MemoryHub, oddities: Oddities) -> Self {
-        Self { hub: hub.source(), oddities }
+impl ScriptedSource {
+    pub fn new(hub: &MemoryHub, source_faults: SourceFaults) -> Self {
+        Self { hub: hub.source(), source_faults }
     }
 
     fn reported(&self, properties: &PartitionProperties) -> PartitionProperties {
-        let first = (properties.beginning_sequence_number() - self.oddities.first_behind).max(0);
+        let first = (properties.beginning_sequence_number() - self.source_faults.first_too_low).max(0);
         let time = properties.last_enqueued_at();
         let mut last = properties.last_enqueued().cloned();
-        if let Some(last) = last.as_mut().filter(|_| counts(&self.oddities.stale)) {
+        if let Some(last) = last.as_mut().filter(|_| count_down(&self.source_faults.stale_reports)) {
             last.sequence_number -= 1;
             last.offset = (last.sequence_number * 10).to_string();
         }
         let reported = PartitionProperties::new(first, last, properties.is_empty());
         match time {
-            Some(time) if !self.oddities.times_unknown => reported.with_last_enqueued_at(time),
+            Some(time) if !self.source_faults.times_unknown => reported.with_last_enqueued_at(time),
             _ => reported,
         }
     }
 }
 
-fn told(kind: ErrorKind) -> Error {
+fn requested_error(kind: ErrorKind) -> Error {
     Error::new(kind, "failed on request")
 }
 
@@ -91,25 +91,30 @@ fn panicking(how: usize) -> EventReceiver<MemoryEvent> {
         stream::poll_fn(move |_| {
             polled += 1;
             assert!(how % 3 == 2 && polled == 1, "panicked on request");
-            Poll::Ready(Some(Err(told(ErrorKind::EventSource))))
+            Poll::Ready(Some(Err(requested_error(ErrorKind::EventSource))))
         })
     })
 }
 
-impl EventSource for Odd {
+impl EventSource for ScriptedSource {
     type Event = MemoryEvent;
 
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
-        if counts(&self.oddities.hub_busy) {
-            return Err(told(ErrorKind::EventSource));
+        if count_down(&self.source_faults.hub_failures) {
+            return Err(requested_error(ErrorKind::EventSource));
         }
-        if self.oddities.silent_hub { std::future::pending().await } else { self.hub.event_hub_properties().await }
+        if self.source_faults.hub_unresponsive {
+            std::future::pending().await
+        } else {
+            self.hub.event_hub_properties().await
+        }
     }
 
     async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {
-        let unknown = self.oddities.partitions_unknown.load(Ordering::Relaxed).then_some(ErrorKind::EventSource);
-        match self.oddities.partitions_fail.or(unknown) {
-            Some(kind) => Err(told(kind)),
+        let unknown =
+            self.source_faults.partitions_unavailable.load(Ordering::Relaxed).then_some(ErrorKind::EventSource);
+        match self.source_faults.partition_error.or(unknown) {
+            Some(kind) => Err(requested_error(kind)),
             None => Ok(self.reported(&self.hub.partition_properties(partition).await?)),
         }
     }
@@ -121,32 +126,34 @@ impl EventSource for Odd {
         prefetch: usize,
         epoch: i64,
     ) -> Result<EventReceiver<MemoryEvent>> {
-        if self.oddities.earliest_only && from != StartPosition::Earliest {
-            return Err(told(ErrorKind::InvalidPosition));
+        if self.source_faults.earliest_only && from != StartPosition::Earliest {
+            return Err(requested_error(ErrorKind::InvalidPosition));
         }
-        if counts(&self.oddities.mute) {
+        if count_down(&self.source_faults.mute_links) {
             return Ok(EventReceiver::spawn(1, |sender| async move { sender.closed().await }));
         }
         let fewer = |left: usize| left.checked_sub(1);
-        if let Ok(left) = self.oddities.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer) {
+        if let Ok(left) = self.source_faults.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer) {
             return Ok(panicking(left));
         }
-        let from = match self.oddities.begins_at.clone().unwrap_or(from) {
+        let from = match self.source_faults.always_starts_at.clone().unwrap_or(from) {
             StartPosition::AfterSequenceNumber(last)
-                if self.oddities.lacks == Some(last + 1) || counts(&self.oddities.begin_late) =>
+                if self.source_faults.lacks == Some(last + 1) || count_down(&self.source_faults.late_starts) =>
             {
                 StartPosition::AfterSequenceNumber(last + 1)
             }
-            StartPosition::Earliest if counts(&self.oddities.skip_first) => StartPosition::AfterSequenceNumber(0),
+            StartPosition::Earliest if count_down(&self.source_faults.skip_first) => {
+                StartPosition::AfterSequenceNumber(0)
+            }
             from => from,
         };
         self.hub.open_receiver(partition, from, prefetch, epoch).await
     }
 
     async fn check_access(&self, _: &PartitionId) -> Result<()> {
-        if counts(&self.oddities.check_busy) {
-            return Err(told(ErrorKind::EventSource));
+        if count_down(&self.source_faults.check_failures) {
+            return Err(requested_error(ErrorKind::EventSource));
         }
-        if self.oddities.silent_check { std::future::pending().await } else { Ok(()) }
+        if self.source_faults.check_unresponsive { std::future::pending().await } else { Ok(()) }
     }
 }

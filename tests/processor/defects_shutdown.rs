@@ -22,17 +22,17 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::captured::Captured;
 use crate::handoffs::write_faults;
 use crate::intercepted::{Intercept, Intercepted};
-use crate::told::{Slow, Told, asking};
+use crate::ownership_log::{OwnershipLog, SlowHandler, requesting_instance};
 use crate::world::{Instance, Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How long an orderly end takes at most, with the default settings.
-const LONGEST_END: Duration = Duration::from_secs(94);
+const MAX_SHUTDOWN: Duration = Duration::from_secs(94);
 
 const CHECKPOINT: &str = "/checkpoint/";
 const OWNERSHIP: &str = "/ownership/";
-const PRESENCE: &str = "/presence/";
+const HEARTBEAT: &str = "/presence/";
 
 /// So many partitions, all of which one instance takes at once. No checkpoint is written before the end.
 fn world(partitions: u32) -> World {
@@ -73,8 +73,8 @@ fn metadata(pairs: &[(&str, &str)]) -> Metadata {
 
 /// Every fault that can befall a write, and another writer that comes in between.
 fn faults() -> Vec<Fault> {
-    let overtaken = Fault::ConcurrentWrite(metadata(&[("sequencenumber", "-1"), ("offset", "-1")]));
-    write_faults().into_iter().chain([overtaken]).collect()
+    let concurrent_write = Fault::ConcurrentWrite(metadata(&[("sequencenumber", "-1"), ("offset", "-1")]));
+    write_faults().into_iter().chain([concurrent_write]).collect()
 }
 
 /// The last checkpoint, the release and the deletion of the presence, each with every fault, of one partition and of
@@ -82,7 +82,7 @@ fn faults() -> Vec<Fault> {
 #[tokio::test(start_paused = true)]
 async fn b07_every_fault_at_every_write_of_the_end() {
     let writes =
-        [(CHECKPOINT, BlobOperation::Write), (OWNERSHIP, BlobOperation::Write), (PRESENCE, BlobOperation::Delete)];
+        [(CHECKPOINT, BlobOperation::Write), (OWNERSHIP, BlobOperation::Write), (HEARTBEAT, BlobOperation::Delete)];
     for (name, operation) in writes {
         for (fault, partitions) in faults().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
             if matches!(fault, Fault::ConcurrentWrite(_)) && name != CHECKPOINT {
@@ -92,7 +92,7 @@ async fn b07_every_fault_at_every_write_of_the_end() {
             let case = format!("{name} {fault:?} {partitions}");
             let world = world(partitions);
             let a = with_five_handled(&world, partitions).await;
-            for _ in 0..if name == PRESENCE { 1 } else { partitions } {
+            for _ in 0..if name == HEARTBEAT { 1 } else { partitions } {
                 world.faulty.inject_on(Target::from(operation).named(name), fault.clone());
             }
             let report = a.shut_down().await.unwrap();
@@ -100,19 +100,19 @@ async fn b07_every_fault_at_every_write_of_the_end() {
             assert_eq!(world.faulty.pending(), 0, "{case}");
             assert!(checkpoints(&world).await.values().all(|number| *number == Some(4)), "{case}");
             assert!(world.owners().await.values().all(String::is_empty), "{case}");
-            assert_eq!(blobs(&world, PRESENCE).await, 0, "{case}");
+            assert_eq!(blobs(&world, HEARTBEAT).await, 0, "{case}");
         }
     }
 }
 
 /// Ends with this fault at every request, for so long.
-async fn ends_with(fault: &Fault, partitions: u32, lasts: Duration) -> (World, ShutdownReport, Duration) {
+async fn shut_down_with_fault(fault: &Fault, partitions: u32, duration: Duration) -> (World, ShutdownReport, Duration) {
     let world = world(partitions);
     let a = with_five_handled(&world, partitions).await;
     world.faulty.set_plan(FaultPlan::always(fault.clone()));
     let began = Instant::now();
     let ending = tokio::spawn(a.shut_down());
-    let (faulty, over) = (world.faulty.clone(), began + lasts);
+    let (faulty, over) = (world.faulty.clone(), began + duration);
     tokio::spawn(async move {
         sleep_until(over).await;
         faulty.set_plan(FaultPlan::default());
@@ -131,7 +131,7 @@ fn refusals() -> [Fault; 4] {
 #[tokio::test(start_paused = true)]
 async fn b07_a_storage_that_recovers_in_time_at_the_end() {
     for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
-        let (world, report, took) = ends_with(&fault, partitions, 3 * SECOND).await;
+        let (world, report, took) = shut_down_with_fault(&fault, partitions, 3 * SECOND).await;
         assert!(report.is_clean() && took < 20 * SECOND, "{fault:?}: {report:?} after {took:?}");
         assert!(checkpoints(&world).await.values().all(|number| *number == Some(4)), "{fault:?}");
         assert!(world.owners().await.values().all(String::is_empty), "{fault:?}");
@@ -141,22 +141,22 @@ async fn b07_a_storage_that_recovers_in_time_at_the_end() {
 #[tokio::test(start_paused = true)]
 async fn b07_a_storage_that_does_not_recover_at_the_end() {
     for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
-        let (_, report, took) = ends_with(&fault, partitions, 3600 * SECOND).await;
+        let (_, report, took) = shut_down_with_fault(&fault, partitions, 3600 * SECOND).await;
         assert_eq!(report.uncheckpointed, (0..partitions).map(Into::into).collect(), "{fault:?}: {report:?}");
         assert_eq!(report.unreleased, partitions as usize, "{fault:?}: {report:?}");
         assert!(report.aborted.is_empty(), "{fault:?}: {report:?}");
-        assert!(took > 60 * SECOND && took <= LONGEST_END, "{fault:?}: {took:?}");
+        assert!(took > 60 * SECOND && took <= MAX_SHUTDOWN, "{fault:?}: {took:?}");
     }
 }
 
 /// Refuses all writes of this name from some moment on, as without the permission.
-struct Forbidding {
+struct ForbiddenWrites {
     name: &'static str,
     from: Instant,
 }
 
 #[async_trait]
-impl Intercept for Forbidding {
+impl Intercept for ForbiddenWrites {
     async fn write(
         &self,
         inner: &dyn BlobContainer,
@@ -175,8 +175,8 @@ impl Intercept for Forbidding {
 async fn b07_what_no_repetition_can_help_ends_at_once() {
     for name in [CHECKPOINT, OWNERSHIP] {
         let mut world = world(2);
-        let forbidding = Forbidding { name, from: Instant::now() + 60 * SECOND };
-        let container = Intercepted { inner: world.container.clone(), interceptor: forbidding };
+        let forbidden = ForbiddenWrites { name, from: Instant::now() + 60 * SECOND };
+        let container = Intercepted { inner: world.container.clone(), interceptor: forbidden };
         world.faulty = FaultyContainer::new(Arc::new(container), 11);
         let a = with_five_handled(&world, 2).await;
         sleep(60 * SECOND).await;
@@ -189,12 +189,12 @@ async fn b07_what_no_repetition_can_help_ends_at_once() {
 }
 
 /// Takes so long for each request to blobs with such names.
-struct Slowly {
+struct SlowContainer {
     name: &'static str,
     time: Duration,
 }
 
-impl Slowly {
+impl SlowContainer {
     fn over(world: &World, name: &'static str, time: Duration) -> FaultyContainer {
         FaultyContainer::new(
             Arc::new(Intercepted { inner: world.container.clone(), interceptor: Self { name, time } }),
@@ -202,7 +202,7 @@ impl Slowly {
         )
     }
 
-    async fn half(&self, name: &str) {
+    async fn delay(&self, name: &str) {
         if name.contains(self.name) {
             sleep(self.time / 2).await;
         }
@@ -210,18 +210,18 @@ impl Slowly {
 }
 
 #[async_trait]
-impl Intercept for Slowly {
+impl Intercept for SlowContainer {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
-        self.half(prefix).await;
+        self.delay(prefix).await;
         let list = inner.list(prefix).await;
-        self.half(prefix).await;
+        self.delay(prefix).await;
         list
     }
 
     async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
-        self.half(name).await;
+        self.delay(name).await;
         let blob = inner.get(name).await;
-        self.half(name).await;
+        self.delay(name).await;
         blob
     }
 
@@ -232,32 +232,32 @@ impl Intercept for Slowly {
         metadata: &Metadata,
         condition: &Condition,
     ) -> Result<WriteResult> {
-        self.half(name).await;
+        self.delay(name).await;
         let written = inner.write(name, metadata, condition).await;
-        self.half(name).await;
+        self.delay(name).await;
         written
     }
 
     async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        self.half(name).await;
+        self.delay(name).await;
         let deleted = inner.delete(name, condition).await;
-        self.half(name).await;
+        self.delay(name).await;
         deleted
     }
 }
 
 /// So many partitions, with so many requests at once: as 1024 partitions with the default of 32.
 const MANY: u32 = 128;
-const AT_ONCE: usize = 4;
+const CONCURRENT_REQUESTS: usize = 4;
 
 /// An instance on a storage that takes so long for each request to blobs with such names.
-async fn on_a_slow_storage(world: &mut World, name: &'static str, time: Duration) -> Instance {
-    world.faulty = Slowly::over(world, name, time);
+async fn start_on_slow_storage(world: &mut World, name: &'static str, time: Duration) -> Instance {
+    world.faulty = SlowContainer::over(world, name, time);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
     let store = builder
         .with_lease_duration(world.expiry)
-        .with_max_concurrent_requests(NonZeroUsize::new(AT_ONCE).unwrap())
+        .with_max_concurrent_requests(NonZeroUsize::new(CONCURRENT_REQUESTS).unwrap())
         .connect()
         .await
         .unwrap();
@@ -274,7 +274,7 @@ async fn b08_on_a_slow_storage_every_checkpoint_has_its_turn() {
     for millis in [500, 1000] {
         let mut world = world(MANY);
         world.config.checkpoint_policy = CheckpointPolicy::default().with_interval(SECOND);
-        let a = on_a_slow_storage(&mut world, CHECKPOINT, Duration::from_millis(millis)).await;
+        let a = start_on_slow_storage(&mut world, CHECKPOINT, Duration::from_millis(millis)).await;
         for _ in 0..60 {
             for partition in 0..MANY {
                 world.hub.publish(partition, "x");
@@ -292,7 +292,7 @@ async fn b08_on_a_slow_storage_every_checkpoint_has_its_turn() {
 #[tokio::test(start_paused = true)]
 async fn b08_at_the_end_every_last_checkpoint_has_its_turn() {
     let mut world = world(MANY);
-    let a = on_a_slow_storage(&mut world, "", Duration::from_millis(400)).await;
+    let a = start_on_slow_storage(&mut world, "", Duration::from_millis(400)).await;
     for partition in 0..MANY {
         world.hub.publish(partition, "x");
     }
@@ -303,7 +303,7 @@ async fn b08_at_the_end_every_last_checkpoint_has_its_turn() {
 }
 
 /// How many checkpoints are sent in this time, with an event a second on each partition.
-async fn sent_in(world: &World, partitions: u32, store: &GroupStore, time: Duration) -> u64 {
+async fn checkpoints_sent(world: &World, partitions: u32, store: &GroupStore, time: Duration) -> u64 {
     let before = store.request_counts().total(Purpose::Checkpoint);
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -333,23 +333,23 @@ async fn b11_a_storage_that_refuses_gets_no_more_checkpoints() {
         let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
         let mut a = world.start_on(store.clone(), world.hub.source(), recorder);
         a.wait_until_it_holds(PARTITIONS as usize).await;
-        sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
-        let calm = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
+        checkpoints_sent(&world, PARTITIONS, &store, 60 * SECOND).await;
+        let calm = checkpoints_sent(&world, PARTITIONS, &store, 300 * SECOND).await;
         let checkpoints = Target::from(BlobOperation::Write).named(CHECKPOINT);
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, checkpoints, fault.clone()));
-        let refused = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
+        let refused = checkpoints_sent(&world, PARTITIONS, &store, 300 * SECOND).await;
         assert!(refused <= calm, "{policy:?} {fault:?}: {refused}, and usually {calm}");
         world.faulty.set_plan(FaultPlan::default());
-        sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
+        checkpoints_sent(&world, PARTITIONS, &store, 60 * SECOND).await;
         assert!(a.handle.health().issues.is_empty(), "{:?}", a.handle.health());
-        let after = sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
+        let after = checkpoints_sent(&world, PARTITIONS, &store, 60 * SECOND).await;
         assert!(after * 5 >= calm * 9 / 10, "{policy:?} {fault:?}: {after} in a minute, and usually {calm} in five");
         a.crash().await;
     }
 }
 
 /// An instance that is asked to end while the handler of the first of eight partitions hangs.
-async fn ending_with_one_that_hangs(world: &World) -> JoinHandle<Result<ShutdownReport>> {
+async fn shut_down_with_hanging_handler(world: &World) -> JoinHandle<Result<ShutdownReport>> {
     let a = with_five_handled(world, 8).await;
     world.hub.publish(0, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
@@ -359,7 +359,7 @@ async fn ending_with_one_that_hangs(world: &World) -> JoinHandle<Result<Shutdown
 #[tokio::test(start_paused = true)]
 async fn b12_each_partition_is_released_when_it_has_stopped() {
     let mut world = world(8);
-    let ending = ending_with_one_that_hangs(&world).await;
+    let ending = shut_down_with_hanging_handler(&world).await;
     sleep(SECOND).await;
     assert!(!ending.is_finished());
     let owners = world.owners().await;
@@ -383,7 +383,7 @@ async fn b12_each_partition_is_released_when_it_has_stopped() {
 #[tokio::test(start_paused = true)]
 async fn b12_what_an_ending_instance_has_released_stays_released() {
     let world = world(8);
-    let ending = ending_with_one_that_hangs(&world).await;
+    let ending = shut_down_with_hanging_handler(&world).await;
     sleep(SECOND).await;
     let mut seconds = 0;
     while !ending.is_finished() {
@@ -402,7 +402,7 @@ async fn b12_what_an_ending_instance_has_released_stays_released() {
 async fn b12_a_release_that_fails_while_others_drain() {
     let world = world(8);
     let a = with_five_handled(&world, 8).await;
-    let mut by_a = Told::by(&a);
+    let mut log_a = OwnershipLog::of(&a);
     world.hub.publish(0, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
     let releases = Target::from(BlobOperation::Write).named(OWNERSHIP);
@@ -416,9 +416,9 @@ async fn b12_a_release_that_fails_while_others_drain() {
     assert!(!ending.is_finished());
     assert_eq!(world.owners().await.values().filter(|owner| owner.is_empty()).count(), 7);
     assert_eq!(ending.await.unwrap().unwrap().unreleased, 0);
-    let told = by_a.so_far();
-    assert_eq!(told.iter().filter(|told| *told == "releasing: Shutdown").count(), 8, "{told:?}");
-    assert_eq!(told.iter().filter(|told| *told == "released").count(), 8, "{told:?}");
+    let reported = log_a.take();
+    assert_eq!(reported.iter().filter(|reported| *reported == "releasing: Shutdown").count(), 8, "{reported:?}");
+    assert_eq!(reported.iter().filter(|reported| *reported == "released").count(), 8, "{reported:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -450,7 +450,7 @@ async fn b16_partitions_that_are_shut_down_after_their_handle() {
 async fn b16_run_that_is_asked_by_its_future_and_by_the_handle() {
     let world = world(1);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let slow = Slow { recorder, stops_in: 3 * SECOND };
+    let slow = SlowHandler { recorder, stop_delay: 3 * SECOND };
     let mut a = world.start_with("a", world.hub.source(), slow).await;
     a.wait_until_all_idle(1).await;
     let handle = a.handle.clone();
@@ -463,19 +463,19 @@ async fn b16_run_that_is_asked_by_its_future_and_by_the_handle() {
 
 #[tokio::test(start_paused = true)]
 async fn e02_requests_that_come_together_are_one() {
-    for (apart, at_once) in [(2, false), (999, false), (1000, true), (1500, true)] {
+    for (gap, forced) in [(2, false), (999, false), (1000, true), (1500, true)] {
         let (log, _guard) = Captured::begin();
         let world = world(1);
         let a = with_five_handled(&world, 1).await;
         world.hub.publish(0, "hang");
         world.log.wait_for("hang", |log| log.times("hang") == 1).await;
         a.handle.shutdown();
-        sleep(Duration::from_millis(apart)).await;
+        sleep(Duration::from_millis(gap)).await;
         a.handle.shutdown();
         let report = a.ended().await.unwrap();
-        assert_eq!(report.forced, at_once, "{apart} ms: {report:?}");
+        assert_eq!(report.forced, forced, "{gap} ms: {report:?}");
         let times = |event: &str| log.text().lines().filter(|line| line.contains(event)).count();
-        assert_eq!((times("asked to end"), times("asked again: ends at once")), (1, usize::from(at_once)));
+        assert_eq!((times("asked to end"), times("asked again: ends at once")), (1, usize::from(forced)));
     }
 }
 
@@ -488,16 +488,19 @@ async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
     world.config =
         world.config.with_drain_timeout(16 * SECOND).with_on_failure(OnFailure::Release { cool_down: 600 * SECOND });
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let slow = Slow { recorder, stops_in: 15 * SECOND };
+    let slow = SlowHandler { recorder, stop_delay: 15 * SECOND };
     let mut a = world.start_with("a", world.hub.source(), slow).await;
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
-    let mut by_a = Told::by(&a);
-    let (b, asked) = asking(&world).await;
-    world.hub.publish(asked.as_str().parse().unwrap(), "fail");
+    let mut log_a = OwnershipLog::of(&a);
+    let (b, requested) = requesting_instance(&world).await;
+    world.hub.publish(requested.as_str().parse().unwrap(), "fail");
     world.log.wait_for("a failure", |log| log.times("fail") == 1).await;
-    by_a.wait_for("released").await;
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"]);
+    log_a.wait_for("released").await;
+    assert_eq!(
+        log_a.take(),
+        ["requested by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"]
+    );
     a.crash().await;
     b.crash().await;
 }
@@ -505,9 +508,9 @@ async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
 /// Takes a token for each event. It drops that of "poison", waits for the end with that of "wait", fails once with that
 /// of "broken", and finishes the others.
 #[derive(Clone, Debug, Default)]
-struct Tokens(Arc<Mutex<Vec<String>>>);
+struct TokenHandler(Arc<Mutex<Vec<String>>>);
 
-impl Handler<MemoryEvent> for Tokens {
+impl Handler<MemoryEvent> for TokenHandler {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
             self.0.lock().unwrap().push(event.body.to_string());
@@ -527,13 +530,13 @@ impl Handler<MemoryEvent> for Tokens {
     }
 }
 
-impl Tokens {
+impl TokenHandler {
     fn times(&self, body: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|seen| *seen == body).count()
     }
 
     /// On an instance that has come to the last of these events.
-    async fn given(&self, world: &World, bodies: &[&str]) -> Instance {
+    async fn start_with_events(&self, world: &World, bodies: &[&str]) -> Instance {
         for body in bodies {
             world.hub.publish(0, *body);
         }
@@ -548,17 +551,21 @@ impl Tokens {
 async fn e04_a_token_dropped_at_work() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
-    let a = Tokens::default().given(&world, &["x", "x", "x", "poison", "x", "poison", "x", "x"]).await;
+    let a =
+        TokenHandler::default().start_with_events(&world, &["x", "x", "x", "poison", "x", "poison", "x", "x"]).await;
     let held = a.handle.health().issues;
     let [HealthIssue::CheckpointHeld { event: 3, checkpoint: Some(2), finished_after: 4, held_for, .. }] = held[..]
     else {
         panic!("{held:?}");
     };
     assert!(held_for >= 2 * SECOND, "{held_for:?}");
-    let told = log.text();
-    let dropped: Vec<_> = told.lines().filter(|line| line.contains("a token was dropped unfinished")).collect();
-    assert!(dropped.len() == 1 && dropped[0].contains("WARN"), "{told}");
-    assert!(["partition=0", "sequence_number=3", "checkpoint="].iter().all(|part| dropped[0].contains(part)), "{told}");
+    let reported = log.text();
+    let dropped: Vec<_> = reported.lines().filter(|line| line.contains("a token was dropped unfinished")).collect();
+    assert!(dropped.len() == 1 && dropped[0].contains("WARN"), "{reported}");
+    assert!(
+        ["partition=0", "sequence_number=3", "checkpoint="].iter().all(|part| dropped[0].contains(part)),
+        "{reported}"
+    );
     let report = a.shut_down().await.unwrap();
     assert!(!report.is_clean() && report.aborted.is_empty() && report.uncheckpointed.is_empty(), "{report:?}");
     assert_eq!(report.held_back, [0.into()].into());
@@ -570,7 +577,7 @@ async fn e04_tokens_dropped_because_of_the_stop() {
     for (bodies, clean) in [(["x", "x", "wait", "wait"], true), (["x", "wait", "wait", "x"], false)] {
         let (log, _guard) = Captured::begin();
         let world = World::new(1);
-        let a = Tokens::default().given(&world, &bodies).await;
+        let a = TokenHandler::default().start_with_events(&world, &bodies).await;
         assert!(a.handle.health().issues.is_empty());
         let report = a.shut_down().await.unwrap();
         assert_eq!((report.is_clean(), report.held_back.is_empty()), (clean, clean), "{bodies:?}: {report:?}");
@@ -585,13 +592,16 @@ async fn e04_a_handoff_with_a_dropped_token() {
     for partition in 0..2 {
         world.hub.publish(partition, "poison");
     }
-    let mut a = world.start_with("a", world.hub.source(), Tokens::default()).await;
+    let mut a = world.start_with("a", world.hub.source(), TokenHandler::default()).await;
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
-    let mut by_a = Told::by(&a);
-    let (b, _) = asking(&world).await;
-    by_a.wait_for("released").await;
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: NotSettled", "released"]);
+    let mut log_a = OwnershipLog::of(&a);
+    let (b, _) = requesting_instance(&world).await;
+    log_a.wait_for("released").await;
+    assert_eq!(
+        log_a.take(),
+        ["requested by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"]
+    );
     a.crash().await;
     b.crash().await;
 }
@@ -600,12 +610,12 @@ async fn e04_a_handoff_with_a_dropped_token() {
 async fn e04_a_token_that_fails() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
-    let handler = Tokens::default();
-    let a = handler.given(&world, &["x", "x", "broken", "y", "y"]).await;
+    let handler = TokenHandler::default();
+    let a = handler.start_with_events(&world, &["x", "x", "broken", "y", "y"]).await;
     assert_eq!((handler.times("x"), handler.times("broken"), handler.times("y")), (2, 2, 4));
     assert_eq!(world.checkpoint().await, Some(4));
-    let told = log.text();
-    let failed = told.lines().find(|line| line.contains("the handler failed")).unwrap();
+    let reported = log.text();
+    let failed = reported.lines().find(|line| line.contains("the handler failed")).unwrap();
     assert!(failed.contains("event 2 could not be processed: failed on request"), "{failed}");
     assert!(a.handle.health().issues.is_empty());
     assert!(a.shut_down().await.unwrap().is_clean());
@@ -615,8 +625,8 @@ async fn e04_a_token_that_fails() {
 async fn e04_a_token_that_fails_parks_the_partition() {
     let mut world = World::new(1);
     world.config = world.config.with_on_failure(OnFailure::Park);
-    let handler = Tokens::default();
-    let a = handler.given(&world, &["x", "broken", "y"]).await;
+    let handler = TokenHandler::default();
+    let a = handler.start_with_events(&world, &["x", "broken", "y"]).await;
     let status = a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
     assert!(status.last_error.unwrap().contains("event 1 could not be processed"));
     assert_eq!(world.checkpoint().await, Some(0));

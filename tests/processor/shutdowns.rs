@@ -62,7 +62,7 @@ async fn what_could_not_be_written_or_released_is_told() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_asks_for_the_end_gets_it() {
     let world = World::new(1);
-    let (end, asked) = tokio::sync::watch::channel(false);
+    let (end, requested) = tokio::sync::watch::channel(false);
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
         end.send_replace(true);
         let last = events.into_iter().next_back();
@@ -79,8 +79,8 @@ async fn a_handler_that_asks_for_the_end_gets_it() {
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "last");
-    let mut asked = asked;
-    asked.wait_for(|asked| *asked).await.unwrap();
+    let mut requested = requested;
+    requested.wait_for(|requested| *requested).await.unwrap();
     let began = Instant::now();
     a.handle.shutdown();
     let report = a.ended().await.unwrap();

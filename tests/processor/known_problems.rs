@@ -16,7 +16,7 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId};
 use tokio::time::{Instant, sleep};
 
 use crate::captured::Captured;
-use crate::odd::{Odd, Oddities};
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -49,9 +49,9 @@ async fn pain_01_idle_and_stuck_in_the_handler_are_told_apart() {
     a.wait_until_it_holds(2).await;
     world.hub.publish(1, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
-    let stuck = a.wait_for_status("stuck", |status| status.state == PartitionState::HandlerStalled).await;
-    assert_eq!(stuck.partition, PartitionId::from(1));
-    assert!(stuck.state_for > 300 * SECOND);
+    let stalled = a.wait_for_status("stuck", |status| status.state == PartitionState::HandlerStalled).await;
+    assert_eq!(stalled.partition, PartitionId::from(1));
+    assert!(stalled.state_for > 300 * SECOND);
     assert_eq!(a.status().state, PartitionState::Idle);
     let health = a.handle.health();
     assert!(health.ready);
@@ -67,7 +67,10 @@ async fn pain_02_lag_counts_sequence_numbers_and_says_what_it_is_worth() {
     let mut world = World::new(1);
     world.checkpoint = false;
     let silent = Arc::new(AtomicBool::new(false));
-    let source = Odd::new(&world.hub, Oddities { partitions_unknown: silent.clone(), ..Oddities::default() });
+    let source = ScriptedSource::new(
+        &world.hub,
+        SourceFaults { partitions_unavailable: silent.clone(), ..SourceFaults::default() },
+    );
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: false };
     let mut a = world.start_with("a", source, recorder).await;
     a.wait_until_it_holds(1).await;
@@ -117,8 +120,11 @@ async fn pain_06_after_the_hub_was_made_anew_everything_is_processed_and_checkpo
     b.wait_until_it_holds(1).await;
     b.shut_down().await.unwrap();
     assert_eq!(world.checkpoint().await, Some(2));
-    let told = captured.text();
-    assert!(told.contains("sequence number 49") && told.contains("holds 0 to 2"), "both positions are told: {told}");
+    let reported = captured.text();
+    assert!(
+        reported.contains("sequence number 49") && reported.contains("holds 0 to 2"),
+        "both positions are told: {reported}"
+    );
 }
 
 /// Numbers that come again are no repetition then.
@@ -166,8 +172,11 @@ async fn pain_06_fail_names_the_partition_both_positions_and_the_remedy() {
     world.config = with_policy(&world, OnInvalidCheckpoint::Fail);
     let error = world.start("b").await.ended().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    let told = error.to_string();
-    assert!(told.contains("partition 0") && told.contains("49") && told.contains("never held an event"), "{told}");
+    let reported = error.to_string();
+    assert!(
+        reported.contains("partition 0") && reported.contains("49") && reported.contains("never held an event"),
+        "{reported}"
+    );
     assert_eq!(world.checkpoint().await, Some(49), "nothing was changed");
 }
 
@@ -177,20 +186,20 @@ async fn pain_06_what_retention_took_is_told_and_the_rest_is_processed() {
     world.hub.publish_many(0, 10, "gone");
     world.hub.publish_many(0, 10, "left");
     world.hub.expire_before(0, 60);
-    let told = Arc::new(AtomicBool::new(false));
-    let asked = told.clone();
+    let reported = Arc::new(AtomicBool::new(false));
+    let requested = reported.clone();
     world.config = with_policy(
         &world,
         OnInvalidCheckpoint::custom(move |invalid| {
             assert_eq!(invalid.reason, InvalidReason::Expired);
-            asked.store(true, Ordering::Relaxed);
+            requested.store(true, Ordering::Relaxed);
             StartPosition::Earliest
         }),
     );
     let mut b = world.start("b").await;
     b.wait_until_it_holds(1).await;
     world.log.wait_for("10", |log| log.times("left") == 10).await;
-    assert!(told.load(Ordering::Relaxed));
+    assert!(reported.load(Ordering::Relaxed));
     assert_eq!(world.log.times("gone"), 0);
     b.shut_down().await.unwrap();
     assert_eq!(world.checkpoint().await, Some(69));
@@ -200,7 +209,7 @@ async fn pain_06_what_retention_took_is_told_and_the_rest_is_processed() {
 #[tokio::test(start_paused = true)]
 async fn pain_06_a_position_that_the_broker_refuses_is_no_endless_loop() {
     let world = World::new(1);
-    let source = || Odd::new(&world.hub, Oddities { earliest_only: true, ..Oddities::default() });
+    let source = || ScriptedSource::new(&world.hub, SourceFaults { earliest_only: true, ..SourceFaults::default() });
     let recorder = |owner: &str| Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: true };
     world.hub.publish_many(0, 5, "x");
     let mut a = world.start_with("a", source(), recorder("a")).await;
@@ -218,14 +227,14 @@ async fn pain_06_a_position_that_the_broker_refuses_is_no_endless_loop() {
 async fn pain_09_no_checkpoint_passes_work_that_failed() {
     let world = World::new(1);
     let done = Arc::new(AtomicBool::new(false));
-    let mended = done.clone();
+    let fixed = done.clone();
     // Each event in a task of its own, finished out of order; the third fails until mended.
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
-        let mended = mended.clone();
+        let fixed = fixed.clone();
         async move {
             for event in events.into_iter().rev() {
                 let token = context.track(&event);
-                if event.sequence_number != 2 || mended.load(Ordering::Relaxed) {
+                if event.sequence_number != 2 || fixed.load(Ordering::Relaxed) {
                     tokio::spawn(async move { token.finish() });
                 }
             }
@@ -301,7 +310,7 @@ async fn pain_17_a_stale_owner_that_comes_back_is_fenced_and_moves_no_checkpoint
     let store =
         GroupStore::builder(Arc::new(cut.clone()), group, OwnerId::new("a").unwrap()).with_seed(1).connect().await;
     let log = world.log.clone();
-    let handler = SlowAtLast { log: log.clone() };
+    let handler = SlowHandler { log: log.clone() };
     let mut a = world.start_on(store.unwrap(), world.hub.source(), handler);
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "first");
@@ -327,11 +336,11 @@ async fn pain_17_a_stale_owner_that_comes_back_is_fenced_and_moves_no_checkpoint
 }
 
 /// Takes ten minutes for the event "slow", and marks it then.
-struct SlowAtLast {
+struct SlowHandler {
     log: crate::world::Log,
 }
 
-impl eventhubs_checkpoint::processor::Handler<MemoryEvent> for SlowAtLast {
+impl eventhubs_checkpoint::processor::Handler<MemoryEvent> for SlowHandler {
     async fn handle(
         &self,
         events: Vec<MemoryEvent>,
@@ -378,13 +387,13 @@ async fn pain_18_a_paused_partition_is_kept_and_goes_on_where_it_was() {
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "1");
     world.log.wait_for("1", |log| log.times("1") == 1).await;
-    let tenure = a.snapshots.borrow().owned.clone();
+    let ownership = a.snapshots.borrow().owned.clone();
     assert!(a.handle.pause(&0.into()));
     world.hub.publish(0, "2");
     sleep(600 * SECOND).await;
     assert_eq!(a.status().state, PartitionState::Paused);
     assert_eq!(world.log.times("2"), 0);
-    assert_eq!(a.snapshots.borrow().owned, tenure);
+    assert_eq!(a.snapshots.borrow().owned, ownership);
     assert!(a.handle.resume(&0.into()));
     world.log.wait_for("2", |log| log.times("2") == 1).await;
     assert!(world.log.stops.lock().unwrap().is_empty());
@@ -405,8 +414,8 @@ async fn pain_18_a_partition_given_back_goes_elsewhere_and_does_not_come_back_at
     assert_eq!(world.checkpoint().await, Some(0), "what was marked is written first");
     assert!(matches!(world.first_stop().await, StopReason::Released));
     a.wait_until_it_holds(1).await;
-    let away = released.elapsed();
-    assert!(away >= 100 * SECOND && away < 150 * SECOND, "{away:?}");
+    let elapsed = released.elapsed();
+    assert!(elapsed >= 100 * SECOND && elapsed < 150 * SECOND, "{elapsed:?}");
     a.shut_down().await.unwrap();
 }
 
@@ -450,7 +459,7 @@ async fn pain_19_conflicts_that_are_expected_are_no_warnings() {
     for instance in instances {
         instance.shut_down().await.unwrap();
     }
-    let told = captured.text();
-    assert!(told.contains("partition claimed"));
-    assert!(!told.contains("WARN") && !told.contains("ERROR"), "{told}");
+    let reported = captured.text();
+    assert!(reported.contains("partition claimed"));
+    assert!(!reported.contains("WARN") && !reported.contains("ERROR"), "{reported}");
 }

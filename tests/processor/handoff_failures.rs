@@ -7,7 +7,7 @@ use eventhubs_checkpoint::store::HandoffRequestOutcome;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use tokio::time::{Instant, sleep};
 
-use crate::told::{Told, asking, owner_of_all, publish, record, repeated};
+use crate::ownership_log::{OwnershipLog, owner_of_all, publish, record, repeated, requesting_instance};
 use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -16,32 +16,32 @@ const SECOND: Duration = Duration::from_secs(1);
 const STOLEN_WITHIN: Duration = Duration::from_secs(45 + 5 + 5);
 
 /// What is released for one that asked is kept for it for an interval and the grace of a record's age.
-const RESERVED: Duration = Duration::from_secs(10 + 2);
+const RESERVATION: Duration = Duration::from_secs(10 + 2);
 
 /// An interval and its jitter.
-const CYCLE: Duration = Duration::from_secs(10 + 1);
+const MAX_CYCLE: Duration = Duration::from_secs(10 + 1);
 
 /// As long as the presence of one that has died counts, and a cycle of who takes its share.
-const GONE_WITHIN: Duration = Duration::from_secs(60 + 2 + 10 + 1);
+const REMOVED_WITHIN: Duration = Duration::from_secs(60 + 2 + 10 + 1);
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_answers_and_dies_is_stolen_from_before_its_record_expires() {
     let world = World::new(2);
     let a = owner_of_all(&world, 2, 10 * SECOND).await;
-    let mut by_a = Told::by(&a);
+    let mut log_a = OwnershipLog::of(&a);
     publish(&world, 2, "before");
-    let (mut b, asked) = asking(&world).await;
-    let mut by_b = Told::by(&b);
-    by_a.wait_for("releasing: HandedOver").await;
+    let (mut b, requested) = requesting_instance(&world).await;
+    let mut log_b = OwnershipLog::of(&b);
+    log_a.wait_for("releasing: HandedOver").await;
     sleep(SECOND).await;
-    assert_eq!(record(&world, &format!("ownership/{asked}")).await.unwrap()["draining"], "1");
+    assert_eq!(record(&world, &format!("ownership/{requested}")).await.unwrap()["draining"], "1");
     a.crash().await;
-    let died = Instant::now();
+    let crashed_at = Instant::now();
     publish(&world, 2, "after");
-    by_b.wait_for("claimed: Stolen(a)").await;
-    assert!(died.elapsed() <= STOLEN_WITHIN, "{:?}", died.elapsed());
+    log_b.wait_for("claimed: Stolen(a)").await;
+    assert!(crashed_at.elapsed() <= STOLEN_WITHIN, "{:?}", crashed_at.elapsed());
     b.wait_until_it_holds(2).await;
-    assert_eq!(by_b.so_far(), ["duplicates: NotReleased", "claimed: Stolen(a)", "claimed: Expired(a)"]);
+    assert_eq!(log_b.take(), ["duplicates: NotReleased", "claimed: Stolen(a)", "claimed: Expired(a)"]);
     repeated(&world, 2, &["before", "after"]).await;
     b.shut_down().await.unwrap();
 }
@@ -52,24 +52,24 @@ async fn an_owner_that_answers_and_loses_the_storage_is_stolen_from_and_learns_o
     let mut world = World { expiry: 120 * SECOND, ..World::new(2) };
     world.config.balancer = world.config.balancer.with_handoff_timeout(30 * SECOND);
     world.config.drain_timeout = Some(8 * SECOND);
-    let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
-    let mut a = owner_of_all(&apart, 2, 7 * SECOND).await;
-    let mut by_a = Told::by(&a);
-    let (b, asked) = asking(&world).await;
-    let mut by_b = Told::by(&b);
-    by_a.wait_for("releasing: HandedOver").await;
+    let isolated = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
+    let mut a = owner_of_all(&isolated, 2, 7 * SECOND).await;
+    let mut log_a = OwnershipLog::of(&a);
+    let (b, requested) = requesting_instance(&world).await;
+    let mut log_b = OwnershipLog::of(&b);
+    log_a.wait_for("releasing: HandedOver").await;
     sleep(SECOND).await;
-    apart.faulty.set_plan(FaultPlan::always(Fault::Hang));
+    isolated.faulty.set_plan(FaultPlan::always(Fault::Hang));
     publish(&world, 2, "meanwhile");
-    by_b.wait_for("claimed: Stolen(a)").await;
-    apart.faulty.set_plan(FaultPlan::default());
-    a.wait_until("it knows", |snapshot| snapshot.other_owner(&asked).is_some()).await;
+    log_b.wait_for("claimed: Stolen(a)").await;
+    isolated.faulty.set_plan(FaultPlan::default());
+    a.wait_until("it knows", |snapshot| snapshot.other_owner(&requested).is_some()).await;
     repeated(&world, 2, &["meanwhile"]).await;
     sleep(60 * SECOND).await;
     assert_eq!((a.held(), b.held()), (1, 1));
     // Its release is repeated until it finds out that the partition is not its own any more.
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "lost to Some(b)"]);
-    assert_eq!(by_b.so_far(), ["duplicates: NotReleased", "claimed: Stolen(a)"]);
+    assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "lost to Some(b)"]);
+    assert_eq!(log_b.take(), ["duplicates: NotReleased", "claimed: Stolen(a)"]);
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
@@ -79,12 +79,12 @@ async fn an_owner_that_dies_before_it_answers_is_stolen_from_and_nothing_is_lost
     let world = World::new(2);
     let a = owner_of_all(&world, 2, Duration::ZERO).await;
     publish(&world, 2, "before");
-    let (mut b, _) = asking(&world).await;
-    let mut by_b = Told::by(&b);
+    let (mut b, _) = requesting_instance(&world).await;
+    let mut log_b = OwnershipLog::of(&b);
     a.crash().await;
     publish(&world, 2, "after");
     b.wait_until_it_holds(2).await;
-    assert_eq!(by_b.so_far(), ["duplicates: NotAnswered", "claimed: Stolen(a)", "claimed: Expired(a)"]);
+    assert_eq!(log_b.take(), ["duplicates: NotAcknowledged", "claimed: Stolen(a)", "claimed: Expired(a)"]);
     repeated(&world, 2, &["before", "after"]).await;
     b.shut_down().await.unwrap();
 }
@@ -93,16 +93,16 @@ async fn an_owner_that_dies_before_it_answers_is_stolen_from_and_nothing_is_lost
 async fn what_is_released_for_one_that_has_died_comes_back_when_the_reservation_has_lapsed() {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, SECOND).await;
-    let mut by_a = Told::by(&a);
+    let mut log_a = OwnershipLog::of(&a);
     publish(&world, 2, "before");
-    let (b, _) = asking(&world).await;
+    let (b, _) = requesting_instance(&world).await;
     b.crash().await;
-    by_a.wait_for("released").await;
-    let dark = Instant::now();
+    log_a.wait_for("released").await;
+    let released_at = Instant::now();
     publish(&world, 2, "meanwhile");
     a.wait_until_it_holds(2).await;
-    assert!(dark.elapsed() <= GONE_WITHIN, "{:?}", dark.elapsed());
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "released", "claimed: Released"]);
+    assert!(released_at.elapsed() <= REMOVED_WITHIN, "{:?}", released_at.elapsed());
+    assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released", "claimed: Released"]);
     assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0]);
     a.shut_down().await.unwrap();
 }
@@ -111,7 +111,7 @@ async fn what_is_released_for_one_that_has_died_comes_back_when_the_reservation_
 async fn the_mark_of_one_that_is_gone_is_taken_away_and_processing_goes_on() {
     let world = World::new(1);
     let mut a = owner_of_all(&world, 1, Duration::ZERO).await;
-    let mut by_a = Told::by(&a);
+    let mut log_a = OwnershipLog::of(&a);
     sleep(300 * SECOND).await;
     let cycles = a.snapshots.borrow().cycles;
     a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles).await;
@@ -126,7 +126,7 @@ async fn the_mark_of_one_that_is_gone_is_taken_away_and_processing_goes_on() {
         sleep(SECOND).await;
     }
     assert!(!record(&world, "ownership/0").await.unwrap().contains_key("handoffto"));
-    assert_eq!((by_a.so_far(), world.log.times("meanwhile 0")), (Vec::new(), 60));
+    assert_eq!((log_a.take(), world.log.times("meanwhile 0")), (Vec::new(), 60));
     a.shut_down().await.unwrap();
 }
 
@@ -135,17 +135,17 @@ async fn the_mark_of_one_that_is_gone_is_taken_away_and_processing_goes_on() {
 async fn one_that_asks_and_ends_before_the_owner_saw_it_interrupts_nothing() {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, Duration::ZERO).await;
-    let mut by_a = Told::by(&a);
-    let (b, asked) = asking(&world).await;
-    assert!(by_a.so_far().is_empty(), "choose another seed: the owner saw it at once");
+    let mut log_a = OwnershipLog::of(&a);
+    let (b, requested) = requesting_instance(&world).await;
+    assert!(log_a.take().is_empty(), "choose another seed: the owner saw it at once");
     b.shut_down().await.unwrap();
-    let record_of = format!("ownership/{asked}");
+    let record_of = format!("ownership/{requested}");
     assert_eq!(record(&world, &record_of).await.unwrap()["handoffto"], "b", "a mark cannot be taken back");
     let cycles = a.snapshots.borrow().cycles;
     a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles + 1).await;
     sleep(40 * SECOND).await;
     assert!(!record(&world, &record_of).await.unwrap().contains_key("handoffto"));
-    assert_eq!(by_a.so_far(), [""; 0]);
+    assert_eq!(log_a.take(), [""; 0]);
     a.shut_down().await.unwrap();
 }
 
@@ -153,17 +153,21 @@ async fn one_that_asks_and_ends_before_the_owner_saw_it_interrupts_nothing() {
 async fn one_that_asks_and_ends_while_the_owner_drains_leaves_a_reservation_that_lapses() {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, 3 * SECOND).await;
-    let mut by_a = Told::by(&a);
+    let mut log_a = OwnershipLog::of(&a);
     publish(&world, 2, "before");
-    let (b, _) = asking(&world).await;
-    by_a.wait_for("releasing: HandedOver").await;
+    let (b, _) = requesting_instance(&world).await;
+    log_a.wait_for("releasing: HandedOver").await;
     assert!(b.shut_down().await.unwrap().is_clean());
     publish(&world, 2, "meanwhile");
-    by_a.wait_for("released").await;
-    let dark = Instant::now();
+    log_a.wait_for("released").await;
+    let released_at = Instant::now();
     a.wait_until_it_holds(2).await;
-    assert!(dark.elapsed() >= RESERVED && dark.elapsed() <= RESERVED + CYCLE, "{:?}", dark.elapsed());
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "released", "claimed: Released"]);
+    assert!(
+        released_at.elapsed() >= RESERVATION && released_at.elapsed() <= RESERVATION + MAX_CYCLE,
+        "{:?}",
+        released_at.elapsed()
+    );
+    assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released", "claimed: Released"]);
     assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0]);
     a.shut_down().await.unwrap();
 }
@@ -173,20 +177,20 @@ async fn an_owner_that_ends_before_or_while_it_answers_hands_over_all_the_same()
     for answers in [false, true] {
         let world = World::new(2);
         let a = owner_of_all(&world, 2, 3 * SECOND).await;
-        let mut by_a = Told::by(&a);
+        let mut log_a = OwnershipLog::of(&a);
         publish(&world, 2, "before");
-        let (mut b, _) = asking(&world).await;
-        let mut by_b = Told::by(&b);
+        let (mut b, _) = requesting_instance(&world).await;
+        let mut log_b = OwnershipLog::of(&b);
         if answers {
-            by_a.wait_for("releasing: HandedOver").await;
+            log_a.wait_for("releasing: HandedOver").await;
         }
         publish(&world, 2, "meanwhile");
         assert!(a.shut_down().await.unwrap().is_clean());
         b.wait_until_it_holds(2).await;
-        assert_eq!(by_b.so_far(), ["claimed: HandedOver", "claimed: Released"], "{answers}");
-        let told = by_a.so_far();
-        assert_eq!(told.contains(&"releasing: HandedOver".to_owned()), answers, "{told:?}");
-        assert_eq!(told[told.len() - 2..], ["released", "released"]);
+        assert_eq!(log_b.take(), ["claimed: HandedOver", "claimed: Released"], "{answers}");
+        let reported = log_a.take();
+        assert_eq!(reported.contains(&"releasing: HandedOver".to_owned()), answers, "{reported:?}");
+        assert_eq!(reported[reported.len() - 2..], ["released", "released"]);
         assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0], "{answers}");
         b.shut_down().await.unwrap();
     }
@@ -197,25 +201,25 @@ async fn an_owner_that_ends_before_or_while_it_answers_hands_over_all_the_same()
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_deleted_in_the_middle_of_a_handoff_does_not_hold_it_up() {
     let world = World::new(2);
-    let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
-    let a = owner_of_all(&apart, 2, 14 * SECOND).await;
-    let mut by_a = Told::by(&a);
+    let isolated = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
+    let a = owner_of_all(&isolated, 2, 14 * SECOND).await;
+    let mut log_a = OwnershipLog::of(&a);
     publish(&world, 2, "before");
-    let (mut b, asked) = asking(&world).await;
-    let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{asked}");
+    let (mut b, requested) = requesting_instance(&world).await;
+    let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{requested}");
     let writes = Target::from(BlobOperation::Write).named(&name);
-    apart.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Latency(2 * SECOND)));
-    by_a.wait_for("releasing: HandedOver").await;
-    let asked_to_stop = Instant::now();
+    isolated.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Latency(2 * SECOND)));
+    log_a.wait_for("releasing: HandedOver").await;
+    let stop_requested_at = Instant::now();
     sleep(SECOND).await;
     world.container.delete(&name, &Condition::Unconditional).await.unwrap();
-    by_a.wait_for("released").await;
-    assert!(asked_to_stop.elapsed() < 14 * SECOND, "{:?}", asked_to_stop.elapsed());
+    log_a.wait_for("released").await;
+    assert!(stop_requested_at.elapsed() < 14 * SECOND, "{:?}", stop_requested_at.elapsed());
     b.wait_until_it_holds(1).await;
-    assert!(asked_to_stop.elapsed() < 14 * SECOND + CYCLE, "{:?}", asked_to_stop.elapsed());
+    assert!(stop_requested_at.elapsed() < 14 * SECOND + MAX_CYCLE, "{:?}", stop_requested_at.elapsed());
     publish(&world, 2, "after");
     repeated(&world, 2, &["before", "after"]).await;
-    assert!(!by_a.so_far().iter().any(|told| told.contains("StillRunning")));
+    assert!(!log_a.take().iter().any(|reported| reported.contains("HandlerStillRunning")));
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
