@@ -1,4 +1,4 @@
-//! Defects that were found in review, each under its number.
+//! Defects found in review, by number.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -19,7 +19,7 @@ const NAMESPACE: &str = "ns.servicebus.windows.net";
 const HUB: &str = "hub";
 const GROUP: &str = "$Default";
 
-/// A partition with the events 0 to 100, of a group that starts at the latest one.
+/// A partition with the events 0 to 100, of a group that starts at the latest event.
 fn with_hundred_events() -> World {
     let mut world = World::new(1);
     world.config = world.config.with_start_position(StartPosition::Latest);
@@ -29,12 +29,12 @@ fn with_hundred_events() -> World {
     world
 }
 
-/// An instance of the processor comes up while another application owns the partition, and pins its start at event 100.
-/// That application then writes a first checkpoint at event 80, and ends. The processor must go on after event 80.
+/// A processor starts while another application owns the partition, and records its start at event 100. The other
+/// application then writes its first checkpoint at event 80 and ends. The processor must continue after event 80.
 async fn assert_resumes_after_80(world: &World, checkpoint_80_and_end: impl Future<Output = ()>) {
     let new = world.start("new").await;
     sleep(Duration::from_secs(15)).await;
-    assert_eq!(world.checkpoint().await, Some(100), "the start is pinned");
+    assert_eq!(world.checkpoint().await, Some(100), "the start is recorded");
     checkpoint_80_and_end.await;
     world.log.wait_for("event 100", |log| log.times("100") == 1).await;
     let expected: Vec<_> = (81..=100).map(|number| number.to_string()).collect();
@@ -43,7 +43,7 @@ async fn assert_resumes_after_80(world: &World, checkpoint_80_and_end: impl Futu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a01_a_pin_gives_way_to_an_owner_on_the_adapter() {
+async fn a01_an_adapter_owner_overrides_a_recorded_start() {
     let world = with_hundred_events();
     let adapter = BlobCheckpointStore::new(world.container.clone());
     let claim = Ownership {
@@ -69,7 +69,7 @@ async fn a01_a_pin_gives_way_to_an_owner_on_the_adapter() {
     .await;
 }
 
-/// Writes records as another SDK does, below names with the group spelled like this.
+/// Writes records like another SDK, with this spelling of the group in the names.
 async fn check_foreign_owner(group: &str) {
     let world = with_hundred_events();
     let write = async |kind: &str, pairs: &[(&str, &str)]| {
@@ -82,17 +82,17 @@ async fn check_foreign_owner(group: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a01_a_pin_gives_way_to_an_owner_in_the_other_tree() {
+async fn a01_other_name_case_overrides_a_recorded_start() {
     check_foreign_owner("$Default").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a01_a_pin_gives_way_to_an_owner_of_another_sdk() {
+async fn a01_a_foreign_owner_overrides_a_recorded_start() {
     check_foreign_owner("$default").await;
 }
 
-/// A processor that is to start at the latest event, because its checkpoint is of a hub that was deleted, loses its
-/// link before any event came.
+/// A processor whose checkpoint belongs to a deleted hub starts at the latest event, and its link fails before the
+/// first event arrives.
 async fn check_restart_at_latest(fault: impl Fn(&MemoryHub)) {
     let mut world = World::new(1);
     let mut a = world.start("a").await;
@@ -116,17 +116,17 @@ async fn check_restart_at_latest(fault: impl Fn(&MemoryHub)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b01_a_link_that_breaks_before_the_first_event() {
+async fn b01_a_link_breaks_before_the_first_event() {
     check_restart_at_latest(|hub| hub.break_link(0)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn b01_a_link_that_falls_silent_before_the_first_event() {
+async fn b01_a_link_stalls_before_the_first_event() {
     check_restart_at_latest(|hub| hub.silence(0, true)).await;
 }
 
-/// Ten events, of which 4 fails once, so that another link is opened before it. Returns the events in the order of
-/// handling.
+/// Publishes ten events, of which event 4 fails once, so that another link is opened before it. Returns the events in
+/// the order of handling.
 async fn handled_after_reopening(source_faults: SourceFaults) -> Vec<String> {
     let world = World::new(1);
     for number in 0..10 {
@@ -143,15 +143,15 @@ async fn handled_after_reopening(source_faults: SourceFaults) -> Vec<String> {
 const WITHOUT_4: [&str; 10] = ["0", "1", "2", "3", "fail", "5", "6", "7", "8", "9"];
 
 #[tokio::test(start_paused = true)]
-async fn b02_a_link_that_begins_too_late_is_opened_again() {
+async fn b02_a_link_that_starts_too_late_is_reopened() {
     let late_starts = Arc::new(AtomicUsize::new(1));
     let handled = handled_after_reopening(SourceFaults { late_starts, ..SourceFaults::default() }).await;
     assert_eq!(handled, [&WITHOUT_4[..5], &WITHOUT_4[4..]].concat());
 }
 
-/// As a compacted event hub has gaps.
+/// Like the gaps of a compacted event hub.
 #[tokio::test(start_paused = true)]
-async fn b02_a_gap_of_the_hub_itself_stops_nothing() {
+async fn b02_a_gap_in_the_hub_stops_nothing() {
     let handled = handled_after_reopening(SourceFaults { lacks: Some(4), ..SourceFaults::default() }).await;
     assert_eq!(handled, WITHOUT_4);
 }

@@ -1,4 +1,4 @@
-//! Defects where something happens to a partition while something else is under way, each under its rule.
+//! Defects that occur if two things happen to a partition at the same time.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 const CHECKPOINT: &str = "/checkpoint/";
 
-/// Until so many partitions have begun to stop.
+/// Waits until `count` partitions are stopping.
 async fn wait_until_stopping(instance: &Instance, count: usize) {
     let stopping = || instance.handle.partitions().iter().filter(|of| of.state == PartitionState::Stopping).count();
     let waiting = async {
@@ -35,11 +35,11 @@ async fn wait_until_stopping(instance: &Instance, count: usize) {
             sleep(SECOND / 100).await;
         }
     };
-    timeout(600 * SECOND, waiting).await.expect("they never stop");
+    timeout(600 * SECOND, waiting).await.expect("the partitions never stop");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_lost_and_won_again_is_not_paused() {
+async fn a_partition_that_was_lost_and_reclaimed_is_active() {
     let world = World::new(1);
     let a = owner_of_all(&world, 1, 14 * SECOND).await;
     a.wait_until_all_idle(1).await;
@@ -53,9 +53,9 @@ async fn a_partition_that_is_lost_and_won_again_is_not_paused() {
     a.shut_down().await.unwrap();
 }
 
-/// Its processing did not stop because of the handoff, but it has stopped.
+/// The partition did not stop because of the handoff, but it has stopped.
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released_when_that_has_stopped() {
+async fn a_handoff_requested_while_an_old_epoch_stops() {
     let mut world = World::new(2);
     world.config.balancer = world.config.balancer.with_load_balancing_interval(5 * SECOND);
     let mut a = owner_of_all(&world, 2, 14 * SECOND).await;
@@ -67,7 +67,7 @@ async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released
     a.wait_until_all_idle(1).await;
     let partition = a.status().partition;
     let mut log_a = OwnershipLog::of(&a);
-    // The next renewal writes it again, and begins another tenure.
+    // The next renewal writes the record again and starts a new epoch.
     let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{partition}");
     world.container.delete(&name, &Condition::Unconditional).await.unwrap();
     wait_until_stopping(&a, 1).await;
@@ -85,7 +85,7 @@ async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_adoption_is_not_repeated_before_the_time_that_the_storage_asks_for() {
+async fn a_throttled_adoption_honors_retry_after() {
     for requested in [2, 20] {
         let requested = requested * SECOND;
         let world = World::new(1);
@@ -109,7 +109,7 @@ async fn a_throttled_adoption_is_not_repeated_before_the_time_that_the_storage_a
     }
 }
 
-/// A hub whose reports on partitions take 20 s, once that is set.
+/// Reports on partitions take 20 s once the flag is set.
 struct SlowProperties(MemorySource, Arc<AtomicBool>);
 
 impl EventSource for SlowProperties {
@@ -138,7 +138,7 @@ impl EventSource for SlowProperties {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_paused_while_the_hub_is_asked_about_a_gap_delivers_nothing() {
+async fn a_pause_during_a_gap_check_delivers_nothing() {
     let world = World::new(1);
     let slow = Arc::new(AtomicBool::new(false));
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
@@ -159,7 +159,7 @@ async fn a_partition_that_is_paused_while_the_hub_is_asked_about_a_gap_delivers_
     a.shut_down().await.unwrap();
 }
 
-/// Fails at "work" when the partition is to stop, and at "poison" at once.
+/// Fails at "work" when the partition stops, and at "poison" immediately.
 struct FailingHandler(Recorder);
 
 impl Handler<MemoryEvent> for FailingHandler {
@@ -177,13 +177,13 @@ impl Handler<MemoryEvent> for FailingHandler {
         if work {
             context.stopping().await;
         }
-        if work || poison { Err("told to fail".into()) } else { Ok(()) }
+        if work || poison { Err("failed on request".into()) } else { Ok(()) }
     }
 }
 
-/// A part of it may have been processed, although nothing was cut short.
+/// A part of the batch may have been processed, although the handler was not cancelled.
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_failed_before_its_partition_is_handed_over_may_be_processed_twice() {
+async fn a_batch_that_failed_before_a_handoff_may_repeat() {
     for body in ["work", "poison", "good"] {
         let mut world = World::new(2);
         world.checkpoint = body == "good";
@@ -194,7 +194,7 @@ async fn a_batch_that_failed_before_its_partition_is_handed_over_may_be_processe
         for partition in 0..2 {
             world.hub.publish(partition, body);
         }
-        // The waits between restarts are long by then.
+        // By then, the delays between restarts are long.
         sleep(120 * SECOND).await;
         let mut log_a = OwnershipLog::of(&a);
         let (b, _) = requesting_instance(&world).await;
@@ -206,9 +206,9 @@ async fn a_batch_that_failed_before_its_partition_is_handed_over_may_be_processe
     }
 }
 
-/// All partitions wait for one request, which hangs.
+/// All partitions wait for one request that hangs.
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_has_not_stopped_when_the_time_of_the_handoff_is_over_is_released() {
+async fn a_partition_is_released_at_the_handoff_timeout() {
     let mut world = World::new(4);
     world.config.balancer = world.config.balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
@@ -238,9 +238,9 @@ async fn a_partition_that_has_not_stopped_when_the_time_of_the_handoff_is_over_i
     b.crash().await;
 }
 
-/// A link may be slow. The next one proves that it was.
+/// A link may be slow. The next one shows that it was.
 #[tokio::test(start_paused = true)]
-async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_the_partition() {
+async fn a_slow_link_is_not_the_end_of_the_partition() {
     for (ago, expected) in [(3600, 0), (3, 2), (0, 5)] {
         let mut world = World::new(1);
         for number in 0..5 {
@@ -262,9 +262,9 @@ async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_th
     }
 }
 
-/// As in every other phase.
+/// The start of a group honors `retry_after` like every other phase.
 #[tokio::test(start_paused = true)]
-async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_for() {
+async fn the_start_of_a_group_honors_retry_after() {
     let mut world = World::new(1);
     world.config = world.config.with_start_position(StartPosition::Latest);
     let writes = Target::from(BlobOperation::Write).named(CHECKPOINT);
@@ -278,7 +278,7 @@ async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_f
     a.crash().await;
 }
 
-/// Fails the token of each "poison", at once or a little later.
+/// Fails the token of each "poison", immediately or shortly after.
 struct FailingTokens {
     poisoned: Arc<AtomicUsize>,
     later: bool,
@@ -300,19 +300,19 @@ impl Handler<MemoryEvent> for FailingTokens {
             if self.later {
                 tokio::spawn(async move {
                     sleep(SECOND / 10).await;
-                    token.fail("told to fail");
+                    token.fail("failed on request");
                 });
             } else {
-                token.fail("told to fail");
+                token.fail("failed on request");
             }
         }
         Ok(())
     }
 }
 
-/// New events that come after it in the same batch are no progress.
+/// New events after the failing one in the same batch are not progress.
 #[tokio::test(start_paused = true)]
-async fn a_token_that_fails_again_and_again_is_retried_ever_more_seldom() {
+async fn a_repeatedly_failing_token_backs_off() {
     for later in [false, true] {
         let world = World::new(1);
         let poisoned = Arc::new(AtomicUsize::new(0));
@@ -330,7 +330,7 @@ async fn a_token_that_fails_again_and_again_is_retried_ever_more_seldom() {
     }
 }
 
-/// Once that is set, a listing of the ownerships takes 12 s, but every second one is refused at once.
+/// Once the flag is set, a listing of the ownerships takes 12 s, but every second one is throttled immediately.
 struct SlowOrThrottledListings(Arc<AtomicBool>, AtomicUsize);
 
 #[async_trait]
@@ -346,9 +346,9 @@ impl Intercept for SlowOrThrottledListings {
     }
 }
 
-/// It says nothing of how long a listing takes.
+/// A throttled listing does not show how long a listing takes.
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_is_refused_at_once_does_not_shorten_the_time_of_the_next_one() {
+async fn a_throttled_listing_keeps_the_listing_timeout() {
     let world = World::new(1);
     let slow = Arc::new(AtomicBool::new(false));
     let interceptor = SlowOrThrottledListings(slow.clone(), AtomicUsize::new(0));
@@ -363,7 +363,7 @@ async fn a_listing_that_is_refused_at_once_does_not_shorten_the_time_of_the_next
     a.crash().await;
 }
 
-/// Takes the token when the checkpoint has passed its event already, and drops it.
+/// Takes the token after the checkpoint has passed its event, and drops it.
 struct LateTracker(Arc<AtomicUsize>);
 
 impl Handler<MemoryEvent> for LateTracker {
@@ -381,9 +381,9 @@ impl Handler<MemoryEvent> for LateTracker {
     }
 }
 
-/// It keeps no event open, so nothing has to wait for it.
+/// The token keeps no event open, so nothing has to wait for it.
 #[tokio::test(start_paused = true)]
-async fn a_token_of_an_event_that_was_passed_is_not_in_flight_after_it_was_dropped() {
+async fn a_late_token_is_not_in_flight_after_its_drop() {
     let mut world = World::new(1);
     world.config = world.config.with_max_in_flight(3);
     let handled = Arc::new(AtomicUsize::new(0));

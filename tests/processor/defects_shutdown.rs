@@ -1,4 +1,4 @@
-//! Defects of the end of an instance, of last checkpoints and of releases, each under its number.
+//! Defects of shutdowns, last checkpoints and releases, by number.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -27,14 +27,14 @@ use crate::world::{Instance, Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long an orderly end takes at most, with the default settings.
+/// The longest clean shutdown with the default settings.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(94);
 
 const CHECKPOINT: &str = "/checkpoint/";
 const OWNERSHIP: &str = "/ownership/";
 const HEARTBEAT: &str = "/presence/";
 
-/// So many partitions, all of which one instance takes at once. No checkpoint is written before the end.
+/// One instance claims all partitions at once. It writes no checkpoint before the shutdown.
 fn world(partitions: u32) -> World {
     let mut world = World::new(partitions);
     world.config.balancer = world.config.balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
@@ -45,7 +45,7 @@ fn world(partitions: u32) -> World {
     world
 }
 
-/// An instance that has handled five events of each partition.
+/// Starts an instance, and waits until it has handled five events of each partition.
 async fn with_five_handled(world: &World, partitions: u32) -> Instance {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(partitions as usize).await;
@@ -57,7 +57,7 @@ async fn with_five_handled(world: &World, partitions: u32) -> Instance {
     a
 }
 
-/// The sequence number of each partition's checkpoint.
+/// Returns the sequence number of each partition's checkpoint.
 async fn checkpoints(world: &World) -> BTreeMap<String, Option<i64>> {
     let listing = world.store("observer").await.list_checkpoints().await.unwrap();
     listing.records.into_iter().map(|seen| (seen.partition.to_string(), seen.record.sequence_number)).collect()
@@ -71,22 +71,22 @@ fn metadata(pairs: &[(&str, &str)]) -> Metadata {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Every fault that can befall a write, and another writer that comes in between.
+/// Every fault of a write, and a concurrent write.
 fn faults() -> Vec<Fault> {
     let concurrent_write = Fault::ConcurrentWrite(metadata(&[("sequencenumber", "-1"), ("offset", "-1")]));
     write_faults().into_iter().chain([concurrent_write]).collect()
 }
 
-/// The last checkpoint, the release and the deletion of the presence, each with every fault, of one partition and of
+/// The last checkpoint, the release and the deletion of the heartbeat, each with every fault, of one partition and of
 /// many.
 #[tokio::test(start_paused = true)]
-async fn b07_every_fault_at_every_write_of_the_end() {
+async fn b07_every_fault_at_every_write_of_a_shutdown() {
     let writes =
         [(CHECKPOINT, BlobOperation::Write), (OWNERSHIP, BlobOperation::Write), (HEARTBEAT, BlobOperation::Delete)];
     for (name, operation) in writes {
         for (fault, partitions) in faults().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
             if matches!(fault, Fault::ConcurrentWrite(_)) && name != CHECKPOINT {
-                // It would put another owner's record there, or nothing at all.
+                // The concurrent write would leave another owner's record, or no record.
                 continue;
             }
             let case = format!("{name} {fault:?} {partitions}");
@@ -105,7 +105,7 @@ async fn b07_every_fault_at_every_write_of_the_end() {
     }
 }
 
-/// Ends with this fault at every request, for so long.
+/// Shuts down while every request fails with `fault` for `duration`.
 async fn shut_down_with_fault(fault: &Fault, partitions: u32, duration: Duration) -> (World, ShutdownReport, Duration) {
     let world = world(partitions);
     let a = with_five_handled(&world, partitions).await;
@@ -129,7 +129,7 @@ fn refusals() -> [Fault; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b07_a_storage_that_recovers_in_time_at_the_end() {
+async fn b07_the_storage_recovers_during_the_shutdown() {
     for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
         let (world, report, took) = shut_down_with_fault(&fault, partitions, 3 * SECOND).await;
         assert!(report.is_clean() && took < 20 * SECOND, "{fault:?}: {report:?} after {took:?}");
@@ -139,7 +139,7 @@ async fn b07_a_storage_that_recovers_in_time_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b07_a_storage_that_does_not_recover_at_the_end() {
+async fn b07_the_storage_does_not_recover() {
     for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
         let (_, report, took) = shut_down_with_fault(&fault, partitions, 3600 * SECOND).await;
         assert_eq!(report.uncheckpointed, (0..partitions).map(Into::into).collect(), "{fault:?}: {report:?}");
@@ -149,7 +149,7 @@ async fn b07_a_storage_that_does_not_recover_at_the_end() {
     }
 }
 
-/// Refuses all writes of this name from some moment on, as without the permission.
+/// Refuses all writes to names with `name` from a given time on, as if the permission were missing.
 struct ForbiddenWrites {
     name: &'static str,
     from: Instant,
@@ -172,7 +172,7 @@ impl Intercept for ForbiddenWrites {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b07_what_no_repetition_can_help_ends_at_once() {
+async fn b07_permanent_errors_end_the_shutdown_immediately() {
     for name in [CHECKPOINT, OWNERSHIP] {
         let mut world = world(2);
         let forbidden = ForbiddenWrites { name, from: Instant::now() + 60 * SECOND };
@@ -188,7 +188,7 @@ async fn b07_what_no_repetition_can_help_ends_at_once() {
     }
 }
 
-/// Takes so long for each request to blobs with such names.
+/// Takes `time` for each request to blobs with `name` in their names.
 struct SlowContainer {
     name: &'static str,
     time: Duration,
@@ -246,11 +246,11 @@ impl Intercept for SlowContainer {
     }
 }
 
-/// So many partitions, with so many requests at once: as 1024 partitions with the default of 32.
+/// This many partitions with this many concurrent requests behave like 1024 partitions with the default of 32.
 const MANY: u32 = 128;
 const CONCURRENT_REQUESTS: usize = 4;
 
-/// An instance on a storage that takes so long for each request to blobs with such names.
+/// Starts an instance on a storage that takes `time` for each request to blobs with `name` in their names.
 async fn start_on_slow_storage(world: &mut World, name: &'static str, time: Duration) -> Instance {
     world.faulty = SlowContainer::over(world, name, time);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
@@ -268,9 +268,9 @@ async fn start_on_slow_storage(world: &mut World, name: &'static str, time: Dura
     a
 }
 
-/// A round of all takes 16 s, and 32 s.
+/// A round of all checkpoints takes 16 s, or 32 s.
 #[tokio::test(start_paused = true)]
-async fn b08_on_a_slow_storage_every_checkpoint_has_its_turn() {
+async fn b08_a_slow_storage_starves_no_checkpoint() {
     for millis in [500, 1000] {
         let mut world = world(MANY);
         world.config.checkpoint_policy = CheckpointPolicy::default().with_interval(SECOND);
@@ -282,15 +282,15 @@ async fn b08_on_a_slow_storage_every_checkpoint_has_its_turn() {
             sleep(2 * SECOND).await;
         }
         let never = a.handle.partitions().iter().filter(|status| status.checkpoint < Some(0)).count();
-        assert_eq!(never, 0, "never written of {MANY} at {millis} ms");
+        assert_eq!(never, 0, "never written, of {MANY} at {millis} ms");
         a.crash().await;
     }
 }
 
-/// The bound is that of the phase `drain`: three times the drain time and four request deadlines, 65 s. These take 13
+/// The bound is that of the phase `drain`: three times the drain timeout and four request timeouts, 65 s. These take 13
 /// s.
 #[tokio::test(start_paused = true)]
-async fn b08_at_the_end_every_last_checkpoint_has_its_turn() {
+async fn b08_the_shutdown_starves_no_checkpoint() {
     let mut world = world(MANY);
     let a = start_on_slow_storage(&mut world, "", Duration::from_millis(400)).await;
     for partition in 0..MANY {
@@ -302,7 +302,7 @@ async fn b08_at_the_end_every_last_checkpoint_has_its_turn() {
     assert!(report.drain.took < 30 * SECOND, "{:?}", report.drain);
 }
 
-/// How many checkpoints are sent in this time, with an event a second on each partition.
+/// Returns how many checkpoints are sent in `time`, with one event per second in each partition.
 async fn checkpoints_sent(world: &World, partitions: u32, store: &GroupStore, time: Duration) -> u64 {
     let before = store.request_counts().total(Purpose::Checkpoint);
     let until = Instant::now() + time;
@@ -316,7 +316,7 @@ async fn checkpoints_sent(world: &World, partitions: u32, store: &GroupStore, ti
 }
 
 #[tokio::test(start_paused = true)]
-async fn b11_a_storage_that_refuses_gets_no_more_checkpoints() {
+async fn b11_a_failing_storage_gets_no_more_checkpoints() {
     const PARTITIONS: u32 = 8;
     let throttled = |seconds: Option<u32>| Fault::Throttled { retry_after: seconds.map(|seconds| seconds * SECOND) };
     let (usual, rare) = (CheckpointPolicy::default(), CheckpointPolicy::default().with_interval(30 * SECOND));
@@ -338,17 +338,17 @@ async fn b11_a_storage_that_refuses_gets_no_more_checkpoints() {
         let checkpoints = Target::from(BlobOperation::Write).named(CHECKPOINT);
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, checkpoints, fault.clone()));
         let refused = checkpoints_sent(&world, PARTITIONS, &store, 300 * SECOND).await;
-        assert!(refused <= calm, "{policy:?} {fault:?}: {refused}, and usually {calm}");
+        assert!(refused <= calm, "{policy:?} {fault:?}: {refused}, normally {calm}");
         world.faulty.set_plan(FaultPlan::default());
         checkpoints_sent(&world, PARTITIONS, &store, 60 * SECOND).await;
         assert!(a.handle.health().issues.is_empty(), "{:?}", a.handle.health());
         let after = checkpoints_sent(&world, PARTITIONS, &store, 60 * SECOND).await;
-        assert!(after * 5 >= calm * 9 / 10, "{policy:?} {fault:?}: {after} in a minute, and usually {calm} in five");
+        assert!(after * 5 >= calm * 9 / 10, "{policy:?} {fault:?}: {after} in one minute, normally {calm} in five");
         a.crash().await;
     }
 }
 
-/// An instance that is asked to end while the handler of the first of eight partitions hangs.
+/// Shuts down an instance while the handler of the first of eight partitions hangs.
 async fn shut_down_with_hanging_handler(world: &World) -> JoinHandle<Result<ShutdownReport>> {
     let a = with_five_handled(world, 8).await;
     world.hub.publish(0, "hang");
@@ -365,23 +365,23 @@ async fn b12_each_partition_is_released_when_it_has_stopped() {
     let owners = world.owners().await;
     assert_eq!(owners.iter().filter(|(_, owner)| !owner.is_empty()).map(|(id, _)| &**id).collect::<Vec<_>>(), ["0"]);
 
-    // Nothing but what is free.
+    // `b` claims only free partitions.
     let alone = LoadBalancingStrategy::Static(Assignment::index(0, 1).unwrap());
     world.config.balancer = world.config.balancer.with_load_balancing_strategy(alone).with_handoff(false);
     let b = world.start("b").await;
     for partition in 1..8 {
         world.hub.publish(partition, "y");
     }
-    world.log.wait_for("the others", |log| log.times("y") == 7).await;
+    world.log.wait_for("the other partitions", |log| log.times("y") == 7).await;
     assert!(!ending.is_finished());
     let report = ending.await.unwrap().unwrap();
     assert_eq!((report.aborted, report.unreleased), ([0.into()].into(), 0));
     b.crash().await;
 }
 
-/// It claims nothing back, although no other instance is there.
+/// The instance claims nothing again, although no other instance is running.
 #[tokio::test(start_paused = true)]
-async fn b12_what_an_ending_instance_has_released_stays_released() {
+async fn b12_released_partitions_stay_released() {
     let world = world(8);
     let ending = shut_down_with_hanging_handler(&world).await;
     sleep(SECOND).await;
@@ -397,9 +397,9 @@ async fn b12_what_an_ending_instance_has_released_stays_released() {
     assert!(world.owners().await.values().all(String::is_empty));
 }
 
-/// It is repeated while others still drain, and its reason is `Shutdown`.
+/// The release is repeated while other partitions drain, and its reason is `Shutdown`.
 #[tokio::test(start_paused = true)]
-async fn b12_a_release_that_fails_while_others_drain() {
+async fn b12_a_release_fails_while_others_drain() {
     let world = world(8);
     let a = with_five_handled(&world, 8).await;
     let mut log_a = OwnershipLog::of(&a);
@@ -422,7 +422,7 @@ async fn b12_a_release_that_fails_while_others_drain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b16_partitions_that_are_shut_down_after_their_handle() {
+async fn b16_streams_are_shut_down_after_their_handle() {
     for wait in [Duration::ZERO, SECOND / 2, 3 * SECOND] {
         let world = world(1);
         world.hub.publish_many(0, 5, "x");
@@ -445,9 +445,9 @@ async fn b16_partitions_that_are_shut_down_after_their_handle() {
     }
 }
 
-/// The future that `run` was given and the handle: as when both listen for the same signal.
+/// The future passed to `run` and the handle: both may react to the same signal.
 #[tokio::test(start_paused = true)]
-async fn b16_run_that_is_asked_by_its_future_and_by_the_handle() {
+async fn b16_run_is_shut_down_by_its_future_and_its_handle() {
     let world = world(1);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let slow = SlowHandler { recorder, stop_delay: 3 * SECOND };
@@ -462,7 +462,7 @@ async fn b16_run_that_is_asked_by_its_future_and_by_the_handle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e02_requests_that_come_together_are_one() {
+async fn e02_simultaneous_shutdown_requests_are_one() {
     for (gap, forced) in [(2, false), (999, false), (1000, true), (1500, true)] {
         let (log, _guard) = Captured::begin();
         let world = world(1);
@@ -479,10 +479,9 @@ async fn e02_requests_that_come_together_are_one() {
     }
 }
 
-/// Its handler fails, and takes its time to stop; meanwhile the instance learns that another one has asked for the
-/// partition.
+/// The handler fails and stops slowly. Meanwhile, the instance receives a handoff request for the partition.
 #[tokio::test(start_paused = true)]
-async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
+async fn b21_a_failure_releases_a_partition_in_a_handoff() {
     let mut world = World::new(2);
     world.config.balancer = world.config.balancer.with_load_balancing_interval(5 * SECOND);
     world.config =
@@ -505,8 +504,8 @@ async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
     b.crash().await;
 }
 
-/// Takes a token for each event. It drops that of "poison", waits for the end with that of "wait", fails once with that
-/// of "broken", and finishes the others.
+/// Tracks each event. Drops the token of "poison", keeps that of "wait" until the partition stops, fails that of
+/// "broken" once, and finishes the others.
 #[derive(Clone, Debug, Default)]
 struct TokenHandler(Arc<Mutex<Vec<String>>>);
 
@@ -535,7 +534,7 @@ impl TokenHandler {
         self.0.lock().unwrap().iter().filter(|seen| *seen == body).count()
     }
 
-    /// On an instance that has come to the last of these events.
+    /// Starts an instance, and waits until it has handled all these events.
     async fn start_with_events(&self, world: &World, bodies: &[&str]) -> Instance {
         for body in bodies {
             world.hub.publish(0, *body);
@@ -548,7 +547,7 @@ impl TokenHandler {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e04_a_token_dropped_at_work() {
+async fn e04_a_token_dropped_during_processing() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
     let a =
@@ -571,7 +570,7 @@ async fn e04_a_token_dropped_at_work() {
     assert_eq!(report.held_back, [0.into()].into());
 }
 
-/// Work that is given up because the partition stops is no fault, unless something after it was finished.
+/// Work abandoned because the partition stops is not an error, unless an event after it was finished.
 #[tokio::test(start_paused = true)]
 async fn e04_tokens_dropped_because_of_the_stop() {
     for (bodies, clean) in [(["x", "x", "wait", "wait"], true), (["x", "wait", "wait", "x"], false)] {
@@ -585,7 +584,7 @@ async fn e04_tokens_dropped_because_of_the_stop() {
     }
 }
 
-/// What was finished after the dropped token is processed twice.
+/// Events finished after the dropped token are processed twice.
 #[tokio::test(start_paused = true)]
 async fn e04_a_handoff_with_a_dropped_token() {
     let world = World::new(2);

@@ -1,4 +1,4 @@
-//! What becomes of a partition whose handler fails, and what comes twice.
+//! Partitions whose handler fails, and events that are delivered twice.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::world::{TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Notes its calls; panics in `started` or fails in `handle` so many times.
+/// Records its calls. Panics in `started` and fails in `handle` the given number of times.
 #[derive(Clone, Debug, Default)]
 struct FailingHandler {
     calls: Arc<Mutex<Vec<String>>>,
@@ -68,7 +68,7 @@ impl Handler<MemoryEvent> for FailingHandler {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_start_has_its_stop_even_one_that_panics() {
+async fn every_start_has_its_stop_even_after_a_panic() {
     let world = World::new(1);
     world.hub.publish_many(0, 3, "x");
     let handler = FailingHandler::times(1, 1);
@@ -82,7 +82,7 @@ async fn every_start_has_its_stop_even_one_that_panics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
+async fn a_parked_partition_waits_until_it_is_resumed() {
     let mut world = World::new(2);
     world.config = world.config.with_on_failure(OnFailure::Park);
     let handler = FailingHandler::times(0, 1);
@@ -105,7 +105,7 @@ async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_partition_can_be_given_to_others_instead() {
+async fn a_failing_partition_can_move_to_another_instance() {
     let mut world = World::new(1);
     let cool_down = 200 * SECOND;
     world.config = world.config.with_on_failure(OnFailure::Release { cool_down });
@@ -124,7 +124,7 @@ async fn a_failing_partition_can_be_given_to_others_instead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_partition_that_nobody_else_takes_is_taken_back_after_the_cool_down() {
+async fn a_failing_partition_is_reclaimed_after_a_while() {
     let mut world = World::new(1);
     let cool_down = 200 * SECOND;
     world.config = world.config.with_on_failure(OnFailure::Release { cool_down });
@@ -139,9 +139,9 @@ async fn a_failing_partition_that_nobody_else_takes_is_taken_back_after_the_cool
     a.shut_down().await.unwrap();
 }
 
-/// As the official client's links do by themselves.
+/// The links of the official client attach again by themselves.
 #[tokio::test(start_paused = true)]
-async fn what_a_link_delivers_again_after_it_attached_anew_is_left_out() {
+async fn events_repeated_after_a_reattach_are_skipped() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -156,7 +156,7 @@ async fn what_a_link_delivers_again_after_it_attached_anew_is_left_out() {
 
 /// The filter belongs to one start of the handler.
 #[tokio::test(start_paused = true)]
-async fn after_a_failure_the_filter_lets_through_what_has_to_come_again() {
+async fn events_are_redelivered_after_a_failure() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -167,26 +167,26 @@ async fn after_a_failure_the_filter_lets_through_what_has_to_come_again() {
     a.shut_down().await.unwrap();
 }
 
-/// A slow handler on one partition delays no other.
+/// A slow handler of one partition delays no other partition.
 #[tokio::test(start_paused = true)]
-async fn a_slow_partition_holds_up_no_other_and_reads_no_further_ahead_than_allowed() {
+async fn a_slow_partition_delays_no_other() {
     let mut world = World::new(2);
     world.config = world.config.with_max_batch_size(10).with_prefetch(50);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     world.hub.publish(0, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
-    world.hub.publish_many(0, 10_000, "kept back");
+    world.hub.publish_many(0, 10_000, "delayed");
     let began = Instant::now();
     world.hub.publish_many(1, 10_000, "x");
     world.log.wait_for("10,000", |log| log.times("x") == 10_000).await;
     assert!(began.elapsed() < SECOND);
-    assert_eq!(world.log.times("kept back"), 0);
+    assert_eq!(world.log.times("delayed"), 0);
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_resumed_while_it_comes_to_be_parked_is_not_parked_for_ever() {
+async fn a_partition_resumed_before_it_parks_is_not_parked() {
     let mut world = World::new(1);
     world.config = world.config.with_on_failure(OnFailure::Park);
     let handler = FailingHandler { stopping: 10 * SECOND, ..FailingHandler::times(0, 1) };
@@ -200,7 +200,7 @@ async fn a_partition_resumed_while_it_comes_to_be_parked_is_not_parked_for_ever(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_start_left_running_is_told_to_stop() {
+async fn tasks_of_an_earlier_start_are_stopped() {
     let world = World::new(1);
     let stopped = Arc::new(AtomicU32::new(0));
     let counter = stopped.clone();
@@ -219,12 +219,12 @@ async fn what_an_earlier_start_left_running_is_told_to_stop() {
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "x");
     sleep(5 * SECOND).await;
-    assert_eq!(stopped.load(Ordering::Relaxed), 1, "that of the first start, not that of the second");
+    assert_eq!(stopped.load(Ordering::Relaxed), 1, "the task of the first start, not of the second");
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_takes_for_ever_is_seen() {
+async fn a_start_that_never_ends_is_reported() {
     let world = World::new(1);
     let handler = FailingHandler { starting: Duration::MAX, ..FailingHandler::default() };
     let mut a = world.start_with("a", world.hub.source(), handler).await;
@@ -237,9 +237,9 @@ async fn a_start_that_takes_for_ever_is_seen() {
     a.shut_down().await.unwrap();
 }
 
-/// Deleted and claimed anew under the same life: no later incarnation is at work.
+/// The record is deleted and claimed again by the same incarnation: no later incarnation is running.
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_i_won_anew_is_lost_to_nobody_and_not_to_a_later_me() {
+async fn reclaiming_a_deleted_record_is_not_a_replacement() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -259,7 +259,7 @@ async fn a_partition_that_i_won_anew_is_lost_to_nobody_and_not_to_a_later_me() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_cannot_be_adopted_is_released_and_left_alone_for_a_while() {
+async fn a_partition_that_cannot_be_adopted_is_released() {
     let world = World::new(1);
     let writes = Target::from(BlobOperation::Write).named("checkpoint/0");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Conflict));
@@ -269,11 +269,11 @@ async fn a_partition_that_cannot_be_adopted_is_released_and_left_alone_for_a_whi
             sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(TIMEOUT, released).await.expect("held for ever");
+    timeout(TIMEOUT, released).await.expect("never released");
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
     let etag = world.container.get(name).await.unwrap().etag;
     sleep(Duration::from_secs(9)).await;
-    assert_eq!(world.container.get(name).await.unwrap().etag, etag, "claimed again at once");
+    assert_eq!(world.container.get(name).await.unwrap().etag, etag, "claimed again immediately");
 
     world.faulty.set_plan(FaultPlan::default());
     world.hub.publish(0, "x");

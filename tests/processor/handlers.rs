@@ -1,4 +1,4 @@
-//! What handlers may rely on: order, time, and the truth about why they stop.
+//! What handlers may rely on: order, time, and correct stop reasons.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::captured::Captured;
 use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::World;
 
-/// Notes its calls; takes its time where told to.
+/// Records its calls, and takes the given time.
 #[derive(Clone, Debug, Default)]
 struct SlowHandler {
     calls: Arc<Mutex<Vec<String>>>,
@@ -62,7 +62,7 @@ impl Handler<MemoryEvent> for SlowHandler {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_wait_until_started_has_ended_however_long_it_takes() {
+async fn events_wait_until_started_has_returned() {
     let world = World::new(1);
     let handler = SlowHandler { starting: Duration::from_secs(100), ..SlowHandler::default() };
     let a = world.start_with("a", world.hub.source(), handler.clone()).await;
@@ -73,7 +73,7 @@ async fn events_wait_until_started_has_ended_however_long_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_may_finish_and_is_checkpointed_when_the_instance_shuts_down() {
+async fn a_batch_may_finish_during_a_shutdown() {
     let world = World::new(1);
     let handler = SlowHandler { handling: Duration::from_secs(10), ..SlowHandler::default() };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
@@ -86,7 +86,7 @@ async fn a_batch_may_finish_and_is_checkpointed_when_the_instance_shuts_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_waits_for_a_refused_checkpoint_is_told_that_the_partition_is_lost() {
+async fn a_refused_checkpoint_reports_the_loss() {
     let world = World::new(1);
     let handler = SlowHandler { durable: true, ..SlowHandler::default() };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
@@ -104,7 +104,7 @@ async fn a_handler_that_waits_for_a_refused_checkpoint_is_told_that_the_partitio
     a.shut_down().await.unwrap();
 }
 
-/// Lost and won back while the handler still finishes: the second start waits for the end of the first.
+/// The partition is lost and claimed again while the handler finishes: the second start waits for the end of the first.
 #[tokio::test(start_paused = true)]
 async fn one_partition_is_never_handled_twice_at_once() {
     let world = World::new(1);
@@ -140,7 +140,7 @@ async fn an_instance_that_drains_claims_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_hub_is_reported_in_time_and_delays_no_shutdown() {
+async fn an_unresponsive_hub_is_reported() {
     for hub_responds in [false, true] {
         let world = World::new(1);
         let silent =
@@ -160,7 +160,7 @@ async fn a_silent_hub_is_reported_in_time_and_delays_no_shutdown() {
     }
 }
 
-/// The sizes of the batches that come of these settings, from 10 events of 10 bytes, two per second.
+/// Returns the sizes of the batches with these settings, from 10 events of 10 bytes, two per second.
 async fn batches(change: impl FnOnce(ProcessorConfig) -> ProcessorConfig) -> Vec<usize> {
     let mut world = World::new(1);
     world.config = change(world.config);
@@ -185,7 +185,7 @@ async fn batches(change: impl FnOnce(ProcessorConfig) -> ProcessorConfig) -> Vec
 }
 
 #[tokio::test(start_paused = true)]
-async fn batches_are_as_large_as_the_settings_say() {
+async fn batch_sizes_follow_the_settings() {
     assert_eq!(batches(|config| config).await, [2, 2, 2, 2, 2]);
     assert_eq!(batches(|config| config.with_max_batch_size(1)).await, [1; 10]);
     assert_eq!(batches(|config| config.with_max_batch_bytes(15)).await, [1; 10]);
@@ -194,10 +194,10 @@ async fn batches_are_as_large_as_the_settings_say() {
     assert_eq!(batches(both).await, [4, 4, 2]);
 }
 
-/// By which owner, what, and in which epoch.
+/// The owner, the call, and the epoch.
 type Seen = (&'static str, &'static str, i64);
 
-/// Notes the owner and the epoch of each call.
+/// Records the owner and the epoch of each call.
 #[derive(Clone)]
 struct EpochRecorder {
     owner: &'static str,
@@ -226,9 +226,9 @@ impl Handler<MemoryEvent> for EpochRecorder {
     }
 }
 
-/// A start within the same tenure has the same epoch, and the record shows it.
+/// A restart in the same epoch passes the same epoch, and the record contains it.
 #[tokio::test(start_paused = true)]
-async fn a_handler_sees_its_epoch_and_a_takeover_has_a_greater_one() {
+async fn a_takeover_has_a_greater_epoch() {
     let world = World::new(1);
     let epochs = EpochRecorder { owner: "a", seen: Arc::default(), fails: Arc::new(AtomicBool::new(true)) };
     let a = world.start_with("a", world.hub.source(), epochs.clone()).await;

@@ -1,4 +1,4 @@
-//! Whoever asked, or was asked, dies or ends before the partition has moved.
+//! The owner or the requesting instance crashes or ends before the partition has moved.
 
 use std::time::Duration;
 
@@ -12,20 +12,22 @@ use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// From the acknowledgement on the default is three quarters of the expiry; the thief looks every half interval.
+/// After the acknowledgement, the default timeout is three quarters of the lease duration. The requesting instance
+/// checks every half interval.
 const STOLEN_WITHIN: Duration = Duration::from_secs(45 + 5 + 5);
 
-/// What is released for one that asked is kept for it for an interval and the grace of a record's age.
+/// A partition released for a requesting instance is reserved for it for one interval and the grace period of a
+/// record's age.
 const RESERVATION: Duration = Duration::from_secs(10 + 2);
 
 /// An interval and its jitter.
 const MAX_CYCLE: Duration = Duration::from_secs(10 + 1);
 
-/// As long as the presence of one that has died counts, and a cycle of who takes its share.
+/// How long the heartbeat of a crashed instance counts, and a cycle of the instance that takes its share.
 const REMOVED_WITHIN: Duration = Duration::from_secs(60 + 2 + 10 + 1);
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_answers_and_dies_is_stolen_from_before_its_record_expires() {
+async fn the_owner_acknowledges_and_crashes() {
     let world = World::new(2);
     let a = owner_of_all(&world, 2, 10 * SECOND).await;
     let mut log_a = OwnershipLog::of(&a);
@@ -47,8 +49,8 @@ async fn an_owner_that_answers_and_dies_is_stolen_from_before_its_record_expires
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_answers_and_loses_the_storage_is_stolen_from_and_learns_of_it() {
-    // What it is not asked for it does not lose meanwhile.
+async fn the_owner_acknowledges_and_loses_the_storage() {
+    // `a` must not lose the other partition meanwhile.
     let mut world = World { expiry: 120 * SECOND, ..World::new(2) };
     world.config.balancer = world.config.balancer.with_handoff_timeout(30 * SECOND);
     world.config.drain_timeout = Some(8 * SECOND);
@@ -63,11 +65,11 @@ async fn an_owner_that_answers_and_loses_the_storage_is_stolen_from_and_learns_o
     publish(&world, 2, "meanwhile");
     log_b.wait_for("claimed: Stolen(a)").await;
     isolated.faulty.set_plan(FaultPlan::default());
-    a.wait_until("it knows", |snapshot| snapshot.other_owner(&requested).is_some()).await;
+    a.wait_until("the loss is detected", |snapshot| snapshot.other_owner(&requested).is_some()).await;
     repeated(&world, 2, &["meanwhile"]).await;
     sleep(60 * SECOND).await;
     assert_eq!((a.held(), b.held()), (1, 1));
-    // Its release is repeated until it finds out that the partition is not its own any more.
+    // The release is repeated until `a` detects that it no longer owns the partition.
     assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "lost to Some(b)"]);
     assert_eq!(log_b.take(), ["duplicates: NotReleased", "claimed: Stolen(a)"]);
     a.shut_down().await.unwrap();
@@ -75,7 +77,7 @@ async fn an_owner_that_answers_and_loses_the_storage_is_stolen_from_and_learns_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_dies_before_it_answers_is_stolen_from_and_nothing_is_lost() {
+async fn the_owner_crashes_before_it_acknowledges() {
     let world = World::new(2);
     let a = owner_of_all(&world, 2, Duration::ZERO).await;
     publish(&world, 2, "before");
@@ -90,7 +92,7 @@ async fn an_owner_that_dies_before_it_answers_is_stolen_from_and_nothing_is_lost
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_released_for_one_that_has_died_comes_back_when_the_reservation_has_lapsed() {
+async fn the_requesting_instance_crashes() {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, SECOND).await;
     let mut log_a = OwnershipLog::of(&a);
@@ -108,15 +110,15 @@ async fn what_is_released_for_one_that_has_died_comes_back_when_the_reservation_
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_mark_of_one_that_is_gone_is_taken_away_and_processing_goes_on() {
+async fn a_request_of_a_removed_instance_is_deleted() {
     let world = World::new(1);
     let mut a = owner_of_all(&world, 1, Duration::ZERO).await;
     let mut log_a = OwnershipLog::of(&a);
     sleep(300 * SECOND).await;
     let cycles = a.snapshots.borrow().cycles;
     a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles).await;
-    // Before the next one, which comes after 27 s at the earliest, for a renewal that meets the mark would not know
-    // that it is a dead one's.
+    // Before the next cycle, which starts after 27 s at the earliest: a renewal that reads the request would not know
+    // that its instance has crashed.
     sleep(SECOND.mul_f64(26.9)).await;
     let ghost = world.store("ghost").await;
     let seen = ghost.list_ownerships().await.unwrap().records.remove(0);
@@ -130,17 +132,17 @@ async fn the_mark_of_one_that_is_gone_is_taken_away_and_processing_goes_on() {
     a.shut_down().await.unwrap();
 }
 
-/// It takes part no more, and the next cycle of the owner sees that.
+/// The requesting instance has left the group, and the owner detects that in its next cycle.
 #[tokio::test(start_paused = true)]
-async fn one_that_asks_and_ends_before_the_owner_saw_it_interrupts_nothing() {
+async fn a_request_that_ends_before_it_is_read() {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, Duration::ZERO).await;
     let mut log_a = OwnershipLog::of(&a);
     let (b, requested) = requesting_instance(&world).await;
-    assert!(log_a.take().is_empty(), "choose another seed: the owner saw it at once");
+    assert!(log_a.take().is_empty(), "choose another seed: the owner read it immediately");
     b.shut_down().await.unwrap();
     let record_of = format!("ownership/{requested}");
-    assert_eq!(record(&world, &record_of).await.unwrap()["handoffto"], "b", "a mark cannot be taken back");
+    assert_eq!(record(&world, &record_of).await.unwrap()["handoffto"], "b", "a request cannot be withdrawn");
     let cycles = a.snapshots.borrow().cycles;
     a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles + 1).await;
     sleep(40 * SECOND).await;
@@ -150,7 +152,7 @@ async fn one_that_asks_and_ends_before_the_owner_saw_it_interrupts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_asks_and_ends_while_the_owner_drains_leaves_a_reservation_that_lapses() {
+async fn the_requesting_instance_ends_during_the_drain() {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, 3 * SECOND).await;
     let mut log_a = OwnershipLog::of(&a);
@@ -173,7 +175,7 @@ async fn one_that_asks_and_ends_while_the_owner_drains_leaves_a_reservation_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_ends_before_or_while_it_answers_hands_over_all_the_same() {
+async fn the_owner_shuts_down_during_the_handoff() {
     for answers in [false, true] {
         let world = World::new(2);
         let a = owner_of_all(&world, 2, 3 * SECOND).await;
@@ -196,10 +198,10 @@ async fn an_owner_that_ends_before_or_while_it_answers_hands_over_all_the_same()
     }
 }
 
-/// The acknowledgement finds that the record was deleted and creates it again, which begins another tenure. That one is
-/// to be given back, too.
+/// The acknowledgement finds the record deleted and creates it again, which starts a new epoch. That epoch must be
+/// released, too.
 #[tokio::test(start_paused = true)]
-async fn a_record_that_is_deleted_in_the_middle_of_a_handoff_does_not_hold_it_up() {
+async fn a_record_deleted_during_a_handoff() {
     let world = World::new(2);
     let isolated = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
     let a = owner_of_all(&isolated, 2, 14 * SECOND).await;

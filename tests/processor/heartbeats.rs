@@ -1,4 +1,4 @@
-//! Who owns nothing says that it is there, as long as it is.
+//! An instance without partitions sends a heartbeat while it is running.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long ago an owner said so last.
+/// Returns the age of the owner's heartbeat.
 async fn heartbeat_age(observer: &GroupStore, owner: &str) -> Option<Duration> {
     let listing = observer.list_heartbeats().await.unwrap();
     let seen = listing.records.into_iter().find(|seen| seen.record.owner.as_str() == owner)?;
@@ -18,14 +18,14 @@ async fn heartbeat_age(observer: &GroupStore, owner: &str) -> Option<Duration> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_owns_nothing_is_present_until_it_ends() {
+async fn an_instance_without_partitions_sends_heartbeats() {
     let world = World::new(1);
     let a = owner_of_all(&world, 1, Duration::ZERO).await;
     let observer = world.store("observer").await;
     let b = world.start("b").await;
     sleep(SECOND).await;
     for _ in 0..300 {
-        let heartbeat_age = heartbeat_age(&observer, "b").await.expect("it is not there");
+        let heartbeat_age = heartbeat_age(&observer, "b").await.expect("no heartbeat");
         assert!(heartbeat_age <= 31 * SECOND, "{heartbeat_age:?}");
         sleep(SECOND).await;
     }
@@ -37,14 +37,14 @@ async fn who_owns_nothing_is_present_until_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_lost_its_last_partition_is_present_at_once() {
+async fn losing_the_last_partition_sends_a_heartbeat() {
     let world = World::new(1);
     let mut a = owner_of_all(&world, 1, Duration::ZERO).await;
     sleep(120 * SECOND).await;
     let observer = world.store("observer").await;
     assert!(
         heartbeat_age(&observer, "a").await.is_some_and(|heartbeat_age| heartbeat_age > 60 * SECOND),
-        "what it owns says enough"
+        "its ownership record is sufficient"
     );
     world.give_to("python").await;
     a.wait_until_it_holds(0).await;
@@ -53,15 +53,15 @@ async fn who_has_lost_its_last_partition_is_present_at_once() {
     a.shut_down().await.unwrap();
 }
 
-/// Ten expiries after it was last written; by whoever next looks at who is there.
+/// Ten lease durations after the last heartbeat, by the next instance that lists the heartbeats.
 #[tokio::test(start_paused = true)]
-async fn the_presence_of_one_that_is_long_gone_is_cleared_by_who_comes() {
+async fn the_heartbeat_of_a_removed_instance_is_deleted() {
     let world = World::new(1);
     let a = owner_of_all(&world, 1, Duration::ZERO).await;
     world.store("ghost").await.send_heartbeat().await.unwrap();
     for (wait, owner, kept) in [(590, "b", true), (20, "c", false)] {
         sleep(wait * SECOND).await;
-        // There is a partition for it, and it looks who else is there before it takes it.
+        // A partition is free for the new instance, which lists the heartbeats before it claims.
         world.hub.grow_to(if kept { 2 } else { 3 });
         let mut joining = world.start(owner).await;
         joining.wait_until_it_holds(1).await;

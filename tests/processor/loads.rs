@@ -1,4 +1,4 @@
-//! Sharing by load: every owner writes down how much work its partitions are, and all decide by that.
+//! Sharing by load: every owner records the load of its partitions, and all instances decide accordingly.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Loop {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heavy_partition_outweighs_several_light_ones_and_then_nothing_moves_any_more() {
+async fn a_heavy_partition_outweighs_several_light_ones() {
     let world = World::new(PARTITIONS);
     let a = Loop::start(&world, "a").await;
     for partition in 0..PARTITIONS {
@@ -60,7 +60,7 @@ async fn a_heavy_partition_outweighs_several_light_ones_and_then_nothing_moves_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_processor_measures_its_events_and_writes_them_down() {
+async fn the_processor_records_its_load() {
     let mut world = World::new(2);
     let balancer = world.config.balancer.clone().with_load_balancing_strategy(LoadBalancingStrategy::weighted());
     world.config = world.config.with_balancer(balancer);

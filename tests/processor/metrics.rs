@@ -1,4 +1,4 @@
-//! What an instance tells a monitoring system, compared with what happened.
+//! Compares the metrics of an instance with its actions.
 
 #![expect(clippy::float_cmp, reason = "small whole numbers are exact")]
 
@@ -35,7 +35,7 @@ async fn events_handlers_checkpoints_and_links_are_counted() {
     assert_eq!(recorded.count("checkpoint_write_duration_seconds"), 2);
 
     world.hub.publish(0, "fail");
-    world.log.wait_for("another try", |log| log.times("fail") == 2).await;
+    world.log.wait_for("another attempt", |log| log.times("fail") == 2).await;
     assert_eq!(recorded.get("handler_failures_total", "partition=0"), 1.0);
     assert_eq!(recorded.get("events_handled_total", "partition=0"), 4.0);
     assert_eq!(recorded.count("handler_duration_seconds"), 4);
@@ -57,7 +57,7 @@ async fn events_handlers_checkpoints_and_links_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_has_the_batch_for_as_long_as_is_told() {
+async fn the_handler_duration_is_measured() {
     let recorded = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&recorded);
     let world = World::new(1);
@@ -76,7 +76,7 @@ async fn a_handler_has_the_batch_for_as_long_as_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_gauges_tell_what_is_held_and_go_to_zero_with_it() {
+async fn gauges_follow_the_partitions_and_return_to_zero() {
     let recorded = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&recorded);
     let world = World::new(2);
@@ -108,7 +108,7 @@ async fn the_gauges_tell_what_is_held_and_go_to_zero_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_leaves_no_gauge_behind() {
+async fn a_crash_resets_the_gauges() {
     let recorded = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&recorded);
     let world = World::new(2);
@@ -121,7 +121,7 @@ async fn a_crash_leaves_no_gauge_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_in_flight_are_those_that_are_tracked() {
+async fn tracked_events_are_in_flight() {
     let recorded = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&recorded);
     let world = World::new(1);
@@ -143,7 +143,7 @@ async fn events_in_flight_are_those_that_are_tracked() {
     a.shut_down().await.unwrap();
 }
 
-/// Two instances share two partitions, of which the first had both.
+/// Two instances share two partitions, which the first one owned before.
 async fn run_move(handoff: bool) -> RecordedMetrics {
     let recorded = RecordedMetrics::default();
     let recorder = set_default_local_recorder(&recorded);
@@ -161,7 +161,7 @@ async fn run_move(handoff: bool) -> RecordedMetrics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_moves_is_asked_for_and_handed_over() {
+async fn a_handoff_counts_a_request_and_a_release() {
     let recorded = run_move(true).await;
     assert_eq!(recorded.get("asked_total", ""), 1.0);
     assert_eq!(recorded.get("releases_total", "reason=handed_over"), 1.0);
@@ -169,7 +169,7 @@ async fn a_partition_that_moves_is_asked_for_and_handed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_handoffs_it_is_stolen_by_one_and_lost_by_the_other() {
+async fn without_handoffs_a_move_is_a_steal_and_a_loss() {
     let recorded = run_move(false).await;
     assert_eq!(recorded.get("claims_total", "reason=stolen"), 1.0);
     assert_eq!(recorded.get("losses_total", "reason=taken"), 1.0);
@@ -188,13 +188,13 @@ async fn an_invalid_checkpoint_is_counted_with_its_reason() {
     world.hub.publish_many(0, 9, "x");
     world.hub.expire_before(0, 5);
     let b = world.start("b").await;
-    world.log.wait_for("the rest", |log| log.times("x") == 5).await;
+    world.log.wait_for("the remaining events", |log| log.times("x") == 5).await;
     assert_eq!(recorded.get("invalid_checkpoints_total", "partition=0,reason=expired"), 1.0);
     b.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_to_the_storage_are_those_of_the_store() {
+async fn storage_requests_match_those_of_the_store() {
     let recorded = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&recorded);
     let world = World::new(3);

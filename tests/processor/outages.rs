@@ -1,4 +1,4 @@
-//! What an instance does, and what it tells, while the storage is away for it.
+//! The behavior and the logs of an instance while the storage is unavailable to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,7 @@ use crate::world::{Instance, Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Starts an instance, and cuts it alone off from the storage once it reads the one partition. Gives what stands
-/// between the two.
+/// Starts an instance, and cuts only this one off from the storage once it reads the partition. Returns its container.
 async fn start_and_cut_off(fault: Fault, world: &World) -> (Instance, FaultyContainer) {
     let faulty = FaultyContainer::new(world.container.clone(), 3);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
@@ -29,9 +28,9 @@ async fn start_and_cut_off(fault: Fault, world: &World) -> (Instance, FaultyCont
     (a, faulty)
 }
 
-/// Found by `cargo chaos`: both opened the link again and again, and every event was processed by both.
+/// Found by `cargo chaos`: both instances reopened the link again and again, and both processed every event.
 #[tokio::test(start_paused = true)]
-async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_owner() {
+async fn a_displaced_owner_does_not_compete() {
     let world = World::new(1);
     let (a, faulty) = start_and_cut_off(Fault::Unreachable, &world).await;
     let mut b = world.start("b").await;
@@ -51,24 +50,24 @@ async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_
     b.shut_down().await.unwrap();
 }
 
-/// Whoever displaced it does not own the partition.
+/// The instance that displaced it does not own the partition.
 #[tokio::test(start_paused = true)]
-async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storage_says_so() {
+async fn a_displaced_owner_continues_if_it_still_owns() {
     let world = World::new(1);
     let (a, faulty) = start_and_cut_off(Fault::Hang, &world).await;
     let rival = world.hub.source().open_receiver(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
-    world.hub.publish(0, "kept back");
+    world.hub.publish(0, "delayed");
     sleep(20 * SECOND).await;
-    assert_eq!(world.log.times("kept back"), 0);
+    assert_eq!(world.log.times("delayed"), 0);
     faulty.set_plan(FaultPlan::default());
-    world.log.wait_for("kept back", |log| log.times("kept back") == 1).await;
-    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler need not know");
+    world.log.wait_for("delayed", |log| log.times("delayed") == 1).await;
+    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler is not restarted");
     drop(rival);
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_displaced_while_the_storage_hangs_still_stops_at_once() {
+async fn a_displaced_owner_stops_while_the_storage_hangs() {
     let world = World::new(1);
     let (mut a, _faulty) = start_and_cut_off(Fault::Hang, &world).await;
     let _rival = world.hub.source().open_receiver(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
@@ -80,9 +79,9 @@ async fn who_is_displaced_while_the_storage_hangs_still_stops_at_once() {
     a.ended().await.unwrap();
 }
 
-/// Sixteen partitions whose every attempt was told made hundreds of lines a minute.
+/// Logging every attempt for sixteen partitions made hundreds of lines per minute.
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_told_once_in_a_while_and_not_for_every_partition_and_attempt() {
+async fn an_outage_is_logged_at_intervals() {
     let (log, _guard) = Captured::begin();
     let world = World::new(16);
     let mut a = world.start("a").await;
@@ -106,20 +105,20 @@ async fn an_outage_is_told_once_in_a_while_and_not_for_every_partition_and_attem
         "the operation is not settled, trying again",
         "the checkpoint was not written and stays pending",
     ] {
-        assert!((2..=3).contains(&reported.matches(message).count()), "of 90 s, one each 30 s: {message}: {reported}");
+        assert!((2..=3).contains(&reported.matches(message).count()), "in 90 s, once per 30 s: {message}: {reported}");
     }
     assert_eq!(reported.matches("the storage answers again").count(), 1, "{reported}");
     assert!(warnings() <= 10, "{reported}");
     let suppressed = |line: &str| line.split("untold=").nth(1)?.split_whitespace().next()?.parse::<u32>().ok();
     let suppressed_total: u32 = reported.lines().filter_map(suppressed).sum();
-    assert!(suppressed_total > 100, "those that were not told are counted: {reported}");
+    assert!(suppressed_total > 100, "suppressed events are counted: {reported}");
     a.shut_down().await.unwrap();
 }
 
-/// Records of different kinds may be throttled apart. Other owners need time to renew after that, though checkpoints
-/// were written.
+/// Records of different kinds may be throttled separately. Other owners need time to renew after that, although
+/// checkpoints were written.
 #[tokio::test(start_paused = true)]
-async fn checkpoints_do_not_hide_that_the_ownerships_are_out_of_reach() {
+async fn checkpoints_do_not_hide_unavailable_ownerships() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
     let mut a = world.start("a").await;

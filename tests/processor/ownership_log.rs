@@ -1,4 +1,4 @@
-//! What instances tell of handoffs.
+//! The ownership events of instances.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::world::{Instance, Recorder, TIMEOUT, World};
 
-/// Everything that an instance tells from now on, without partitions and tenures.
+/// All ownership events of an instance from now on, without partitions and epochs.
 pub struct OwnershipLog {
     events: Receiver<OwnershipEvent>,
     recorded: Vec<String>,
@@ -30,10 +30,10 @@ impl OwnershipLog {
             }
         };
         let came = timeout(TIMEOUT, waiting).await;
-        came.unwrap_or_else(|_| panic!("{what} was never told, but {:?}", self.recorded));
+        came.unwrap_or_else(|_| panic!("no event {what:?}, but {:?}", self.recorded));
     }
 
-    /// What came since the last time that this was asked.
+    /// Returns the events since the last call.
     pub fn take(&mut self) -> Vec<String> {
         while let Ok(event) = self.events.try_recv() {
             self.recorded.push(describe(event));
@@ -55,7 +55,7 @@ fn describe(event: OwnershipEvent) -> String {
     }
 }
 
-/// Takes so long to stop.
+/// Takes `stop_delay` to stop.
 pub struct SlowHandler {
     pub recorder: Recorder,
     pub stop_delay: Duration,
@@ -76,7 +76,7 @@ impl Handler<MemoryEvent> for SlowHandler {
     }
 }
 
-/// Starts an instance whose handler takes so long to stop, and waits until it has all of so many partitions.
+/// Starts an instance whose handler takes `stop_delay` to stop, and waits until it owns all partitions.
 pub async fn owner_of_all(world: &World, partitions: usize, stop_delay: Duration) -> Instance {
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_with("a", world.hub.source(), SlowHandler { recorder, stop_delay }).await;
@@ -84,7 +84,7 @@ pub async fn owner_of_all(world: &World, partitions: usize, stop_delay: Duration
     a
 }
 
-/// Starts an instance that needs a partition, and waits until it has asked for one.
+/// Starts an instance that needs a partition, and waits until it has requested one.
 pub async fn requesting_instance(world: &World) -> (Instance, PartitionId) {
     let mut b = world.start("b").await;
     b.wait_until("a request", |snapshot| !snapshot.requested_handoffs.is_empty()).await;
@@ -92,20 +92,20 @@ pub async fn requesting_instance(world: &World) -> (Instance, PartitionId) {
     (b, requested)
 }
 
-/// The keys of a record.
+/// Returns the keys of a record.
 pub async fn record(world: &World, name: &str) -> Option<Metadata> {
     let blob = world.container.get(&format!("ns.servicebus.windows.net/hub/$default/{name}")).await;
     blob.ok().map(|blob| blob.metadata)
 }
 
-/// One event for each of so many partitions.
+/// Publishes one event to each partition.
 pub fn publish(world: &World, partitions: u32, body: &str) {
     for partition in 0..partitions {
         world.hub.publish(partition, format!("{body} {partition}"));
     }
 }
 
-/// Waits until these events of each partition were processed. Gives which of them were so more than once.
+/// Waits until these events of each partition have been processed. Returns those that were processed more than once.
 pub async fn repeated(world: &World, partitions: u32, bodies: &[&str]) -> Vec<String> {
     let all = || bodies.iter().flat_map(|body| (0..partitions).map(move |partition| format!("{body} {partition}")));
     world.log.wait_for("all events", |log| all().all(|body| log.times(&body) > 0)).await;

@@ -1,4 +1,4 @@
-//! Resets by an operator, of partitions that live processors own.
+//! Resets by an operator of partitions that running processors own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,10 +21,10 @@ use crate::world::{Instance, Recorder, TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Half an expiry and an interval: the former owner has its partition back by then.
+/// Half a lease duration and an interval: by then, the previous owner has claimed its partition again.
 const RECOVERY_TIME: Duration = Duration::from_secs(40);
 
-/// A released partition is reserved for so long: half an expiry and the grace.
+/// A released partition is reserved for half a lease duration and the grace period.
 const RESERVATION: Duration = Duration::from_secs(32);
 
 async fn operator(world: &World) -> Operator {
@@ -41,14 +41,14 @@ async fn reset(world: &World, resets: &[(u32, i64)]) {
     assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
 }
 
-/// Where the checkpoint of a partition is.
+/// Returns the position of a partition's checkpoint.
 async fn checkpoint_of(world: &World, partition: u32) -> Option<i64> {
     let listing = world.store("observer").await.list_checkpoints().await.unwrap();
     let seen = listing.records.into_iter().find(|seen| seen.partition == partition.into())?;
     seen.record.sequence_number
 }
 
-/// So many numbered events for each of the first partitions.
+/// Publishes events with these numbers to each of the first partitions.
 fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
     for partition in 0..partitions {
         for number in numbers.clone() {
@@ -57,7 +57,7 @@ fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
     }
 }
 
-/// How often each of these events was processed.
+/// Returns how often each of these events was processed.
 fn times(world: &World, partition: u32, numbers: std::ops::Range<i64>) -> Vec<usize> {
     numbers.map(|number| world.log.times(&format!("{partition}:{number}"))).collect()
 }
@@ -67,7 +67,7 @@ async fn processed(world: &World, partitions: u32, number: i64, wanted: usize) {
     world.log.wait_for("the last events", |_| (0..partitions).all(all)).await;
 }
 
-/// One instance that owns everything and has processed and written down ten events of each partition.
+/// Starts an instance that owns all partitions, and waits until it has processed and checkpointed ten events of each.
 async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(partitions as usize).await;
@@ -77,7 +77,7 @@ async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
     a
 }
 
-/// A group of three that has settled for long, so that its cycles are stretched.
+/// Starts a group of three that has been settled for a long time, so that its cycles are long.
 async fn settled(strategy: LoadBalancingStrategy, partitions: u32) -> (World, Vec<Instance>) {
     let mut world = World::new(partitions);
     world.config.balancer = world.config.balancer.with_load_balancing_strategy(strategy);
@@ -95,7 +95,7 @@ fn holdings(group: &[Instance]) -> Vec<Vec<PartitionId>> {
     group.iter().map(|instance| instance.snapshots.borrow().owned.keys().cloned().collect()).collect()
 }
 
-/// Waits until all is as it was, and gives how long that took.
+/// Waits until all instances own the same partitions as before, and returns the time that this took.
 async fn wait_until_restored(group: &[Instance], before: &[Vec<PartitionId>]) -> Duration {
     let began = Instant::now();
     let waiting = async {
@@ -103,7 +103,7 @@ async fn wait_until_restored(group: &[Instance], before: &[Vec<PartitionId>]) ->
             sleep(SECOND / 10).await;
         }
     };
-    timeout(TIMEOUT, waiting).await.expect("it never came back");
+    timeout(TIMEOUT, waiting).await.expect("never restored");
     began.elapsed()
 }
 
@@ -114,7 +114,7 @@ async fn shut_down(group: Vec<Instance>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_former_owner_goes_on_at_the_new_position() {
+async fn the_previous_owner_continues_at_the_new_position() {
     for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy] {
         let (world, group) = settled(strategy.clone(), 6).await;
         let before = holdings(&group);
@@ -126,8 +126,8 @@ async fn the_former_owner_goes_on_at_the_new_position() {
             let stops = world.log.stops.lock().unwrap().len();
             reset(&world, &[(partition, 4)]).await;
             assert_eq!(checkpoint_of(&world, partition).await, Some(4));
-            // It may not have noticed yet.
-            world.log.wait_for("its stop", |log| log.stops.lock().unwrap().len() > stops).await;
+            // The owner may not have detected the reset yet.
+            world.log.wait_for("the stop", |log| log.stops.lock().unwrap().len() > stops).await;
             let took = wait_until_restored(&group, &before).await;
             assert!(took <= RECOVERY_TIME, "{strategy:?}: {took:?}");
             world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
@@ -149,7 +149,7 @@ async fn the_former_owner_goes_on_at_the_new_position() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_partitions_at_once_go_back_to_their_owners() {
+async fn all_partitions_return_to_their_owners() {
     for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy] {
         let (world, group) = settled(strategy.clone(), 6).await;
         let before = holdings(&group);
@@ -176,7 +176,7 @@ async fn all_partitions_at_once_go_back_to_their_owners() {
     }
 }
 
-/// An owner in full cry: events come all the time.
+/// Events arrive continuously.
 #[tokio::test(start_paused = true)]
 async fn a_busy_owner_stops_at_its_next_checkpoint() {
     let world = World::new(1);
@@ -204,9 +204,9 @@ async fn a_busy_owner_stops_at_its_next_checkpoint() {
     a.shut_down().await.unwrap();
 }
 
-/// A pause does not survive.
+/// A pause ends with the reset.
 #[tokio::test(start_paused = true)]
-async fn forward_leaves_events_out() {
+async fn a_reset_forward_skips_events() {
     let world = World::new(1);
     let mut a = with_ten_checkpointed(&world, 1).await;
     assert!(a.handle.pause(&0.into()));
@@ -222,7 +222,7 @@ async fn forward_leaves_events_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_partition_starts_afresh() {
+async fn a_parked_partition_starts_again() {
     let mut world = World::new(1);
     world.config = world.config.with_on_failure(OnFailure::Park);
     let a = with_ten_checkpointed(&world, 1).await;
@@ -230,7 +230,7 @@ async fn a_parked_partition_starts_afresh() {
     a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
     let reset_at = Instant::now();
     reset(&world, &[(0, 7)]).await;
-    world.log.wait_for("it again", |log| log.times("fail") == 2).await;
+    world.log.wait_for("the event again", |log| log.times("fail") == 2).await;
     assert!(reset_at.elapsed() <= RECOVERY_TIME);
     sleep(10 * SECOND).await;
     assert_eq!(times(&world, 0, 6..10), [1, 1, 2, 2]);
@@ -239,9 +239,9 @@ async fn a_parked_partition_starts_afresh() {
     a.shut_down().await.unwrap();
 }
 
-/// A batch that never ends is cut off, and the partition goes on after it, whether stalls are released or not.
+/// A hanging batch is cancelled, and the partition continues after it, regardless of the stall policy.
 #[tokio::test(start_paused = true)]
-async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
+async fn a_stalled_partition_continues_after_the_event() {
     for on_stall in [OnStall::Keep, OnStall::Release] {
         let mut world = World::new(2);
         world.config.balancer = world.config.balancer.with_stall_timeout(60 * SECOND).with_on_stall(on_stall);
@@ -260,7 +260,7 @@ async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
     }
 }
 
-/// Takes a token for every event and keeps it.
+/// Tracks every event and keeps its token.
 #[derive(Clone, Debug, Default)]
 struct OpenTokens {
     tokens: Arc<Mutex<Vec<(i64, TrackedEvent)>>>,
@@ -281,7 +281,7 @@ impl OpenTokens {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_of_before_move_nothing() {
+async fn tokens_from_before_the_reset_move_nothing() {
     let world = World::new(1);
     let handler = OpenTokens::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
@@ -296,7 +296,7 @@ async fn tokens_of_before_move_nothing() {
     sleep(5 * SECOND).await;
     assert_eq!(checkpoint_of(&world, 0).await, Some(5));
     reset(&world, &[(0, 2)]).await;
-    // Between the reset and the notice of it, and after it.
+    // Between the reset and its detection, and after it.
     before.remove(&6).unwrap().finish();
     sleep(RECOVERY_TIME + 20 * SECOND).await;
     assert_eq!(checkpoint_of(&world, 0).await, Some(2));
@@ -311,9 +311,9 @@ async fn tokens_of_before_move_nothing() {
     a.shut_down().await.unwrap();
 }
 
-/// It drains for another instance that has asked for it: that one gets it, and starts at the new position.
+/// The partition drains for an instance that requested it. That instance gets it, and starts at the new position.
 #[tokio::test(start_paused = true)]
-async fn in_the_middle_of_a_handoff_it_goes_to_the_one_that_asked() {
+async fn a_reset_during_a_handoff() {
     let world = World::new(2);
     let a = owner_of_all(&world, 2, 10 * SECOND).await;
     publish(&world, 2, 0..10);
@@ -338,9 +338,9 @@ async fn in_the_middle_of_a_handoff_it_goes_to_the_one_that_asked() {
     b.shut_down().await.unwrap();
 }
 
-/// Its owner ends: another one has it when the reservation is over.
+/// The owner shuts down: another instance claims the partition after the reservation.
 #[tokio::test(start_paused = true)]
-async fn what_drains_at_the_end_goes_to_others() {
+async fn a_reset_during_the_drain_of_a_shutdown() {
     let (world, a, mut b, partition) = slow_owner_and_peer().await;
     let ending = tokio::spawn(a.shut_down());
     sleep(SECOND).await;
@@ -355,9 +355,9 @@ async fn what_drains_at_the_end_goes_to_others() {
     b.shut_down().await.unwrap();
 }
 
-/// It is being released at the wish of the application.
+/// The application has released the partition.
 #[tokio::test(start_paused = true)]
-async fn what_drains_for_its_release_starts_at_the_new_position() {
+async fn a_reset_during_the_drain_of_a_release() {
     let (world, a, b, partition) = slow_owner_and_peer().await;
     assert!(a.handle.release(&partition.into(), Duration::ZERO));
     sleep(SECOND).await;
@@ -372,7 +372,7 @@ async fn what_drains_for_its_release_starts_at_the_new_position() {
     b.shut_down().await.unwrap();
 }
 
-/// Two instances with a partition each, of which the handler of the first takes its time to stop; and its partition.
+/// Two instances with one partition each. The handler of the first one stops slowly. Returns its partition, too.
 async fn slow_owner_and_peer() -> (World, Instance, Instance, u32) {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, 10 * SECOND).await;
@@ -387,7 +387,7 @@ async fn slow_owner_and_peer() -> (World, Instance, Instance, u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_the_first_event_the_policy_for_invalid_checkpoints_counts() {
+async fn a_reset_before_the_first_event_applies_the_policy() {
     for (policy, expected) in [
         (OnInvalidCheckpoint::Earliest, [0, 2, 2, 2, 2]),
         (OnInvalidCheckpoint::Latest, [0, 1, 1, 1, 1]),
@@ -412,7 +412,7 @@ async fn before_the_first_event_the_policy_for_invalid_checkpoints_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_the_last_event_the_policy_for_invalid_checkpoints_counts() {
+async fn a_reset_beyond_the_last_event_applies_the_policy() {
     for refuses in [false, true] {
         for (policy, expected) in [(OnInvalidCheckpoint::Earliest, 2), (OnInvalidCheckpoint::Latest, 1)] {
             let mut world = World::new(1);
@@ -433,7 +433,7 @@ async fn beyond_the_last_event_the_policy_for_invalid_checkpoints_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_invalid_position_ends_the_processor_if_that_is_the_policy() {
+async fn an_invalid_position_can_end_the_processor() {
     for to in [2, 1000] {
         let mut world = World::new(1);
         world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
@@ -447,7 +447,7 @@ async fn an_invalid_position_ends_the_processor_if_that_is_the_policy() {
     }
 }
 
-/// A checkpoint of the displaced owner is on its way while the operator works, and arrives after the release.
+/// A checkpoint of the displaced owner is in flight during the reset, and arrives after the release.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_in_flight_is_refused() {
     let world = World::new(1);
@@ -457,14 +457,14 @@ async fn a_checkpoint_in_flight_is_refused() {
     publish(&world, 1, 10..11);
     processed(&world, 1, 10, 1).await;
     sleep(3 * SECOND / 2).await;
-    assert_eq!((world.faulty.pending(), checkpoint_of(&world, 0).await), (0, Some(9)), "it is on its way");
+    assert_eq!((world.faulty.pending(), checkpoint_of(&world, 0).await), (0, Some(9)), "it is in flight");
     reset(&world, &[(0, 4)]).await;
     let reset_at = Instant::now();
     while world.log.times("0:5") == 1 {
-        assert_eq!(checkpoint_of(&world, 0).await, Some(4), "its owner has not come back");
+        assert_eq!(checkpoint_of(&world, 0).await, Some(4), "its owner has not returned");
         sleep(SECOND / 4).await;
     }
-    assert!(reset_at.elapsed() > 4 * SECOND, "it arrives before the owner comes back");
+    assert!(reset_at.elapsed() > 4 * SECOND, "it arrives before the owner returns");
     processed(&world, 1, 10, 2).await;
     sleep(5 * SECOND).await;
     assert_eq!(times(&world, 0, 4..11), [1, 2, 2, 2, 2, 2, 2]);
@@ -472,7 +472,7 @@ async fn a_checkpoint_in_flight_is_refused() {
     a.shut_down().await.unwrap();
 }
 
-/// Two owners, of which `a` has left its partitions for its restart.
+/// Two owners, of which `a` has shut down and keeps its partitions for its restart.
 async fn with_kept_partitions() -> (World, Instance, Vec<u32>) {
     let mut world = World::new(4);
     world.config = world.config.with_on_shutdown(OnShutdown::Keep);
@@ -490,7 +490,7 @@ async fn with_kept_partitions() -> (World, Instance, Vec<u32>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_is_away_has_it_back_when_it_returns() {
+async fn a_kept_partition_returns_to_its_owner() {
     let (world, b, kept) = with_kept_partitions().await;
     let mut log_b = OwnershipLog::of(&b);
     sleep(5 * SECOND).await;
@@ -514,7 +514,7 @@ async fn an_owner_that_is_away_has_it_back_when_it_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_owner_left_that_stays_away_goes_to_the_others() {
+async fn a_kept_partition_without_its_owner_moves() {
     let (world, mut b, kept) = with_kept_partitions().await;
     reset(&world, &[(kept[0], 4), (kept[1], 6)]).await;
     let reset_at = Instant::now();
@@ -527,9 +527,9 @@ async fn what_an_owner_left_that_stays_away_goes_to_the_others() {
     b.crash().await;
 }
 
-/// The records of the group are not renewed one by one: its owners learn of it by a listing or by a checkpoint.
+/// The records of the group are not renewed individually: its owners detect the reset by a listing or by a checkpoint.
 #[tokio::test(start_paused = true)]
-async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
+async fn owners_with_instance_leases_continue() {
     let mut world = World::new(6);
     world.config.balancer = world.config.balancer.with_lease_scope(LeaseScope::Instance);
     let mut group = vec![world.start("a").await, world.start("b").await];
@@ -573,9 +573,9 @@ async fn strict_leases_change_nothing() {
     a.shut_down().await.unwrap();
 }
 
-/// Of several resets the last one counts, whether the owner came between them or not.
+/// The last of several resets wins, whether the owner returned between them or not.
 #[tokio::test(start_paused = true)]
-async fn of_several_resets_the_last_one_counts() {
+async fn the_last_of_several_resets_wins() {
     let world = World::new(1);
     let a = with_ten_checkpointed(&world, 1).await;
     sleep(60 * SECOND).await;
@@ -591,9 +591,9 @@ async fn of_several_resets_the_last_one_counts() {
     a.shut_down().await.unwrap();
 }
 
-/// Requests fail here and there, the operator's too: what it reports as done is done.
+/// Random requests fail, also those of the operator: a reset reported as done is done.
 #[tokio::test(start_paused = true)]
-async fn in_trouble_what_is_reported_is_so() {
+async fn a_reported_outcome_is_true_despite_faults() {
     let world = World::new(3);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;

@@ -1,4 +1,4 @@
-//! A source over a hub in memory that does otherwise where it is told to.
+//! A source over a hub in memory with scripted faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,44 +11,44 @@ use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySo
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
 use futures::stream;
 
-/// What goes wrong. Nothing, unless said.
+/// The faults. None by default.
 #[derive(Clone, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each can go wrong by itself")]
+#[allow(clippy::struct_excessive_bools, reason = "the faults are independent")]
 pub struct SourceFaults {
-    /// Never tells of the hub.
+    /// Requests for the event hub properties never return.
     pub hub_unresponsive: bool,
-    /// Never tells whether the consumer group exists.
+    /// Checks of the consumer group never return.
     pub check_unresponsive: bool,
-    /// Tells nothing of partitions, but this.
+    /// Requests for partition properties fail with this error.
     pub partition_error: Option<ErrorKind>,
-    /// The same, for as long as it is set.
+    /// While set, requests for partition properties fail.
     pub partitions_unavailable: Arc<AtomicBool>,
-    /// Refuses to start anywhere but at the beginning.
+    /// Refuses all start positions except the earliest.
     pub earliest_only: bool,
-    /// So many of the next links begin an event too late.
+    /// Number of the next links that start one event too late.
     pub late_starts: Arc<AtomicUsize>,
-    /// So many of the next links that are opened at the earliest event begin with the second one.
+    /// Number of the next links from the earliest event that start at the second one.
     pub skip_first: Arc<AtomicUsize>,
-    /// So many of the next openings panic, or their links do: when they are read, or when they are closed.
+    /// Number of the next panics: of `open`, of a link that is read, or of a link that is closed.
     pub panics: Arc<AtomicUsize>,
-    /// All links begin here, wherever they are opened.
+    /// All links start here, regardless of the requested position.
     pub always_starts_at: Option<StartPosition>,
-    /// The hub lacks this event, and says nothing of it.
+    /// The hub lacks this event, without reporting it.
     pub lacks: Option<i64>,
-    /// So many of the next links deliver nothing.
+    /// Number of the next links that deliver nothing.
     pub mute_links: Arc<AtomicUsize>,
     /// Does not report when the last event of a partition was enqueued.
     pub times_unknown: bool,
-    /// In so many of the next reports on a partition the last event is missing.
+    /// Number of the next reports on a partition that lack the last event.
     pub stale_reports: Arc<AtomicUsize>,
-    /// Reports as the first event of a partition one that is so far before it.
+    /// Reported first sequence numbers are too low by this much.
     pub first_too_low: i64,
-    /// So many of the next requests for the hub fail, and then so many checks.
+    /// Number of the next failures: first of requests for the hub, then of checks.
     pub hub_failures: Arc<AtomicUsize>,
     pub check_failures: Arc<AtomicUsize>,
 }
 
-/// Counts down. False if it was at 0.
+/// Counts down. Returns false if the count was 0.
 fn count_down(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
@@ -83,7 +83,7 @@ fn requested_error(kind: ErrorKind) -> Error {
     Error::new(kind, "failed on request")
 }
 
-/// Panics at once, or has a link that does.
+/// Panics immediately, or returns a link that panics.
 fn panicking(how: usize) -> EventReceiver<MemoryEvent> {
     assert_ne!(how % 3, 0, "panicked on request");
     let mut polled = 0;

@@ -1,5 +1,5 @@
-//! The local wall clock decides nothing: whatever it shows, and however it jumps, whole instances send the same
-//! requests at the same moments and process the same events.
+//! The local wall clock affects nothing: regardless of its time and its jumps, whole instances send the same requests
+//! at the same moments and process the same events.
 //!
 //! `tests/package` shows that only the probe and the signatures read it, and `tests/process_wide/credentials` that a
 //! signature with a wrong date is corrected.
@@ -26,12 +26,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{Instance, World, random_faults};
 
-/// What the container in memory shows at its beginning.
+/// The initial time of the container in memory.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
 
 const OWNERS: [&str; 3] = ["a", "b", "c"];
 
-/// A clock that is put forward or back, by so many seconds, so long after the start.
+/// A clock that jumps by the given number of seconds at the given times after the start.
 #[derive(Debug)]
 struct JumpingClock {
     started: Instant,
@@ -54,7 +54,7 @@ impl WallClock for JumpingClock {
     }
 }
 
-/// Writes down every request that arrives: when, what, under which condition, and what came of it.
+/// Records every request: its time, name, condition and outcome.
 #[derive(Clone)]
 struct RecordingContainer {
     inner: Arc<dyn BlobContainer>,
@@ -76,7 +76,7 @@ impl RecordingContainer {
     }
 }
 
-/// Instants are not the same in two runs.
+/// Removes instants, which differ between two runs.
 fn without_instants(mut text: String) -> String {
     while let Some(start) = text.find(", received_at: Instant {") {
         let end = text[start..].find('}').map_or(text.len(), |end| start + end + 1);
@@ -135,7 +135,7 @@ struct Trace {
     stops: Vec<String>,
 }
 
-/// Starts, crashes and stops instances as the seed has it.
+/// Starts, crashes and shuts down instances according to the seed.
 async fn run_instances(world: &World, rng: &mut StdRng) {
     let mut running: [Option<Instance>; 3] = [const { None }; 3];
     for number in 0..150u32 {
@@ -147,7 +147,7 @@ async fn run_instances(world: &World, rng: &mut StdRng) {
                 if crashes {
                     instance.crash().await;
                 } else {
-                    // It may have been replaced, or be gone otherwise: that is part of the story.
+                    // It may have been replaced or ended otherwise. The trace shows that.
                     let _ = timeout(Duration::from_secs(600), instance.shut_down()).await;
                 }
             }
@@ -165,7 +165,7 @@ async fn run_instances(world: &World, rng: &mut StdRng) {
     }
 }
 
-/// Plays the run of this seed with a clock that jumps so. Tells how often it was read, too.
+/// Runs this seed with a clock that jumps. Also returns how often the clock was read.
 fn run(seed: u64, jumps: Vec<(Duration, i64)>) -> (Trace, usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -196,11 +196,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn shifting_the_local_clock_by_any_amount_at_any_moment_changes_nothing(seed: u64, jumps in jumps()) {
+    fn jumps_of_the_local_clock_change_nothing(seed: u64, jumps in jumps()) {
         let (steady, reads) = run(seed, Vec::new());
         let (jumping, other_reads) = run(seed, jumps);
         prop_assert!(reads > 0 && reads == other_reads);
-        prop_assert!(steady.requests.len() > 300 && steady.processed.len() >= 100, "little happened");
+        prop_assert!(steady.requests.len() > 300 && steady.processed.len() >= 100, "too few requests or events");
         for (one, other) in steady.requests.iter().zip(&jumping.requests) {
             prop_assert_eq!(one, other);
         }
@@ -208,15 +208,15 @@ proptest! {
     }
 }
 
-/// Two live owners hold one partition each; whoever took them for dead would claim both.
+/// Two running owners hold one partition each. An instance that considered them expired would claim both.
 #[tokio::test(start_paused = true)]
-async fn a11_an_instance_whose_clock_is_ahead_steals_nothing_from_live_owners() {
+async fn a11_a_clock_that_is_ahead_steals_nothing() {
     const HOUR: i64 = 3600;
     for ahead in [61, 5 * 60, HOUR, 24 * HOUR, 365 * 24 * HOUR, -HOUR] {
         let mut world = World::new(2);
         let mut live = [world.start("a").await, world.start("b").await];
         live[1].wait_until_it_holds(1).await;
-        // It may have held both, and not have noticed the loss yet.
+        // It may have held both, without having detected the loss yet.
         live[0].wait_until_it_holds(1).await;
         let held = live.each_ref().map(|instance| instance.snapshots.borrow().owned.clone());
 
