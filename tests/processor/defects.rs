@@ -1,4 +1,4 @@
-//! Defects that were found in review, each under its number.
+//! Defects found in review, by number.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -12,15 +12,15 @@ use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, StartPosition};
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use tokio::time::sleep;
 
-use crate::odd::{Odd, Oddities};
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Recorder, World};
 
 const NAMESPACE: &str = "ns.servicebus.windows.net";
 const HUB: &str = "hub";
 const GROUP: &str = "$Default";
 
-/// A partition with the events 0 to 100, of a group that starts at the latest one.
-fn a_hundred_events() -> World {
+/// A partition with the events 0 to 100, of a group that starts at the latest event.
+fn with_hundred_events() -> World {
     let mut world = World::new(1);
     world.config = world.config.with_start_position(StartPosition::Latest);
     for number in 0..=100 {
@@ -29,12 +29,12 @@ fn a_hundred_events() -> World {
     world
 }
 
-/// An instance of the processor comes up while another application owns the partition, and pins its start at event 100.
-/// That application then writes a first checkpoint at event 80, and ends. The processor must go on after event 80.
-async fn goes_on_after_80(world: &World, checkpoint_80_and_end: impl Future<Output = ()>) {
+/// A processor starts while another application owns the partition, and records its start at event 100. The other
+/// application then writes its first checkpoint at event 80 and ends. The processor must continue after event 80.
+async fn assert_resumes_after_80(world: &World, checkpoint_80_and_end: impl Future<Output = ()>) {
     let new = world.start("new").await;
     sleep(Duration::from_secs(15)).await;
-    assert_eq!(world.checkpoint().await, Some(100), "the start is pinned");
+    assert_eq!(world.checkpoint().await, Some(100), "the start is recorded");
     checkpoint_80_and_end.await;
     world.log.wait_for("event 100", |log| log.times("100") == 1).await;
     let expected: Vec<_> = (81..=100).map(|number| number.to_string()).collect();
@@ -43,10 +43,10 @@ async fn goes_on_after_80(world: &World, checkpoint_80_and_end: impl Future<Outp
 }
 
 #[tokio::test(start_paused = true)]
-async fn a01_a_pin_gives_way_to_an_owner_on_the_adapter() {
-    let world = a_hundred_events();
+async fn a01_an_adapter_owner_overrides_a_recorded_start() {
+    let world = with_hundred_events();
     let adapter = BlobCheckpointStore::new(world.container.clone());
-    let wish = Ownership {
+    let claim = Ownership {
         fully_qualified_namespace: NAMESPACE.into(),
         event_hub_name: HUB.into(),
         consumer_group: GROUP.into(),
@@ -54,8 +54,8 @@ async fn a01_a_pin_gives_way_to_an_owner_on_the_adapter() {
         owner_id: Some("old".into()),
         ..Default::default()
     };
-    assert_eq!(adapter.claim_ownership(&[wish]).await.unwrap().len(), 1);
-    goes_on_after_80(&world, async move {
+    assert_eq!(adapter.claim_ownership(&[claim]).await.unwrap().len(), 1);
+    assert_resumes_after_80(&world, async move {
         let checkpoint = Checkpoint {
             fully_qualified_namespace: NAMESPACE.into(),
             event_hub_name: HUB.into(),
@@ -69,31 +69,31 @@ async fn a01_a_pin_gives_way_to_an_owner_on_the_adapter() {
     .await;
 }
 
-/// Writes records as another SDK does, below names with the group spelled like this.
-async fn another_sdk(group: &str) {
-    let world = a_hundred_events();
+/// Writes records like another SDK, with this spelling of the group in the names.
+async fn check_foreign_owner(group: &str) {
+    let world = with_hundred_events();
     let write = async |kind: &str, pairs: &[(&str, &str)]| {
         let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let name = format!("{NAMESPACE}/{HUB}/{group}/{kind}/0");
         world.container.write(&name, &metadata, &Condition::Unconditional).await.unwrap();
     };
     write("ownership", &[("ownerid", "old")]).await;
-    goes_on_after_80(&world, write("checkpoint", &[("sequencenumber", "80"), ("offset", "80")])).await;
+    assert_resumes_after_80(&world, write("checkpoint", &[("sequencenumber", "80"), ("offset", "80")])).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a01_a_pin_gives_way_to_an_owner_in_the_other_tree() {
-    another_sdk("$Default").await;
+async fn a01_other_name_case_overrides_a_recorded_start() {
+    check_foreign_owner("$Default").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a01_a_pin_gives_way_to_an_owner_of_another_sdk() {
-    another_sdk("$default").await;
+async fn a01_a_foreign_owner_overrides_a_recorded_start() {
+    check_foreign_owner("$default").await;
 }
 
-/// A processor that is to start at the latest event, because its checkpoint is of a hub that was deleted, loses its
-/// link before any event came.
-async fn starts_at_the_latest_instead(fails: impl Fn(&MemoryHub)) {
+/// A processor whose checkpoint belongs to a deleted hub starts at the latest event, and its link fails before the
+/// first event arrives.
+async fn check_restart_at_latest(fault: impl Fn(&MemoryHub)) {
     let mut world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -106,7 +106,7 @@ async fn starts_at_the_latest_instead(fails: impl Fn(&MemoryHub)) {
     let b = world.start("b").await;
     b.wait_until_all_idle(1).await;
     sleep(Duration::from_secs(5)).await;
-    fails(&world.hub);
+    fault(&world.hub);
     world.hub.publish_many(0, 5, "during");
     sleep(Duration::from_secs(300)).await;
     world.hub.publish(0, "later");
@@ -116,25 +116,25 @@ async fn starts_at_the_latest_instead(fails: impl Fn(&MemoryHub)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b01_a_link_that_breaks_before_the_first_event() {
-    starts_at_the_latest_instead(|hub| hub.break_link(0)).await;
+async fn b01_a_link_breaks_before_the_first_event() {
+    check_restart_at_latest(|hub| hub.break_link(0)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn b01_a_link_that_falls_silent_before_the_first_event() {
-    starts_at_the_latest_instead(|hub| hub.stall_link(0, true)).await;
+async fn b01_a_link_stalls_before_the_first_event() {
+    check_restart_at_latest(|hub| hub.stall_link(0, true)).await;
 }
 
-/// Ten events, of which 4 fails once, so that another link is opened before it. Returns the events in the order of
-/// handling.
-async fn handled_through_another_link(oddities: Oddities) -> Vec<String> {
+/// Publishes ten events, of which event 4 fails once, so that another link is opened before it. Returns the events in
+/// the order of handling.
+async fn handled_after_reopening(source_faults: SourceFaults) -> Vec<String> {
     let world = World::new(1);
     for number in 0..10 {
         world.hub.publish(0, if number == 4 { "fail".to_owned() } else { number.to_string() });
     }
-    oddities.lacks.iter().for_each(|number| world.log.contiguity.lacks(*number));
+    source_faults.lacks.iter().for_each(|number| world.log.contiguity.lacks(*number));
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    let a = world.start_with("a", ScriptedSource::new(&world.hub, source_faults), recorder).await;
     world.log.wait_for("event 9", |log| log.times("9") == 1).await;
     a.shut_down().await.unwrap();
     world.log.bodies()
@@ -143,15 +143,15 @@ async fn handled_through_another_link(oddities: Oddities) -> Vec<String> {
 const WITHOUT_4: [&str; 10] = ["0", "1", "2", "3", "fail", "5", "6", "7", "8", "9"];
 
 #[tokio::test(start_paused = true)]
-async fn b02_a_link_that_begins_too_late_is_opened_again() {
-    let begin_late = Arc::new(AtomicUsize::new(1));
-    let handled = handled_through_another_link(Oddities { begin_late, ..Oddities::default() }).await;
+async fn b02_a_link_that_starts_too_late_is_reopened() {
+    let late_starts = Arc::new(AtomicUsize::new(1));
+    let handled = handled_after_reopening(SourceFaults { late_starts, ..SourceFaults::default() }).await;
     assert_eq!(handled, [&WITHOUT_4[..5], &WITHOUT_4[4..]].concat());
 }
 
-/// As a compacted event hub has gaps.
+/// Like the gaps of a compacted event hub.
 #[tokio::test(start_paused = true)]
-async fn b02_a_gap_of_the_hub_itself_stops_nothing() {
-    let handled = handled_through_another_link(Oddities { lacks: Some(4), ..Oddities::default() }).await;
+async fn b02_a_gap_in_the_hub_stops_nothing() {
+    let handled = handled_after_reopening(SourceFaults { lacks: Some(4), ..SourceFaults::default() }).await;
     assert_eq!(handled, WITHOUT_4);
 }

@@ -1,4 +1,4 @@
-//! Defects of the way from the hub to the handler that were found in review, each under its number.
+//! Defects between the hub and the handler found in review, by number.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -10,20 +10,20 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use crate::odd::{Odd, Oddities};
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Recorder, World};
 
 fn numbered(hub: &MemoryHub, numbers: std::ops::Range<i64>) -> Vec<String> {
     let bodies: Vec<_> = numbers.map(|number| number.to_string()).collect();
     for body in &bodies {
-        hub.publish(0, body.as_str()).expect("there is a partition");
+        hub.publish(0, body.as_str()).expect("the partition exists");
     }
     bodies
 }
 
-/// Everything since the link was opened is delivered again through it, and a fresh link goes on at once.
+/// The link delivers again everything since it was opened, and a new link continues immediately.
 #[tokio::test(start_paused = true)]
-async fn b04_a_link_that_begins_again_is_replaced() {
+async fn b04_a_link_that_starts_over_is_replaced() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -32,19 +32,19 @@ async fn b04_a_link_that_begins_again_is_replaced() {
 
     world.hub.reattach(0);
     let status = a.wait_for_status("the link ends", |status| status.failures == 1).await;
-    let error = status.last_error.expect("the failure").message;
+    let error = status.last_error.expect("an error").message;
     assert!(error.contains("event 0 arrived after event 99"), "{error}");
     published.extend(numbered(&world.hub, 100..101));
 
     world.log.wait_for("event 100", |log| log.times("100") == 1).await;
     assert_eq!(a.status().failures, 1);
     assert_eq!(world.log.bodies(), published);
-    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler noticed it");
+    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler was restarted");
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn b04_links_that_all_begin_again_make_progress() {
+async fn b04_links_that_all_start_over_make_progress() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -52,7 +52,7 @@ async fn b04_links_that_all_begin_again_make_progress() {
     for round in 0..20 {
         published.extend(numbered(&world.hub, 5 * round..5 * (round + 1)));
         let count = published.len();
-        world.log.wait_for("all so far", |log| log.bodies().len() == count).await;
+        world.log.wait_for("all published events", |log| log.bodies().len() == count).await;
         world.hub.reattach(0);
         sleep(Duration::from_secs(1)).await;
     }
@@ -60,13 +60,13 @@ async fn b04_links_that_all_begin_again_make_progress() {
     a.shut_down().await.unwrap();
 }
 
-/// A hub whose links all begin with the first event, wherever they are opened.
+/// All links of this hub start at the first event, regardless of the requested position.
 #[tokio::test(start_paused = true)]
-async fn b04_a_link_that_begins_before_its_place_is_read_up_to_it() {
+async fn b04_events_before_the_requested_start_are_skipped() {
     let world = World::new(1);
-    let oddities = Oddities { begins_at: Some(StartPosition::Earliest), ..Oddities::default() };
+    let source_faults = SourceFaults { always_starts_at: Some(StartPosition::Earliest), ..SourceFaults::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    let mut a = world.start_with("a", ScriptedSource::new(&world.hub, source_faults), recorder).await;
     a.wait_until_it_holds(1).await;
     let mut published = numbered(&world.hub, 0..100);
     world.log.wait_for("100 events", |log| log.bodies().len() == 100).await;
@@ -80,7 +80,7 @@ async fn b04_a_link_that_begins_before_its_place_is_read_up_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b19_a_start_before_1970_is_refused() {
+async fn b19_a_start_before_1970_is_rejected() {
     let world = World::new(1);
     let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
     let configs = [
@@ -96,22 +96,22 @@ async fn b19_a_start_before_1970_is_refused() {
     }
 }
 
-/// Panics of `open`, of a link that is read, and of a link that is closed, twice each, and then all is well.
+/// `open`, a link that is read, and a link that is closed panic twice each, then everything works.
 #[tokio::test(start_paused = true)]
-async fn b20_a_source_that_panics_is_tried_again_within_one_start() {
+async fn b20_a_panicking_source_is_retried() {
     let world = World::new(1);
-    let oddities = Oddities { panics: Arc::new(AtomicUsize::new(6)), ..Oddities::default() };
+    let source_faults = SourceFaults { panics: Arc::new(AtomicUsize::new(6)), ..SourceFaults::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let began = Instant::now();
-    let mut a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    let mut a = world.start_with("a", ScriptedSource::new(&world.hub, source_faults), recorder).await;
     a.wait_until_it_holds(1).await;
     let status = a.wait_for_status("six failures", |status| status.failures == 6).await;
     assert!(status.last_error.is_some_and(|error| error.message.contains("panicked on request")));
-    assert!(began.elapsed() > Duration::from_secs(5), "the waits did not grow: {:?}", began.elapsed());
+    assert!(began.elapsed() > Duration::from_secs(5), "the retry delays did not grow: {:?}", began.elapsed());
     let published = numbered(&world.hub, 0..10);
     world.log.wait_for("10 events", |log| log.bodies().len() == 10).await;
     assert_eq!(world.log.bodies(), published);
-    assert!(world.log.stops.lock().unwrap().is_empty(), "still the same start");
+    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler was restarted");
     assert!(a.shut_down().await.unwrap().is_clean());
     assert_eq!(world.log.stops.lock().unwrap().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Defects of the balancing that were found in review, each under its number.
+//! Defects of load balancing found in review, by number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,13 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 use tokio::time::sleep;
 
 use crate::intercepted::{Intercept, Intercepted};
-use crate::told::Told;
+use crate::ownership_log::OwnershipLog;
 use crate::world::{Instance, World};
 
-/// Until a dead owner is replaced: its expiry, the grace, the longest cycle, and the requests.
-const REPLACED: Duration = Duration::from_secs(60 + 2 + 30 + 2);
+/// Time until a crashed owner is replaced: the lease duration, the grace period, the longest cycle, and the requests.
+const TAKEOVER_TIME: Duration = Duration::from_secs(60 + 2 + 30 + 2);
 
-/// Partitions that are taken all at once, and batches that count as stuck after a minute.
+/// All partitions are claimed in one cycle, and batches are considered stalled after one minute.
 fn greedy(partitions: u32) -> World {
     let mut world = World::new(partitions);
     world.config = world.config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
@@ -32,21 +32,21 @@ fn greedy(partitions: u32) -> World {
     world
 }
 
-async fn share(instances: &mut [Instance], each: usize) {
+async fn wait_for_shares(instances: &mut [Instance], each: usize) {
     for instance in instances {
         instance.wait_until_it_holds(each).await;
     }
 }
 
 /// One batch of this instance never ends.
-async fn get_stuck(world: &World, instance: &mut Instance) {
+async fn stall_batch(world: &World, instance: &mut Instance) {
     let partition = instance.snapshots.borrow().owned.keys().next().unwrap().to_string();
     world.hub.publish(partition.parse().unwrap(), "hang");
     instance.wait_until("stalled", |snapshot| !snapshot.stalled.partitions.is_empty()).await;
 }
 
-/// Publishes one event to each partition, and returns how many of them are handled at once.
-async fn read(world: &World, partitions: u32, body: &str) -> usize {
+/// Publishes one event to each partition, and returns how many of them are handled immediately.
+async fn count_handled(world: &World, partitions: u32, body: &str) -> usize {
     for partition in 0..partitions {
         world.hub.publish(partition, body);
     }
@@ -55,34 +55,34 @@ async fn read(world: &World, partitions: u32, body: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b06_a_dead_owner_is_replaced_beside_a_stuck_batch() {
+async fn b06_takeover_with_one_stalled_batch() {
     let world = greedy(9);
     let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
-    share(&mut instances, 3).await;
+    wait_for_shares(&mut instances, 3).await;
     let [mut a, b, c] = instances;
-    get_stuck(&world, &mut a).await;
+    stall_batch(&world, &mut a).await;
     c.crash().await;
-    sleep(REPLACED).await;
+    sleep(TAKEOVER_TIME).await;
     assert_eq!(a.held() + b.held(), 9);
-    assert_eq!(read(&world, 9, "after").await, 8, "all but the partition with the stuck batch");
+    assert_eq!(count_handled(&world, 9, "after").await, 8, "all except the partition with the stalled batch");
 }
 
-/// As when all handlers call a service that hangs.
+/// All handlers call a service that hangs.
 #[tokio::test(start_paused = true)]
-async fn b06_a_dead_owner_is_replaced_with_a_stuck_batch_everywhere() {
+async fn b06_takeover_with_stalled_batches_everywhere() {
     let world = greedy(9);
     let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
-    share(&mut instances, 3).await;
+    wait_for_shares(&mut instances, 3).await;
     let [mut a, mut b, c] = instances;
-    get_stuck(&world, &mut a).await;
-    get_stuck(&world, &mut b).await;
+    stall_batch(&world, &mut a).await;
+    stall_batch(&world, &mut b).await;
     c.crash().await;
-    sleep(REPLACED).await;
+    sleep(TAKEOVER_TIME).await;
     assert_eq!(a.held() + b.held(), 9);
-    assert_eq!(read(&world, 9, "after").await, 7);
+    assert_eq!(count_handled(&world, 9, "after").await, 7);
 }
 
-/// Every batch takes ten minutes, which counts as stuck after one; that is no fault.
+/// Every batch takes ten minutes and is considered stalled after one. That is not an error.
 #[tokio::test(start_paused = true)]
 async fn b06_a_pull_consumer_with_long_batches_takes_over() {
     let world = greedy(4);
@@ -107,16 +107,16 @@ async fn b06_a_pull_consumer_with_long_batches_takes_over() {
     });
     let mut b = world.start("b").await;
     b.wait_until_it_holds(2).await;
-    assert_eq!(read(&world, 4, "long").await, 4);
+    assert_eq!(count_handled(&world, 4, "long").await, 4);
     sleep(Duration::from_secs(100)).await;
     assert!(!snapshots.borrow().stalled.partitions.is_empty());
     b.crash().await;
-    sleep(REPLACED).await;
+    sleep(TAKEOVER_TIME).await;
     assert_eq!(snapshots.borrow().owned.len(), 4);
     working.abort();
 }
 
-/// Listings take six seconds once the switch is set, which is more than a request may take.
+/// Listings take six seconds once the flag is set, which exceeds the request timeout.
 struct SlowListings(Arc<AtomicBool>);
 
 #[async_trait]
@@ -130,22 +130,22 @@ impl Intercept for SlowListings {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b10_a_dead_owner_is_replaced_although_listings_are_slow() {
+async fn b10_takeover_with_slow_listings() {
     let (mut world, slow) = (greedy(4), Arc::new(AtomicBool::new(false)));
     let intercepted = Intercepted { inner: world.container.clone(), interceptor: SlowListings(slow.clone()) };
     world.faulty = FaultyContainer::new(Arc::new(intercepted), 11);
     let mut instances = [world.start("a").await, world.start("b").await];
-    share(&mut instances, 2).await;
+    wait_for_shares(&mut instances, 2).await;
     let [a, b] = instances;
     slow.store(true, Ordering::Relaxed);
     b.crash().await;
-    // The first listings that take so long are given up.
-    sleep(REPLACED + Duration::from_secs(30)).await;
+    // The first slow listings time out.
+    sleep(TAKEOVER_TIME + Duration::from_secs(30)).await;
     assert_eq!((a.held(), a.handle.health().issues), (4, vec![]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn b10_failing_cycles_are_ill_health() {
+async fn b10_failing_cycles_degrade_health() {
     let world = greedy(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -159,7 +159,7 @@ async fn b10_failing_cycles_are_ill_health() {
         matches!(degraded[..], [HealthIssue::CyclesFailing { failing_for }] if failing_for > expiry),
         "{degraded:?}"
     );
-    assert_eq!(a.held(), 2, "it renews");
+    assert_eq!(a.held(), 2, "it still renews");
     world.faulty.set_plan(FaultPlan::default());
     sleep(Duration::from_secs(31)).await;
     assert_eq!(a.handle.health().issues, []);
@@ -182,7 +182,7 @@ fn build(store: GroupStore, config: ProcessorConfig) -> Result<()> {
 }
 
 #[tokio::test]
-async fn b09_a_drain_time_that_does_not_fit_into_a_handoff() {
+async fn b09_a_drain_timeout_must_fit_into_a_handoff() {
     let with_drain =
         async |drain| build(store(60 * SECOND, None).await, ProcessorConfig::default().with_drain_timeout(drain));
     // Twice 16.5 s and 2 s, and two requests of 5 s each, are the 45 s of a handoff.
@@ -196,7 +196,7 @@ async fn b09_a_drain_time_that_does_not_fit_into_a_handoff() {
 }
 
 #[tokio::test]
-async fn b09_a_handoff_timeout_that_does_not_fit_is_refused_too() {
+async fn b09_a_handoff_timeout_that_does_not_fit() {
     let with_timeout = async |timeout, drain| {
         let mut config = ProcessorConfig::default();
         config.drain_timeout = drain;
@@ -208,7 +208,8 @@ async fn b09_a_handoff_timeout_that_does_not_fit_is_refused_too() {
     with_timeout(60 * SECOND, None).await.unwrap_err();
 }
 
-/// Wherever anything can be built. Strict leases need the time to close a link in any case.
+/// The defaults are valid with every lease duration that is valid at all. Strict leases always need the time to close a
+/// link.
 #[tokio::test(start_paused = true)]
 async fn b09_all_defaults_can_be_built() {
     let mut built = 0;
@@ -244,25 +245,25 @@ async fn b18_two_processors_on_one_store() {
     assert!(error.to_string().contains("as owner a"), "{error}");
     drop(never_run);
 
-    // One after another, however the first one ends.
+    // One after the other, regardless of how the first one ended.
     builder().build().unwrap().run(sleep(20 * SECOND)).await.unwrap();
     let abandoned = builder().build().unwrap();
     assert!(tokio::time::timeout(20 * SECOND, abandoned.run(std::future::pending())).await.is_err());
-    let hurried = builder().build().unwrap();
-    let handle = hurried.handle();
+    let forced = builder().build().unwrap();
+    let handle = forced.handle();
     let ending = async {
         sleep(20 * SECOND).await;
         handle.shutdown();
         handle.shutdown();
     };
-    let (report, ()) = tokio::join!(hurried.run(std::future::pending()), ending);
+    let (report, ()) = tokio::join!(forced.run(std::future::pending()), ending);
     report.unwrap();
     builder().build().unwrap().run(sleep(20 * SECOND)).await.unwrap();
 }
 
-/// The loop of the first one is on a thread of its own, which ends a moment after its processor.
+/// The loop of the first processor runs on its own thread, which ends shortly after its processor.
 #[tokio::test]
-async fn b18_the_next_processor_need_not_wait_for_the_thread_of_the_last() {
+async fn b18_the_next_processor_need_not_wait_for_a_thread() {
     let shared = store(60 * SECOND, None).await;
     for _ in 0..20 {
         let handler = handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
@@ -273,7 +274,7 @@ async fn b18_the_next_processor_need_not_wait_for_the_thread_of_the_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b17_a_snapshot_that_is_kept_holds_up_nothing() {
+async fn b17_a_held_snapshot_blocks_nothing() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -285,9 +286,9 @@ async fn b17_a_snapshot_that_is_kept_holds_up_nothing() {
     a.shut_down().await.unwrap();
 }
 
-/// Strict leases end with the drain time before the expiry, and that is when it is too late for another attempt.
+/// Strict leases end before they expire, earlier by the drain time. No attempt may start after that.
 #[tokio::test(start_paused = true)]
-async fn strict_leases_are_tried_again_before_the_drain_time() {
+async fn strict_leases_retry_before_the_drain_time() {
     for drain in [None, Some(8 * SECOND)] {
         let mut world = greedy(4);
         world.config = world.config.with_on_lease_expiry(OnLeaseExpiry::Stop).with_handoff(false);
@@ -306,46 +307,46 @@ async fn strict_leases_are_tried_again_before_the_drain_time() {
     }
 }
 
-/// The instance `b` has asked `a` for half of 32 partitions, and is refused by the storage from then on.
-async fn refused_while_asking() -> (World, Instance, World, Instance) {
+/// Instance `b` has requested half of 32 partitions from `a`. From then on, the storage throttles its requests.
+async fn throttled_while_requesting() -> (World, Instance, World, Instance) {
     let world = greedy(32);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(32).await;
-    let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
-    let mut b = apart.start("b").await;
+    let isolated = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
+    let mut b = isolated.start("b").await;
     b.wait_until("16 requests", |snapshot| snapshot.requested_handoffs.len() == 16).await;
-    apart.faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: None }));
-    (world, a, apart, b)
+    isolated.faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: None }));
+    (world, a, isolated, b)
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_at_requests_back_off_while_refused() {
-    let (_world, a, apart, b) = refused_while_asking().await;
+async fn request_checks_back_off_while_throttled() {
+    let (_world, a, isolated, b) = throttled_while_requesting().await;
     sleep(120 * SECOND).await;
-    let before = apart.faulty.trace().len();
+    let before = isolated.faulty.trace().len();
     sleep(600 * SECOND).await;
-    let refused = apart.faulty.trace().len() - before;
-    apart.faulty.set_plan(FaultPlan::always(Fault::Latency(SECOND / 1000)));
+    let refused = isolated.faulty.trace().len() - before;
+    isolated.faulty.set_plan(FaultPlan::always(Fault::Latency(SECOND / 1000)));
     sleep(120 * SECOND).await;
-    let before = apart.faulty.trace().len();
+    let before = isolated.faulty.trace().len();
     sleep(600 * SECOND).await;
-    let calm = apart.faulty.trace().len() - before;
+    let normal = isolated.faulty.trace().len() - before;
     assert_eq!((a.held(), b.held()), (16, 16));
-    assert!(refused <= calm, "{refused} requests in ten minutes while refused, {calm} when calm");
+    assert!(refused <= normal, "{refused} requests in ten minutes while throttled, {normal} otherwise");
 }
 
-/// The partitions were handed over, and taken back when nobody came for them. They must be asked for again.
+/// The partitions were handed over, and claimed again by `a` when `b` did not claim them. `b` must request them again.
 #[tokio::test(start_paused = true)]
-async fn requests_that_an_outage_outlasted_are_made_anew() {
-    let (world, mut a, apart, mut b) = refused_while_asking().await;
+async fn handoffs_are_requested_again_after_an_outage() {
+    let (world, mut a, isolated, mut b) = throttled_while_requesting().await;
     sleep(300 * SECOND).await;
     a.wait_until_it_holds(32).await;
-    let (mut by_a, mut by_b) = (Told::by(&a), Told::by(&b));
-    apart.faulty.set_plan(FaultPlan::default());
+    let (mut log_a, mut log_b) = (OwnershipLog::of(&a), OwnershipLog::of(&b));
+    isolated.faulty.set_plan(FaultPlan::default());
     b.wait_until_it_holds(16).await;
     sleep(120 * SECOND).await;
-    let told = [by_a.so_far(), by_b.so_far()].concat();
-    let by_force = told.iter().filter(|told| told.contains("Stolen") || told.contains("duplicates"));
-    assert_eq!(by_force.count(), 0, "{told:?}");
+    let reported = [log_a.take(), log_b.take()].concat();
+    let unplanned = reported.iter().filter(|reported| reported.contains("Stolen") || reported.contains("duplicates"));
+    assert_eq!(unplanned.count(), 0, "{reported:?}");
     assert_eq!((a.held(), b.held(), world.log.contiguity.violations()), (16, 16, vec![]));
 }

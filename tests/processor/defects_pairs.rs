@@ -1,4 +1,4 @@
-//! Defects that showed where two features meet: see `tests/pairs`.
+//! Defects that were found by combining two features: see `tests/pairs`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,11 +25,11 @@ async fn publish_steadily(hub: MemoryHub) {
 }
 
 fn claims(events: &mut Receiver<OwnershipEvent>) -> usize {
-    let told = std::iter::from_fn(|| events.try_recv().ok());
-    told.filter(|event| matches!(event, OwnershipEvent::Claimed { .. })).count()
+    let reported = std::iter::from_fn(|| events.try_recv().ok());
+    reported.filter(|event| matches!(event, OwnershipEvent::Claimed { .. })).count()
 }
 
-/// In a group that shares equal partitions by load and has had time to settle.
+/// Returns the claims in half an hour, in a group that shares equal partitions by load and has had time to settle.
 async fn claims_in_half_an_hour(batch_wait: Duration, work: Duration) -> usize {
     let mut world = World::new(PARTITIONS);
     world.config = world.config.clone().with_max_batch_size(1000).with_max_batch_wait(batch_wait);
@@ -47,14 +47,14 @@ async fn claims_in_half_an_hour(batch_wait: Duration, work: Duration) -> usize {
     }
     tokio::spawn(publish_steadily(world.hub.clone()));
     sleep(Duration::from_secs(900)).await;
-    let mut told: Vec<_> = instances.iter().map(|instance| instance.handle.ownership_events()).collect();
+    let mut reported: Vec<_> = instances.iter().map(|instance| instance.handle.ownership_events()).collect();
     sleep(Duration::from_secs(1800)).await;
-    told.iter_mut().map(claims).sum()
+    reported.iter_mut().map(claims).sum()
 }
 
-/// A batch is counted as work when it is handled: bursts of a minute are not loads that change.
+/// A batch counts as work when it is handled: bursts of a minute are not changing loads.
 #[tokio::test(start_paused = true)]
-async fn batches_of_a_minute_do_not_make_partitions_move_by_load() {
+async fn batches_of_a_minute_move_no_partitions() {
     let minute = Duration::from_secs(60);
     for (batch_wait, work) in [(minute, Duration::ZERO), (Duration::ZERO, minute)] {
         let claims = claims_in_half_an_hour(batch_wait, work).await;
@@ -62,7 +62,7 @@ async fn batches_of_a_minute_do_not_make_partitions_move_by_load() {
     }
 }
 
-/// Each restart goes on from the last event that was handled, even if the policy writes nothing at an orderly end.
+/// Each restart continues after the last handled event, even if the policy writes no checkpoint when the handler stops.
 #[tokio::test(start_paused = true)]
 async fn failures_between_two_checkpoints_allow_progress() {
     let mut world = World::new(1);

@@ -1,5 +1,5 @@
-//! Defects of starts, each under its number: where a partition without a usable checkpoint begins, and what a quiet or
-//! busy hub makes of that.
+//! Defects of start positions, by number: where a partition without a usable checkpoint starts, also if the hub is
+//! quiet or busy.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,9 +13,9 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, Position};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use crate::odd::{Odd, Oddities};
+use crate::ownership_log::record;
 use crate::placing::place;
-use crate::told::record;
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Instance, Recorder, World};
 
 #[path = "../common/hub_client/publish.rs"]
@@ -31,7 +31,7 @@ fn without_checkpoints() -> World {
     world
 }
 
-/// Events 0 to 9 with their numbers as bodies, one per second.
+/// Publishes the events 0 to 9 with their numbers as bodies, one per second.
 async fn with_ten_events() -> World {
     let world = without_checkpoints();
     for number in 0..10 {
@@ -46,26 +46,26 @@ async fn start_at(world: &mut World, owner: &str, start: StartPosition) -> Insta
     world.start(owner).await
 }
 
-/// What an application configures that is to begin with the last seconds.
+/// The setting of an application that starts with the last seconds.
 fn five_seconds_ago(world: &World) -> StartPosition {
     StartPosition::EnqueuedAfter(world.hub.now() - 5 * SECOND)
 }
 
-async fn start_odd(world: &World, owner: &str, oddities: &Oddities) -> Instance {
+async fn start_with_faults(world: &World, owner: &str, source_faults: &SourceFaults) -> Instance {
     let recorder = Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: false };
-    world.start_with(owner, Odd::new(&world.hub, oddities.clone()), recorder).await
+    world.start_with(owner, ScriptedSource::new(&world.hub, source_faults.clone()), recorder).await
 }
 
-/// The sequence number, the offset and whether they are marked as a start.
+/// Returns the sequence number, the offset, and whether they are marked as a start.
 async fn recorded(world: &World, partition: u32) -> Option<(i64, String, bool)> {
     let record = record(world, &format!("checkpoint/{partition}")).await?;
     let number = record["sequencenumber"].parse().unwrap();
     Some((number, record["offset"].clone(), record.get("initial") == record.get("sequencenumber")))
 }
 
-/// An instance with a moving start ends before its first checkpoint, by a crash or not, while its partition holds what
-/// `publish` made. Then 80 events come. Another instance starts a minute later.
-async fn a_moving_start(publish: impl Fn(&World), crashes: bool) {
+/// An instance with a start relative to the current time ends before its first checkpoint, by a crash or not, while its
+/// partition holds the events of `publish`. Then 80 events arrive. Another instance starts a minute later.
+async fn check_moving_start(publish: impl Fn(&World), crashes: bool) {
     let mut world = without_checkpoints();
     publish(&world);
     let start = five_seconds_ago(&world);
@@ -86,37 +86,41 @@ async fn a_moving_start(publish: impl Fn(&World), crashes: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_moving_start_in_an_empty_partition() {
+async fn e01_a_relative_start_in_an_empty_partition() {
     for crashes in [false, true] {
-        a_moving_start(|_| {}, crashes).await;
+        check_moving_start(|_| {}, crashes).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_moving_start_in_an_emptied_partition() {
+async fn e01_a_relative_start_in_an_emptied_partition() {
     let publish_and_expire = |world: &World| {
         world.hub.publish_many(0, 7, "expired");
         world.hub.expire_before(0, i64::MAX);
     };
     for crashes in [false, true] {
-        a_moving_start(publish_and_expire, crashes).await;
+        check_moving_start(publish_and_expire, crashes).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_moving_start_after_a_recent_event() {
+async fn e01_a_relative_start_after_a_recent_event() {
     for crashes in [false, true] {
-        a_moving_start(|world| assert_eq!(world.hub.publish_many(0, 7, "recent"), Some(0..7)), crashes).await;
+        check_moving_start(|world| assert_eq!(world.hub.publish_many(0, 7, "recent"), Some(0..7)), crashes).await;
     }
 }
 
-/// What a new group records for a start before any event is handled, and how many events it handles.
-async fn resolved(world: &World, start: &StartPosition, oddities: Oddities) -> ((i64, String, bool), usize) {
+/// Returns the record of a new group for a start before any event is handled, and how many events it handles.
+async fn resolved_start(
+    world: &World,
+    start: &StartPosition,
+    source_faults: SourceFaults,
+) -> ((i64, String, bool), usize) {
     let mut world = World::on(world.hub.clone());
     world.checkpoint = false;
     world.config = world.config.clone().with_start_position(start.clone());
-    oddities.lacks.iter().for_each(|number| world.log.contiguity.lacks(*number));
-    let mut a = start_odd(&world, "a", &oddities).await;
+    source_faults.lacks.iter().for_each(|number| world.log.contiguity.lacks(*number));
+    let mut a = start_with_faults(&world, "a", &source_faults).await;
     a.wait_until_it_holds(1).await;
     a.wait_until_all_idle(1).await;
     sleep(5 * SECOND).await;
@@ -128,10 +132,10 @@ async fn resolved(world: &World, start: &StartPosition, oddities: Oddities) -> (
 async fn assert_resolved(world: &World, table: &[(StartPosition, i64, &str, usize)]) {
     for (start, number, offset, handled) in table {
         for times_unknown in [false, true] {
-            let oddities = Oddities { times_unknown, ..Oddities::default() };
+            let source_faults = SourceFaults { times_unknown, ..SourceFaults::default() };
             let expected = ((*number, (*offset).to_owned(), true), *handled);
             let context = format!("{start:?}, times unknown: {times_unknown}");
-            assert_eq!(resolved(world, start, oddities).await, expected, "{context}");
+            assert_eq!(resolved_start(world, start, source_faults).await, expected, "{context}");
         }
     }
 }
@@ -141,7 +145,7 @@ fn offset(offset: &str) -> StartPosition {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_every_start_is_recorded_where_it_is() {
+async fn e01_every_start_is_recorded() {
     use StartPosition::{AfterSequenceNumber, Earliest, EnqueuedAfter, Latest};
     let world = with_ten_events().await;
     let end = world.hub.now();
@@ -177,7 +181,7 @@ async fn e01_every_start_is_recorded_where_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_start_among_expired_events_is_recorded_before_the_first() {
+async fn e01_a_start_among_expired_events() {
     use StartPosition::{AfterSequenceNumber, Earliest, EnqueuedAfter};
     let world = with_ten_events().await;
     world.hub.expire_before(0, 3);
@@ -194,7 +198,7 @@ async fn e01_a_start_among_expired_events_is_recorded_before_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_start_in_a_partition_without_events_is_recorded_at_its_end() {
+async fn e01_a_start_in_a_partition_without_events() {
     use StartPosition::{AfterSequenceNumber, EnqueuedAfter};
     for (events, recorded_offset) in [(0, "-1"), (5, "40")] {
         let world = without_checkpoints();
@@ -208,9 +212,9 @@ async fn e01_a_start_in_a_partition_without_events_is_recorded_at_its_end() {
     }
 }
 
-/// The configuration is of another kind after the restart, and must not matter.
+/// After the restart, the configuration differs. It must not matter.
 #[tokio::test(start_paused = true)]
-async fn e01_what_is_recorded_counts_and_not_the_configuration() {
+async fn e01_the_recorded_start_overrides_the_configuration() {
     use StartPosition::{AfterSequenceNumber, EnqueuedAfter, Latest};
     let starts = [
         |_: &World| AfterSequenceNumber(4),
@@ -231,7 +235,7 @@ async fn e01_what_is_recorded_counts_and_not_the_configuration() {
     }
 }
 
-/// The partition moves while it stands still, to an instance whose start is later.
+/// The partition moves while it is idle, to an instance with a later start.
 #[tokio::test(start_paused = true)]
 async fn e01_a_partition_that_moves_keeps_its_start() {
     let mut world = without_checkpoints();
@@ -253,7 +257,7 @@ async fn e01_a_partition_that_moves_keeps_its_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_two_instances_that_begin_at_once_skip_nothing() {
+async fn e01_two_instances_that_start_at_once_skip_nothing() {
     let mut world = World { checkpoint: false, ..World::new(4) };
     for round in 0..3 {
         let start = five_seconds_ago(&world);
@@ -278,15 +282,15 @@ async fn e01_two_instances_that_begin_at_once_skip_nothing() {
     c.shut_down().await.unwrap();
 }
 
-/// While one instance looks for its start, another one takes the partition.
+/// Another instance takes the partition while this one determines the start.
 #[tokio::test(start_paused = true)]
-async fn e01_an_instance_that_loses_the_partition_meanwhile_records_nothing() {
+async fn e01_no_record_after_losing_the_partition() {
     let mut world = without_checkpoints();
     world.hub.publish(0, "old");
     sleep(60 * SECOND).await;
     world.config = world.config.clone().with_start_position(five_seconds_ago(&world));
-    let oddities = Oddities { times_unknown: true, ..Oddities::default() };
-    let mut a = start_odd(&world, "a", &oddities).await;
+    let source_faults = SourceFaults { times_unknown: true, ..SourceFaults::default() };
+    let mut a = start_with_faults(&world, "a", &source_faults).await;
     a.wait_until_it_holds(1).await;
     sleep(SECOND).await;
     world.give_to("python").await;
@@ -296,33 +300,38 @@ async fn e01_an_instance_that_loses_the_partition_meanwhile_records_nothing() {
     a.crash().await;
 }
 
-/// Without times a link must show that nothing comes; what comes while it is open must not be skipped.
+/// Without times, an open link must show that there are no events. Events that arrive while it is open must not be
+/// skipped.
 #[tokio::test(start_paused = true)]
-async fn e01_an_event_that_comes_while_the_start_is_looked_for() {
-    for mute in [0, 1] {
+async fn e01_an_event_arrives_while_the_start_is_resolved() {
+    for mute_links in [0, 1] {
         let mut world = without_checkpoints();
         world.hub.publish(0, "old");
         sleep(60 * SECOND).await;
         world.config = world.config.clone().with_start_position(five_seconds_ago(&world));
-        let oddities = Oddities { times_unknown: true, mute: Arc::new(AtomicUsize::new(mute)), ..Oddities::default() };
-        let mut a = start_odd(&world, "a", &oddities).await;
+        let source_faults = SourceFaults {
+            times_unknown: true,
+            mute_links: Arc::new(AtomicUsize::new(mute_links)),
+            ..SourceFaults::default()
+        };
+        let mut a = start_with_faults(&world, "a", &source_faults).await;
         a.wait_until_it_holds(1).await;
         sleep(SECOND).await;
         world.hub.publish(0, "new");
         world.log.wait_for("the event", |log| log.times("new") == 1).await;
-        assert_eq!(recorded(&world, 0).await, Some((0, "0".into(), true)), "mute: {mute}");
+        assert_eq!(recorded(&world, 0).await, Some((0, "0".into(), true)), "mute: {mute_links}");
         assert_eq!(world.log.times("old"), 0);
         a.shut_down().await.unwrap();
     }
 }
 
-/// The event is there, for the hub says so. A link that does not deliver it proves nothing.
+/// According to the hub, the event exists. A link that does not deliver it proves nothing.
 #[tokio::test(start_paused = true)]
-async fn e01_a_link_that_delivers_nothing_decides_nothing() {
+async fn e01_a_mute_link_decides_nothing() {
     let mut world = with_ten_events().await;
     world.config = world.config.clone().with_start_position(StartPosition::EnqueuedAfter(world.hub.now() - 6 * SECOND));
-    let oddities = Oddities { mute: Arc::new(AtomicUsize::new(1)), ..Oddities::default() };
-    let a = start_odd(&world, "a", &oddities).await;
+    let source_faults = SourceFaults { mute_links: Arc::new(AtomicUsize::new(1)), ..SourceFaults::default() };
+    let a = start_with_faults(&world, "a", &source_faults).await;
     world.log.wait_for("the last event", |log| log.times("9") == 1).await;
     assert_eq!(world.log.bodies(), ["5", "6", "7", "8", "9"]);
     assert_eq!(recorded(&world, 0).await, Some((4, "40".into(), true)));
@@ -332,13 +341,13 @@ async fn e01_a_link_that_delivers_nothing_decides_nothing() {
 #[tokio::test(start_paused = true)]
 async fn e01_a_hub_with_gaps_has_a_start_for_every_number() {
     let world = with_ten_events().await;
-    let oddities = Oddities { lacks: Some(4), ..Oddities::default() };
-    let (record, handled) = resolved(&world, &StartPosition::AfterSequenceNumber(4), oddities).await;
+    let source_faults = SourceFaults { lacks: Some(4), ..SourceFaults::default() };
+    let (record, handled) = resolved_start(&world, &StartPosition::AfterSequenceNumber(4), source_faults).await;
     assert_eq!((record, handled), ((4, String::new(), true), 5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_an_offset_that_the_hub_refuses_ends_the_processor() {
+async fn e01_a_refused_offset_ends_the_processor() {
     let mut world = with_ten_events().await;
     let a = start_at(&mut world, "a", offset("text")).await;
     let error = a.ended().await.unwrap_err();
@@ -347,10 +356,10 @@ async fn e01_an_offset_that_the_hub_refuses_ends_the_processor() {
     assert_eq!(recorded(&world, 0).await, None);
 }
 
-/// The application chooses a place for a checkpoint of a hub that was deleted. The instance ends before it writes
-/// another.
+/// The application chooses a position for a checkpoint of a deleted hub. The instance ends before it writes another
+/// checkpoint.
 #[tokio::test(start_paused = true)]
-async fn e01_a_place_chosen_for_an_invalid_checkpoint_is_recorded() {
+async fn e01_a_chosen_position_is_recorded() {
     use StartPosition::{AfterSequenceNumber, EnqueuedAfter};
     for kind in 0..3 {
         let mut world = World::new(1);
@@ -381,7 +390,7 @@ async fn e01_a_place_chosen_for_an_invalid_checkpoint_is_recorded() {
 
 /// The same for a checkpoint whose events have expired, with the policies that need no function.
 #[tokio::test(start_paused = true)]
-async fn e01_a_recorded_start_that_expires_is_an_invalid_checkpoint() {
+async fn e01_an_expired_start_is_an_invalid_checkpoint() {
     for (policy, handled) in [(OnInvalidCheckpoint::Earliest, 4), (OnInvalidCheckpoint::Latest, 0)] {
         let mut world = with_ten_events().await;
         world.config = world.config.clone().with_on_invalid_checkpoint(policy);
@@ -402,10 +411,10 @@ async fn e01_a_recorded_start_that_expires_is_an_invalid_checkpoint() {
     }
 }
 
-/// Partitions are added to a group that starts at the latest event. An instance that comes up while they are claimed
-/// must not take some of them for partitions that the group began with.
+/// Partitions are added to a group that starts at the latest event. An instance that starts while they are claimed must
+/// not treat some of them as initial partitions of the group.
 #[tokio::test(start_paused = true)]
-async fn e01_added_partitions_are_recorded_in_order_whatever_their_start() {
+async fn e01_added_partitions_are_recorded_in_order() {
     use StartPosition::{AfterSequenceNumber, EnqueuedAfter, Latest};
     for kind in 0..2 {
         let mut world = World::new(1);
@@ -439,7 +448,7 @@ async fn official_source(hub: &EventHubEmulator) -> EventHubSource {
 
 /// The same through the official client, in real time.
 #[tokio::test]
-async fn e01_a_start_by_time_through_the_official_client() {
+async fn e01_a_start_by_time_with_the_official_client() {
     let hub = EventHubEmulator::builder("hub").with_partitions(1).start("127.0.0.1:0").await.unwrap();
     let mut world = World::new(1);
     let producer = producer(&hub).await;
@@ -449,7 +458,7 @@ async fn e01_a_start_by_time_through_the_official_client() {
     sleep(SECOND / 50).await;
     send(&producer, "0", vec![b"new".to_vec(); 2]).await;
     let numbers = Arc::new(Mutex::new(Vec::new()));
-    // After the restart no event is after the configured time.
+    // After the restart, no event is after the configured time.
     for (owner, start) in [("a", time), ("a", time + 3600 * SECOND)] {
         world.config = world.config.clone().with_start_position(StartPosition::EnqueuedAfter(start));
         let seen = numbers.clone();
@@ -471,31 +480,31 @@ async fn e01_a_start_by_time_through_the_official_client() {
     assert_eq!(recorded(&world, 0).await, Some(expected));
 }
 
-/// A hub whose reports lack the last event for so many looks, one per second, after 1000 events were processed.
-async fn reports_are_stale(looks: usize, policy: OnInvalidCheckpoint) -> (World, Instance) {
+/// 1000 events were processed. Then the next `reports` of the hub, one per second, lack the last event.
+async fn with_stale_reports(reports: usize, policy: OnInvalidCheckpoint) -> (World, Instance) {
     let mut world = World::new(1);
     let config = world.config.clone().with_lag_check_interval(SECOND).with_on_invalid_checkpoint(policy);
     world.config = config;
-    let stale = Arc::new(AtomicUsize::new(0));
-    let oddities = Oddities { stale: stale.clone(), ..Oddities::default() };
+    let stale_reports = Arc::new(AtomicUsize::new(0));
+    let source_faults = SourceFaults { stale_reports: stale_reports.clone(), ..SourceFaults::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+    let a = world.start_with("a", ScriptedSource::new(&world.hub, source_faults), recorder).await;
     a.wait_until_all_idle(1).await;
     world.hub.publish_many(0, 1000, "x");
     world.log.wait_for("1000 events", |log| log.times("x") == 1000).await;
     sleep(10 * SECOND).await;
-    stale.store(looks, Ordering::Relaxed);
+    stale_reports.store(reports, Ordering::Relaxed);
     (world, a)
 }
 
-/// Two looks that are old are too close to each other to prove anything. With 12 of them the partition starts again,
-/// and must find that all is well.
+/// Two stale reports are too close to each other to prove anything. With 12, the partition starts again, and must find
+/// its position valid.
 #[tokio::test(start_paused = true)]
-async fn b03_reports_that_are_old_repeat_nothing() {
-    for looks in [2, 12] {
-        let (world, a) = reports_are_stale(looks, OnInvalidCheckpoint::Earliest).await;
+async fn b03_stale_reports_repeat_nothing() {
+    for reports in [2, 12] {
+        let (world, a) = with_stale_reports(reports, OnInvalidCheckpoint::Earliest).await;
         sleep(120 * SECOND).await;
-        assert_eq!(world.log.times("x"), 1000, "{looks} looks");
+        assert_eq!(world.log.times("x"), 1000, "{reports} looks");
         world.hub.publish(0, "later");
         world.log.wait_for("the next event", |log| log.times("later") == 1).await;
         a.shut_down().await.unwrap();
@@ -503,8 +512,8 @@ async fn b03_reports_that_are_old_repeat_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b03_reports_that_are_old_skip_nothing() {
-    let (world, a) = reports_are_stale(12, OnInvalidCheckpoint::Latest).await;
+async fn b03_stale_reports_skip_nothing() {
+    let (world, a) = with_stale_reports(12, OnInvalidCheckpoint::Latest).await;
     a.wait_for_status("a failure", |status| status.failures > 0).await;
     world.hub.publish_many(0, 50, "new");
     sleep(120 * SECOND).await;
@@ -514,8 +523,8 @@ async fn b03_reports_that_are_old_skip_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b03_reports_that_are_old_end_no_processor() {
-    let (world, a) = reports_are_stale(12, OnInvalidCheckpoint::Fail).await;
+async fn b03_stale_reports_do_not_end_the_processor() {
+    let (world, a) = with_stale_reports(12, OnInvalidCheckpoint::Fail).await;
     sleep(120 * SECOND).await;
     assert!(!a.running.is_finished());
     assert_eq!(world.log.times("x"), 1000);
@@ -523,8 +532,8 @@ async fn b03_reports_that_are_old_end_no_processor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b03_a_hub_made_anew_is_still_noticed_by_frequent_looks() {
-    let (world, a) = reports_are_stale(0, OnInvalidCheckpoint::Earliest).await;
+async fn b03_frequent_reports_detect_a_recreated_hub() {
+    let (world, a) = with_stale_reports(0, OnInvalidCheckpoint::Earliest).await;
     world.hub.recreate();
     world.hub.publish_many(0, 3, "new");
     let began = Instant::now();
@@ -533,8 +542,8 @@ async fn b03_a_hub_made_anew_is_still_noticed_by_frequent_looks() {
     a.shut_down().await.unwrap();
 }
 
-/// An instance whose batches are so large, and wait so long, that is idle.
-async fn gathering(events: usize, wait: Duration) -> (World, Instance) {
+/// Starts an instance with large batches that wait long, and waits until it is idle.
+async fn batching(events: usize, wait: Duration) -> (World, Instance) {
     let mut world = World::new(1);
     world.config = world.config.clone().with_max_batch_size(events).with_max_batch_wait(wait);
     let a = world.start("a").await;
@@ -543,9 +552,9 @@ async fn gathering(events: usize, wait: Duration) -> (World, Instance) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b05_a_batch_that_waits_for_long_is_not_silence() {
+async fn b05_a_waiting_batch_is_not_a_stalled_link() {
     for wait in [20, 30, 50, 70, 90, 300] {
-        let (world, a) = gathering(1000, wait * SECOND).await;
+        let (world, a) = batching(1000, wait * SECOND).await;
         for _ in 0..3 {
             world.hub.publish(0, "x");
             for _ in 0..wait + 60 {
@@ -558,10 +567,10 @@ async fn b05_a_batch_that_waits_for_long_is_not_silence() {
     }
 }
 
-/// Events all the time, in batches of 1000 or two minutes.
+/// Events arrive continuously, in batches of 1000 events or two minutes.
 #[tokio::test(start_paused = true)]
-async fn b05_a_batch_that_grows_all_the_time_is_not_silence() {
-    let (world, a) = gathering(1000, 120 * SECOND).await;
+async fn b05_a_growing_batch_is_not_a_stalled_link() {
+    let (world, a) = batching(1000, 120 * SECOND).await;
     for _ in 0..5 * 3600 {
         world.hub.publish(0, "x");
         sleep(SECOND / 5).await;
@@ -571,25 +580,24 @@ async fn b05_a_batch_that_grows_all_the_time_is_not_silence() {
     a.shut_down().await.unwrap();
 }
 
-/// The first event is gathered, then the link delivers nothing more. What was gathered is handed out, and the rest
-/// follows.
+/// The first event waits in a batch, then the link stalls. The batch is delivered, and the remaining events follow.
 #[tokio::test(start_paused = true)]
-async fn b05_a_link_that_falls_silent_while_a_batch_waits() {
+async fn b05_a_link_stalls_while_a_batch_waits() {
     for paused in [false, true] {
-        let (world, a) = gathering(1000, 300 * SECOND).await;
+        let (world, a) = batching(1000, 300 * SECOND).await;
         world.hub.publish(0, "gathered");
         sleep(5 * SECOND).await;
         world.hub.stall_link(0, true);
-        world.hub.publish(0, "kept back");
+        world.hub.publish(0, "delayed");
         let began = Instant::now();
         if paused {
             assert!(a.handle.pause(&0.into()));
             sleep(40 * SECOND).await;
             assert!(a.handle.resume(&0.into()));
         }
-        world.log.wait_for("what was gathered", |log| log.times("gathered") == 1).await;
+        world.log.wait_for("the waiting batch", |log| log.times("gathered") == 1).await;
         assert!(began.elapsed() < 150 * SECOND, "{:?}", began.elapsed());
-        world.log.wait_for("what was kept back", |log| log.times("kept back") == 1).await;
+        world.log.wait_for("the delayed event", |log| log.times("delayed") == 1).await;
         assert!(began.elapsed() < 450 * SECOND, "{:?}", began.elapsed());
         assert_eq!((world.log.bodies().len(), a.status().failures), (2, 1));
         a.shut_down().await.unwrap();
@@ -597,13 +605,17 @@ async fn b05_a_link_that_falls_silent_while_a_batch_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b13_a_hub_that_is_busy_at_the_start_ends_nothing() {
-    for (hub_busy, check_busy) in [(1, 0), (0, 1), (5, 5)] {
+async fn b13_a_busy_hub_at_the_start_ends_nothing() {
+    for (hub_failures, check_failures) in [(1, 0), (0, 1), (5, 5)] {
         let world = World::new(1);
         world.hub.publish(0, "x");
         let busy = |times| Arc::new(AtomicUsize::new(times));
-        let oddities = Oddities { hub_busy: busy(hub_busy), check_busy: busy(check_busy), ..Oddities::default() };
-        let a = start_odd(&world, "a", &oddities).await;
+        let source_faults = SourceFaults {
+            hub_failures: busy(hub_failures),
+            check_failures: busy(check_failures),
+            ..SourceFaults::default()
+        };
+        let a = start_with_faults(&world, "a", &source_faults).await;
         world.log.wait_for("the event", |log| log.times("x") == 1).await;
         a.shut_down().await.unwrap();
     }
@@ -624,49 +636,49 @@ async fn with_checkpoint_at_9() -> World {
     world
 }
 
-/// What is handled up to event 19 by an instance whose first links begin an event too late.
-async fn handled_although_late(world: &World, links: usize) -> Vec<i64> {
+/// Returns what an instance handles up to event 19 if its first links start one event too late.
+async fn handled_with_late_links(world: &World, links: usize) -> Vec<i64> {
     let before = world.log.bodies().len();
     let late = || Arc::new(AtomicUsize::new(links));
-    let oddities = Oddities { begin_late: late(), skip_first: late(), ..Oddities::default() };
-    let b = start_odd(world, "b", &oddities).await;
+    let source_faults = SourceFaults { late_starts: late(), skip_first: late(), ..SourceFaults::default() };
+    let b = start_with_faults(world, "b", &source_faults).await;
     world.log.wait_for("event 19", |log| log.times("19") == 1).await;
     b.shut_down().await.unwrap();
     world.log.bodies()[before..].iter().map(|body| body.parse().unwrap()).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn b02_a_link_that_begins_too_late_after_a_checkpoint() {
+async fn b02_late_links_after_a_checkpoint() {
     let world = with_checkpoint_at_9().await;
-    assert_eq!(handled_although_late(&world, 1).await, (10..20).collect::<Vec<_>>());
+    assert_eq!(handled_with_late_links(&world, 1).await, (10..20).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
-async fn b02_a_link_that_begins_too_late_after_a_checkpoint_that_was_put_back() {
+async fn b02_late_links_after_a_reset() {
     for (number, offset) in [(4, "40"), (-1, "-1")] {
         let world = with_checkpoint_at_9().await;
         place(&world.store("operator").await, 0, &Position::new(number, offset)).await;
-        assert_eq!(handled_although_late(&world, 1).await, (number + 1..20).collect::<Vec<_>>());
+        assert_eq!(handled_with_late_links(&world, 1).await, (number + 1..20).collect::<Vec<_>>());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn b02_a_link_that_begins_too_late_at_a_place_that_was_chosen() {
+async fn b02_late_links_at_a_chosen_position() {
     use StartPosition::{AfterSequenceNumber, Earliest};
-    // One of two links looks for the offset of event 4.
+    // One of two links determines the offset of event 4.
     for (chosen, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
         let mut world = with_checkpoint_at_9().await;
-        let ask = chosen.clone();
-        let policy = OnInvalidCheckpoint::custom(move |_| ask.clone());
+        let position = chosen.clone();
+        let policy = OnInvalidCheckpoint::custom(move |_| position.clone());
         world.config = world.config.clone().with_on_invalid_checkpoint(policy);
         let wrong = Position::new(70, "700");
         place(&world.store("operator").await, 0, &wrong).await;
-        assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{chosen:?}");
+        assert_eq!(handled_with_late_links(&world, links).await, (first..20).collect::<Vec<_>>(), "{chosen:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn b02_a_link_that_begins_too_late_at_a_start() {
+async fn b02_late_links_at_a_start_position() {
     use StartPosition::{AfterSequenceNumber, Earliest};
     for (start, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
         let mut world = without_checkpoints();
@@ -674,14 +686,14 @@ async fn b02_a_link_that_begins_too_late_at_a_start() {
             world.hub.publish(0, number.to_string());
         }
         world.config = world.config.clone().with_start_position(start.clone());
-        assert_eq!(handled_although_late(&world, links).await, (first..20).collect::<Vec<_>>(), "{start:?}");
+        assert_eq!(handled_with_late_links(&world, links).await, (first..20).collect::<Vec<_>>(), "{start:?}");
     }
 }
 
-/// The hub takes 20 events per second, and reports what it holds with a delay of two seconds: each link begins with
-/// another event, and later than the report says.
+/// The hub receives 20 events per second, and its reports are two seconds old: each link starts at another event, later
+/// than reported.
 #[tokio::test(start_paused = true)]
-async fn events_that_expire_while_links_are_opened_stop_nothing() {
+async fn events_may_expire_while_links_are_opened() {
     let world = without_checkpoints();
     world.hub.publish_many(0, 5000, "old");
     let hub = world.hub.clone();
@@ -693,7 +705,7 @@ async fn events_that_expire_while_links_are_opened_stop_nothing() {
         }
     });
     sleep(100 * SECOND).await;
-    let a = start_odd(&world, "a", &Oddities { first_behind: 40, ..Oddities::default() }).await;
+    let a = start_with_faults(&world, "a", &SourceFaults { first_too_low: 40, ..SourceFaults::default() }).await;
     sleep(60 * SECOND).await;
     let handled = world.log.times("new");
     assert!(handled > 2000, "{handled} events");

@@ -1,4 +1,4 @@
-//! Partitions of which all events have expired, in both ways in which a hub reports them.
+//! Partitions without events after all have expired, with both ways in which a hub reports them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn emptied(report: EmptiedReport) -> World {
 mod defects {
     use super::*;
 
-    /// A new group on a quiet hub: the link has nothing to deliver, and must not be opened again for that.
+    /// A new group on a quiet hub: the link has nothing to deliver, and must not be reopened for that reason.
     #[tokio::test(start_paused = true)]
     async fn c01_the_link_to_an_emptied_partition_stays_open() {
         for report in REPORTS {
@@ -39,14 +39,14 @@ mod defects {
 
             world.hub.publish(0, "new");
             world.log.wait_for("new", |log| log.times("new") == 1).await;
-            a.wait_for_status("it is checkpointed", |status| status.checkpoint == Some(256)).await;
+            a.wait_for_status("the checkpoint", |status| status.checkpoint == Some(256)).await;
             assert_eq!(world.log.bodies(), ["new"], "{report:?}");
             a.shut_down().await.unwrap();
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn c01_the_last_event_that_expires_unprocessed_is_reported() {
+    async fn c01_an_expired_unprocessed_last_event_is_reported() {
         for report in REPORTS {
             let mut world = World::new(1);
             world.hub.report_emptied(report);

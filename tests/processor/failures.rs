@@ -1,4 +1,4 @@
-//! What becomes of a partition whose handler fails, and what comes twice.
+//! Partitions whose handler fails, and events that are delivered twice.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,9 +16,9 @@ use crate::world::{TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Notes its calls; panics in `started` or fails in `handle` so many times.
+/// Records its calls. Panics in `started` and fails in `handle` the given number of times.
 #[derive(Clone, Debug, Default)]
-struct Failing {
+struct FailingHandler {
     calls: Arc<Mutex<Vec<String>>>,
     panics_at_start: Arc<AtomicU32>,
     starting: Duration,
@@ -26,12 +26,12 @@ struct Failing {
     failures: Arc<AtomicU32>,
 }
 
-impl Failing {
+impl FailingHandler {
     fn times(starts: u32, calls: u32) -> Self {
         Self { panics_at_start: Arc::new(starts.into()), failures: Arc::new(calls.into()), ..Self::default() }
     }
 
-    fn note(&self, call: &str) {
+    fn record(&self, call: &str) {
         self.calls.lock().unwrap().push(call.to_owned());
     }
 
@@ -39,15 +39,15 @@ impl Failing {
         self.calls.lock().unwrap().clone()
     }
 
-    fn is_due(count: &AtomicU32) -> bool {
+    fn count_down(count: &AtomicU32) -> bool {
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 }
 
-impl Handler<MemoryEvent> for Failing {
+impl Handler<MemoryEvent> for FailingHandler {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-        self.note(&format!("handle {}", events.len()));
-        if Self::is_due(&self.failures) {
+        self.record(&format!("handle {}", events.len()));
+        if Self::count_down(&self.failures) {
             return Err("failed on request".into());
         }
         context.checkpoint(events.last().unwrap());
@@ -55,23 +55,23 @@ impl Handler<MemoryEvent> for Failing {
     }
 
     async fn started(&self, _: PartitionContext) {
-        self.note("started");
+        self.record("started");
         sleep(self.starting).await;
-        assert!(!Self::is_due(&self.panics_at_start), "panicked on request");
+        assert!(!Self::count_down(&self.panics_at_start), "panicked on request");
     }
 
     async fn stopped(&self, _: PartitionContext, reason: StopReason) {
         sleep(self.stopping).await;
         let reason = if let StopReason::Failed { .. } = reason { "failed".to_owned() } else { format!("{reason:?}") };
-        self.note(&format!("stopped: {reason}"));
+        self.record(&format!("stopped: {reason}"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_start_has_its_stop_even_one_that_panics() {
+async fn every_start_has_its_stop_even_after_a_panic() {
     let world = World::new(1);
     world.hub.publish_many(0, 3, "x");
-    let handler = Failing::times(1, 1);
+    let handler = FailingHandler::times(1, 1);
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     sleep(10 * SECOND).await;
@@ -82,10 +82,10 @@ async fn every_start_has_its_stop_even_one_that_panics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
+async fn a_parked_partition_waits_until_it_is_resumed() {
     let mut world = World::new(2);
     world.config = world.config.with_on_failure(OnFailure::Park);
-    let handler = Failing::times(0, 1);
+    let handler = FailingHandler::times(0, 1);
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
@@ -105,11 +105,11 @@ async fn a_parked_partition_is_kept_and_does_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_partition_can_be_given_to_others_instead() {
+async fn a_failing_partition_can_move_to_another_instance() {
     let mut world = World::new(1);
     let cooldown = 200 * SECOND;
     world.config = world.config.with_on_failure(OnFailure::Release { cooldown });
-    let failing = Failing::times(0, u32::MAX);
+    let failing = FailingHandler::times(0, u32::MAX);
     let mut a = world.start_with("a", world.hub.source(), failing.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 3, "x");
@@ -124,11 +124,11 @@ async fn a_failing_partition_can_be_given_to_others_instead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_partition_that_nobody_else_takes_is_taken_back_after_the_cool_down() {
+async fn a_failing_partition_is_reclaimed_after_a_while() {
     let mut world = World::new(1);
     let cooldown = 200 * SECOND;
     world.config = world.config.with_on_failure(OnFailure::Release { cooldown });
-    let mut a = world.start_with("a", world.hub.source(), Failing::times(0, 1)).await;
+    let mut a = world.start_with("a", world.hub.source(), FailingHandler::times(0, 1)).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 3, "x");
     a.wait_until_it_holds(0).await;
@@ -139,9 +139,9 @@ async fn a_failing_partition_that_nobody_else_takes_is_taken_back_after_the_cool
     a.shut_down().await.unwrap();
 }
 
-/// As the official client's links do by themselves.
+/// The links of the official client attach again by themselves.
 #[tokio::test(start_paused = true)]
-async fn what_a_link_delivers_again_after_it_attached_anew_is_left_out() {
+async fn events_repeated_after_a_reattach_are_skipped() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -156,7 +156,7 @@ async fn what_a_link_delivers_again_after_it_attached_anew_is_left_out() {
 
 /// The filter belongs to one start of the handler.
 #[tokio::test(start_paused = true)]
-async fn after_a_failure_the_filter_lets_through_what_has_to_come_again() {
+async fn events_are_redelivered_after_a_failure() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -167,29 +167,29 @@ async fn after_a_failure_the_filter_lets_through_what_has_to_come_again() {
     a.shut_down().await.unwrap();
 }
 
-/// A slow handler on one partition delays no other.
+/// A slow handler of one partition delays no other partition.
 #[tokio::test(start_paused = true)]
-async fn a_slow_partition_holds_up_no_other_and_reads_no_further_ahead_than_allowed() {
+async fn a_slow_partition_delays_no_other() {
     let mut world = World::new(2);
     world.config = world.config.with_max_batch_size(10).with_prefetch(50);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     world.hub.publish(0, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
-    world.hub.publish_many(0, 10_000, "kept back");
+    world.hub.publish_many(0, 10_000, "delayed");
     let began = Instant::now();
     world.hub.publish_many(1, 10_000, "x");
     world.log.wait_for("10,000", |log| log.times("x") == 10_000).await;
     assert!(began.elapsed() < SECOND);
-    assert_eq!(world.log.times("kept back"), 0);
+    assert_eq!(world.log.times("delayed"), 0);
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_resumed_while_it_comes_to_be_parked_is_not_parked_for_ever() {
+async fn a_partition_resumed_before_it_parks_is_not_parked() {
     let mut world = World::new(1);
     world.config = world.config.with_on_failure(OnFailure::Park);
-    let handler = Failing { stopping: 10 * SECOND, ..Failing::times(0, 1) };
+    let handler = FailingHandler { stopping: 10 * SECOND, ..FailingHandler::times(0, 1) };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 3, "x");
@@ -200,33 +200,33 @@ async fn a_partition_resumed_while_it_comes_to_be_parked_is_not_parked_for_ever(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_start_left_running_is_told_to_stop() {
+async fn tasks_of_an_earlier_start_are_stopped() {
     let world = World::new(1);
     let stopped = Arc::new(AtomicU32::new(0));
-    let told = stopped.clone();
+    let counter = stopped.clone();
     let first = AtomicU32::new(1);
     let handler = handler_fn(move |_: Vec<MemoryEvent>, context: PartitionContext| {
-        let told = told.clone();
+        let counter = counter.clone();
         tokio::spawn(async move {
             context.run_until_stopping(std::future::pending::<()>()).await;
             assert!(context.is_stopping());
-            told.fetch_add(1, Ordering::Relaxed);
+            counter.fetch_add(1, Ordering::Relaxed);
         });
-        let fails = Failing::is_due(&first);
+        let fails = FailingHandler::count_down(&first);
         async move { if fails { Err("failed on request".into()) } else { Ok(()) } }
     });
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "x");
     sleep(5 * SECOND).await;
-    assert_eq!(stopped.load(Ordering::Relaxed), 1, "that of the first start, not that of the second");
+    assert_eq!(stopped.load(Ordering::Relaxed), 1, "the task of the first start, not of the second");
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_takes_for_ever_is_seen() {
+async fn a_start_that_never_ends_is_reported() {
     let world = World::new(1);
-    let handler = Failing { starting: Duration::MAX, ..Failing::default() };
+    let handler = FailingHandler { starting: Duration::MAX, ..FailingHandler::default() };
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;
     sleep(200 * SECOND).await;
@@ -237,9 +237,9 @@ async fn a_start_that_takes_for_ever_is_seen() {
     a.shut_down().await.unwrap();
 }
 
-/// Deleted and claimed anew under the same life: no later incarnation is at work.
+/// The record is deleted and claimed again by the same incarnation: no later incarnation is running.
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_i_won_anew_is_lost_to_nobody_and_not_to_a_later_me() {
+async fn reclaiming_a_deleted_record_is_not_a_replacement() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -259,7 +259,7 @@ async fn a_partition_that_i_won_anew_is_lost_to_nobody_and_not_to_a_later_me() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_cannot_be_adopted_is_released_and_left_alone_for_a_while() {
+async fn a_partition_that_cannot_be_adopted_is_released() {
     let world = World::new(1);
     let writes = Target::from(BlobOperation::Write).named("checkpoint/0");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Conflict));
@@ -269,11 +269,11 @@ async fn a_partition_that_cannot_be_adopted_is_released_and_left_alone_for_a_whi
             sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(TIMEOUT, released).await.expect("held for ever");
+    timeout(TIMEOUT, released).await.expect("never released");
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
     let etag = world.container.get(name).await.unwrap().etag;
     sleep(Duration::from_secs(9)).await;
-    assert_eq!(world.container.get(name).await.unwrap().etag, etag, "claimed again at once");
+    assert_eq!(world.container.get(name).await.unwrap().etag, etag, "claimed again immediately");
 
     world.faulty.set_plan(FaultPlan::default());
     world.hub.publish(0, "x");
@@ -295,7 +295,7 @@ mod failed_is_called {
 
     impl Handler<MemoryEvent> for Reporting {
         async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-            if Failing::is_due(&self.due) {
+            if ::is_due(&self.due) {
                 return Err("failed on request".into());
             }
             context.checkpoint(events.last().unwrap());

@@ -1,4 +1,4 @@
-//! Whole instances on a storage that fails, in paused time: they go on, lose nothing, and end when told to.
+//! Whole instances on a failing storage, in paused time: they continue, lose nothing, and end when requested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::intercepted::{Intercept, Intercepted};
 use crate::world::{World, random_faults};
 
-/// Lets every request fail for a while, and asserts that both instances work on, during it and afterwards. Gives the
-/// stops that there were.
-async fn outlive_an_outage(fault: Fault, outage: Duration) -> Vec<(String, String, StopReason)> {
+/// Fails every request for a while, and checks that both instances continue during the outage and after it. Returns the
+/// stops.
+async fn run_through_outage(fault: Fault, outage: Duration) -> Vec<(String, String, StopReason)> {
     let world = World::new(4);
     let mut instances = [world.start("a").await, world.start("b").await];
     for instance in &mut instances {
@@ -56,29 +56,29 @@ async fn outlive_an_outage(fault: Fault, outage: Duration) -> Vec<(String, Strin
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_shorter_than_the_expiry_moves_nothing() {
+async fn an_outage_shorter_than_the_lease_moves_nothing() {
     for fault in [Fault::Unreachable, Fault::RequestLost, Fault::Throttled { retry_after: None }] {
-        let stops = outlive_an_outage(fault.clone(), Duration::from_secs(50)).await;
+        let stops = run_through_outage(fault.clone(), Duration::from_secs(50)).await;
         assert!(stops.is_empty(), "{fault:?}: {stops:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_longer_than_the_expiry_ends_no_instance() {
+async fn an_outage_longer_than_the_lease_ends_no_instance() {
     for fault in [Fault::Unreachable, Fault::Hang, Fault::RequestLost, Fault::ResponseLost] {
-        outlive_an_outage(fault, Duration::from_secs(300)).await;
+        run_through_outage(fault, Duration::from_secs(300)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_cycle_comes_no_sooner_than_a_throttling_storage_asks_for() {
+async fn the_next_cycle_honors_retry_after() {
     for (retry_after, at_least) in [(Some(Duration::from_secs(35)), 35), (Some(Duration::from_secs(1)), 10), (None, 10)]
     {
         let world = World::new(1);
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
         sleep(Duration::from_secs(1)).await;
-        // A latency of nothing writes every listing down.
+        // Zero latency only records every listing.
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Latency(Duration::ZERO)));
         world.faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after });
         let cycles = a.snapshots.borrow().cycles;
@@ -93,9 +93,9 @@ async fn the_next_cycle_comes_no_sooner_than_a_throttling_storage_asks_for() {
     }
 }
 
-/// Half an hour in which a tenth of all requests goes wrong in one way or another.
+/// For half an hour, one of ten requests fails in some way.
 #[tokio::test(start_paused = true)]
-async fn on_a_bad_day_nothing_is_lost_and_afterwards_all_is_well() {
+async fn random_faults_lose_nothing() {
     let world = World::new(4);
     let mut instances = [world.start("a").await, world.start("b").await];
     let plan = random_faults().with(0.02, Fault::TruncatedListing);
@@ -117,8 +117,8 @@ async fn on_a_bad_day_nothing_is_lost_and_afterwards_all_is_well() {
 
 const OWNERSHIP: &str = "/ownership/";
 
-/// With these settings a lease is renewed every 2 s and lost after 6.
-fn quick(partitions: u32) -> World {
+/// With these settings, a lease is renewed every 2 s and expires after 6 s.
+fn short_leases(partitions: u32) -> World {
     let mut world = World { expiry: Duration::from_secs(4), ..World::new(partitions) };
     world.config = ProcessorConfig::default()
         .with_load_balancing_interval(Duration::from_secs(1))
@@ -129,7 +129,7 @@ fn quick(partitions: u32) -> World {
 
 #[tokio::test(start_paused = true)]
 async fn one_blob_that_hangs_delays_no_other_renewal() {
-    let world = quick(4);
+    let world = short_leases(4);
     let hanging = Target::from(BlobOperation::Write).named("/ownership/3");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, hanging, Fault::Hang));
     let mut a = world.start("a").await;
@@ -142,7 +142,7 @@ async fn one_blob_that_hangs_delays_no_other_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_partition_that_cannot_be_claimed_does_not_take_the_claim_of_every_cycle() {
+async fn one_failing_claim_does_not_block_the_others() {
     let world = World::new(4);
     let broken = Target::from(BlobOperation::Write).named("/ownership/3");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, broken, Fault::RequestLost));
@@ -157,9 +157,9 @@ async fn one_partition_that_cannot_be_claimed_does_not_take_the_claim_of_every_c
     b.shut_down().await.unwrap();
 }
 
-/// The read that follows shows a young record, which stands; it must not be due again at once.
+/// The following read returns a recent record, which remains valid. Its renewal must not be due again immediately.
 #[tokio::test(start_paused = true)]
-async fn renewals_whose_answers_get_lost_are_paced_and_starve_no_cycle() {
+async fn renewals_with_lost_responses_are_paced() {
     let world = World::new(2);
     let name = "ns.servicebus.windows.net/hub/$default/ownership/1";
     let mut a = world.start("a").await;
@@ -178,9 +178,9 @@ async fn renewals_whose_answers_get_lost_are_paced_and_starve_no_cycle() {
     a.shut_down().await.unwrap();
 }
 
-/// An owner of another SDK judges by its own expiry, which may be shorter.
+/// A foreign owner applies its own lease duration, which may be shorter.
 #[tokio::test(start_paused = true)]
-async fn renewals_come_sooner_as_soon_as_an_owner_of_another_sdk_is_seen() {
+async fn renewals_are_more_frequent_with_a_foreign_owner() {
     let world = World::new(3);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;
@@ -192,15 +192,15 @@ async fn renewals_come_sooner_as_soon_as_an_owner_of_another_sdk_is_seen() {
     for _ in 0..60 {
         sleep(Duration::from_secs(1)).await;
         let listing = world.store("observer").await.list_ownerships().await.unwrap();
-        let mine = listing.records.iter().filter(|record| record.record.incarnation.is_some());
-        let oldest = mine.map(|record| record.age).max().unwrap();
+        let own = listing.records.iter().filter(|record| record.record.incarnation.is_some());
+        let oldest = own.map(|record| record.age).max().unwrap();
         assert!(oldest <= Duration::from_secs(12), "{oldest:?}");
     }
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_ends_in_time_when_the_storage_hangs() {
+async fn shutdown_ends_in_time_if_the_storage_hangs() {
     for target in [Target::any(), BlobOperation::Write.into(), Target::from(BlobOperation::Write).named(OWNERSHIP)] {
         let world = World::new(64);
         let strategy = eventhubs_checkpoint::balancer::LoadBalancingStrategy::Greedy;
@@ -212,22 +212,22 @@ async fn shutdown_ends_in_time_when_the_storage_hangs() {
         }
         world.log.wait_for("all events", |log| log.times("x") == 64).await;
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, target.clone(), Fault::Hang));
-        let asked = Instant::now();
+        let requested = Instant::now();
         a.shut_down().await.unwrap();
-        // The documented bound of an orderly end.
-        assert!(asked.elapsed() <= Duration::from_secs(94), "{target:?}: {:?}", asked.elapsed());
+        // The documented bound of a clean shutdown.
+        assert!(requested.elapsed() <= Duration::from_secs(94), "{target:?}: {:?}", requested.elapsed());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storage_that_does_not_answer_is_told_within_the_deadline() {
+async fn an_unresponsive_storage_is_reported_in_time() {
     for create in [false, true] {
         let world = World::new(1);
         world.faulty.set_plan(FaultPlan::always(Fault::Hang));
         let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
         let container = Arc::new(world.faulty.clone());
         let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).with_create_container(create);
-        let connected = timeout(Duration::from_secs(6), builder.connect()).await.expect("no deadline");
+        let connected = timeout(Duration::from_secs(6), builder.connect()).await.expect("no timeout");
         let error = connected.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(error.to_string().contains("within the request timeout of 5s"), "{error}");
@@ -235,7 +235,7 @@ async fn a_storage_that_does_not_answer_is_told_within_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn checkpoints_that_are_refused_are_not_hammered_and_come_afterwards() {
+async fn refused_checkpoints_are_retried_with_backoff() {
     let mut world = World::new(1);
     let policy = CheckpointPolicy::default().with_max_events(1).with_interval(Duration::from_secs(5));
     world.config = world.config.with_checkpoint_policy(policy);
@@ -256,9 +256,9 @@ async fn checkpoints_that_are_refused_are_not_hammered_and_come_afterwards() {
     a.shut_down().await.unwrap();
 }
 
-/// A claim that is on its way when the instance shuts down must not land after the release.
+/// A claim that is in flight during the shutdown must not be applied after the release.
 #[tokio::test(start_paused = true)]
-async fn a_claim_under_way_is_awaited_and_released_at_shutdown() {
+async fn a_claim_in_flight_is_released_at_shutdown() {
     let world = World::new(1);
     world.faulty.inject_on(Target::from(BlobOperation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_secs(3)));
     let a = world.start("a").await;
@@ -268,7 +268,7 @@ async fn a_claim_under_way_is_awaited_and_released_at_shutdown() {
     assert_eq!(world.owners().await["0"], "");
 }
 
-/// Answers listings late: what they show is old by then.
+/// Returns listings late, with old contents.
 struct LateListings;
 
 #[async_trait]
@@ -286,7 +286,7 @@ async fn a_listing_older_than_a_claim_does_not_undo_it() {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let container = Arc::new(Intercepted { inner: Arc::new(world.faulty.clone()), interceptor: LateListings });
     let store = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).connect().await.unwrap();
-    // The claim lands while the next listing, which does not show it, is on its way back.
+    // The claim is applied while the next listing, which does not contain it, is in flight.
     world
         .faulty
         .inject_on(Target::from(BlobOperation::Write).named(OWNERSHIP), Fault::Latency(Duration::from_millis(2500)));
@@ -307,7 +307,7 @@ async fn a_listing_older_than_a_claim_does_not_undo_it() {
 
 #[tokio::test(start_paused = true)]
 async fn one_claim_that_hangs_delays_no_other() {
-    let world = quick(8);
+    let world = short_leases(8);
     let hanging = Target::from(BlobOperation::Write).named("/ownership/3");
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, hanging, Fault::Hang));
     let mut a = world.start("a").await;
@@ -318,8 +318,8 @@ async fn one_claim_that_hangs_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_request_that_hangs_at_shutdown_delays_no_other_release() {
-    let world = quick(4);
+async fn one_release_that_hangs_delays_no_other() {
+    let world = short_leases(4);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(4).await;
     let hanging = Target::from(BlobOperation::Write).named("/ownership/3");
@@ -334,10 +334,10 @@ async fn one_request_that_hangs_at_shutdown_delays_no_other_release() {
     let released = world.container.list("").await.unwrap().blobs;
     let released = released.iter().filter(|blob| blob.metadata.get("ownerid").is_some_and(String::is_empty));
     assert_eq!(released.count(), 3);
-    timeout(Duration::from_secs(5), ending).await.expect("shutdown takes too long").unwrap().unwrap();
+    timeout(Duration::from_secs(5), ending).await.expect("the shutdown takes too long").unwrap().unwrap();
 }
 
-/// A proxy may say anything.
+/// A proxy may return any value.
 #[tokio::test(start_paused = true)]
 async fn an_absurd_retry_after_ends_nothing() {
     let world = World::new(1);
@@ -356,9 +356,9 @@ async fn an_absurd_retry_after_ends_nothing() {
     a.shut_down().await.unwrap();
 }
 
-/// A cycle that falls into a slow release must not claim the partition back beneath it.
+/// A cycle during a slow release must not claim the partition again before the release is applied.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_held_while_its_record_says_released() {
+async fn nothing_is_held_while_its_record_is_released() {
     let world = World::new(1);
     let store = world.store("a").await;
     let config = BalancerConfig::default().with_load_balancing_interval(Duration::from_secs(1)).with_seed(1);
@@ -376,7 +376,7 @@ async fn nothing_is_held_while_its_record_says_released() {
         let recorded = world.owners().await.remove("0").unwrap();
         assert!(handle.snapshots().borrow().owned.is_empty() || recorded == "a");
     }
-    assert!(!handle.snapshots().borrow().owned.is_empty(), "it is claimed again in the end");
+    assert!(!handle.snapshots().borrow().owned.is_empty(), "it is claimed again eventually");
     handle.shutdown().await;
     running.await.unwrap().unwrap();
     drop(partitions);

@@ -1,4 +1,4 @@
-//! What handlers may rely on: order, time, and the truth about why they stop.
+//! What handlers may rely on: order, time, and correct stop reasons.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,20 +12,20 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};
 
 use crate::captured::Captured;
-use crate::odd::{Odd, Oddities};
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::World;
 
-/// Notes its calls; takes its time where told to.
+/// Records its calls, and takes the given time.
 #[derive(Clone, Debug, Default)]
-struct Slow {
+struct SlowHandler {
     calls: Arc<Mutex<Vec<String>>>,
     starting: Duration,
     handling: Duration,
     durable: bool,
 }
 
-impl Slow {
-    fn note(&self, call: impl Into<String>) {
+impl SlowHandler {
+    fn record(&self, call: impl Into<String>) {
         self.calls.lock().unwrap().push(call.into());
     }
 
@@ -34,22 +34,22 @@ impl Slow {
     }
 }
 
-impl Handler<MemoryEvent> for Slow {
+impl Handler<MemoryEvent> for SlowHandler {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-        self.note(format!("handle {}", events[0].body));
+        self.record(format!("handle {}", events[0].body));
         sleep(self.handling).await;
         if self.durable {
             context.checkpoint_now(&events[0]).await?;
         } else {
             context.checkpoint(&events[0]);
         }
-        self.note(format!("handled {}", events[0].body));
+        self.record(format!("handled {}", events[0].body));
         Ok(())
     }
 
     async fn started(&self, _: PartitionContext) {
         sleep(self.starting).await;
-        self.note("started");
+        self.record("started");
     }
 
     async fn stopped(&self, _: PartitionContext, reason: StopReason) {
@@ -57,14 +57,14 @@ impl Handler<MemoryEvent> for Slow {
             StopReason::OwnershipLost { by } => format!("lost to {}", by.map(|by| by.to_string()).unwrap_or_default()),
             other => format!("{other:?}"),
         };
-        self.note(format!("stopped: {reason}"));
+        self.record(format!("stopped: {reason}"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_wait_until_started_has_ended_however_long_it_takes() {
+async fn events_wait_until_started_has_returned() {
     let world = World::new(1);
-    let handler = Slow { starting: Duration::from_secs(100), ..Slow::default() };
+    let handler = SlowHandler { starting: Duration::from_secs(100), ..SlowHandler::default() };
     let a = world.start_with("a", world.hub.source(), handler.clone()).await;
     world.hub.publish(0, "x");
     sleep(Duration::from_secs(120)).await;
@@ -73,9 +73,9 @@ async fn events_wait_until_started_has_ended_however_long_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_may_finish_and_is_checkpointed_when_the_instance_shuts_down() {
+async fn a_batch_may_finish_during_a_shutdown() {
     let world = World::new(1);
-    let handler = Slow { handling: Duration::from_secs(10), ..Slow::default() };
+    let handler = SlowHandler { handling: Duration::from_secs(10), ..SlowHandler::default() };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "x");
@@ -86,9 +86,9 @@ async fn a_batch_may_finish_and_is_checkpointed_when_the_instance_shuts_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_waits_for_a_refused_checkpoint_is_told_that_the_partition_is_lost() {
+async fn a_refused_checkpoint_reports_the_loss() {
     let world = World::new(1);
-    let handler = Slow { durable: true, ..Slow::default() };
+    let handler = SlowHandler { durable: true, ..SlowHandler::default() };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "x");
@@ -104,11 +104,11 @@ async fn a_handler_that_waits_for_a_refused_checkpoint_is_told_that_the_partitio
     a.shut_down().await.unwrap();
 }
 
-/// Lost and won back while the handler still finishes: the second start waits for the end of the first.
+/// The partition is lost and claimed again while the handler finishes: the second start waits for the end of the first.
 #[tokio::test(start_paused = true)]
 async fn one_partition_is_never_handled_twice_at_once() {
     let world = World::new(1);
-    let handler = Slow { handling: Duration::from_secs(14), ..Slow::default() };
+    let handler = SlowHandler { handling: Duration::from_secs(14), ..SlowHandler::default() };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "x");
@@ -125,7 +125,7 @@ async fn one_partition_is_never_handled_twice_at_once() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_drains_claims_nothing_more() {
     let world = World::new(2);
-    let handler = Slow { handling: Duration::from_secs(14), ..Slow::default() };
+    let handler = SlowHandler { handling: Duration::from_secs(14), ..SlowHandler::default() };
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(2).await;
     world.hub.publish(1, "x");
@@ -140,29 +140,30 @@ async fn an_instance_that_drains_claims_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_hub_is_reported_in_time_and_delays_no_shutdown() {
-    for knows_itself in [false, true] {
+async fn an_unresponsive_hub_is_reported() {
+    for hub_responds in [false, true] {
         let world = World::new(1);
-        let silent = Oddities { silent_hub: !knows_itself, silent_check: true, ..Oddities::default() };
-        let source = || Odd::new(&world.hub, silent.clone());
+        let silent =
+            SourceFaults { hub_unresponsive: !hub_responds, check_unresponsive: true, ..SourceFaults::default() };
+        let source = || ScriptedSource::new(&world.hub, silent.clone());
         let (captured, _guard) = Captured::begin();
-        let patient = world.start_with("a", source(), Slow::default()).await;
+        let waiting = world.start_with("a", source(), SlowHandler::default()).await;
         sleep(Duration::from_secs(31)).await;
         assert!(captured.text().contains("the event hub did not respond within 30s"), "{}", captured.text());
         sleep(Duration::from_secs(300)).await;
-        assert!(!patient.handle.health().ready);
-        patient.shut_down().await.unwrap();
-        let stopped = world.start_with("a", source(), Slow::default()).await;
-        let asked = Instant::now();
+        assert!(!waiting.handle.health().ready);
+        waiting.shut_down().await.unwrap();
+        let stopped = world.start_with("a", source(), SlowHandler::default()).await;
+        let requested = Instant::now();
         stopped.shut_down().await.unwrap();
-        assert!(asked.elapsed() < Duration::from_secs(1));
+        assert!(requested.elapsed() < Duration::from_secs(1));
     }
 }
 
-/// The sizes of the batches that come of these settings, from 10 events of 10 bytes, two per second.
-async fn batches(set: impl FnOnce(ProcessorConfig) -> ProcessorConfig) -> Vec<usize> {
+/// Returns the sizes of the batches with these settings, from 10 events of 10 bytes, two per second.
+async fn batches(change: impl FnOnce(ProcessorConfig) -> ProcessorConfig) -> Vec<usize> {
     let mut world = World::new(1);
-    world.config = set(world.config);
+    world.config = change(world.config);
     let sizes = Arc::new(Mutex::new(Vec::new()));
     let seen = sizes.clone();
     let handler = handler_fn(move |events: Vec<MemoryEvent>, _: PartitionContext| {
@@ -184,7 +185,7 @@ async fn batches(set: impl FnOnce(ProcessorConfig) -> ProcessorConfig) -> Vec<us
 }
 
 #[tokio::test(start_paused = true)]
-async fn batches_are_as_large_as_the_settings_say() {
+async fn batch_sizes_follow_the_settings() {
     assert_eq!(batches(|config| config).await, [2, 2, 2, 2, 2]);
     assert_eq!(batches(|config| config.with_max_batch_size(1)).await, [1; 10]);
     assert_eq!(batches(|config| config.with_max_batch_bytes(15)).await, [1; 10]);
@@ -193,43 +194,43 @@ async fn batches_are_as_large_as_the_settings_say() {
     assert_eq!(batches(both).await, [4, 4, 2]);
 }
 
-/// By which owner, what, and in which epoch.
+/// The owner, the call, and the epoch.
 type Seen = (&'static str, &'static str, i64);
 
-/// Notes the owner and the epoch of each call.
+/// Records the owner and the epoch of each call.
 #[derive(Clone)]
-struct Epochs {
+struct EpochRecorder {
     owner: &'static str,
     seen: Arc<Mutex<Vec<Seen>>>,
     fails: Arc<AtomicBool>,
 }
 
-impl Epochs {
+impl EpochRecorder {
     fn of(&self, owner: &'static str) -> Self {
         Self { owner, ..self.clone() }
     }
 
-    fn note(&self, call: &'static str, context: &PartitionContext) {
+    fn record(&self, call: &'static str, context: &PartitionContext) {
         self.seen.lock().unwrap().push((self.owner, call, context.epoch()));
     }
 }
 
-impl Handler<MemoryEvent> for Epochs {
+impl Handler<MemoryEvent> for EpochRecorder {
     async fn started(&self, context: PartitionContext) {
-        self.note("started", &context);
+        self.record("started", &context);
     }
 
     async fn handle(&self, _: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-        self.note("handle", &context);
+        self.record("handle", &context);
         if self.fails.swap(false, Ordering::Relaxed) { Err("failed on request".into()) } else { Ok(()) }
     }
 }
 
-/// A start within the same tenure has the same epoch, and the record shows it.
+/// A restart in the same epoch passes the same epoch, and the record contains it.
 #[tokio::test(start_paused = true)]
-async fn a_handler_sees_its_epoch_and_a_takeover_has_a_greater_one() {
+async fn a_takeover_has_a_greater_epoch() {
     let world = World::new(1);
-    let epochs = Epochs { owner: "a", seen: Arc::default(), fails: Arc::new(AtomicBool::new(true)) };
+    let epochs = EpochRecorder { owner: "a", seen: Arc::default(), fails: Arc::new(AtomicBool::new(true)) };
     let a = world.start_with("a", world.hub.source(), epochs.clone()).await;
     world.hub.publish(0, "x");
     let wait_for = async |count: usize| {

@@ -1,4 +1,4 @@
-//! Moves that were asked for, and what is told when one could not go as it should.
+//! Handoffs on request, and the events of handoffs that fail.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use eventhubs_checkpoint::{ErrorKind, OwnerId};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
-use crate::told::{Told, asking, owner_of_all, publish, record, repeated};
+use crate::ownership_log::{OwnershipLog, owner_of_all, publish, record, repeated, requesting_instance};
 use crate::world::{Recorder, TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,8 +20,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const OWNERSHIP: &str = "/ownership/";
 const CHECKPOINT: &str = "/checkpoint/";
 
-/// Why the next move is not without duplicates.
-async fn told(mut events: Receiver<OwnershipEvent>) -> DuplicateCause {
+/// Returns the cause of the next move that may cause duplicates.
+async fn duplicate_cause(mut events: Receiver<OwnershipEvent>) -> DuplicateCause {
     let waiting = async {
         loop {
             if let OwnershipEvent::DuplicatesPossible { cause, .. } = events.recv().await.unwrap() {
@@ -29,11 +29,11 @@ async fn told(mut events: Receiver<OwnershipEvent>) -> DuplicateCause {
             }
         }
     };
-    timeout(TIMEOUT, waiting).await.expect("nothing was told")
+    timeout(TIMEOUT, waiting).await.expect("no event")
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hands_over_what_its_handler_does_not_let_go_says_that_events_may_come_twice() {
+async fn a_hanging_handler_reports_duplicates_possible() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -42,14 +42,14 @@ async fn who_hands_over_what_its_handler_does_not_let_go_says_that_events_may_co
     world.log.wait_for("both", |log| log.times("hang") == 2).await;
     let events = a.handle.ownership_events();
     let b = world.start("b").await;
-    assert_eq!(told(events).await, DuplicateCause::CheckpointNotWritten);
-    world.log.wait_for("it again", |log| log.times("hang") == 3).await;
+    assert_eq!(duplicate_cause(events).await, DuplicateCause::CheckpointNotWritten);
+    world.log.wait_for("the event again", |log| log.times("hang") == 3).await;
     b.crash().await;
     a.crash().await;
 }
 
-/// Renews, says that it hands over on request, and never does.
-async fn deaf(store: GroupStore, mut leases: Vec<Lease>) {
+/// Renews the leases of an owner that supports handoffs, but ignores all requests.
+async fn ignore_requests(store: GroupStore, mut leases: Vec<Lease>) {
     loop {
         sleep(Duration::from_secs(10)).await;
         let renewed = store.renew_all(leases).await;
@@ -65,63 +65,63 @@ fn won(outcome: ClaimOutcome) -> Option<Lease> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_does_not_answer_is_stolen_from_in_the_end_and_that_is_told() {
+async fn an_owner_that_ignores_requests_is_stolen_from() {
     let world = World::new(2);
     let store = world.store("deaf").await.cooperative(true);
     let claims = vec![Claim::unowned(0.into()), Claim::unowned(1.into())];
     let leases: Vec<_> = store.claim_all(claims).await.into_iter().filter_map(|(_, outcome)| won(outcome)).collect();
     assert_eq!(leases.len(), 2);
-    let renewing = tokio::spawn(deaf(store, leases));
+    let renewing = tokio::spawn(ignore_requests(store, leases));
     let mut b = world.start("b").await;
     let events = b.handle.ownership_events();
     b.wait_until("a request", |snapshot| !snapshot.requested_handoffs.is_empty()).await;
-    assert_eq!(told(events).await, DuplicateCause::NotAcknowledged);
+    assert_eq!(duplicate_cause(events).await, DuplicateCause::NotAcknowledged);
     b.wait_until_it_holds(1).await;
     renewing.abort();
     b.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_its_handler_does_not_let_go_in_time_is_released_all_the_same_and_that_is_told() {
+async fn a_handler_that_never_stops_is_released_anyway() {
     let mut world = World::new(2);
-    // The least there may be: twice the drain time, the closing of the link, and two requests.
+    // The minimum: twice the drain timeout, the closing of the link, and two requests.
     world.config = world.config.clone().with_handoff_timeout(Duration::from_secs(42));
     let a = owner_of_all(&world, 2, Duration::from_secs(60)).await;
-    let mut by_a = Told::by(&a);
+    let mut log_a = OwnershipLog::of(&a);
     for partition in 0..2 {
         world.hub.publish(partition, "hang");
     }
     world.log.wait_for("both", |log| log.times("hang") == 2).await;
-    let (b, _) = asking(&world).await;
-    let mut by_b = Told::by(&b);
-    by_b.wait_for("claimed: HandedOver").await;
-    let expected = ["asked by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"];
-    assert_eq!(by_a.so_far(), expected);
-    assert_eq!(by_b.so_far(), ["claimed: HandedOver"]);
-    world.log.wait_for("it again", |log| log.times("hang") == 3).await;
+    let (b, _) = requesting_instance(&world).await;
+    let mut log_b = OwnershipLog::of(&b);
+    log_b.wait_for("claimed: HandedOver").await;
+    let expected = ["requested by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"];
+    assert_eq!(log_a.take(), expected);
+    assert_eq!(log_b.take(), ["claimed: HandedOver"]);
+    world.log.wait_for("the event again", |log| log.times("hang") == 3).await;
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(by_a.so_far(), [""; 0], "it ends later, and owns nothing then");
+    assert_eq!(log_a.take(), [""; 0], "its handler ends later, and it owns nothing then");
     b.crash().await;
     a.crash().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_snapshot_of_who_is_asked_says_to_whom_a_partition_goes_until_that_one_has_it() {
+async fn the_snapshot_shows_the_next_owner_during_a_handoff() {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, Duration::from_secs(3)).await;
-    let mut by_a = Told::by(&a);
-    let (b, asked) = asking(&world).await;
+    let mut log_a = OwnershipLog::of(&a);
+    let (b, requested) = requesting_instance(&world).await;
     let shown = |snapshot: &Snapshot| {
-        let view = snapshot.partitions.iter().find(|view| view.partition == asked).unwrap();
+        let view = snapshot.partitions.iter().find(|view| view.partition == requested).unwrap();
         (view.owner.clone(), view.handoff_to.as_ref().map(ToString::to_string))
     };
-    by_a.wait_for("releasing: HandedOver").await;
-    // Whatever a renewal or a cycle publishes meanwhile.
+    log_a.wait_for("releasing: HandedOver").await;
+    // Regardless of what a renewal or a cycle publishes meanwhile.
     for _ in 0..5 {
         sleep(Duration::from_millis(500)).await;
         assert_eq!(shown(&a.snapshots.borrow()), (PartitionOwner::This, Some("b".to_owned())));
     }
-    by_a.wait_for("released").await;
+    log_a.wait_for("released").await;
     a.wait_until("that", |snapshot| shown(snapshot) == (PartitionOwner::Released, Some("b".to_owned()))).await;
     a.wait_until("the next owner", |snapshot| {
         shown(snapshot) == (PartitionOwner::Other(OwnerId::new("b").unwrap()), None)
@@ -131,9 +131,9 @@ async fn the_snapshot_of_who_is_asked_says_to_whom_a_partition_goes_until_that_o
     b.shut_down().await.unwrap();
 }
 
-/// Such a record says neither which life its owner is nor that it hands over.
+/// Such a record contains neither the incarnation of its owner nor the support of handoffs.
 #[tokio::test(start_paused = true)]
-async fn an_owner_of_another_sdk_is_stolen_from_without_being_asked() {
+async fn a_foreign_owner_is_stolen_from_without_a_request() {
     let world = World::new(2);
     let python = Metadata::from([("ownerid".into(), "python".into())]);
     for partition in 0..2 {
@@ -141,43 +141,42 @@ async fn an_owner_of_another_sdk_is_stolen_from_without_being_asked() {
         world.container.write(&name, &python, &Condition::Unconditional).await.unwrap();
     }
     let mut b = world.start("b").await;
-    let mut by_b = Told::by(&b);
+    let mut log_b = OwnershipLog::of(&b);
     b.wait_until_it_holds(1).await;
-    assert_eq!(by_b.so_far(), ["claimed: Stolen(python)"]);
+    assert_eq!(log_b.take(), ["claimed: Stolen(python)"]);
     b.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_that_ask_for_the_same_at_once_one_gets_it_and_the_other_asks_for_another() {
+async fn two_instances_request_the_same_partition() {
     let world = World::new(4);
-    let apart = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
-    let a = owner_of_all(&apart, 4, Duration::from_secs(3)).await;
-    let mut by_a = Told::by(&a);
+    let isolated = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
+    let a = owner_of_all(&isolated, 4, Duration::from_secs(3)).await;
+    let mut log_a = OwnershipLog::of(&a);
     publish(&world, 4, "before");
-    // Both have listed before the first mark arrives; and both make the same choice, for they have the same seed.
-    let slowly = Fault::Latency(Duration::from_secs(1));
-    world.faulty.set_plan(FaultPlan::default().with_on(
-        1.0,
-        Target::from(BlobOperation::Write).named(OWNERSHIP),
-        slowly,
-    ));
+    // Both instances have listed before the first request is written, and choose the same partition because they have
+    // the same seed.
+    let slow = Fault::Latency(Duration::from_secs(1));
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, Target::from(BlobOperation::Write).named(OWNERSHIP), slow));
     let (mut b, mut c) = (world.start("b").await, world.start("c").await);
-    let (mut by_b, mut by_c) = (Told::by(&b), Told::by(&c));
+    let (mut log_b, mut log_c) = (OwnershipLog::of(&b), OwnershipLog::of(&c));
     b.wait_until_it_holds(1).await;
     c.wait_until_it_holds(1).await;
-    let marks: Vec<_> = world.faulty.trace().into_iter().map(|injected| injected.name).collect();
-    assert_eq!(marks[0], marks[1], "choose another seed: they did not meet");
+    let requests: Vec<_> = world.faulty.trace().into_iter().map(|injected| injected.name).collect();
+    assert_eq!(requests[0], requests[1], "choose another seed: they requested different partitions");
     sleep(Duration::from_secs(60)).await;
     publish(&world, 4, "after");
     assert_eq!((a.held(), b.held(), c.held()), (2, 1, 1));
-    for told in [&mut by_b, &mut by_c] {
-        assert_eq!(told.so_far(), ["asked a", "claimed: HandedOver"]);
+    for reported in [&mut log_b, &mut log_c] {
+        assert_eq!(reported.take(), ["requested from a", "claimed: HandedOver"]);
     }
-    let handed_over = |by: &str| [&format!("asked by {by}"), "releasing: HandedOver", "released"].map(str::to_owned);
-    let told = by_a.so_far();
+    let handed_over =
+        |by: &str| [&format!("requested by {by}"), "releasing: HandedOver", "released"].map(str::to_owned);
+    let reported = log_a.take();
     assert!(
-        told == [handed_over("b"), handed_over("c")].concat() || told == [handed_over("c"), handed_over("b")].concat(),
-        "{told:?}"
+        reported == [handed_over("b"), handed_over("c")].concat()
+            || reported == [handed_over("c"), handed_over("b")].concat(),
+        "{reported:?}"
     );
     assert_eq!(repeated(&world, 4, &["before", "after"]).await, [""; 0]);
     for instance in [a, b, c] {
@@ -185,30 +184,30 @@ async fn of_two_that_ask_for_the_same_at_once_one_gets_it_and_the_other_asks_for
     }
 }
 
-/// As another SDK or a tool would, that knows nothing of such keys.
+/// Like another SDK or a tool that ignores unknown keys.
 #[tokio::test(start_paused = true)]
-async fn a_mark_that_somebody_erases_is_made_again() {
+async fn an_erased_request_is_repeated() {
     let world = World::new(2);
     let a = owner_of_all(&world, 2, Duration::ZERO).await;
-    let mut by_a = Told::by(&a);
+    let mut log_a = OwnershipLog::of(&a);
     publish(&world, 2, "before");
-    let (b, asked) = asking(&world).await;
-    let mut by_b = Told::by(&b);
-    let name = format!("ownership/{asked}");
-    let mut unmarked = record(&world, &name).await.unwrap();
-    assert_eq!(unmarked.remove("handoffto").as_deref(), Some("b"));
+    let (b, requested) = requesting_instance(&world).await;
+    let mut log_b = OwnershipLog::of(&b);
+    let name = format!("ownership/{requested}");
+    let mut without_request = record(&world, &name).await.unwrap();
+    assert_eq!(without_request.remove("handoffto").as_deref(), Some("b"));
     let full_name = format!("ns.servicebus.windows.net/hub/$default/{name}");
-    world.container.write(&full_name, &unmarked, &Condition::Unconditional).await.unwrap();
-    by_b.wait_for("claimed: HandedOver").await;
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "released"]);
-    assert_eq!(by_b.so_far(), ["claimed: HandedOver"]);
+    world.container.write(&full_name, &without_request, &Condition::Unconditional).await.unwrap();
+    log_b.wait_for("claimed: HandedOver").await;
+    assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released"]);
+    assert_eq!(log_b.take(), ["claimed: HandedOver"]);
     publish(&world, 2, "after");
     assert_eq!(repeated(&world, 2, &["before", "after"]).await, [""; 0]);
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
 
-/// Every fault that can befall a write, but for another owner that comes in between.
+/// Every fault of a write, except a concurrent write of another owner.
 pub fn write_faults() -> [Fault; 9] {
     [
         Fault::Latency(2 * SECOND),
@@ -223,19 +222,20 @@ pub fn write_faults() -> [Fault; 9] {
     ]
 }
 
-/// The mark, the answer, renewals, the release, the claim; the last checkpoint, the adoption: each in its turn.
+/// The request, the acknowledgement, renewals, the release and the claim; the last checkpoint and the adoption: one at
+/// a time.
 #[tokio::test(start_paused = true)]
-async fn a_handoff_of_which_any_one_write_goes_wrong_repeats_nothing() {
+async fn one_failing_write_in_a_handoff_repeats_nothing() {
     let turns = (0..8).map(|turn| (OWNERSHIP, turn)).chain((0..3).map(|turn| (CHECKPOINT, turn)));
     for ((name, turn), fault) in turns.flat_map(|turn| write_faults().map(|fault| (turn, fault))) {
         let mut world = World::new(2);
         if name == CHECKPOINT {
-            // None but the last.
+            // Only the last checkpoint is written.
             world.config.checkpoint_policy = CheckpointPolicy::default().with_interval(600 * SECOND);
         }
         let written = Target::from(BlobOperation::Write).named(name);
         let mut a = owner_of_all(&world, 2, SECOND).await;
-        let (mut by_a, case) = (Told::by(&a), format!("{name} {turn} {fault:?}"));
+        let (mut log_a, case) = (OwnershipLog::of(&a), format!("{name} {turn} {fault:?}"));
         a.wait_until_all_idle(2).await;
         publish(&world, 2, "before");
         for _ in 0..turn {
@@ -243,13 +243,13 @@ async fn a_handoff_of_which_any_one_write_goes_wrong_repeats_nothing() {
         }
         world.faulty.inject_on(written.clone(), fault);
         let mut b = world.start("b").await;
-        let mut by_b = Told::by(&b);
+        let mut log_b = OwnershipLog::of(&b);
         b.wait_until_it_holds(1).await;
         a.wait_until_it_holds(1).await;
         publish(&world, 2, "after");
         assert_eq!(repeated(&world, 2, &["before", "after"]).await, [""; 0], "{case}");
-        assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "released"], "{case}");
-        assert_eq!(by_b.so_far(), ["asked a", "claimed: HandedOver"], "{case}");
+        assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released"], "{case}");
+        assert_eq!(log_b.take(), ["requested from a", "claimed: HandedOver"], "{case}");
         sleep(60 * SECOND).await;
         assert_eq!((a.held(), b.held()), (1, 1), "{case}");
         a.shut_down().await.unwrap();
@@ -259,14 +259,14 @@ async fn a_handoff_of_which_any_one_write_goes_wrong_repeats_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handoff_that_cannot_end_in_time_is_refused_before_anything_starts() {
+async fn build_rejects_a_handoff_that_cannot_end_in_time() {
     for handoff in [true, false] {
         let mut world = World::new(1);
         world.config = world.config.clone().with_handoff(handoff).with_handoff_timeout(Duration::from_secs(20));
         let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
         let builder = Processor::builder(world.hub.source(), world.store("a").await, handler);
         match builder.with_config(world.config.clone()).build() {
-            Ok(_) => assert!(!handoff, "it was taken"),
+            Ok(_) => assert!(!handoff, "it was accepted"),
             Err(error) => {
                 assert!(handoff && error.kind() == ErrorKind::Config, "{error}");
                 assert!(

@@ -1,6 +1,6 @@
-//! What KEDA's scaler for Event Hubs calculates from the records: it reads only the sequence number of a checkpoint,
-//! and the partition's first and last number. After an adoption of this crate the result must be the number of events
-//! that wait.
+//! The lag that KEDA's scaler for Event Hubs calculates from the records. It reads only the sequence number of a
+//! checkpoint, and the first and the last sequence number of the partition. After an adoption by this crate, the result
+//! must be the number of waiting events.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use tokio::time::sleep;
 
 use crate::world::World;
 
-/// Where KEDA looks with `checkpointStrategy: blobMetadata`.
+/// The name that KEDA reads with `checkpointStrategy: blobMetadata`.
 const RECORD: &str = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
 
 /// The same record of the official Go and Rust stores.
-const OTHER_TREE: &str = "ns.servicebus.windows.net/hub/$Default/checkpoint/0";
+const OTHER_NAME_CASE: &str = "ns.servicebus.windows.net/hub/$Default/checkpoint/0";
 
 /// What KEDA finds at the name of a checkpoint.
 #[derive(Clone, Copy, Debug)]
 enum Found {
     NoBlob,
     Number(i64),
-    /// No number, or no such key.
+    /// The key or its number is missing.
     Unreadable,
 }
 
@@ -35,8 +35,8 @@ impl Found {
 }
 
 /// `GetUnprocessedEventCountInPartition` and `calculateUnprocessedEvents` of kedacore/keda
-/// `pkg/scalers/azure_eventhub_scaler.go`, with the default `stalePartitionInfoThreshold`. Without a number the poll of
-/// all partitions fails: `None`.
+/// `pkg/scalers/azure_eventhub_scaler.go`, with the default `stalePartitionInfoThreshold`. Without a number, the poll
+/// of all partitions fails: `None`.
 fn keda_lag(begin: i64, last: i64, found: Found) -> Option<i64> {
     const STALE_PARTITION_INFO: i64 = 10_000;
     if last == -1 {
@@ -53,7 +53,7 @@ fn keda_lag(begin: i64, last: i64, found: Found) -> Option<i64> {
 }
 
 #[test]
-fn the_calculation_is_that_of_keda_s_own_tests() {
+fn the_calculation_is_that_of_the_tests_of_keda() {
     use Found::{NoBlob, Number};
     for (case, begin, last, found, lag) in [
         ("K1", 0, 10, Number(5), 5),
@@ -70,19 +70,19 @@ fn the_calculation_is_that_of_keda_s_own_tests() {
     }
 }
 
-/// A partition with a record, to be adopted.
+/// A partition with a record that is adopted.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
-    /// Whether the group starts at the latest event; else at the earliest.
+    /// Whether the group starts at the latest event, instead of the earliest.
     latest: bool,
-    /// The first event that is there, and the number of the next one.
+    /// The first available event, and the number of the next one.
     holds: (i64, usize),
     /// Name and metadata.
     record: Option<(&'static str, &'static [(&'static str, &'static str)])>,
     /// What KEDA calculates before the adoption.
     before: Option<i64>,
-    /// What it calculates after it, and after so many more events.
+    /// What it calculates after the adoption and `more` further events.
     after: Option<i64>,
     more: usize,
 }
@@ -90,7 +90,7 @@ struct Case {
 const CASE: Case = Case { name: "", latest: false, holds: (0, 0), record: None, before: None, after: None, more: 0 };
 
 impl Case {
-    /// No instance processes any event: what counts is the adoption alone.
+    /// No instance processes an event: only the adoption counts.
     async fn check(self, report: EmptiedReport) {
         let Self { name, latest, holds: (first, end), record, before, after, more } = self;
         let mut world = World::new(1);
@@ -105,7 +105,8 @@ impl Case {
         assert_eq!(lag(&world).await, before, "{name}, before, {report:?}");
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
-        a.wait_for_status("it reads", |status| status.handled.is_none() && status.lag.events.is_some()).await;
+        a.wait_for_status("the partition is read", |status| status.handled.is_none() && status.lag.events.is_some())
+            .await;
         // A checkpoint beyond the end is confirmed for 10 s.
         sleep(Duration::from_secs(15)).await;
         world.hub.publish_many(0, more, "hang");
@@ -123,7 +124,7 @@ async fn found(world: &World) -> Found {
     world.container.get(RECORD).await.map_or(Found::NoBlob, |blob| Found::of(&blob.metadata))
 }
 
-/// By KEDA's calculation.
+/// Calculated like KEDA.
 async fn lag(world: &World) -> Option<i64> {
     let properties = world.hub.source().partition_properties(&0.into()).await.unwrap();
     let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
@@ -131,7 +132,7 @@ async fn lag(world: &World) -> Option<i64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_adoption_keda_counts_the_events_that_wait() {
+async fn keda_counts_the_waiting_events_after_an_adoption() {
     let cases = [
         Case { name: "O1", before: Some(0), after: Some(0), ..CASE },
         Case { name: "O2", before: Some(0), more: 1, after: Some(1), ..CASE },
@@ -174,7 +175,7 @@ mod defects {
     const REPORTS: [EmptiedReport; 2] = [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast];
 
     #[tokio::test(start_paused = true)]
-    async fn c01_an_emptied_partition_that_is_pinned_counts_0() {
+    async fn c01_an_emptied_partition_with_a_recorded_start() {
         for report in REPORTS {
             Case { name: "O4", holds: (200, 200), before: Some(0), after: Some(0), ..CASE }.check(report).await;
             Case { name: "O4", holds: (200, 200), before: Some(0), more: 1, after: Some(1), ..CASE }
@@ -183,12 +184,12 @@ mod defects {
         }
     }
 
-    /// Of records that other software wrote.
+    /// For records of other software.
     #[tokio::test(start_paused = true)]
-    async fn c02_a_record_without_a_number_gets_that_of_the_last_event() {
+    async fn c02_a_record_without_a_number_gets_the_last_number() {
         let empty: &[_] = &[("sequencenumber", ""), ("offset", "1230")];
         let absent: &[_] = &[("offset", "1230")];
-        for (at, metadata) in [(RECORD, empty), (RECORD, absent), (OTHER_TREE, empty), (OTHER_TREE, absent)] {
+        for (at, metadata) in [(RECORD, empty), (RECORD, absent), (OTHER_NAME_CASE, empty), (OTHER_NAME_CASE, absent)] {
             for (name, first) in [("O12, O13", 100), ("O12, O13, emptied", 124)] {
                 let before = if at == RECORD { None } else { Some(124 - first) };
                 let case = Case { name, holds: (first, 124), record: Some((at, metadata)), before, ..CASE };
@@ -200,7 +201,7 @@ mod defects {
         }
     }
 
-    /// An offset with geo-replication is text. The number is that of the event with the same text.
+    /// An offset with geo-replication is text. The number is taken from the event with the same text.
     #[tokio::test(start_paused = true)]
     async fn c02_a_number_is_never_guessed() {
         for offset in ["1220", "01230", "1231", "@latest", "lp:1230"] {
@@ -216,7 +217,7 @@ mod defects {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn c02_processing_goes_on_after_the_same_event() {
+    async fn c02_processing_continues_after_the_same_event() {
         let world = World::new(1);
         world.hub.publish_many(0, 3, "old");
         write(&world, RECORD, &[("sequencenumber", ""), ("offset", "20"), ("note", "kept")]).await;
@@ -238,19 +239,19 @@ mod defects {
         Target::from(BlobOperation::Write).named(RECORD)
     }
 
-    const EVERYTHING: &[(&str, &str)] = &[("sequencenumber", "-1"), ("offset", "-1")];
+    const EARLIEST: &[(&str, &str)] = &[("sequencenumber", "-1"), ("offset", "-1")];
 
     #[tokio::test(start_paused = true)]
-    async fn c03_a_start_that_was_written_down_keeps_up_with_retention() {
+    async fn c03_a_recorded_start_follows_retention() {
         let pinned: &[_] = &[("sequencenumber", "999"), ("offset", "-1")];
         let unnumbered: &[_] = &[("sequencenumber", ""), ("offset", "-1")];
         for (name, holds, metadata, before, after) in [
-            ("O7", (1000, 2000), EVERYTHING, Some(2000), 1000),
+            ("O7", (1000, 2000), EARLIEST, Some(2000), 1000),
             ("O7, without a number", (1000, 2000), unnumbered, None, 1000),
-            ("O9, everything", (2000, 2000), EVERYTHING, Some(2000), 0),
+            ("O9, everything", (2000, 2000), EARLIEST, Some(2000), 0),
             ("O9, pinned", (2000, 2000), pinned, Some(1000), 0),
-            ("pinned, some of it expired", (1500, 2000), pinned, Some(1000), 500),
-            ("pinned, nothing expired", (1000, 2000), pinned, Some(1000), 1000),
+            ("recorded, some of it expired", (1500, 2000), pinned, Some(1000), 500),
+            ("recorded, nothing expired", (1000, 2000), pinned, Some(1000), 1000),
         ] {
             let case = Case { name, holds, record: Some((RECORD, metadata)), before, after: Some(after), ..CASE };
             for report in REPORTS {
@@ -259,9 +260,9 @@ mod defects {
         }
     }
 
-    /// Events 5 to 8, and a start at everything. The first write of the checkpoint adopts it, the second one brings
-    /// its number up to date.
-    fn starts_at_everything() -> World {
+    /// The events 5 to 8, and a start at the earliest event. The first write of the checkpoint adopts it, the second
+    /// one updates its number.
+    fn with_expired_events() -> World {
         let world = World::new(1);
         world.hub.publish_many(0, 9, "waits");
         world.hub.expire_before(0, 5);
@@ -269,7 +270,7 @@ mod defects {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn c03_a_record_that_cannot_be_brought_up_to_date_stops_nothing() {
+    async fn c03_a_failing_update_stops_nothing() {
         let lost = [
             Fault::Conflict,
             Fault::Unreachable,
@@ -280,8 +281,8 @@ mod defects {
             Fault::Hang,
         ];
         for fault in lost {
-            let world = starts_at_everything();
-            write(&world, RECORD, EVERYTHING).await;
+            let world = with_expired_events();
+            write(&world, RECORD, EARLIEST).await;
             world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
             world.faulty.inject_on(writing(), fault.clone());
             let mut a = world.start("a").await;
@@ -296,11 +297,11 @@ mod defects {
         }
     }
 
-    /// A displaced owner writes its last checkpoint while the record is brought up to date.
+    /// A displaced owner writes its last checkpoint while the record is updated.
     #[tokio::test(start_paused = true)]
-    async fn c03_what_others_write_meanwhile_stands() {
-        let world = starts_at_everything();
-        write(&world, RECORD, EVERYTHING).await;
+    async fn c03_a_concurrent_write_is_kept() {
+        let world = with_expired_events();
+        write(&world, RECORD, EARLIEST).await;
         let other = [("sequencenumber", "8"), ("offset", "80"), ("ownerid", "b"), ("note", "kept")];
         let other = other.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
@@ -317,25 +318,25 @@ mod defects {
         );
     }
 
-    /// It means everything, so nothing was missed by what has expired.
+    /// The record is a start at the earliest event, so no expired event was missed.
     #[tokio::test(start_paused = true)]
     async fn c03_nothing_is_reported_as_missed() {
-        let mut world = starts_at_everything();
+        let mut world = with_expired_events();
         world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
-        write(&world, RECORD, EVERYTHING).await;
+        write(&world, RECORD, EARLIEST).await;
         let a = world.start("a").await;
         world.log.wait_for("all four", |log| log.times("waits") == 4).await;
         assert!(a.shut_down().await.unwrap().is_clean());
     }
 
-    /// A hub that was deleted and created again counts from 0: what is processed must be checkpointed all the same.
+    /// A recreated hub starts at 0: processed events must still be checkpointed.
     #[tokio::test(start_paused = true)]
-    async fn c03_a_start_that_was_written_down_for_another_hub_holds_nothing_back() {
+    async fn c03_a_start_of_another_hub_holds_nothing_back() {
         for (pinned, events) in [("999", 3), ("2", 3), ("1", 3), ("999", 0)] {
             let world = World::new(1);
             world.hub.publish_many(0, events, "waits");
             write(&world, RECORD, &[("sequencenumber", pinned), ("offset", "-1")]).await;
-            // Of the adoption, and of the correction, which is tried again.
+            // The writes of the adoption and of the correction, which is retried.
             world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
             world.faulty.inject_on(writing(), Fault::Conflict);
             let mut a = world.start("a").await;
@@ -344,8 +345,8 @@ mod defects {
             world.hub.publish(0, "waits");
             world.log.wait_for("one more", |log| log.times("waits") == events + 1).await;
             a.shut_down().await.unwrap();
-            assert_eq!(world.checkpoint().await, i64::try_from(events).ok(), "pinned at {pinned}");
-            assert_eq!(lag(&world).await, Some(0), "pinned at {pinned}");
+            assert_eq!(world.checkpoint().await, i64::try_from(events).ok(), "recorded at {pinned}");
+            assert_eq!(lag(&world).await, Some(0), "recorded at {pinned}");
         }
     }
 }

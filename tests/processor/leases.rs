@@ -1,4 +1,4 @@
-//! How long a lease counts: strict leases, and machines that were suspended.
+//! How long a lease is valid: strict leases, and suspended machines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,26 +23,26 @@ fn strict(world: World) -> World {
     World { config: world.config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop), ..world }
 }
 
-/// The storage takes no writes from the moment that is returned on.
-fn cut_off(world: &World) -> Instant {
+/// The storage accepts no writes from the returned time on.
+fn block_writes(world: &World) -> Instant {
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::RequestLost));
     Instant::now()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strict_owner_that_cannot_renew_has_stopped_before_its_lease_can_have_expired() {
+async fn a_strict_owner_stops_before_its_lease_expires() {
     let world = strict(World::new(1));
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "x");
     world.log.wait_for("x", |log| log.times("x") == 1).await;
-    // A batch that is under way gets its drain time, and is then cut off.
+    // A running batch gets its drain time, and is then cancelled.
     world.hub.publish(0, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
-    cut_off(&world);
+    block_writes(&world);
     assert!(matches!(world.first_stop().await, StopReason::LeaseExpired));
     assert!(world.oldest().await <= Duration::from_secs(58), "stopped at an age of {:?}", world.oldest().await);
-    assert_eq!(world.owners().await["0"], "a", "it is nobody else's, and was not given back");
+    assert_eq!(world.owners().await["0"], "a", "no other instance owns it, and it was not released");
 
     world.faulty.set_plan(FaultPlan::default());
     world.log.wait_for("hang, again", |log| log.times("hang") == 2).await;
@@ -50,13 +50,13 @@ async fn a_strict_owner_that_cannot_renew_has_stopped_before_its_lease_can_have_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_fenced_owner_that_cannot_renew_goes_on() {
+async fn without_strict_leases_an_owner_continues() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "before");
     world.log.wait_for("before", |log| log.times("before") == 1).await;
-    let since = cut_off(&world);
+    let since = block_writes(&world);
     sleep(Duration::from_secs(300)).await;
     world.hub.publish(0, "x");
     world.log.wait_for("x", |log| log.times("x") == 1).await;
@@ -65,14 +65,14 @@ async fn a_broker_fenced_owner_that_cannot_renew_goes_on() {
     a.crash().await;
 }
 
-async fn short_lived(expiry: Duration) -> GroupStore {
+async fn store_with_lease(expiry: Duration) -> GroupStore {
     let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
     let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
     builder.with_lease_duration(expiry).connect().await.unwrap()
 }
 
 #[tokio::test]
-async fn strict_leases_need_time_to_renew_and_to_stop_before_the_expiry() {
+async fn strict_leases_need_time_to_renew_and_to_stop() {
     let config = |interval| {
         BalancerConfig::default().with_load_balancing_interval(interval).with_on_lease_expiry(OnLeaseExpiry::Stop)
     };
@@ -80,10 +80,10 @@ async fn strict_leases_need_time_to_renew_and_to_stop_before_the_expiry() {
         let (_, partitions) = watch::channel(Arc::<[PartitionId]>::from([]));
         Balancer::new(store, config(interval), partitions).map(|_| ())
     };
-    let refused = balancer(short_lived(4 * SECOND).await, SECOND).unwrap_err();
+    let refused = balancer(store_with_lease(4 * SECOND).await, SECOND).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Config);
     assert!(refused.to_string().contains("2s + 1s + 0ns + 2s is more than 4s"), "{refused}");
-    balancer(short_lived(8 * SECOND).await, SECOND).unwrap();
+    balancer(store_with_lease(8 * SECOND).await, SECOND).unwrap();
 
     let processor = |store, config: ProcessorConfig| -> Result<()> {
         let handler = handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
@@ -92,28 +92,28 @@ async fn strict_leases_need_time_to_renew_and_to_stop_before_the_expiry() {
     };
     let strict =
         ProcessorConfig::default().with_load_balancing_interval(SECOND).with_on_lease_expiry(OnLeaseExpiry::Stop);
-    processor(short_lived(20 * SECOND).await, strict.clone()).unwrap();
+    processor(store_with_lease(20 * SECOND).await, strict.clone()).unwrap();
     // The batch, the call of `stopped`, and the closing of the link.
-    let refused = processor(short_lived(20 * SECOND).await, strict.with_drain_timeout(SECOND)).unwrap_err();
+    let refused = processor(store_with_lease(20 * SECOND).await, strict.with_drain_timeout(SECOND)).unwrap_err();
     assert!(refused.to_string().contains("10s + 5s + 4s + 2s is more than 20s"), "{refused}");
 }
 
-/// A clock that jumps as that of a machine that was suspended.
+/// A clock that jumps like that of a suspended machine.
 #[derive(Debug, Default)]
-struct Suspended {
+struct SuspendableClock {
     awake: SystemLeaseClock,
-    asleep: AtomicU64,
+    suspended_seconds: AtomicU64,
 }
 
-impl LeaseClock for Suspended {
+impl LeaseClock for SuspendableClock {
     fn now(&self) -> Duration {
-        self.awake.now() + Duration::from_secs(self.asleep.load(Ordering::Relaxed))
+        self.awake.now() + Duration::from_secs(self.suspended_seconds.load(Ordering::Relaxed))
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_suspension_leases_are_renewed_at_once() {
-    let clock = Arc::new(Suspended::default());
+async fn leases_are_renewed_directly_after_a_suspension() {
+    let clock = Arc::new(SuspendableClock::default());
     let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
     let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
     let store = builder.with_lease_clock(clock.clone()).connect().await.unwrap();
@@ -126,32 +126,32 @@ async fn after_a_suspension_leases_are_renewed_at_once() {
     let age = async || store.list_ownerships().await.unwrap().records[0].age;
     sleep(Duration::from_secs(10)).await;
     assert!(age().await >= 9 * SECOND);
-    clock.asleep.fetch_add(40, Ordering::Relaxed);
+    clock.suspended_seconds.fetch_add(40, Ordering::Relaxed);
     sleep(Duration::from_secs(5)).await;
-    assert!(age().await <= 5 * SECOND, "not renewed after waking up: {:?}", age().await);
+    assert!(age().await <= 5 * SECOND, "not renewed after the suspension: {:?}", age().await);
     running.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_that_live_by_a_presence_are_given_up_where_another_sdk_is_at_work() {
+async fn instance_leases_end_if_a_foreign_owner_appears() {
     let world = World::new(3);
     let world = World { config: world.config.clone().with_lease_scope(LeaseScope::Instance), ..world };
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;
     sleep(10 * world.expiry).await;
-    assert!(world.oldest().await > 9 * world.expiry, "none is renewed by itself");
+    assert!(world.oldest().await > 9 * world.expiry, "no record is renewed individually");
     assert_eq!(a.snapshots.borrow().lease_scope, LeaseScope::Instance);
 
     world.give_to("python").await;
-    a.wait_until("the fall-back", |snapshot| snapshot.lease_scope == LeaseScope::Partition).await;
+    a.wait_until("the fallback", |snapshot| snapshot.lease_scope == LeaseScope::Partition).await;
     sleep(SECOND).await;
     let listing = world.store("observer").await.list_ownerships().await.unwrap();
-    let ours = listing.records.iter().filter(|seen| seen.record.incarnation.is_some());
-    assert!(ours.clone().all(|seen| seen.record.scope == LeaseScope::Partition && seen.age < 5 * SECOND));
-    assert_eq!(ours.count(), 2);
+    let own = listing.records.iter().filter(|seen| seen.record.incarnation.is_some());
+    assert!(own.clone().all(|seen| seen.record.scope == LeaseScope::Partition && seen.age < 5 * SECOND));
+    assert_eq!(own.count(), 2);
     sleep(10 * world.expiry).await;
     assert!(world.oldest().await <= world.expiry / 2 + SECOND);
-    assert_eq!(a.held(), 3, "it has died since, and the scope stays as it is");
+    assert_eq!(a.held(), 3, "the foreign owner has expired, and the scope stays as it is");
     assert_eq!(a.snapshots.borrow().lease_scope, LeaseScope::Partition);
     a.crash().await;
 }

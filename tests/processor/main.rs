@@ -1,45 +1,46 @@
-//! Whole instances on a hub and a container in memory, mostly in paused time: they share, move, stop and resume.
+//! Whole instances with a hub and a container in memory, mostly in paused time: they share, move, stop and resume
+//! partitions.
 
 #[path = "../common/captured.rs"]
 mod captured;
+mod dedicated_thread;
 mod defects;
 mod defects_amqp;
 mod defects_balance;
-mod defects_crossings;
-mod defects_end;
 mod defects_pairs;
+mod defects_races;
+mod defects_shutdown;
 mod defects_starts;
 mod emptied;
-mod ends;
 mod failures;
 mod faults;
 mod handlers;
-mod handoff_ends;
+mod handoff_failures;
 mod handoffs;
+mod heartbeats;
 #[path = "../common/intercepted.rs"]
 mod intercepted;
 mod keda;
+mod known_problems;
 mod leases;
 mod loads;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod odd;
 mod outages;
-mod own_thread;
-mod pains;
+mod ownership_log;
 #[path = "../common/placing.rs"]
 mod placing;
-mod presences;
 mod pull;
 #[cfg(feature = "metrics")]
 #[path = "../common/recorded_metrics.rs"]
 mod recorded_metrics;
 mod resets;
 mod restarts;
-mod sources;
+mod scripted_source;
+mod shutdowns;
 mod stalls;
 mod starts;
-mod told;
+mod systems;
 mod tracking;
 mod wall_clock;
 #[path = "../common/world.rs"]
@@ -57,12 +58,12 @@ use eventhubs_checkpoint::processor::{
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ErrorKind, OwnerId};
+use ownership_log::OwnershipLog;
 use tokio::time::{Instant, sleep};
-use told::Told;
 use world::{Instance, Log, Recorder, World};
 
 #[tokio::test(start_paused = true)]
-async fn three_instances_share_eight_partitions_and_process_every_event_once() {
+async fn three_instances_process_every_event_once() {
     let world = World::new(8);
     let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
     for instance in &mut instances {
@@ -87,7 +88,7 @@ async fn three_instances_share_eight_partitions_and_process_every_event_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_instance_is_replaced_after_its_expiry_and_nothing_is_lost() {
+async fn a_crashed_instance_is_replaced_without_losses() {
     let world = World::new(4);
     let mut a = world.start("a").await;
     let mut b = world.start("b").await;
@@ -97,20 +98,20 @@ async fn a_dead_instance_is_replaced_after_its_expiry_and_nothing_is_lost() {
         world.hub.publish(number % 4, number.to_string());
     }
     a.crash().await;
-    let died = Instant::now();
+    let crashed_at = Instant::now();
     for number in 40..80u32 {
         world.hub.publish(number % 4, number.to_string());
     }
     b.wait_until_it_holds(4).await;
-    let dark = died.elapsed();
-    assert!(dark >= Duration::from_secs(30), "taken from a live lease after {dark:?}");
-    assert!(dark <= Duration::from_secs(62 + 11 + 11), "still dark after {dark:?}");
+    let unowned = crashed_at.elapsed();
+    assert!(unowned >= Duration::from_secs(30), "taken from a valid lease after {unowned:?}");
+    assert!(unowned <= Duration::from_secs(62 + 11 + 11), "still unowned after {unowned:?}");
     world.log.wait_for("all 80", |log| (0..80).all(|number| log.times(&number.to_string()) > 0)).await;
     b.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_writes_the_last_checkpoint_and_releases_so_that_others_need_not_wait() {
+async fn shutdown_checkpoints_and_releases() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -133,29 +134,29 @@ async fn shutdown_writes_the_last_checkpoint_and_releases_so_that_others_need_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_or_panicking_handler_restarts_its_own_partition_from_the_checkpoint() {
-    for misdeed in ["fail", "panic"] {
+async fn a_failing_handler_restarts_at_the_checkpoint() {
+    for body in ["fail", "panic"] {
         let world = World::new(2);
         let mut a = world.start("a").await;
         a.wait_until_it_holds(2).await;
-        for body in ["before", misdeed, "after"] {
+        for body in ["before", body, "after"] {
             world.hub.publish(0, body);
         }
         world.hub.publish(1, "elsewhere");
         world.log.wait_for("after", |log| log.times("after") == 1 && log.times("elsewhere") == 1).await;
-        assert_eq!(world.log.times(misdeed), 2);
+        assert_eq!(world.log.times(body), 2);
         assert_eq!(world.log.times("elsewhere"), 1);
         let stops = world.log.stops.lock().unwrap().clone();
         let [(_, partition, StopReason::Failed { error })] = &stops[..] else { panic!("{stops:?}") };
         assert_eq!((partition.as_str(), error.kind()), ("0", ErrorKind::Handler));
-        let told = format!("{error}: {:?}", error.source().map(ToString::to_string));
-        assert!(told.contains("on request"), "the cause is gone: {told}");
+        let reported = format!("{error}: {:?}", error.source().map(ToString::to_string));
+        assert!(reported.contains("on request"), "the cause is missing: {reported}");
         a.shut_down().await.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_hangs_does_not_hold_up_the_shutdown_beyond_its_drain_time() {
+async fn a_hanging_handler_delays_only_for_the_drain_time() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -171,9 +172,9 @@ async fn a_handler_that_hangs_does_not_hold_up_the_shutdown_beyond_its_drain_tim
     assert!(world.owners().await.values().all(String::is_empty));
 }
 
-/// The renewal would notice it, too, but only at half the expiry.
+/// A renewal would detect it, too, but only after half the lease duration.
 #[tokio::test(start_paused = true)]
-async fn a_partition_taken_by_another_sdk_stops_at_the_next_cycle_and_names_the_taker() {
+async fn a_partition_taken_by_another_sdk_names_the_taker() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -186,9 +187,9 @@ async fn a_partition_taken_by_another_sdk_stops_at_the_next_cycle_and_names_the_
     a.shut_down().await.unwrap();
 }
 
-/// The new owner's adoption is what refuses the checkpoint.
+/// The adoption by the new owner makes the checkpoint fail.
 #[tokio::test(start_paused = true)]
-async fn a_refused_checkpoint_stops_its_partition_at_once() {
+async fn a_refused_checkpoint_stops_its_partition() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -198,10 +199,10 @@ async fn a_refused_checkpoint_stops_its_partition_at_once() {
     let adopted = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
     world.container.write(name, &adopted, &Condition::Unconditional).await.unwrap();
     let taken = Instant::now();
-    let mut told = Told::by(&a);
+    let mut reported = OwnershipLog::of(&a);
     world.hub.publish(0, "x");
     assert_eq!(world.lost_to().await, "b");
-    told.wait_for(&format!("lost to {:?}", Some(OwnerId::new("b").unwrap()))).await;
+    reported.wait_for(&format!("lost to {:?}", Some(OwnerId::new("b").unwrap()))).await;
     assert_eq!(a.snapshots.borrow().other_owner(&0.into()).map(OwnerId::as_str), Some("b"));
     a.wait_until_it_holds(0).await;
     assert!(taken.elapsed() < Duration::from_secs(3), "{:?}", taken.elapsed());
@@ -210,7 +211,7 @@ async fn a_refused_checkpoint_stops_its_partition_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_displaced_at_the_broker_stops_at_once_if_the_records_name_another_owner() {
+async fn a_displaced_reader_stops_if_it_has_lost_ownership() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -224,7 +225,7 @@ async fn a_reader_displaced_at_the_broker_stops_at_once_if_the_records_name_anot
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settled_group_moves_nothing_for_hours_and_its_ownerships_stay_young() {
+async fn a_settled_group_moves_nothing_and_keeps_renewing() {
     let world = World::new(5);
     let mut instances = [world.start("a").await, world.start("b").await];
     for instance in &mut instances {
@@ -247,7 +248,7 @@ async fn a_settled_group_moves_nothing_for_hours_and_its_ownerships_stay_young()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_at_the_latest_is_pinned_so_that_a_crash_before_the_first_checkpoint_loses_nothing() {
+async fn a_start_at_latest_is_recorded_before_a_crash() {
     let mut world = World::new(1);
     world.config = world.config.with_start_position(StartPosition::Latest);
     world.checkpoint = false;
@@ -256,15 +257,15 @@ async fn a_start_at_the_latest_is_pinned_so_that_a_crash_before_the_first_checkp
     a.wait_until_it_holds(1).await;
     sleep(Duration::from_secs(1)).await;
     a.crash().await;
-    world.hub.publish(0, "while nobody looked");
+    world.hub.publish(0, "while down");
     let b = world.start("b").await;
-    world.log.wait_for("the event", |log| log.times("while nobody looked") > 0).await;
+    world.log.wait_for("the event", |log| log.times("while down") > 0).await;
     assert_eq!(world.log.times("old"), 0);
     b.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_instance_with_the_same_owner_id_reclaims_its_partitions_at_once() {
+async fn a_restarted_instance_reclaims_its_partitions() {
     let world = World::new(4);
     let mut first = world.start("a").await;
     first.wait_until_it_holds(4).await;
@@ -278,7 +279,7 @@ async fn a_restarted_instance_with_the_same_owner_id_reclaims_its_partitions_at_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_instance_with_the_same_owner_id_ends_the_first() {
+async fn a_second_instance_with_the_same_owner_id() {
     let (log, _guard) = Captured::begin();
     let world = World::new(2);
     let mut first = world.start("a").await;
@@ -291,14 +292,14 @@ async fn a_second_instance_with_the_same_owner_id_ends_the_first() {
     let stops = world.log.stops.lock().unwrap().clone();
     assert!(stops.iter().all(|(_, _, reason)| matches!(reason, StopReason::Replaced)), "{stops:?}");
     assert!(error.to_string().contains("give every instance a unique owner id"), "{error}");
-    let told = log.text();
-    let end = told.lines().find(|line| line.contains("processor stopped unexpectedly"));
-    assert!(end.is_some_and(|end| end.contains("ERROR") && end.contains("a unique owner id")), "{told}");
+    let reported = log.text();
+    let end = reported.lines().find(|line| line.contains("processor stopped unexpectedly"));
+    assert!(end.is_some_and(|end| end.contains("ERROR") && end.contains("a unique owner id")), "{reported}");
     second.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_partitions_of_a_growing_hub_are_taken_up() {
+async fn added_partitions_are_claimed() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -309,7 +310,7 @@ async fn new_partitions_of_a_growing_hub_are_taken_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ownership_record_that_somebody_deleted_is_written_again() {
+async fn a_deleted_ownership_record_is_written_again() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -322,7 +323,7 @@ async fn an_ownership_record_that_somebody_deleted_is_written_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_the_operator_can_mend_is_told_before_anything_starts() {
+async fn permanent_errors_are_reported_before_the_start() {
     let empty = World::new(0);
     let error = empty.start("a").await.ended().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
@@ -335,7 +336,7 @@ async fn what_only_the_operator_can_mend_is_told_before_anything_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
+async fn invalid_settings_are_rejected_with_value_and_rule() {
     let world = World::new(1);
     let seconds = Duration::from_secs;
     let balancing = |interval| ProcessorConfig::default().with_load_balancing_interval(interval);
@@ -362,9 +363,9 @@ async fn settings_that_cannot_work_are_refused_with_the_value_and_the_rule() {
     }
 }
 
-/// A closure may panic before it has made its future.
+/// A closure may panic before it has created its future.
 #[tokio::test(start_paused = true)]
-async fn a_closure_that_panics_restarts_its_partition_like_any_other_handler() {
+async fn a_panicking_closure_restarts_its_partition() {
     let world = World::new(1);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
@@ -374,16 +375,16 @@ async fn a_closure_that_panics_restarts_its_partition_like_any_other_handler() {
     });
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;
-    let tenure = a.snapshots.borrow().owned.clone();
+    let ownership = a.snapshots.borrow().owned.clone();
     world.hub.publish(0, "x");
     sleep(Duration::from_secs(5)).await;
     assert_eq!(calls.load(Ordering::Relaxed), 2);
-    assert_eq!(a.snapshots.borrow().owned, tenure);
+    assert_eq!(a.snapshots.borrow().owned, ownership);
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_breaks_is_opened_again_behind_the_last_event_handled() {
+async fn a_broken_link_is_reopened_after_the_last_event() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -398,7 +399,7 @@ async fn a_link_that_breaks_is_opened_again_behind_the_last_event_handled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn balanced_takes_one_partition_at_a_time_from_the_start() {
+async fn balanced_claims_one_partition_at_a_time() {
     let world = World::new(8);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -411,7 +412,7 @@ async fn balanced_takes_one_partition_at_a_time_from_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn checkpoints_by_number_of_events_are_written_as_soon_as_there_are_enough() {
+async fn checkpoints_by_count_are_written_immediately() {
     let mut world = World::new(1);
     let policy = CheckpointPolicy::default().with_max_events(10).without_interval();
     world.config = world.config.with_checkpoint_policy(policy);
@@ -428,9 +429,9 @@ async fn checkpoints_by_number_of_events_are_written_as_soon_as_there_are_enough
     a.shut_down().await.unwrap();
 }
 
-/// What is handled again after each failure is no progress, and must not reset the wait.
+/// Events handled again after each failure are not progress, and must not reset the delay.
 #[tokio::test(start_paused = true)]
-async fn a_poisoned_event_behind_a_good_one_is_retried_ever_more_seldom() {
+async fn a_poisoned_event_backs_off() {
     let mut world = World::new(1);
     world.config = world.config.with_max_batch_size(1);
     let calls = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! What an instance does, and what it tells, while the storage is away for it.
+//! The behavior and the logs of an instance while the storage is unavailable to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,26 +14,25 @@ use crate::world::{Instance, Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Starts an instance, and cuts it alone off from the storage once it reads the one partition. Gives what stands
-/// between the two.
-async fn cut_off_by(fault: Fault, world: &World) -> (Instance, FaultyContainer) {
-    let way = FaultyContainer::new(world.container.clone(), 3);
+/// Starts an instance, and cuts only this one off from the storage once it reads the partition. Returns its container.
+async fn start_and_cut_off(fault: Fault, world: &World) -> (Instance, FaultyContainer) {
+    let faulty = FaultyContainer::new(world.container.clone(), 3);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let builder = GroupStore::builder(Arc::new(way.clone()), group, OwnerId::new("a").unwrap());
+    let builder = GroupStore::builder(Arc::new(faulty.clone()), group, OwnerId::new("a").unwrap());
     let store = builder.with_lease_duration(world.expiry).with_seed(1).connect().await.unwrap();
     let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), handler);
     a.wait_until_it_holds(1).await;
     a.wait_until_all_idle(1).await;
-    way.set_plan(FaultPlan::always(fault));
-    (a, way)
+    faulty.set_plan(FaultPlan::always(fault));
+    (a, faulty)
 }
 
-/// Found by `cargo chaos`: both opened the link again and again, and every event was processed by both.
+/// Found by `cargo chaos`: both instances reopened the link again and again, and both processed every event.
 #[tokio::test(start_paused = true)]
-async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_owner() {
+async fn a_displaced_owner_does_not_compete() {
     let world = World::new(1);
-    let (a, way) = cut_off_by(Fault::Unreachable, &world).await;
+    let (a, faulty) = start_and_cut_off(Fault::Unreachable, &world).await;
     let mut b = world.start("b").await;
     b.wait_until_it_holds(1).await;
     b.wait_until_all_idle(1).await;
@@ -45,44 +44,44 @@ async fn who_is_displaced_while_the_storage_is_away_does_not_fight_with_the_new_
     assert_eq!(processed.len(), 60, "{processed:?}");
     assert!(processed.iter().all(|(owner, ..)| owner == "b"), "{processed:?}");
 
-    way.set_plan(FaultPlan::default());
+    faulty.set_plan(FaultPlan::default());
     assert_eq!(world.lost_to().await, "b");
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
 
-/// Whoever displaced it does not own the partition.
+/// The instance that displaced it does not own the partition.
 #[tokio::test(start_paused = true)]
-async fn who_was_displaced_and_still_owns_the_partition_reads_on_when_the_storage_says_so() {
+async fn a_displaced_owner_continues_if_it_still_owns() {
     let world = World::new(1);
-    let (a, way) = cut_off_by(Fault::Hang, &world).await;
+    let (a, faulty) = start_and_cut_off(Fault::Hang, &world).await;
     let rival = world.hub.source().open_receiver(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
-    world.hub.publish(0, "kept back");
+    world.hub.publish(0, "delayed");
     sleep(20 * SECOND).await;
-    assert_eq!(world.log.times("kept back"), 0);
-    way.set_plan(FaultPlan::default());
-    world.log.wait_for("kept back", |log| log.times("kept back") == 1).await;
-    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler need not know");
+    assert_eq!(world.log.times("delayed"), 0);
+    faulty.set_plan(FaultPlan::default());
+    world.log.wait_for("delayed", |log| log.times("delayed") == 1).await;
+    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler is not restarted");
     drop(rival);
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_displaced_while_the_storage_hangs_still_stops_at_once() {
+async fn a_displaced_owner_stops_while_the_storage_hangs() {
     let world = World::new(1);
-    let (mut a, _way) = cut_off_by(Fault::Hang, &world).await;
+    let (mut a, _faulty) = start_and_cut_off(Fault::Hang, &world).await;
     let _rival = world.hub.source().open_receiver(&0.into(), StartPosition::Earliest, 1, 2).await.unwrap();
     sleep(SECOND).await;
-    let asked = Instant::now();
+    let requested = Instant::now();
     a.shutdown.take().unwrap().send(()).unwrap();
     assert!(matches!(world.first_stop().await, StopReason::Shutdown));
-    assert!(asked.elapsed() < SECOND, "it waits for the storage: {:?}", asked.elapsed());
+    assert!(requested.elapsed() < SECOND, "it waits for the storage: {:?}", requested.elapsed());
     a.ended().await.unwrap();
 }
 
-/// Sixteen partitions whose every attempt was told made hundreds of lines a minute.
+/// Logging every attempt for sixteen partitions made hundreds of lines per minute.
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_told_once_in_a_while_and_not_for_every_partition_and_attempt() {
+async fn an_outage_is_logged_at_intervals() {
     let (log, _guard) = Captured::begin();
     let world = World::new(16);
     let mut a = world.start("a").await;
@@ -100,26 +99,26 @@ async fn an_outage_is_told_once_in_a_while_and_not_for_every_partition_and_attem
     }
     world.faulty.set_plan(FaultPlan::default());
     sleep(60 * SECOND).await;
-    let told = log.text();
-    for what in [
+    let reported = log.text();
+    for message in [
         "load-balancing cycle failed; retrying",
         "outcome of storage operation unknown; retrying",
         "checkpoint was not written and stays pending",
     ] {
-        assert!((2..=3).contains(&told.matches(what).count()), "of 90 s, one each 30 s: {what}: {told}");
+        assert!((2..=3).contains(&reported.matches(message).count()), "in 90 s, once per 30 s: {message}: {reported}");
     }
-    assert_eq!(told.matches("storage reachable again").count(), 1, "{told}");
-    assert!(warnings() <= 10, "{told}");
+    assert_eq!(reported.matches("storage reachable again").count(), 1, "{reported}");
+    assert!(warnings() <= 10, "{reported}");
     let suppressed = |line: &str| line.split("suppressed=").nth(1)?.split_whitespace().next()?.parse::<u32>().ok();
-    let total: u32 = told.lines().filter_map(suppressed).sum();
-    assert!(total > 100, "suppressed warnings are counted: {told}");
+    let total: u32 = reported.lines().filter_map(suppressed).sum();
+    assert!(total > 100, "suppressed warnings are counted: {reported}");
     a.shut_down().await.unwrap();
 }
 
-/// Records of different kinds may be throttled apart. Other owners need time to renew after that, though checkpoints
-/// were written.
+/// Records of different kinds may be throttled separately. Other owners need time to renew after that, although
+/// checkpoints were written.
 #[tokio::test(start_paused = true)]
-async fn checkpoints_do_not_hide_that_the_ownerships_are_out_of_reach() {
+async fn checkpoints_do_not_hide_unavailable_ownerships() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
     let mut a = world.start("a").await;

@@ -1,4 +1,4 @@
-//! The processor turned round: partitions as streams.
+//! Pull mode: partitions as streams.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ async fn start(world: &World, owner: &str) -> PartitionStreams<MemoryEvent> {
     builder.with_config(world.config.clone()).build().unwrap().start_streams()
 }
 
-/// Checkpoints every batch; answers what came, and why it ended.
-async fn drain(mut partition: PartitionStream<MemoryEvent>) -> (usize, StopReason) {
+/// Checkpoints every batch. Returns the number of events, and the stop reason.
+async fn consume(mut partition: PartitionStream<MemoryEvent>) -> (usize, StopReason) {
     let mut seen = 0;
     while let Some(events) = partition.next().await {
         seen += events.len();
         partition.context().checkpoint(events.last().unwrap());
     }
-    (seen, partition.stop_reason().cloned().expect("it has ended"))
+    (seen, partition.stop_reason().cloned().expect("a stop reason"))
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_partition_is_a_stream_for_a_task_of_its_own() {
+async fn each_partition_is_a_stream_for_its_own_task() {
     let world = World::new(3);
     for partition in 0..3 {
         world.hub.publish_many(partition, 10, "x");
@@ -36,7 +36,7 @@ async fn each_partition_is_a_stream_for_a_task_of_its_own() {
     let mut partitions = start(&world, "a").await;
     let mut working = Vec::new();
     for _ in 0..3 {
-        working.push(tokio::spawn(drain(partitions.next().await.unwrap())));
+        working.push(tokio::spawn(consume(partitions.next().await.unwrap())));
     }
     sleep(SECOND).await;
     let report = partitions.shutdown().await.unwrap();
@@ -50,7 +50,7 @@ async fn each_partition_is_a_stream_for_a_task_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_further_comes_before_it_is_asked_for() {
+async fn the_next_batch_waits_until_it_is_polled() {
     let mut world = World::new(1);
     world.config = world.config.with_max_batch_size(2);
     world.hub.publish_many(0, 6, "x");
@@ -67,13 +67,13 @@ async fn nothing_further_comes_before_it_is_asked_for() {
         partition.context().checkpoint(&MemoryEvent::new(3, ""));
         partition.next().await
     });
-    assert_eq!(rest, None, "the batch at hand is the last");
+    assert_eq!(rest, None, "the current batch is the last");
     assert!(report.unwrap().unwrap().is_clean());
     assert_eq!(world.checkpoint().await, Some(3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_dropped_before_its_end_starts_again_from_the_checkpoint() {
+async fn a_stream_dropped_early_restarts_at_the_checkpoint() {
     let world = World::new(1);
     world.hub.publish_many(0, 5, "x");
     let mut partitions = start(&world, "a").await;
@@ -89,7 +89,7 @@ async fn a_stream_that_is_dropped_before_its_end_starts_again_from_the_checkpoin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_nobody_drops_holds_the_end_up_for_the_drain_time_only() {
+async fn a_stream_that_is_kept_delays_for_the_drain_time() {
     let world = World::new(1);
     world.hub.publish_many(0, 5, "x");
     let mut partitions = start(&world, "a").await;
@@ -116,7 +116,7 @@ async fn dropping_the_partitions_is_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn partitions_are_a_stream_too_and_end_with_the_processor() {
+async fn the_stream_of_partitions_ends_with_the_processor() {
     let world = World::new(2);
     let first = start(&world, "a").await;
     let handle = first.handle().clone();

@@ -1,4 +1,4 @@
-//! Resets by an operator, of partitions that live processors own.
+//! Resets by an operator of partitions that running processors own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,16 +16,16 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::told::{Told, asking, owner_of_all};
+use crate::ownership_log::{OwnershipLog, owner_of_all, requesting_instance};
 use crate::world::{Instance, Recorder, TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Half an expiry and an interval: the former owner has its partition back by then.
-const SOON: Duration = Duration::from_secs(40);
+/// Half a lease duration and an interval: by then, the previous owner has claimed its partition again.
+const RECOVERY_TIME: Duration = Duration::from_secs(40);
 
-/// A released partition is reserved for so long: half an expiry and the grace.
-const RESERVED: Duration = Duration::from_secs(32);
+/// A released partition is reserved for half a lease duration and the grace period.
+const RESERVATION: Duration = Duration::from_secs(32);
 
 async fn operator(world: &World) -> Operator {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
@@ -41,14 +41,14 @@ async fn reset(world: &World, resets: &[(u32, i64)]) {
     assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
 }
 
-/// Where the checkpoint of a partition is.
+/// Returns the position of a partition's checkpoint.
 async fn checkpoint_of(world: &World, partition: u32) -> Option<i64> {
     let listing = world.store("observer").await.list_checkpoints().await.unwrap();
     let seen = listing.records.into_iter().find(|seen| seen.partition == partition.into())?;
     seen.record.sequence_number
 }
 
-/// So many numbered events for each of the first partitions.
+/// Publishes events with these numbers to each of the first partitions.
 fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
     for partition in 0..partitions {
         for number in numbers.clone() {
@@ -57,7 +57,7 @@ fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
     }
 }
 
-/// How often each of these events was processed.
+/// Returns how often each of these events was processed.
 fn times(world: &World, partition: u32, numbers: std::ops::Range<i64>) -> Vec<usize> {
     numbers.map(|number| world.log.times(&format!("{partition}:{number}"))).collect()
 }
@@ -67,8 +67,8 @@ async fn processed(world: &World, partitions: u32, number: i64, wanted: usize) {
     world.log.wait_for("the last events", |_| (0..partitions).all(all)).await;
 }
 
-/// One instance that owns everything and has processed and written down ten events of each partition.
-async fn at_ten(world: &World, partitions: u32) -> Instance {
+/// Starts an instance that owns all partitions, and waits until it has processed and checkpointed ten events of each.
+async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(partitions as usize).await;
     publish(world, partitions, 0..10);
@@ -77,7 +77,7 @@ async fn at_ten(world: &World, partitions: u32) -> Instance {
     a
 }
 
-/// A group of three that has settled for long, so that its cycles are stretched.
+/// Starts a group of three that has been settled for a long time, so that its cycles are long.
 async fn settled(strategy: LoadBalancingStrategy, partitions: u32) -> (World, Vec<Instance>) {
     let mut world = World::new(partitions);
     world.config = world.config.clone().with_load_balancing_strategy(strategy);
@@ -95,15 +95,15 @@ fn holdings(group: &[Instance]) -> Vec<Vec<PartitionId>> {
     group.iter().map(|instance| instance.snapshots.borrow().owned.keys().cloned().collect()).collect()
 }
 
-/// Waits until all is as it was, and gives how long that took.
-async fn restored(group: &[Instance], before: &[Vec<PartitionId>]) -> Duration {
+/// Waits until all instances own the same partitions as before, and returns the time that this took.
+async fn wait_until_restored(group: &[Instance], before: &[Vec<PartitionId>]) -> Duration {
     let began = Instant::now();
     let waiting = async {
         while holdings(group) != before {
             sleep(SECOND / 10).await;
         }
     };
-    timeout(TIMEOUT, waiting).await.expect("it never came back");
+    timeout(TIMEOUT, waiting).await.expect("never restored");
     began.elapsed()
 }
 
@@ -114,32 +114,32 @@ async fn shut_down(group: Vec<Instance>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_former_owner_goes_on_at_the_new_position() {
+async fn the_previous_owner_continues_at_the_new_position() {
     for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy] {
         let (world, group) = settled(strategy.clone(), 6).await;
         let before = holdings(&group);
-        let mut told: Vec<_> = group.iter().map(Told::by).collect();
+        let mut reported: Vec<_> = group.iter().map(OwnershipLog::of).collect();
         for partition in 0..6 {
-            for told in &mut told {
-                told.so_far();
+            for reported in &mut reported {
+                reported.take();
             }
             let stops = world.log.stops.lock().unwrap().len();
             reset(&world, &[(partition, 4)]).await;
             assert_eq!(checkpoint_of(&world, partition).await, Some(4));
-            // It may not have noticed yet.
-            world.log.wait_for("its stop", |log| log.stops.lock().unwrap().len() > stops).await;
-            let took = restored(&group, &before).await;
-            assert!(took <= SOON, "{strategy:?}: {took:?}");
+            // The owner may not have detected the reset yet.
+            world.log.wait_for("the stop", |log| log.stops.lock().unwrap().len() > stops).await;
+            let took = wait_until_restored(&group, &before).await;
+            assert!(took <= RECOVERY_TIME, "{strategy:?}: {took:?}");
             world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
             sleep(120 * SECOND).await;
             assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2], "{strategy:?}");
             assert_eq!(checkpoint_of(&world, partition).await, Some(9));
             let (owner, _) = before.iter().enumerate().find(|(_, held)| held.contains(&partition.into())).unwrap();
-            for (index, told) in told.iter_mut().enumerate() {
-                let (said, expected) = (told.so_far(), if index == owner { 2 } else { 0 });
-                assert_eq!(said.len(), expected, "{strategy:?}, {index} of {partition}: {said:?}");
-                assert!(said.first().is_none_or(|first| first.starts_with("lost to ")), "{said:?}");
-                assert!(said.last().is_none_or(|last| last.starts_with("claimed: ")), "{said:?}");
+            for (index, reported) in reported.iter_mut().enumerate() {
+                let (logged, expected) = (reported.take(), if index == owner { 2 } else { 0 });
+                assert_eq!(logged.len(), expected, "{strategy:?}, {index} of {partition}: {logged:?}");
+                assert!(logged.first().is_none_or(|first| first.starts_with("lost to ")), "{logged:?}");
+                assert!(logged.last().is_none_or(|last| last.starts_with("claimed: ")), "{logged:?}");
             }
             let reason = world.log.stops.lock().unwrap().last().cloned().unwrap();
             assert!(matches!(reason, (_, _, StopReason::OwnershipLost { .. })), "{reason:?}");
@@ -149,24 +149,24 @@ async fn the_former_owner_goes_on_at_the_new_position() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_partitions_at_once_go_back_to_their_owners() {
+async fn all_partitions_return_to_their_owners() {
     for strategy in [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy] {
         let (world, group) = settled(strategy.clone(), 6).await;
         let before = holdings(&group);
-        let mut told: Vec<_> = group.iter().map(Told::by).collect();
+        let mut reported: Vec<_> = group.iter().map(OwnershipLog::of).collect();
         reset(&world, &[(0, -1), (1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]).await;
         for (partition, to) in (0..6).zip(-1..) {
             assert_eq!(checkpoint_of(&world, partition).await, Some(to));
         }
         let reset_at = Instant::now();
         processed(&world, 6, 9, 2).await;
-        assert!(reset_at.elapsed() <= SOON, "{strategy:?}: {:?}", reset_at.elapsed());
+        assert!(reset_at.elapsed() <= RECOVERY_TIME, "{strategy:?}: {:?}", reset_at.elapsed());
         sleep(300 * SECOND).await;
         assert_eq!(holdings(&group), before, "{strategy:?}");
-        for told in &mut told {
-            let said = told.so_far();
-            assert_eq!(said.iter().filter(|said| said.starts_with("claimed: ")).count(), 2, "{said:?}");
-            assert_eq!(said.iter().filter(|said| said.starts_with("asked ")).count(), 0, "{said:?}");
+        for reported in &mut reported {
+            let logged = reported.take();
+            assert_eq!(logged.iter().filter(|logged| logged.starts_with("claimed: ")).count(), 2, "{logged:?}");
+            assert_eq!(logged.iter().filter(|logged| logged.starts_with("requested ")).count(), 0, "{logged:?}");
         }
         for (partition, to) in (0..6).zip(-1..) {
             let expected: Vec<_> = (0..10).map(|number| if number > to { 2 } else { 1 }).collect();
@@ -176,11 +176,11 @@ async fn all_partitions_at_once_go_back_to_their_owners() {
     }
 }
 
-/// An owner in full cry: events come all the time.
+/// Events arrive continuously.
 #[tokio::test(start_paused = true)]
 async fn a_busy_owner_stops_at_its_next_checkpoint() {
     let world = World::new(1);
-    let a = at_ten(&world, 1).await;
+    let a = with_ten_checkpointed(&world, 1).await;
     let hub = world.hub.clone();
     let publishing = tokio::spawn(async move {
         for number in 10.. {
@@ -196,7 +196,7 @@ async fn a_busy_owner_stops_at_its_next_checkpoint() {
     assert!(matches!(stop, StopReason::OwnershipLost { .. }), "{stop:?}");
     assert_eq!(checkpoint_of(&world, 0).await, Some(4));
     processed(&world, 1, 5, 2).await;
-    assert!(reset_at.elapsed() <= SOON);
+    assert!(reset_at.elapsed() <= RECOVERY_TIME);
     sleep(10 * SECOND).await;
     publishing.abort();
     assert!(times(&world, 0, 0..5).iter().all(|times| *times == 1));
@@ -204,11 +204,11 @@ async fn a_busy_owner_stops_at_its_next_checkpoint() {
     a.shut_down().await.unwrap();
 }
 
-/// A pause does not survive.
+/// A pause ends with the reset.
 #[tokio::test(start_paused = true)]
-async fn forward_leaves_events_out() {
+async fn a_reset_forward_skips_events() {
     let world = World::new(1);
-    let mut a = at_ten(&world, 1).await;
+    let mut a = with_ten_checkpointed(&world, 1).await;
     assert!(a.handle.pause(&0.into()));
     a.wait_for_status("paused", |status| status.state == PartitionState::Paused).await;
     publish(&world, 1, 10..20);
@@ -222,16 +222,16 @@ async fn forward_leaves_events_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_partition_starts_afresh() {
+async fn a_parked_partition_starts_again() {
     let mut world = World::new(1);
     world.config = world.config.with_on_failure(OnFailure::Park);
-    let a = at_ten(&world, 1).await;
+    let a = with_ten_checkpointed(&world, 1).await;
     world.hub.publish(0, "fail");
     a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
     let reset_at = Instant::now();
     reset(&world, &[(0, 7)]).await;
-    world.log.wait_for("it again", |log| log.times("fail") == 2).await;
-    assert!(reset_at.elapsed() <= SOON);
+    world.log.wait_for("the event again", |log| log.times("fail") == 2).await;
+    assert!(reset_at.elapsed() <= RECOVERY_TIME);
     sleep(10 * SECOND).await;
     assert_eq!(times(&world, 0, 6..10), [1, 1, 2, 2]);
     assert_eq!(checkpoint_of(&world, 0).await, Some(10));
@@ -239,20 +239,20 @@ async fn a_parked_partition_starts_afresh() {
     a.shut_down().await.unwrap();
 }
 
-/// A batch that never ends is cut off, and the partition goes on after it, whether stalls are released or not.
+/// A hanging batch is cancelled, and the partition continues after it, regardless of the stall policy.
 #[tokio::test(start_paused = true)]
-async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
+async fn a_stalled_partition_continues_after_the_event() {
     for on_stall in [OnStall::Keep, OnStall::Release] {
         let mut world = World::new(2);
         world.config = world.config.clone().with_stall_timeout(60 * SECOND).with_on_stall(on_stall);
-        let mut a = at_ten(&world, 2).await;
+        let mut a = with_ten_checkpointed(&world, 2).await;
         world.hub.publish(0, "hang");
         world.hub.publish(0, "after");
         a.wait_until("stalled", |snapshot| snapshot.stalled.any()).await;
         let reset_at = Instant::now();
         reset(&world, &[(0, 10)]).await;
         world.log.wait_for("after", |log| log.times("after") == 1).await;
-        assert!(reset_at.elapsed() <= SOON + 20 * SECOND, "{on_stall:?}: {:?}", reset_at.elapsed());
+        assert!(reset_at.elapsed() <= RECOVERY_TIME + 20 * SECOND, "{on_stall:?}: {:?}", reset_at.elapsed());
         sleep(60 * SECOND).await;
         assert_eq!((a.held(), world.log.times("hang"), world.log.times("after")), (2, 1, 1), "{on_stall:?}");
         assert_eq!(checkpoint_of(&world, 0).await, Some(11));
@@ -260,13 +260,13 @@ async fn a_stalled_partition_goes_on_after_the_event_that_hangs() {
     }
 }
 
-/// Takes a token for every event and keeps it.
+/// Tracks every event and keeps its token.
 #[derive(Clone, Debug, Default)]
-struct Open {
+struct OpenTokens {
     tokens: Arc<Mutex<Vec<(i64, TrackedEvent)>>>,
 }
 
-impl Handler<MemoryEvent> for Open {
+impl Handler<MemoryEvent> for OpenTokens {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         let taken = events.iter().map(|event| (event.sequence_number, context.track(event)));
         self.tokens.lock().unwrap().extend(taken);
@@ -274,16 +274,16 @@ impl Handler<MemoryEvent> for Open {
     }
 }
 
-impl Open {
+impl OpenTokens {
     fn take(&self) -> BTreeMap<i64, TrackedEvent> {
         std::mem::take(&mut *self.tokens.lock().unwrap()).into_iter().collect()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_of_before_move_nothing() {
+async fn tokens_from_before_the_reset_move_nothing() {
     let world = World::new(1);
-    let handler = Open::default();
+    let handler = OpenTokens::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     publish(&world, 1, 0..10);
@@ -296,9 +296,9 @@ async fn tokens_of_before_move_nothing() {
     sleep(5 * SECOND).await;
     assert_eq!(checkpoint_of(&world, 0).await, Some(5));
     reset(&world, &[(0, 2)]).await;
-    // Between the reset and the notice of it, and after it.
+    // Between the reset and its detection, and after it.
     before.remove(&6).unwrap().finish();
-    sleep(SOON + 20 * SECOND).await;
+    sleep(RECOVERY_TIME + 20 * SECOND).await;
     assert_eq!(checkpoint_of(&world, 0).await, Some(2));
     before.into_values().for_each(TrackedEvent::finish);
     sleep(10 * SECOND).await;
@@ -311,60 +311,60 @@ async fn tokens_of_before_move_nothing() {
     a.shut_down().await.unwrap();
 }
 
-/// It drains for another instance that has asked for it: that one gets it, and starts at the new position.
+/// The partition drains for an instance that requested it. That instance gets it, and starts at the new position.
 #[tokio::test(start_paused = true)]
-async fn in_the_middle_of_a_handoff_it_goes_to_the_one_that_asked() {
+async fn a_reset_during_a_handoff() {
     let world = World::new(2);
     let a = owner_of_all(&world, 2, 10 * SECOND).await;
     publish(&world, 2, 0..10);
     processed(&world, 2, 9, 1).await;
     sleep(2 * SECOND).await;
-    let mut by_a = Told::by(&a);
-    let (mut b, asked) = asking(&world).await;
-    let mut by_b = Told::by(&b);
-    by_a.wait_for("releasing: HandedOver").await;
+    let mut log_a = OwnershipLog::of(&a);
+    let (mut b, requested) = requesting_instance(&world).await;
+    let mut log_b = OwnershipLog::of(&b);
+    log_a.wait_for("releasing: HandedOver").await;
     let reset_at = Instant::now();
-    let partition: u32 = asked.as_str().parse().unwrap();
+    let partition: u32 = requested.as_str().parse().unwrap();
     reset(&world, &[(partition, 4)]).await;
     b.wait_until_it_holds(1).await;
-    assert!(reset_at.elapsed() <= SOON, "{:?}", reset_at.elapsed());
+    assert!(reset_at.elapsed() <= RECOVERY_TIME, "{:?}", reset_at.elapsed());
     world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
     sleep(120 * SECOND).await;
     assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     assert_eq!((a.held(), b.held()), (1, 1));
-    let claims = by_b.so_far().into_iter().filter(|said| said.starts_with("claimed: ")).count();
+    let claims = log_b.take().into_iter().filter(|logged| logged.starts_with("claimed: ")).count();
     assert_eq!(claims, 1);
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
 
-/// Its owner ends: another one has it when the reservation is over.
+/// The owner shuts down: another instance claims the partition after the reservation.
 #[tokio::test(start_paused = true)]
-async fn what_drains_at_the_end_goes_to_others() {
-    let (world, a, mut b, partition) = draining_soon().await;
+async fn a_reset_during_the_drain_of_a_shutdown() {
+    let (world, a, mut b, partition) = slow_owner_and_peer().await;
     let ending = tokio::spawn(a.shut_down());
     sleep(SECOND).await;
     let reset_at = Instant::now();
     reset(&world, &[(partition, 4)]).await;
     b.wait_until_it_holds(2).await;
     let took = reset_at.elapsed();
-    assert!(took >= RESERVED && took <= RESERVED + SOON, "{took:?}");
+    assert!(took >= RESERVATION && took <= RESERVATION + RECOVERY_TIME, "{took:?}");
     world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
     assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     ending.await.unwrap().unwrap();
     b.shut_down().await.unwrap();
 }
 
-/// It is being released at the wish of the application.
+/// The application has released the partition.
 #[tokio::test(start_paused = true)]
-async fn what_drains_for_its_release_starts_at_the_new_position() {
-    let (world, a, b, partition) = draining_soon().await;
+async fn a_reset_during_the_drain_of_a_release() {
+    let (world, a, b, partition) = slow_owner_and_peer().await;
     assert!(a.handle.release(&partition.into(), Duration::ZERO));
     sleep(SECOND).await;
     reset(&world, &[(partition, 4)]).await;
     let reset_at = Instant::now();
     world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
-    assert!(reset_at.elapsed() <= RESERVED + SOON, "{:?}", reset_at.elapsed());
+    assert!(reset_at.elapsed() <= RESERVATION + RECOVERY_TIME, "{:?}", reset_at.elapsed());
     assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     sleep(120 * SECOND).await;
     assert_eq!((a.held(), b.held()), (1, 1));
@@ -372,8 +372,8 @@ async fn what_drains_for_its_release_starts_at_the_new_position() {
     b.shut_down().await.unwrap();
 }
 
-/// Two instances with a partition each, of which the handler of the first takes its time to stop; and its partition.
-async fn draining_soon() -> (World, Instance, Instance, u32) {
+/// Two instances with one partition each. The handler of the first one stops slowly. Returns its partition, too.
+async fn slow_owner_and_peer() -> (World, Instance, Instance, u32) {
     let world = World::new(2);
     let mut a = owner_of_all(&world, 2, 10 * SECOND).await;
     let mut b = world.start("b").await;
@@ -387,7 +387,7 @@ async fn draining_soon() -> (World, Instance, Instance, u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_the_first_event_the_policy_for_invalid_checkpoints_counts() {
+async fn a_reset_before_the_first_event_applies_the_policy() {
     for (policy, expected) in [
         (OnInvalidCheckpoint::Earliest, [0, 2, 2, 2, 2]),
         (OnInvalidCheckpoint::Latest, [0, 1, 1, 1, 1]),
@@ -395,11 +395,11 @@ async fn before_the_first_event_the_policy_for_invalid_checkpoints_counts() {
     ] {
         let mut world = World::new(1);
         world.config = world.config.with_on_invalid_checkpoint(policy.clone());
-        let a = at_ten(&world, 1).await;
+        let a = with_ten_checkpointed(&world, 1).await;
         world.hub.expire_before(0, 6);
         reset(&world, &[(0, 2)]).await;
         assert_eq!(checkpoint_of(&world, 0).await, Some(2));
-        sleep(SOON + 20 * SECOND).await;
+        sleep(RECOVERY_TIME + 20 * SECOND).await;
         world.hub.publish(0, "later");
         world.log.wait_for("later", |log| log.times("later") == 1).await;
         let found = times(&world, 0, 5..10);
@@ -412,16 +412,16 @@ async fn before_the_first_event_the_policy_for_invalid_checkpoints_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_the_last_event_the_policy_for_invalid_checkpoints_counts() {
+async fn a_reset_beyond_the_last_event_applies_the_policy() {
     for refuses in [false, true] {
         for (policy, expected) in [(OnInvalidCheckpoint::Earliest, 2), (OnInvalidCheckpoint::Latest, 1)] {
             let mut world = World::new(1);
             world.hub.reject_positions(refuses);
             world.config = world.config.with_on_invalid_checkpoint(policy.clone());
-            let a = at_ten(&world, 1).await;
+            let a = with_ten_checkpointed(&world, 1).await;
             reset(&world, &[(0, 1000)]).await;
             assert_eq!(checkpoint_of(&world, 0).await, Some(1000));
-            sleep(SOON + 20 * SECOND).await;
+            sleep(RECOVERY_TIME + 20 * SECOND).await;
             world.hub.publish(0, "later");
             world.log.wait_for("later", |log| log.times("later") == 1).await;
             assert_eq!(times(&world, 0, 0..10), [expected; 10], "{policy:?}, refuses: {refuses}");
@@ -433,11 +433,11 @@ async fn beyond_the_last_event_the_policy_for_invalid_checkpoints_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_invalid_position_ends_the_processor_if_that_is_the_policy() {
+async fn an_invalid_position_can_end_the_processor() {
     for to in [2, 1000] {
         let mut world = World::new(1);
         world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
-        let a = at_ten(&world, 1).await;
+        let a = with_ten_checkpointed(&world, 1).await;
         world.hub.expire_before(0, 6);
         reset(&world, &[(0, to)]).await;
         let error = a.ended().await.unwrap_err();
@@ -447,24 +447,24 @@ async fn an_invalid_position_ends_the_processor_if_that_is_the_policy() {
     }
 }
 
-/// A checkpoint of the displaced owner is on its way while the operator works, and arrives after the release.
+/// A checkpoint of the displaced owner is in flight during the reset, and arrives after the release.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_in_flight_is_refused() {
     let world = World::new(1);
-    let a = at_ten(&world, 1).await;
+    let a = with_ten_checkpointed(&world, 1).await;
     sleep(120 * SECOND).await;
     world.faulty.inject_on(Target::from(BlobOperation::Write).named("/checkpoint/0"), Fault::Latency(4 * SECOND));
     publish(&world, 1, 10..11);
     processed(&world, 1, 10, 1).await;
     sleep(3 * SECOND / 2).await;
-    assert_eq!((world.faulty.pending(), checkpoint_of(&world, 0).await), (0, Some(9)), "it is on its way");
+    assert_eq!((world.faulty.pending(), checkpoint_of(&world, 0).await), (0, Some(9)), "it is in flight");
     reset(&world, &[(0, 4)]).await;
     let reset_at = Instant::now();
     while world.log.times("0:5") == 1 {
-        assert_eq!(checkpoint_of(&world, 0).await, Some(4), "its owner has not come back");
+        assert_eq!(checkpoint_of(&world, 0).await, Some(4), "its owner has not returned");
         sleep(SECOND / 4).await;
     }
-    assert!(reset_at.elapsed() > 4 * SECOND, "it arrives before the owner comes back");
+    assert!(reset_at.elapsed() > 4 * SECOND, "it arrives before the owner returns");
     processed(&world, 1, 10, 2).await;
     sleep(5 * SECOND).await;
     assert_eq!(times(&world, 0, 4..11), [1, 2, 2, 2, 2, 2, 2]);
@@ -472,8 +472,8 @@ async fn a_checkpoint_in_flight_is_refused() {
     a.shut_down().await.unwrap();
 }
 
-/// Two owners, of which `a` has left its partitions for its restart.
-async fn away() -> (World, Instance, Vec<u32>) {
+/// Two owners, of which `a` has shut down and keeps its partitions for its restart.
+async fn with_kept_partitions() -> (World, Instance, Vec<u32>) {
     let mut world = World::new(4);
     world.config = world.config.with_on_shutdown(OnShutdown::Keep);
     let mut a = world.start("a").await;
@@ -483,53 +483,53 @@ async fn away() -> (World, Instance, Vec<u32>) {
     publish(&world, 4, 0..10);
     processed(&world, 4, 9, 1).await;
     sleep(120 * SECOND).await;
-    let left: Vec<u32> = a.snapshots.borrow().owned.keys().map(|held| held.as_str().parse().unwrap()).collect();
-    assert_eq!(left.len(), 2);
+    let kept: Vec<u32> = a.snapshots.borrow().owned.keys().map(|held| held.as_str().parse().unwrap()).collect();
+    assert_eq!(kept.len(), 2);
     assert_eq!(a.shut_down().await.unwrap().kept, 2);
-    (world, b, left)
+    (world, b, kept)
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_is_away_has_it_back_when_it_returns() {
-    let (world, b, left) = away().await;
-    let mut by_b = Told::by(&b);
+async fn a_kept_partition_returns_to_its_owner() {
+    let (world, b, kept) = with_kept_partitions().await;
+    let mut log_b = OwnershipLog::of(&b);
     sleep(5 * SECOND).await;
-    reset(&world, &[(left[0], 4), (left[1], 6)]).await;
+    reset(&world, &[(kept[0], 4), (kept[1], 6)]).await;
     sleep(20 * SECOND).await;
     assert_eq!(b.held(), 2);
     let began = Instant::now();
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());
-    for (partition, again) in [(left[0], 5), (left[1], 7)] {
+    for (partition, again) in [(kept[0], 5), (kept[1], 7)] {
         world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
         let expected: Vec<_> = (0..10).map(|number| if number < again { 1 } else { 2 }).collect();
         assert_eq!(times(&world, partition, 0..10), expected);
     }
     sleep(120 * SECOND).await;
     assert_eq!((a.held(), b.held()), (2, 2));
-    assert_eq!(by_b.so_far(), [""; 0]);
+    assert_eq!(log_b.take(), [""; 0]);
     a.crash().await;
     b.crash().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_owner_left_that_stays_away_goes_to_the_others() {
-    let (world, mut b, left) = away().await;
-    reset(&world, &[(left[0], 4), (left[1], 6)]).await;
+async fn a_kept_partition_without_its_owner_moves() {
+    let (world, mut b, kept) = with_kept_partitions().await;
+    reset(&world, &[(kept[0], 4), (kept[1], 6)]).await;
     let reset_at = Instant::now();
     b.wait_until_it_holds(4).await;
     let took = reset_at.elapsed();
-    assert!(took >= RESERVED && took <= 62 * SECOND + SOON, "{took:?}");
-    for partition in left {
+    assert!(took >= RESERVATION && took <= 62 * SECOND + RECOVERY_TIME, "{took:?}");
+    for partition in kept {
         world.log.wait_for("again", |log| log.times(&format!("{partition}:9")) == 2).await;
     }
     b.crash().await;
 }
 
-/// The records of the group are not renewed one by one: its owners learn of it by a listing or by a checkpoint.
+/// The records of the group are not renewed individually: its owners detect the reset by a listing or by a checkpoint.
 #[tokio::test(start_paused = true)]
-async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
+async fn owners_with_instance_leases_continue() {
     let mut world = World::new(6);
     world.config = world.config.clone().with_lease_scope(LeaseScope::Instance);
     let mut group = vec![world.start("a").await, world.start("b").await];
@@ -540,20 +540,20 @@ async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
     processed(&world, 6, 9, 1).await;
     sleep(600 * SECOND).await;
     let before = holdings(&group);
-    let mut told: Vec<_> = group.iter().map(Told::by).collect();
+    let mut reported: Vec<_> = group.iter().map(OwnershipLog::of).collect();
     reset(&world, &[(0, 4), (1, 4), (2, 4)]).await;
     let reset_at = Instant::now();
     processed(&world, 3, 9, 2).await;
-    assert!(reset_at.elapsed() <= SOON, "{:?}", reset_at.elapsed());
+    assert!(reset_at.elapsed() <= RECOVERY_TIME, "{:?}", reset_at.elapsed());
     sleep(300 * SECOND).await;
     assert_eq!(holdings(&group), before);
     for partition in 0..3 {
         assert_eq!(times(&world, partition, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     }
-    let said: Vec<_> = told.iter_mut().flat_map(Told::so_far).collect();
-    let (lost, claimed): (Vec<_>, Vec<_>) = said.iter().partition(|said| said.starts_with("lost to "));
-    assert!(lost.len() == 3 && claimed.len() == 3, "{said:?}");
-    assert!(claimed.iter().all(|said| said.starts_with("claimed: ")), "{said:?}");
+    let logged: Vec<_> = reported.iter_mut().flat_map(OwnershipLog::take).collect();
+    let (lost, claimed): (Vec<_>, Vec<_>) = logged.iter().partition(|logged| logged.starts_with("lost to "));
+    assert!(lost.len() == 3 && claimed.len() == 3, "{logged:?}");
+    assert!(claimed.iter().all(|logged| logged.starts_with("claimed: ")), "{logged:?}");
     shut_down(group).await;
 }
 
@@ -561,23 +561,23 @@ async fn owners_that_live_by_their_presence_go_on_at_the_new_position() {
 async fn strict_leases_change_nothing() {
     let mut world = World::new(2);
     world.config = world.config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop);
-    let mut a = at_ten(&world, 2).await;
+    let mut a = with_ten_checkpointed(&world, 2).await;
     sleep(120 * SECOND).await;
     reset(&world, &[(0, 4)]).await;
     let reset_at = Instant::now();
     processed(&world, 1, 9, 2).await;
-    assert!(reset_at.elapsed() <= SOON);
+    assert!(reset_at.elapsed() <= RECOVERY_TIME);
     a.wait_until_it_holds(2).await;
     assert_eq!(times(&world, 0, 0..10), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     assert!(matches!(world.first_stop().await, StopReason::OwnershipLost { .. }));
     a.shut_down().await.unwrap();
 }
 
-/// Of several resets the last one counts, whether the owner came between them or not.
+/// The last of several resets wins, whether the owner returned between them or not.
 #[tokio::test(start_paused = true)]
-async fn of_several_resets_the_last_one_counts() {
+async fn the_last_of_several_resets_wins() {
     let world = World::new(1);
-    let a = at_ten(&world, 1).await;
+    let a = with_ten_checkpointed(&world, 1).await;
     sleep(60 * SECOND).await;
     for (to, wait) in [(2, 0), (8, 0), (5, 0), (4, 10), (3, 20), (6, 0)] {
         reset(&world, &[(0, to)]).await;
@@ -591,9 +591,9 @@ async fn of_several_resets_the_last_one_counts() {
     a.shut_down().await.unwrap();
 }
 
-/// Requests fail here and there, the operator's too: what it reports as done is done.
+/// Random requests fail, also those of the operator: a reset reported as done is done.
 #[tokio::test(start_paused = true)]
-async fn in_trouble_what_is_reported_is_so() {
+async fn a_reported_outcome_is_true_despite_faults() {
     let world = World::new(3);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;

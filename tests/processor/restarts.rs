@@ -1,4 +1,4 @@
-//! Restarts that move nothing: [`OnShutdown::Keep`].
+//! Restarts that move no partition: [`OnShutdown::Keep`].
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Two instances that share six partitions, both of which keep theirs.
+/// Two instances that share six partitions, and keep theirs when they shut down.
 fn keeping() -> World {
     let mut world = World::new(6);
     world.config = ProcessorConfig::default()
@@ -27,7 +27,7 @@ mod kept {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn they_come_back_without_a_move() {
+    async fn they_return_without_a_move() {
         let world = keeping();
         let (mut a, mut b) = (world.start("a").await, world.start("b").await);
         a.wait_until_it_holds(3).await;
@@ -61,7 +61,7 @@ mod kept {
         while let Ok(event) = seen_by_a.try_recv() {
             match event {
                 OwnershipEvent::OwnerAway { partitions, .. } => away.push(partitions),
-                event => panic!("nothing else happens: {event:?}"),
+                event => panic!("unexpected event: {event:?}"),
             }
         }
         assert_eq!(away, [3, 0]);
@@ -97,13 +97,13 @@ mod kept {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn by_the_presence_of_their_instance_too() {
+    async fn with_instance_leases_too() {
         let mut world = keeping();
         world.config.lease_scope = LeaseScope::Instance;
         let (mut a, mut b) = (world.start("a").await, world.start("b").await);
         a.wait_until_it_holds(3).await;
         b.wait_until_it_holds(3).await;
-        // Half an expiry before its end the presence was written last.
+        // The last heartbeat was half a lease duration before the shutdown.
         sleep(29 * SECOND).await;
         let before = world.owners().await;
         assert_eq!(b.shut_down().await.unwrap().kept, 3);
@@ -120,7 +120,7 @@ mod not_kept {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_claimed_again_expires() {
+    async fn unclaimed_partitions_expire() {
         let world = keeping();
         let (mut a, mut b) = (world.start("a").await, world.start("b").await);
         a.wait_until_it_holds(3).await;
@@ -133,7 +133,7 @@ mod not_kept {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_renewed_is_reported() {
+    async fn partitions_that_cannot_be_renewed_are_reported() {
         let world = keeping();
         let mut a = world.start("a").await;
         a.wait_until_it_holds(6).await;
@@ -148,7 +148,7 @@ mod not_kept {
         let world = keeping();
         let mut first = world.start("a").await;
         first.wait_until_it_holds(6).await;
-        // A later incarnation ends the first one, which leaves nothing to itself.
+        // A later incarnation ends the first one, which keeps nothing for itself.
         let mut second = world.start("a").await;
         assert!(first.ended().await.is_err());
         second.wait_until_it_holds(6).await;

@@ -1,4 +1,4 @@
-//! When the application is not well: the loop says so, and what it does about its partitions.
+//! Stalled applications: how the loop reports them, and what happens to their partitions.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ fn world(on_stall: OnStall) -> World {
     World { config, ..world }
 }
 
-/// Holds both partitions, and has a batch of the first one in a handler that never ends.
-async fn stuck(world: &World) -> Instance {
+/// Starts an instance with both partitions. A batch of the first one never ends.
+async fn start_with_stalled_batch(world: &World) -> Instance {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     world.hub.publish(0, "hang");
@@ -35,9 +35,9 @@ async fn stuck(world: &World) -> Instance {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_partition_is_told_and_kept() {
+async fn a_stalled_partition_is_reported_and_kept() {
     let world = world(OnStall::Keep);
-    let a = stuck(&world).await;
+    let a = start_with_stalled_batch(&world).await;
     sleep(Duration::from_secs(600)).await;
     assert_eq!(a.held(), 2);
     assert!(world.oldest().await < Duration::from_secs(60));
@@ -47,19 +47,19 @@ async fn a_stalled_partition_is_told_and_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_with_a_stuck_batch_takes_what_nobody_owns_and_nothing_else() {
+async fn a_stalled_batch_does_not_prevent_claims() {
     let world = world(OnStall::Keep);
-    let a = stuck(&world).await;
+    let a = start_with_stalled_batch(&world).await;
     let b = world.start("b").await;
     world.hub.grow_to(4);
     sleep(Duration::from_secs(300)).await;
-    assert_eq!((a.held(), b.held()), (2, 2), "each has taken what it lacks");
+    assert_eq!((a.held(), b.held()), (2, 2), "each has claimed its share");
     b.crash().await;
     sleep(Duration::from_secs(300)).await;
     assert_eq!(a.held(), 4);
     let c = world.start("c").await;
     sleep(Duration::from_secs(300)).await;
-    assert_eq!((a.held(), c.held()), (2, 2), "it hands over as ever");
+    assert_eq!((a.held(), c.held()), (2, 2), "it still hands over");
     world.hub.grow_to(5);
     let mut d = world.start("d").await;
     d.wait_until_it_holds(1).await;
@@ -67,14 +67,14 @@ async fn an_instance_with_a_stuck_batch_takes_what_nobody_owns_and_nothing_else(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_partition_is_released_if_that_is_wanted_and_taken_back_when_all_is_well() {
+async fn a_stalled_partition_is_released_if_configured() {
     let world = world(OnStall::Release);
-    let mut a = stuck(&world).await;
+    let mut a = start_with_stalled_batch(&world).await;
     a.wait_until("released", |snapshot| snapshot.owned.len() == 1).await;
-    assert_eq!(world.owners().await["1"], "a", "the other partition is well");
+    assert_eq!(world.owners().await["1"], "a", "the other partition is healthy");
     assert!(matches!(world.first_stop().await, StopReason::Released));
-    // The handler was cut off after its drain time: that ends the stall.
-    a.wait_until("well again", |snapshot| !snapshot.stalled.any()).await;
+    // The handler was cancelled after its drain time, which ends the stall.
+    a.wait_until("healthy again", |snapshot| !snapshot.stalled.any()).await;
     a.wait_until_it_holds(2).await;
     a.crash().await;
 }

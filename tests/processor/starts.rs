@@ -1,4 +1,4 @@
-//! Where partitions start that have no checkpoint.
+//! Start positions of partitions without a checkpoint.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, Position};
 use tokio::time::sleep;
 
-use crate::odd::{Odd, Oddities};
 use crate::placing::place;
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -21,9 +21,9 @@ fn at_the_latest(partitions: u32) -> World {
     world
 }
 
-/// With one claim per interval, the last partition of eight is claimed after more than a minute.
+/// With one claim per interval, the last of eight partitions is claimed after more than a minute.
 #[tokio::test(start_paused = true)]
-async fn a_group_that_begins_at_the_latest_skips_nothing_of_partitions_that_are_claimed_later() {
+async fn a_group_at_latest_skips_nothing_of_later_claims() {
     let world = at_the_latest(8);
     for partition in 0..8 {
         world.hub.publish(partition, "old");
@@ -39,7 +39,7 @@ async fn a_group_that_begins_at_the_latest_skips_nothing_of_partitions_that_are_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_added_to_a_group_that_has_begun_starts_at_the_earliest() {
+async fn an_added_partition_starts_at_the_earliest() {
     for restarted in [false, true] {
         let world = at_the_latest(1);
         world.hub.publish(0, "old");
@@ -47,21 +47,21 @@ async fn a_partition_that_is_added_to_a_group_that_has_begun_starts_at_the_earli
         a.wait_until_it_holds(1).await;
         a.wait_until_all_idle(1).await;
         world.hub.grow_to(2);
-        world.hub.publish(1, "before it was noticed");
+        world.hub.publish(1, "before detection");
         if restarted {
             a.crash().await;
             a = world.start("a").await;
         }
-        world.log.wait_for("it", |log| log.times("before it was noticed") == 1).await;
+        world.log.wait_for("it", |log| log.times("before detection") == 1).await;
         assert_eq!(world.log.times("old"), 0);
         a.shut_down().await.unwrap();
     }
 }
 
-/// Seen in simulation (seed 546): the last of the added partitions was claimed first, and an instance that came up then
-/// took those before it for some that the group had begun with.
+/// Found by simulation (seed 546): the last of the added partitions was claimed first, and an instance that started
+/// then treated the others as initial partitions of the group.
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_up_while_added_partitions_are_being_claimed_skips_nothing_of_them() {
+async fn an_instance_started_during_claims_of_added_ones() {
     let world = at_the_latest(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -72,15 +72,15 @@ async fn whoever_comes_up_while_added_partitions_are_being_claimed_skips_nothing
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
     let b = world.start("b").await;
-    world.log.wait_for("those of all five", |log| log.times("early") >= 5).await;
+    world.log.wait_for("the events of all five", |log| log.times("early") >= 5).await;
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
 
-/// Seen in simulation (seed 4130): owners of another SDK pin nothing. A checkpoint of theirs in the last partition made
-/// those before it look like founders to whoever came up then, and they started at the latest event.
+/// Found by simulation (seed 4130): foreign owners record no start. Their checkpoint in the last partition made an
+/// instance that started then treat the others as initial partitions, and they started at the latest event.
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_up_after_a_checkpoint_of_another_sdk_skips_nothing_that_came_since_the_group_began() {
+async fn an_instance_started_after_a_foreign_checkpoint() {
     let mut world = at_the_latest(4);
     world.checkpoint_as_another_sdk(1).await;
     let only = |partition: u32| LoadBalancingStrategy::Static(Assignment::partitions([partition.into()]));
@@ -98,23 +98,23 @@ async fn whoever_comes_up_after_a_checkpoint_of_another_sdk_skips_nothing_that_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_added_partition_starts_where_the_setting_says() {
+async fn an_added_partition_starts_as_configured() {
     let mut world = at_the_latest(1);
     world.config = world.config.with_new_partition_start_position(StartPosition::Latest);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     world.hub.grow_to(2);
-    world.hub.publish(1, "before it was noticed");
+    world.hub.publish(1, "before detection");
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
     world.hub.publish(1, "after");
     world.log.wait_for("after", |log| log.times("after") == 1).await;
-    assert_eq!(world.log.times("before it was noticed"), 0);
+    assert_eq!(world.log.times("before detection"), 0);
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storage_that_is_away_delays_the_begin_of_a_group_and_changes_nothing_else() {
+async fn an_outage_delays_only_the_start_of_a_group() {
     let world = at_the_latest(2);
     world.hub.publish(0, "old");
     let mut a = world.start("a").await;
@@ -129,14 +129,14 @@ async fn a_storage_that_is_away_delays_the_begin_of_a_group_and_changes_nothing_
     a.shut_down().await.unwrap();
 }
 
-/// Of two that begin a group together, the second one to look finds it begun.
+/// Of two instances that start a group together, the second one finds it already started.
 #[tokio::test(start_paused = true)]
-async fn whoever_joins_while_a_group_begins_takes_nothing_for_added() {
+async fn joining_while_a_group_starts_adds_no_partition() {
     let world = at_the_latest(8);
     for partition in 0..8 {
         world.hub.publish(partition, "old");
     }
-    // The first one dies when it has pinned the last partition and no other.
+    // The first instance crashes after it has recorded the start of the last partition only.
     let properties = Position::new(0, "0");
     assert_eq!(world.store("dead").await.init_checkpoint(&7.into(), &properties).await.unwrap(), InitOutcome::Written);
     let mut a = world.start("a").await;
@@ -146,9 +146,9 @@ async fn whoever_joins_while_a_group_begins_takes_nothing_for_added() {
     a.shut_down().await.unwrap();
 }
 
-/// The recorded start is a checkpoint of the deleted hub then, and the policy for invalid checkpoints counts.
+/// The recorded start is then a checkpoint of the deleted hub, and the policy for invalid checkpoints applies.
 #[tokio::test(start_paused = true)]
-async fn a_hub_made_anew_before_the_first_checkpoint_ends_nothing() {
+async fn a_hub_recreated_before_the_first_checkpoint() {
     let mut world = World::new(1);
     world.checkpoint = false;
     world.config = world.config.with_start_position(StartPosition::AfterSequenceNumber(1));
@@ -164,17 +164,17 @@ async fn a_hub_made_anew_before_the_first_checkpoint_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_waiting_can_mend_is_told_at_the_start() {
+async fn permanent_errors_are_reported_at_the_start() {
     let world = at_the_latest(1);
-    let forbidden = Oddities { partitions_fail: Some(ErrorKind::Unauthorized), ..Oddities::default() };
-    let odd = Odd::new(&world.hub, forbidden);
+    let forbidden = SourceFaults { partition_error: Some(ErrorKind::Unauthorized), ..SourceFaults::default() };
+    let source = ScriptedSource::new(&world.hub, forbidden);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let a = world.start_with("a", odd, recorder).await;
+    let a = world.start_with("a", source, recorder).await;
     assert_eq!(a.ended().await.unwrap_err().kind(), ErrorKind::Unauthorized);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_owner_starts_where_a_checkpoint_was_put() {
+async fn the_next_owner_starts_at_a_moved_checkpoint() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;

@@ -1,4 +1,4 @@
-//! Events that are finished out of order, and what that means for checkpoints and for back-pressure.
+//! Events finished out of order, and their effect on checkpoints and backpressure.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,9 +15,9 @@ use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Takes a token for every event and lets the test finish it.
+/// Tracks every event and lets the test finish it.
 #[derive(Clone, Debug, Default)]
-struct Open {
+struct OpenTokens {
     tokens: Arc<Mutex<BTreeMap<i64, TrackedEvent>>>,
     delivered: Arc<Mutex<Vec<i64>>>,
     /// Fails at this event.
@@ -25,7 +25,7 @@ struct Open {
     stops: Arc<Mutex<Vec<String>>>,
 }
 
-impl Handler<MemoryEvent> for Open {
+impl Handler<MemoryEvent> for OpenTokens {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
             self.delivered.lock().unwrap().push(event.sequence_number);
@@ -40,7 +40,7 @@ impl Handler<MemoryEvent> for Open {
     }
 }
 
-impl Open {
+impl OpenTokens {
     fn finish(&self, numbers: impl IntoIterator<Item = i64>) {
         for number in numbers {
             self.tokens.lock().unwrap().remove(&number).expect("no such token").finish();
@@ -53,9 +53,9 @@ impl Open {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_checkpoint_goes_as_far_as_all_is_finished_in_the_order_of_delivery() {
+async fn the_checkpoint_follows_the_finished_prefix() {
     let world = World::new(1);
-    let handler = Open::default();
+    let handler = OpenTokens::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 10, "x");
@@ -69,10 +69,10 @@ async fn the_checkpoint_goes_as_far_as_all_is_finished_in_the_order_of_delivery(
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_events_in_flight_stop_the_delivery_until_some_are_finished() {
+async fn too_many_events_in_flight_stop_the_delivery() {
     let mut world = World::new(1);
     world.config = world.config.with_max_in_flight(7).with_max_batch_size(5);
-    let handler = Open::default();
+    let handler = OpenTokens::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 100, "x");
@@ -88,9 +88,9 @@ async fn too_many_events_in_flight_stop_the_delivery_until_some_are_finished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_failure_what_was_in_flight_comes_again_and_its_tokens_count_no_more() {
+async fn events_in_flight_are_redelivered_after_a_failure() {
     let world = World::new(1);
-    let handler = Open { poison: Some(3), ..Open::default() };
+    let handler = OpenTokens { poison: Some(3), ..OpenTokens::default() };
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 4, "x");
@@ -106,10 +106,10 @@ async fn after_a_failure_what_was_in_flight_comes_again_and_its_tokens_count_no_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_flight_at_the_end_has_the_drain_time() {
+async fn events_in_flight_at_the_end_have_the_drain_time() {
     for in_time in [true, false] {
         let world = World::new(1);
-        let handler = Open::default();
+        let handler = OpenTokens::default();
         let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
         a.wait_until_it_holds(1).await;
         world.hub.publish_many(0, 3, "x");
@@ -127,11 +127,11 @@ async fn what_is_in_flight_at_the_end_has_the_drain_time() {
     }
 }
 
-/// Waits for its own event to be durable while one before it is open.
+/// Waits for its own checkpoint while an earlier event is in flight.
 #[derive(Clone, Debug, Default)]
-struct Hasty(Arc<Mutex<Vec<ErrorKind>>>);
+struct EarlyWaiter(Arc<Mutex<Vec<ErrorKind>>>);
 
-impl Handler<MemoryEvent> for Hasty {
+impl Handler<MemoryEvent> for EarlyWaiter {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         let open = context.track(&events[0]);
         let last = events.last().unwrap();
@@ -147,11 +147,11 @@ impl Handler<MemoryEvent> for Hasty {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_is_to_be_durable_says_what_it_waits_for() {
+async fn checkpoint_now_names_the_event_that_it_waits_for() {
     let mut world = World::new(1);
     world.config = world.config.with_max_batch_wait(SECOND).with_on_failure(OnFailure::Park);
     world.hub.publish_many(0, 3, "x");
-    let handler = Hasty::default();
+    let handler = EarlyWaiter::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     sleep(5 * SECOND).await;
@@ -161,16 +161,16 @@ async fn a_checkpoint_that_is_to_be_durable_says_what_it_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_tokens_that_were_dropped() {
+async fn a_shutdown_does_not_wait_for_dropped_tokens() {
     let world = World::new(1);
-    let handler = Open::default();
+    let handler = OpenTokens::default();
     let mut a = world.start_with("a", world.hub.source(), handler.clone()).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 3, "x");
     sleep(SECOND).await;
     handler.finish([0]);
     handler.tokens.lock().unwrap().clear();
-    assert_eq!(a.status().in_flight, 2, "they hold the checkpoint back all the same");
+    assert_eq!(a.status().in_flight, 2, "they still hold the checkpoint back");
     let began = Instant::now();
     let report = a.shut_down().await.unwrap();
     assert!(began.elapsed() < SECOND && report.aborted.is_empty(), "{report:?}");

@@ -1,5 +1,5 @@
-//! The local wall clock decides nothing: whatever it shows, and however it jumps, whole instances send the same
-//! requests at the same moments and process the same events.
+//! The local wall clock affects nothing: regardless of its time and its jumps, whole instances send the same requests
+//! at the same moments and process the same events.
 //!
 //! `tests/package` shows that only the probe and the signatures read it, and `tests/process_wide/credentials` that a
 //! signature with a wrong date is corrected.
@@ -26,26 +26,26 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{Instance, World, random_faults};
 
-/// What the container in memory shows at its beginning.
+/// The initial time of the container in memory.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
 
 const OWNERS: [&str; 3] = ["a", "b", "c"];
 
-/// A clock that is put forward or back, by so many seconds, so long after the start.
+/// A clock that jumps by the given number of seconds at the given times after the start.
 #[derive(Debug)]
-struct Jumping {
+struct JumpingClock {
     started: Instant,
     jumps: Vec<(Duration, i64)>,
     reads: AtomicUsize,
 }
 
-impl Jumping {
+impl JumpingClock {
     fn new(jumps: Vec<(Duration, i64)>) -> Arc<Self> {
         Arc::new(Self { started: Instant::now(), jumps, reads: AtomicUsize::new(0) })
     }
 }
 
-impl WallClock for Jumping {
+impl WallClock for JumpingClock {
     fn now(&self) -> OffsetDateTime {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let elapsed = self.started.elapsed();
@@ -54,15 +54,15 @@ impl WallClock for Jumping {
     }
 }
 
-/// Writes down every request that arrives: when, what, under which condition, and what came of it.
+/// Records every request: its time, name, condition and outcome.
 #[derive(Clone)]
-struct Recorded {
+struct RecordingContainer {
     inner: Arc<dyn BlobContainer>,
     started: Instant,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Recorded {
+impl RecordingContainer {
     fn new(inner: Arc<dyn BlobContainer>) -> Self {
         Self { inner, started: Instant::now(), requests: Arc::default() }
     }
@@ -76,7 +76,7 @@ impl Recorded {
     }
 }
 
-/// Instants are not the same in two runs.
+/// Removes instants, which differ between two runs.
 fn without_instants(mut text: String) -> String {
     while let Some(start) = text.find(", received_at: Instant {") {
         let end = text[start..].find('}').map_or(text.len(), |end| start + end + 1);
@@ -85,14 +85,14 @@ fn without_instants(mut text: String) -> String {
     text
 }
 
-impl fmt::Debug for Recorded {
+impl fmt::Debug for RecordingContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Recorded").field(&self.inner).finish()
     }
 }
 
 #[async_trait]
-impl BlobContainer for Recorded {
+impl BlobContainer for RecordingContainer {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
         let outcome = self.inner.list(prefix).await;
         self.record(format_args!("list {prefix}"), &outcome);
@@ -128,15 +128,15 @@ impl BlobContainer for Recorded {
 
 /// Everything that happened in a run, as text.
 #[derive(Debug, PartialEq)]
-struct Story {
+struct Trace {
     requests: Vec<String>,
     faults: Vec<String>,
     processed: Vec<(String, String, String)>,
     stops: Vec<String>,
 }
 
-/// Starts, crashes and stops instances as the seed has it.
-async fn meddle(world: &World, rng: &mut StdRng) {
+/// Starts, crashes and shuts down instances according to the seed.
+async fn run_instances(world: &World, rng: &mut StdRng) {
     let mut running: [Option<Instance>; 3] = [const { None }; 3];
     for number in 0..150u32 {
         world.hub.publish(number % 5, number.to_string());
@@ -147,7 +147,7 @@ async fn meddle(world: &World, rng: &mut StdRng) {
                 if crashes {
                     instance.crash().await;
                 } else {
-                    // It may have been replaced, or be gone otherwise: that is part of the story.
+                    // It may have been replaced or ended otherwise. The trace shows that.
                     let _ = timeout(Duration::from_secs(600), instance.shut_down()).await;
                 }
             }
@@ -165,23 +165,23 @@ async fn meddle(world: &World, rng: &mut StdRng) {
     }
 }
 
-/// Plays the run of this seed with a clock that jumps so. Tells how often it was read, too.
-fn play(seed: u64, jumps: Vec<(Duration, i64)>) -> (Story, usize) {
+/// Runs this seed with a clock that jumps. Also returns how often the clock was read.
+fn run(seed: u64, jumps: Vec<(Duration, i64)>) -> (Trace, usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut world = World::new(5);
-        let recorded = Recorded::new(world.container.clone());
-        let clock = Jumping::new(jumps);
+        let recorded = RecordingContainer::new(world.container.clone());
+        let clock = JumpingClock::new(jumps);
         world.faulty = FaultyContainer::new(Arc::new(recorded.clone()), seed);
         world.wall_clock = Some(clock.clone());
-        meddle(&world, &mut StdRng::seed_from_u64(seed)).await;
-        let story = Story {
+        run_instances(&world, &mut StdRng::seed_from_u64(seed)).await;
+        let trace = Trace {
             requests: std::mem::take(&mut recorded.requests.lock().unwrap()),
             faults: world.faulty.trace().iter().map(|fault| format!("{fault:?}")).collect(),
             processed: world.log.events.lock().unwrap().clone(),
             stops: world.log.stops.lock().unwrap().iter().map(|stop| format!("{stop:?}")).collect(),
         };
-        (story, clock.reads.load(Ordering::Relaxed))
+        (trace, clock.reads.load(Ordering::Relaxed))
     })
 }
 
@@ -196,11 +196,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn shifting_the_local_clock_by_any_amount_at_any_moment_changes_nothing(seed: u64, jumps in jumps()) {
-        let (steady, reads) = play(seed, Vec::new());
-        let (jumping, reads_too) = play(seed, jumps);
-        prop_assert!(reads > 0 && reads == reads_too);
-        prop_assert!(steady.requests.len() > 300 && steady.processed.len() >= 100, "little happened");
+    fn jumps_of_the_local_clock_change_nothing(seed: u64, jumps in jumps()) {
+        let (steady, reads) = run(seed, Vec::new());
+        let (jumping, other_reads) = run(seed, jumps);
+        prop_assert!(reads > 0 && reads == other_reads);
+        prop_assert!(steady.requests.len() > 300 && steady.processed.len() >= 100, "too few requests or events");
         for (one, other) in steady.requests.iter().zip(&jumping.requests) {
             prop_assert_eq!(one, other);
         }
@@ -208,32 +208,32 @@ proptest! {
     }
 }
 
-/// Two live owners hold one partition each; whoever took them for dead would claim both.
+/// Two running owners hold one partition each. An instance that considered them expired would claim both.
 #[tokio::test(start_paused = true)]
-async fn a11_an_instance_whose_clock_is_ahead_steals_nothing_from_live_owners() {
+async fn a11_a_clock_that_is_ahead_steals_nothing() {
     const HOUR: i64 = 3600;
     for ahead in [61, 5 * 60, HOUR, 24 * HOUR, 365 * 24 * HOUR, -HOUR] {
         let mut world = World::new(2);
         let mut live = [world.start("a").await, world.start("b").await];
         live[1].wait_until_it_holds(1).await;
-        // It may have held both, and not have noticed the loss yet.
+        // It may have held both, without having detected the loss yet.
         live[0].wait_until_it_holds(1).await;
         let held = live.each_ref().map(|instance| instance.snapshots.borrow().owned.clone());
 
-        world.wall_clock = Some(Jumping::new(vec![(Duration::ZERO, ahead)]));
+        world.wall_clock = Some(JumpingClock::new(vec![(Duration::ZERO, ahead)]));
         let findings = world.store("c").await.storage_warnings().to_vec();
         assert!(matches!(findings.as_slice(), [StorageWarning::ClockSkew { .. }]), "{ahead}: {findings:?}");
-        let mut wrong = world.start("c").await;
+        let mut skewed = world.start("c").await;
         for _ in 0..100 {
             sleep(Duration::from_secs(7)).await;
-            assert_eq!(wrong.held(), 0, "{ahead}");
+            assert_eq!(skewed.held(), 0, "{ahead}");
             assert_eq!(live.each_ref().map(|instance| instance.snapshots.borrow().owned.clone()), held, "{ahead}");
         }
 
         let [a, b] = live;
         a.crash().await;
-        wrong.wait_until_it_holds(1).await;
-        for instance in [b, wrong] {
+        skewed.wait_until_it_holds(1).await;
+        for instance in [b, skewed] {
             instance.shut_down().await.unwrap();
         }
     }

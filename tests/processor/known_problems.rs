@@ -1,5 +1,4 @@
-//! What users of processors suffer from, by the number of the row in the list of pains, and that it does not happen
-//! here.
+//! Known problems of event processors, by number, and tests that this crate does not have them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,13 +15,13 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId};
 use tokio::time::{Instant, sleep};
 
 use crate::captured::Captured;
-use crate::odd::{Odd, Oddities};
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn pain_01_a_partition_that_silently_stops_is_seen_and_opened_again() {
+async fn p01_a_stalled_link_is_detected_and_reopened() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -30,28 +29,28 @@ async fn pain_01_a_partition_that_silently_stops_is_seen_and_opened_again() {
     world.log.wait_for("before", |log| log.times("before") == 1).await;
     world.hub.stall_link(0, true);
     let began = Instant::now();
-    world.hub.publish(0, "kept back");
+    world.hub.publish(0, "delayed");
     let status = a.wait_for_status("silent", |status| status.state == PartitionState::LinkStalled).await;
     assert_eq!(status.partition, PartitionId::from(0));
     let silent = HealthIssue::LinkStalled { partition: 0.into() };
     assert_eq!(a.handle.health().issues, [silent]);
-    world.log.wait_for("kept back", |log| log.times("kept back") == 1).await;
+    world.log.wait_for("delayed", |log| log.times("delayed") == 1).await;
     assert!(began.elapsed() <= 62 * SECOND, "{:?}", began.elapsed());
-    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler need not know");
+    assert!(world.log.stops.lock().unwrap().is_empty(), "the handler is not restarted");
     assert_eq!(a.handle.health().issues, []);
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_01_idle_and_stuck_in_the_handler_are_told_apart() {
+async fn p01_idle_and_stalled_in_the_handler_differ() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     world.hub.publish(1, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
-    let stuck = a.wait_for_status("stuck", |status| status.state == PartitionState::HandlerStalled).await;
-    assert_eq!(stuck.partition, PartitionId::from(1));
-    assert!(stuck.state_for > 300 * SECOND);
+    let stalled = a.wait_for_status("stuck", |status| status.state == PartitionState::HandlerStalled).await;
+    assert_eq!(stalled.partition, PartitionId::from(1));
+    assert!(stalled.state_for > 300 * SECOND);
     assert_eq!(a.status().state, PartitionState::Idle);
     let health = a.handle.health();
     assert!(health.ready);
@@ -63,11 +62,14 @@ async fn pain_01_idle_and_stuck_in_the_handler_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_02_lag_counts_sequence_numbers_and_says_what_it_is_worth() {
+async fn p02_lag_counts_events_and_has_a_state() {
     let mut world = World::new(1);
     world.checkpoint = false;
     let silent = Arc::new(AtomicBool::new(false));
-    let source = Odd::new(&world.hub, Oddities { partitions_unknown: silent.clone(), ..Oddities::default() });
+    let source = ScriptedSource::new(
+        &world.hub,
+        SourceFaults { partitions_unavailable: silent.clone(), ..SourceFaults::default() },
+    );
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: false };
     let mut a = world.start_with("a", source, recorder).await;
     a.wait_until_it_holds(1).await;
@@ -78,11 +80,11 @@ async fn pain_02_lag_counts_sequence_numbers_and_says_what_it_is_worth() {
     let status = a.wait_for_status("25 behind", |status| status.lag.events == Some(25)).await;
     assert_eq!((status.lag.state, status.handled, status.last_enqueued), (LagState::Known, Some(24), Some(24)));
     world.hub.expire_before(0, 20);
-    a.wait_for_status("the 5 that are left", |status| status.lag.events == Some(5)).await;
+    a.wait_for_status("the 5 remaining events", |status| status.lag.events == Some(5)).await;
 
     silent.store(true, Ordering::Relaxed);
     let status = a.wait_for_status("stale", |status| status.lag.state == LagState::Stale).await;
-    assert_eq!(status.lag.events, Some(5), "the last that was known");
+    assert_eq!(status.lag.events, Some(5), "the last known value");
     silent.store(false, Ordering::Relaxed);
     world.hub.recreate();
     let status = a.wait_for_status("known again", |status| status.lag.state == LagState::Empty).await;
@@ -90,7 +92,7 @@ async fn pain_02_lag_counts_sequence_numbers_and_says_what_it_is_worth() {
     a.shut_down().await.unwrap();
 }
 
-/// A group that has processed 50 events, and nobody at work.
+/// A group that has processed 50 events, without a running instance.
 async fn with_checkpoint_at_49() -> World {
     let world = World::new(1);
     let mut a = world.start("a").await;
@@ -107,7 +109,7 @@ fn with_policy(world: &World, policy: OnInvalidCheckpoint) -> ProcessorConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_06_after_the_hub_was_made_anew_everything_is_processed_and_checkpointed_again() {
+async fn p06_a_recreated_hub_is_processed_from_its_start() {
     let (captured, _guard) = Captured::begin();
     let world = with_checkpoint_at_49().await;
     world.hub.recreate();
@@ -117,13 +119,16 @@ async fn pain_06_after_the_hub_was_made_anew_everything_is_processed_and_checkpo
     b.wait_until_it_holds(1).await;
     b.shut_down().await.unwrap();
     assert_eq!(world.checkpoint().await, Some(2));
-    let told = captured.text();
-    assert!(told.contains("sequence number 49") && told.contains("holds 0 to 2"), "both positions are told: {told}");
+    let reported = captured.text();
+    assert!(
+        reported.contains("sequence number 49") && reported.contains("holds 0 to 2"),
+        "both positions are logged: {reported}"
+    );
 }
 
-/// Numbers that come again are no repetition then.
+/// Repeated sequence numbers are not duplicates then.
 #[tokio::test(start_paused = true)]
-async fn pain_06_a_hub_that_is_made_anew_under_a_running_processor_is_noticed() {
+async fn p06_a_running_processor_detects_a_recreated_hub() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -138,7 +143,7 @@ async fn pain_06_a_hub_that_is_made_anew_under_a_running_processor_is_noticed() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_06_the_policy_for_invalid_checkpoints_counts() {
+async fn p06_the_invalid_checkpoint_policy_applies() {
     for (policy, processed) in [
         (OnInvalidCheckpoint::Earliest, 3),
         (OnInvalidCheckpoint::Latest, 0),
@@ -160,47 +165,50 @@ async fn pain_06_the_policy_for_invalid_checkpoints_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_06_fail_names_the_partition_both_positions_and_the_remedy() {
+async fn p06_fail_names_the_partition_and_both_positions() {
     let mut world = with_checkpoint_at_49().await;
     world.hub.recreate();
     world.config = with_policy(&world, OnInvalidCheckpoint::Fail);
     let error = world.start("b").await.ended().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    let told = error.to_string();
-    assert!(told.contains("partition 0") && told.contains("49") && told.contains("never held an event"), "{told}");
-    assert_eq!(world.checkpoint().await, Some(49), "nothing was changed");
+    let reported = error.to_string();
+    assert!(
+        reported.contains("partition 0") && reported.contains("49") && reported.contains("never held an event"),
+        "{reported}"
+    );
+    assert_eq!(world.checkpoint().await, Some(49), "the checkpoint is unchanged");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_06_what_retention_took_is_told_and_the_rest_is_processed() {
+async fn p06_expired_events_are_reported() {
     let mut world = with_checkpoint_at_49().await;
     world.hub.publish_many(0, 10, "gone");
     world.hub.publish_many(0, 10, "left");
     world.hub.expire_before(0, 60);
-    let told = Arc::new(AtomicBool::new(false));
-    let asked = told.clone();
+    let reported = Arc::new(AtomicBool::new(false));
+    let requested = reported.clone();
     world.config = with_policy(
         &world,
         OnInvalidCheckpoint::custom(move |invalid| {
             assert_eq!(invalid.reason, InvalidReason::Expired);
-            asked.store(true, Ordering::Relaxed);
+            requested.store(true, Ordering::Relaxed);
             StartPosition::Earliest
         }),
     );
     let mut b = world.start("b").await;
     b.wait_until_it_holds(1).await;
     world.log.wait_for("10", |log| log.times("left") == 10).await;
-    assert!(told.load(Ordering::Relaxed));
+    assert!(reported.load(Ordering::Relaxed));
     assert_eq!(world.log.times("gone"), 0);
     b.shut_down().await.unwrap();
     assert_eq!(world.checkpoint().await, Some(69));
 }
 
-/// The broker has the last word, whatever the numbers say.
+/// The broker decides, regardless of the sequence numbers.
 #[tokio::test(start_paused = true)]
-async fn pain_06_a_position_that_the_broker_refuses_is_no_endless_loop() {
+async fn p06_a_refused_position_is_no_endless_loop() {
     let world = World::new(1);
-    let source = || Odd::new(&world.hub, Oddities { earliest_only: true, ..Oddities::default() });
+    let source = || ScriptedSource::new(&world.hub, SourceFaults { earliest_only: true, ..SourceFaults::default() });
     let recorder = |owner: &str| Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: true };
     world.hub.publish_many(0, 5, "x");
     let mut a = world.start_with("a", source(), recorder("a")).await;
@@ -215,17 +223,17 @@ async fn pain_06_a_position_that_the_broker_refuses_is_no_endless_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_09_no_checkpoint_passes_work_that_failed() {
+async fn p09_no_checkpoint_passes_failed_work() {
     let world = World::new(1);
     let done = Arc::new(AtomicBool::new(false));
-    let mended = done.clone();
-    // Each event in a task of its own, finished out of order; the third fails until mended.
+    let fixed = done.clone();
+    // Each event is finished in its own task, out of order. The third one fails until it is fixed.
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
-        let mended = mended.clone();
+        let fixed = fixed.clone();
         async move {
             for event in events.into_iter().rev() {
                 let token = context.track(&event);
-                if event.sequence_number != 2 || mended.load(Ordering::Relaxed) {
+                if event.sequence_number != 2 || fixed.load(Ordering::Relaxed) {
                     tokio::spawn(async move { token.finish() });
                 }
             }
@@ -240,18 +248,18 @@ async fn pain_09_no_checkpoint_passes_work_that_failed() {
     assert_eq!(a.status().in_flight, 1);
     done.store(true, Ordering::Relaxed);
     a.shut_down().await.unwrap();
-    assert_eq!(world.checkpoint().await, Some(1), "neither does the last one");
+    assert_eq!(world.checkpoint().await, Some(1), "nor does the last checkpoint");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_12_the_end_comes_in_order_and_each_step_is_bounded_and_told() {
+async fn p12_a_shutdown_is_ordered_and_reported() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     world.hub.publish_many(0, 5, "x");
     world.log.wait_for("5", |log| log.times("x") == 5).await;
     let observed = world.clone();
-    // Whenever the partition is free, its last checkpoint stands.
+    // Once the partition is free, its last checkpoint has been written.
     let observing = tokio::spawn(async move {
         while observed.owners().await.values().any(|owner| !owner.is_empty()) {
             sleep(SECOND / 100).await;
@@ -266,7 +274,7 @@ async fn pain_12_the_end_comes_in_order_and_each_step_is_bounded_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_14_checkpoints_are_written_by_time_by_number_and_at_the_end() {
+async fn p14_checkpoints_by_time_by_count_and_at_the_end() {
     let mut world = World::new(1);
     let policy = world.config.checkpoint_policy.clone().with_interval(10 * SECOND).with_max_events(100);
     world.config = world.config.with_checkpoint_policy(policy);
@@ -280,7 +288,7 @@ async fn pain_14_checkpoints_are_written_by_time_by_number_and_at_the_end() {
     assert_eq!(world.checkpoint().await, Some(4), "by time");
     world.hub.publish_many(0, 100, "x");
     sleep(SECOND).await;
-    assert_eq!(world.checkpoint().await, Some(104), "by number");
+    assert_eq!(world.checkpoint().await, Some(104), "by count");
     world.hub.publish_many(0, 5, "x");
     sleep(SECOND).await;
     a.shut_down().await.unwrap();
@@ -288,15 +296,15 @@ async fn pain_14_checkpoints_are_written_by_time_by_number_and_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_17_a_stale_owner_that_comes_back_is_fenced_and_moves_no_checkpoint() {
+async fn p17_a_stale_owner_moves_no_checkpoint() {
     let world = World::new(1);
-    // The storage of `a` alone goes away.
+    // Only `a` loses the storage.
     let cut = FaultyContainer::new(world.container.clone(), 3);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let store =
         GroupStore::builder(Arc::new(cut.clone()), group, OwnerId::new("a").unwrap()).with_seed(1).connect().await;
     let log = world.log.clone();
-    let handler = SlowAtLast { log: log.clone() };
+    let handler = SlowHandler { log: log.clone() };
     let mut a = world.start_on(store.unwrap(), world.hub.source(), handler);
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "first");
@@ -313,20 +321,20 @@ async fn pain_17_a_stale_owner_that_comes_back_is_fenced_and_moves_no_checkpoint
     sleep(5 * SECOND).await;
     assert_eq!(world.checkpoint().await, Some(11));
     cut.set_plan(FaultPlan::default());
-    log.wait_for("the end of a", |log| log.stops.lock().unwrap().iter().any(|(owner, ..)| owner == "a")).await;
+    log.wait_for("the stop of a", |log| log.stops.lock().unwrap().iter().any(|(owner, ..)| owner == "a")).await;
     let stops = log.stops.lock().unwrap().clone();
     assert!(matches!(&stops[0].2, StopReason::OwnershipLost { by: Some(by) } if by.as_str() == "b"), "{stops:?}");
-    assert_eq!(world.checkpoint().await, Some(11), "it marked event 1 meanwhile");
+    assert_eq!(world.checkpoint().await, Some(11), "it recorded event 1 meanwhile");
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
 
-/// Takes ten minutes for the event "slow", and marks it then.
-struct SlowAtLast {
+/// Takes ten minutes for the event "slow", then records it.
+struct SlowHandler {
     log: crate::world::Log,
 }
 
-impl eventhubs_checkpoint::processor::Handler<MemoryEvent> for SlowAtLast {
+impl eventhubs_checkpoint::processor::Handler<MemoryEvent> for SlowHandler {
     async fn handle(
         &self,
         events: Vec<MemoryEvent>,
@@ -350,7 +358,7 @@ impl eventhubs_checkpoint::processor::Handler<MemoryEvent> for SlowAtLast {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_18_a_handler_that_takes_too_long_is_given_up_and_others_go_on() {
+async fn p18_a_slow_handler_is_cancelled() {
     let mut world = World::new(2);
     world.config = world.config.with_handler_timeout(20 * SECOND);
     let mut a = world.start("a").await;
@@ -367,19 +375,19 @@ async fn pain_18_a_handler_that_takes_too_long_is_given_up_and_others_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_18_a_paused_partition_is_kept_and_goes_on_where_it_was() {
+async fn p18_a_paused_partition_is_kept_and_continues() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "1");
     world.log.wait_for("1", |log| log.times("1") == 1).await;
-    let tenure = a.snapshots.borrow().owned.clone();
+    let ownership = a.snapshots.borrow().owned.clone();
     assert!(a.handle.pause(&0.into()));
     world.hub.publish(0, "2");
     sleep(600 * SECOND).await;
     assert_eq!(a.status().state, PartitionState::Paused);
     assert_eq!(world.log.times("2"), 0);
-    assert_eq!(a.snapshots.borrow().owned, tenure);
+    assert_eq!(a.snapshots.borrow().owned, ownership);
     assert!(a.handle.resume(&0.into()));
     world.log.wait_for("2", |log| log.times("2") == 1).await;
     assert!(world.log.stops.lock().unwrap().is_empty());
@@ -388,7 +396,7 @@ async fn pain_18_a_paused_partition_is_kept_and_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_18_a_partition_given_back_goes_elsewhere_and_does_not_come_back_at_once() {
+async fn p18_a_released_partition_stays_away_for_a_while() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -397,16 +405,16 @@ async fn pain_18_a_partition_given_back_goes_elsewhere_and_does_not_come_back_at
     assert!(a.handle.release(&0.into(), 100 * SECOND));
     a.wait_until_it_holds(0).await;
     let released = Instant::now();
-    assert_eq!(world.checkpoint().await, Some(0), "what was marked is written first");
+    assert_eq!(world.checkpoint().await, Some(0), "the recorded position is written first");
     assert!(matches!(world.first_stop().await, StopReason::Released));
     a.wait_until_it_holds(1).await;
-    let away = released.elapsed();
-    assert!(away >= 100 * SECOND && away < 150 * SECOND, "{away:?}");
+    let elapsed = released.elapsed();
+    assert!(elapsed >= 100 * SECOND && elapsed < 150 * SECOND, "{elapsed:?}");
     a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn pain_19_a_storage_that_is_away_ends_nothing_and_is_seen() {
+async fn p19_a_storage_outage_is_reported_and_ends_nothing() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -415,7 +423,7 @@ async fn pain_19_a_storage_that_is_away_ends_nothing_and_is_seen() {
     assert_eq!(a.handle.health().issues, []);
     world.faulty.set_plan(FaultPlan::always(Fault::Unreachable));
     world.hub.publish(0, "meanwhile");
-    world.log.wait_for("it is processed", |log| log.times("meanwhile") == 1).await;
+    world.log.wait_for("the event is processed", |log| log.times("meanwhile") == 1).await;
     sleep(600 * SECOND).await;
     let degraded = a.handle.health().issues;
     assert!(degraded.iter().any(
@@ -430,9 +438,9 @@ async fn pain_19_a_storage_that_is_away_ends_nothing_and_is_seen() {
     a.shut_down().await.unwrap();
 }
 
-/// Two instances that start at once claim the same partitions, and meet.
+/// Two instances that start at once claim the same partitions and conflict.
 #[tokio::test(start_paused = true)]
-async fn pain_19_conflicts_that_are_expected_are_no_warnings() {
+async fn p19_expected_conflicts_are_no_warnings() {
     let (captured, _guard) = Captured::begin();
     let world = World::new(8);
     let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
@@ -443,7 +451,7 @@ async fn pain_19_conflicts_that_are_expected_are_no_warnings() {
     for instance in instances {
         instance.shut_down().await.unwrap();
     }
-    let told = captured.text();
-    assert!(told.contains("partition claimed"));
-    assert!(!told.contains("WARN") && !told.contains("ERROR"), "{told}");
+    let reported = captured.text();
+    assert!(reported.contains("partition claimed"));
+    assert!(!reported.contains("WARN") && !reported.contains("ERROR"), "{reported}");
 }

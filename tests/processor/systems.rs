@@ -1,4 +1,4 @@
-//! What the systems require from which this crate descends, by their numbers, as far as processing is concerned.
+//! The requirements of the systems that preceded this crate, by number, as far as they concern processing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// 18 partitions, three instances, and a fourth that joins: what moves goes on behind its last checkpoint.
+/// 18 partitions, three instances, and a fourth that joins: moved partitions continue after their last checkpoint.
 #[tokio::test(start_paused = true)]
-async fn a5_the_one_who_joins_resumes_from_the_previous_checkpoint() {
+async fn a5_a_joining_instance_resumes_from_the_checkpoint() {
     let world = World::new(18);
     let mut instances = vec![world.start("a").await, world.start("b").await, world.start("c").await];
     for instance in &mut instances {
@@ -27,7 +27,7 @@ async fn a5_the_one_who_joins_resumes_from_the_previous_checkpoint() {
     sleep(2 * SECOND).await;
     let mut d = world.start("d").await;
     d.wait_until_it_holds(4).await;
-    // Until those from whom the last one was taken have noticed: two may read it for that long.
+    // Until the previous owner of the last partition has detected the loss: both may read it until then.
     sleep(30 * SECOND).await;
     for partition in 0..18 {
         world.hub.publish(partition, format!("after {partition}"));
@@ -35,7 +35,7 @@ async fn a5_the_one_who_joins_resumes_from_the_previous_checkpoint() {
     world.log.wait_for("18 more", |log| log.bodies().len() == 36).await;
     sleep(60 * SECOND).await;
     let bodies = world.log.bodies();
-    assert_eq!(bodies.len(), 36, "what was checkpointed came again");
+    assert_eq!(bodies.len(), 36, "checkpointed events were redelivered");
     assert_eq!(bodies.iter().collect::<BTreeSet<_>>().len(), 36);
     instances.push(d);
     let mut held: Vec<_> = instances.iter().map(crate::world::Instance::held).collect();
@@ -46,9 +46,10 @@ async fn a5_the_one_who_joins_resumes_from_the_previous_checkpoint() {
     }
 }
 
-/// Work is checked off only after it was processed: who dies at it leaves it to the next, and so does who throws.
+/// Work is marked as done only after it was processed: if an instance crashes or its handler panics, the next one
+/// processes it.
 #[tokio::test(start_paused = true)]
-async fn c2_what_was_not_processed_to_the_end_is_processed_by_the_next() {
+async fn c2_unfinished_work_is_processed_by_the_next_owner() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -69,9 +70,9 @@ async fn c2_what_was_not_processed_to_the_end_is_processed_by_the_next() {
     c.shut_down().await.unwrap();
 }
 
-/// One visible record per unit of work: which, since when, until when, running or not, by whom.
+/// One visible record per unit of work: its id, start, end, state and owner.
 #[tokio::test(start_paused = true)]
-async fn d1_every_partition_shows_who_has_it_since_when_and_what_it_is_doing() {
+async fn d1_every_partition_shows_its_owner_and_state() {
     let world = World::new(3);
     let mut a = world.start("a").await;
     let mut b = world.start("b").await;

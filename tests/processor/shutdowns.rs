@@ -1,4 +1,4 @@
-//! How a processor ends.
+//! How a processor shuts down.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::world::World;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn asked_a_second_time_it_ends_at_once() {
+async fn a_second_request_ends_the_processor_immediately() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -22,16 +22,16 @@ async fn asked_a_second_time_it_ends_at_once() {
     a.handle.shutdown();
     sleep(2 * SECOND).await;
     assert!(!a.running.is_finished());
-    assert!(!a.handle.health().ready, "it takes part no more");
+    assert!(!a.handle.health().ready, "it has left the group");
     a.handle.shutdown();
     let report = timeout(SECOND, a.running).await.unwrap().unwrap().unwrap();
     assert!(report.forced && !report.is_clean(), "{report:?}");
     assert!(began.elapsed() < 3 * SECOND);
-    assert_eq!(world.owners().await["0"], "a", "as after a crash");
+    assert_eq!(world.owners().await["0"], "a", "like after a crash");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_did_not_end_in_time_is_told() {
+async fn partitions_that_do_not_stop_in_time_are_reported() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -44,7 +44,7 @@ async fn what_did_not_end_in_time_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_written_or_released_is_told() {
+async fn failed_checkpoints_and_releases_are_reported() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -60,14 +60,14 @@ async fn what_could_not_be_written_or_released_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_asks_for_the_end_gets_it() {
+async fn a_handler_that_waits_for_the_stop_sees_it() {
     let world = World::new(1);
-    let (end, asked) = tokio::sync::watch::channel(false);
+    let (end, requested) = tokio::sync::watch::channel(false);
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
         end.send_replace(true);
         let last = events.into_iter().next_back();
         async move {
-            // Until it is asked to stop, and not for its ten minutes.
+            // Until the partition stops, not for ten minutes.
             let slept = context.run_until_stopping(sleep(600 * SECOND)).await;
             assert!(slept.is_none() && context.is_stopping());
             if let Some(event) = &last {
@@ -79,8 +79,8 @@ async fn a_handler_that_asks_for_the_end_gets_it() {
     let mut a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "last");
-    let mut asked = asked;
-    asked.wait_for(|asked| *asked).await.unwrap();
+    let mut requested = requested;
+    requested.wait_for(|requested| *requested).await.unwrap();
     let began = Instant::now();
     a.handle.shutdown();
     let report = a.ended().await.unwrap();
@@ -89,9 +89,9 @@ async fn a_handler_that_asks_for_the_end_gets_it() {
     assert_eq!(world.checkpoint().await, Some(0));
 }
 
-/// Nothing can end a handler that blocks its thread; but nobody has to wait for it.
+/// Nothing can cancel a handler that blocks its thread, but no other partition waits for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_handler_that_blocks_its_thread_does_not_keep_the_rest_from_ending() {
+async fn a_handler_that_blocks_its_thread_delays_no_other() {
     let mut world = World::new(1);
     world.config = world.config.with_drain_timeout(SECOND / 100);
     world.expiry = 40 * SECOND;
@@ -100,7 +100,7 @@ async fn a_handler_that_blocks_its_thread_does_not_keep_the_rest_from_ending() {
     let blocked = std::sync::Mutex::new(blocked);
     let handler = handler_fn(move |_: Vec<MemoryEvent>, _: PartitionContext| {
         blocks.send_replace(true);
-        // Until the test is over.
+        // Until the test ends.
         let _ = blocked.lock().unwrap().recv();
         async { Ok(()) }
     });
@@ -109,7 +109,7 @@ async fn a_handler_that_blocks_its_thread_does_not_keep_the_rest_from_ending() {
     world.hub.publish(0, "x");
     let mut is_blocked = is_blocked;
     is_blocked.wait_for(|blocked| *blocked).await.unwrap();
-    let report = timeout(20 * SECOND, a.shut_down()).await.expect("waits for the handler").unwrap();
+    let report = timeout(20 * SECOND, a.shut_down()).await.expect("the shutdown waits for the handler").unwrap();
     assert!(!report.drain.complete && report.release.complete, "{report:?}");
     assert!(world.owners().await.values().all(String::is_empty));
     drop(end);

@@ -1,4 +1,4 @@
-//! What instances tell of handoffs.
+//! The ownership events of instances.
 
 use std::time::Duration;
 
@@ -12,56 +12,56 @@ use tokio::time::{sleep, timeout};
 
 use crate::world::{Instance, Recorder, TIMEOUT, World};
 
-/// Everything that an instance tells from now on, without partitions and tenures.
-pub struct Told {
+/// All ownership events of an instance from now on, without partitions and epochs.
+pub struct OwnershipLog {
     events: Receiver<OwnershipEvent>,
-    so_far: Vec<String>,
+    recorded: Vec<String>,
 }
 
-impl Told {
-    pub fn by(instance: &Instance) -> Self {
-        Self { events: instance.handle.ownership_events(), so_far: Vec::new() }
+impl OwnershipLog {
+    pub fn of(instance: &Instance) -> Self {
+        Self { events: instance.handle.ownership_events(), recorded: Vec::new() }
     }
 
     pub async fn wait_for(&mut self, what: &str) {
         let waiting = async {
-            while self.so_far.last().is_none_or(|last| last != what) {
-                self.so_far.push(short(self.events.recv().await.unwrap()));
+            while self.recorded.last().is_none_or(|last| last != what) {
+                self.recorded.push(describe(self.events.recv().await.unwrap()));
             }
         };
         let came = timeout(TIMEOUT, waiting).await;
-        came.unwrap_or_else(|_| panic!("{what} was never told, but {:?}", self.so_far));
+        came.unwrap_or_else(|_| panic!("no event {what:?}, but {:?}", self.recorded));
     }
 
-    /// What came since the last time that this was asked.
-    pub fn so_far(&mut self) -> Vec<String> {
+    /// Returns the events since the last call.
+    pub fn take(&mut self) -> Vec<String> {
         while let Ok(event) = self.events.try_recv() {
-            self.so_far.push(short(event));
+            self.recorded.push(describe(event));
         }
-        std::mem::take(&mut self.so_far)
+        std::mem::take(&mut self.recorded)
     }
 }
 
-fn short(event: OwnershipEvent) -> String {
+fn describe(event: OwnershipEvent) -> String {
     match event {
         OwnershipEvent::Claimed { reason, .. } => format!("claimed: {reason:?}"),
         OwnershipEvent::Lost { by, .. } => format!("lost to {by:?}"),
         OwnershipEvent::Releasing { reason, .. } => format!("releasing: {reason:?}"),
         OwnershipEvent::Released { .. } => "released".to_owned(),
-        OwnershipEvent::HandoffRequested { from, .. } => format!("asked {from}"),
-        OwnershipEvent::HandoffReceived { by, .. } => format!("asked by {by}"),
+        OwnershipEvent::HandoffRequested { from, .. } => format!("requested from {from}"),
+        OwnershipEvent::HandoffReceived { by, .. } => format!("requested by {by}"),
         OwnershipEvent::DuplicatesPossible { cause, .. } => format!("duplicates: {cause:?}"),
         other => format!("{other:?}"),
     }
 }
 
-/// Takes so long to stop.
-pub struct Slow {
+/// Takes `stop_delay` to stop.
+pub struct SlowHandler {
     pub recorder: Recorder,
-    pub stops_in: Duration,
+    pub stop_delay: Duration,
 }
 
-impl Handler<MemoryEvent> for Slow {
+impl Handler<MemoryEvent> for SlowHandler {
     async fn started(&self, context: PartitionContext) {
         self.recorder.started(context).await;
     }
@@ -71,41 +71,41 @@ impl Handler<MemoryEvent> for Slow {
     }
 
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
-        sleep(self.stops_in).await;
+        sleep(self.stop_delay).await;
         self.recorder.stopped(context, reason).await;
     }
 }
 
-/// Starts an instance whose handler takes so long to stop, and waits until it has all of so many partitions.
-pub async fn owner_of_all(world: &World, partitions: usize, stops_in: Duration) -> Instance {
+/// Starts an instance whose handler takes `stop_delay` to stop, and waits until it owns all partitions.
+pub async fn owner_of_all(world: &World, partitions: usize, stop_delay: Duration) -> Instance {
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let mut a = world.start_with("a", world.hub.source(), Slow { recorder, stops_in }).await;
+    let mut a = world.start_with("a", world.hub.source(), SlowHandler { recorder, stop_delay }).await;
     a.wait_until_it_holds(partitions).await;
     a
 }
 
-/// Starts an instance that needs a partition, and waits until it has asked for one.
-pub async fn asking(world: &World) -> (Instance, PartitionId) {
+/// Starts an instance that needs a partition, and waits until it has requested one.
+pub async fn requesting_instance(world: &World) -> (Instance, PartitionId) {
     let mut b = world.start("b").await;
     b.wait_until("a request", |snapshot| !snapshot.requested_handoffs.is_empty()).await;
-    let asked = b.snapshots.borrow().requested_handoffs.keys().next().unwrap().clone();
-    (b, asked)
+    let requested = b.snapshots.borrow().requested_handoffs.keys().next().unwrap().clone();
+    (b, requested)
 }
 
-/// The keys of a record.
+/// Returns the keys of a record.
 pub async fn record(world: &World, name: &str) -> Option<Metadata> {
     let blob = world.container.get(&format!("ns.servicebus.windows.net/hub/$default/{name}")).await;
     blob.ok().map(|blob| blob.metadata)
 }
 
-/// One event for each of so many partitions.
+/// Publishes one event to each partition.
 pub fn publish(world: &World, partitions: u32, body: &str) {
     for partition in 0..partitions {
         world.hub.publish(partition, format!("{body} {partition}"));
     }
 }
 
-/// Waits until these events of each partition were processed. Gives which of them were so more than once.
+/// Waits until these events of each partition have been processed. Returns those that were processed more than once.
 pub async fn repeated(world: &World, partitions: u32, bodies: &[&str]) -> Vec<String> {
     let all = || bodies.iter().flat_map(|body| (0..partitions).map(move |partition| format!("{body} {partition}")));
     world.log.wait_for("all events", |log| all().all(|body| log.times(&body) > 0)).await;

@@ -1,4 +1,4 @@
-//! Defects of the end of an instance, of last checkpoints and of releases, each under its number.
+//! Defects of shutdowns, last checkpoints and releases, by number.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,19 +22,19 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::captured::Captured;
 use crate::handoffs::write_faults;
 use crate::intercepted::{Intercept, Intercepted};
-use crate::told::{Slow, Told, asking};
+use crate::ownership_log::{OwnershipLog, SlowHandler, requesting_instance};
 use crate::world::{Instance, Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long an orderly end takes at most, with the default settings.
-const LONGEST_END: Duration = Duration::from_secs(94);
+/// The longest clean shutdown with the default settings.
+const MAX_SHUTDOWN: Duration = Duration::from_secs(94);
 
 const CHECKPOINT: &str = "/checkpoint/";
 const OWNERSHIP: &str = "/ownership/";
-const PRESENCE: &str = "/heartbeat/";
+const HEARTBEAT: &str = "/heartbeat/";
 
-/// So many partitions, all of which one instance takes at once. No checkpoint is written before the end.
+/// One instance claims all partitions at once. It writes no checkpoint before the shutdown.
 fn world(partitions: u32) -> World {
     let mut world = World::new(partitions);
     world.config = world.config.clone().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
@@ -45,7 +45,7 @@ fn world(partitions: u32) -> World {
     world
 }
 
-/// An instance that has handled five events of each partition.
+/// Starts an instance, and waits until it has handled five events of each partition.
 async fn with_five_handled(world: &World, partitions: u32) -> Instance {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(partitions as usize).await;
@@ -57,7 +57,7 @@ async fn with_five_handled(world: &World, partitions: u32) -> Instance {
     a
 }
 
-/// The sequence number of each partition's checkpoint.
+/// Returns the sequence number of each partition's checkpoint.
 async fn checkpoints(world: &World) -> BTreeMap<String, Option<i64>> {
     let listing = world.store("observer").await.list_checkpoints().await.unwrap();
     listing.records.into_iter().map(|seen| (seen.partition.to_string(), seen.record.sequence_number)).collect()
@@ -71,28 +71,28 @@ fn metadata(pairs: &[(&str, &str)]) -> Metadata {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Every fault that can befall a write, and another writer that comes in between.
+/// Every fault of a write, and a concurrent write.
 fn faults() -> Vec<Fault> {
-    let overtaken = Fault::ConcurrentWrite(metadata(&[("sequencenumber", "-1"), ("offset", "-1")]));
-    write_faults().into_iter().chain([overtaken]).collect()
+    let concurrent_write = Fault::ConcurrentWrite(metadata(&[("sequencenumber", "-1"), ("offset", "-1")]));
+    write_faults().into_iter().chain([concurrent_write]).collect()
 }
 
-/// The last checkpoint, the release and the deletion of the presence, each with every fault, of one partition and of
+/// The last checkpoint, the release and the deletion of the heartbeat, each with every fault, of one partition and of
 /// many.
 #[tokio::test(start_paused = true)]
-async fn b07_every_fault_at_every_write_of_the_end() {
+async fn b07_every_fault_at_every_write_of_a_shutdown() {
     let writes =
-        [(CHECKPOINT, BlobOperation::Write), (OWNERSHIP, BlobOperation::Write), (PRESENCE, BlobOperation::Delete)];
+        [(CHECKPOINT, BlobOperation::Write), (OWNERSHIP, BlobOperation::Write), (HEARTBEAT, BlobOperation::Delete)];
     for (name, operation) in writes {
         for (fault, partitions) in faults().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
             if matches!(fault, Fault::ConcurrentWrite(_)) && name != CHECKPOINT {
-                // It would put another owner's record there, or nothing at all.
+                // The concurrent write would leave another owner's record, or no record.
                 continue;
             }
             let case = format!("{name} {fault:?} {partitions}");
             let world = world(partitions);
             let a = with_five_handled(&world, partitions).await;
-            for _ in 0..if name == PRESENCE { 1 } else { partitions } {
+            for _ in 0..if name == HEARTBEAT { 1 } else { partitions } {
                 world.faulty.inject_on(Target::from(operation).named(name), fault.clone());
             }
             let report = a.shut_down().await.unwrap();
@@ -100,19 +100,19 @@ async fn b07_every_fault_at_every_write_of_the_end() {
             assert_eq!(world.faulty.pending(), 0, "{case}");
             assert!(checkpoints(&world).await.values().all(|number| *number == Some(4)), "{case}");
             assert!(world.owners().await.values().all(String::is_empty), "{case}");
-            assert_eq!(blobs(&world, PRESENCE).await, 0, "{case}");
+            assert_eq!(blobs(&world, HEARTBEAT).await, 0, "{case}");
         }
     }
 }
 
-/// Ends with this fault at every request, for so long.
-async fn ends_with(fault: &Fault, partitions: u32, lasts: Duration) -> (World, ShutdownReport, Duration) {
+/// Shuts down while every request fails with `fault` for `duration`.
+async fn shut_down_with_fault(fault: &Fault, partitions: u32, duration: Duration) -> (World, ShutdownReport, Duration) {
     let world = world(partitions);
     let a = with_five_handled(&world, partitions).await;
     world.faulty.set_plan(FaultPlan::always(fault.clone()));
     let began = Instant::now();
     let ending = tokio::spawn(a.shut_down());
-    let (faulty, over) = (world.faulty.clone(), began + lasts);
+    let (faulty, over) = (world.faulty.clone(), began + duration);
     tokio::spawn(async move {
         sleep_until(over).await;
         faulty.set_plan(FaultPlan::default());
@@ -129,9 +129,9 @@ fn refusals() -> [Fault; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b07_a_storage_that_recovers_in_time_at_the_end() {
+async fn b07_the_storage_recovers_during_the_shutdown() {
     for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
-        let (world, report, took) = ends_with(&fault, partitions, 3 * SECOND).await;
+        let (world, report, took) = shut_down_with_fault(&fault, partitions, 3 * SECOND).await;
         assert!(report.is_clean() && took < 20 * SECOND, "{fault:?}: {report:?} after {took:?}");
         assert!(checkpoints(&world).await.values().all(|number| *number == Some(4)), "{fault:?}");
         assert!(world.owners().await.values().all(String::is_empty), "{fault:?}");
@@ -139,24 +139,24 @@ async fn b07_a_storage_that_recovers_in_time_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b07_a_storage_that_does_not_recover_at_the_end() {
+async fn b07_the_storage_does_not_recover() {
     for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
-        let (_, report, took) = ends_with(&fault, partitions, 3600 * SECOND).await;
+        let (_, report, took) = shut_down_with_fault(&fault, partitions, 3600 * SECOND).await;
         assert_eq!(report.uncheckpointed, (0..partitions).map(Into::into).collect(), "{fault:?}: {report:?}");
         assert_eq!(report.unreleased, partitions as usize, "{fault:?}: {report:?}");
         assert!(report.aborted.is_empty(), "{fault:?}: {report:?}");
-        assert!(took > 60 * SECOND && took <= LONGEST_END, "{fault:?}: {took:?}");
+        assert!(took > 60 * SECOND && took <= MAX_SHUTDOWN, "{fault:?}: {took:?}");
     }
 }
 
-/// Refuses all writes of this name from some moment on, as without the permission.
-struct Forbidding {
+/// Refuses all writes to names with `name` from a given time on, as if the permission were missing.
+struct ForbiddenWrites {
     name: &'static str,
     from: Instant,
 }
 
 #[async_trait]
-impl Intercept for Forbidding {
+impl Intercept for ForbiddenWrites {
     async fn write(
         &self,
         inner: &dyn BlobContainer,
@@ -172,11 +172,11 @@ impl Intercept for Forbidding {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b07_what_no_repetition_can_help_ends_at_once() {
+async fn b07_permanent_errors_end_the_shutdown_immediately() {
     for name in [CHECKPOINT, OWNERSHIP] {
         let mut world = world(2);
-        let forbidding = Forbidding { name, from: Instant::now() + 60 * SECOND };
-        let container = Intercepted { inner: world.container.clone(), interceptor: forbidding };
+        let forbidden = ForbiddenWrites { name, from: Instant::now() + 60 * SECOND };
+        let container = Intercepted { inner: world.container.clone(), interceptor: forbidden };
         world.faulty = FaultyContainer::new(Arc::new(container), 11);
         let a = with_five_handled(&world, 2).await;
         sleep(60 * SECOND).await;
@@ -188,13 +188,13 @@ async fn b07_what_no_repetition_can_help_ends_at_once() {
     }
 }
 
-/// Takes so long for each request to blobs with such names.
-struct Slowly {
+/// Takes `time` for each request to blobs with `name` in their names.
+struct SlowContainer {
     name: &'static str,
     time: Duration,
 }
 
-impl Slowly {
+impl SlowContainer {
     fn over(world: &World, name: &'static str, time: Duration) -> FaultyContainer {
         FaultyContainer::new(
             Arc::new(Intercepted { inner: world.container.clone(), interceptor: Self { name, time } }),
@@ -202,7 +202,7 @@ impl Slowly {
         )
     }
 
-    async fn half(&self, name: &str) {
+    async fn delay(&self, name: &str) {
         if name.contains(self.name) {
             sleep(self.time / 2).await;
         }
@@ -210,18 +210,18 @@ impl Slowly {
 }
 
 #[async_trait]
-impl Intercept for Slowly {
+impl Intercept for SlowContainer {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
-        self.half(prefix).await;
+        self.delay(prefix).await;
         let list = inner.list(prefix).await;
-        self.half(prefix).await;
+        self.delay(prefix).await;
         list
     }
 
     async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
-        self.half(name).await;
+        self.delay(name).await;
         let blob = inner.get(name).await;
-        self.half(name).await;
+        self.delay(name).await;
         blob
     }
 
@@ -232,31 +232,35 @@ impl Intercept for Slowly {
         metadata: &Metadata,
         condition: &Condition,
     ) -> Result<WriteResult> {
-        self.half(name).await;
+        self.delay(name).await;
         let written = inner.write(name, metadata, condition).await;
-        self.half(name).await;
+        self.delay(name).await;
         written
     }
 
     async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        self.half(name).await;
+        self.delay(name).await;
         let deleted = inner.delete(name, condition).await;
-        self.half(name).await;
+        self.delay(name).await;
         deleted
     }
 }
 
-/// So many partitions, with so many requests at once: as 1024 partitions with the default of 32.
+/// This many partitions with this many concurrent requests behave like 1024 partitions with the default of 32.
 const MANY: u32 = 128;
-const AT_ONCE: usize = 4;
+const CONCURRENT_REQUESTS: usize = 4;
 
-/// An instance on a storage that takes so long for each request to blobs with such names.
-async fn on_a_slow_storage(world: &mut World, name: &'static str, time: Duration) -> Instance {
-    world.faulty = Slowly::over(world, name, time);
+/// Starts an instance on a storage that takes `time` for each request to blobs with `name` in their names.
+async fn start_on_slow_storage(world: &mut World, name: &'static str, time: Duration) -> Instance {
+    world.faulty = SlowContainer::over(world, name, time);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store =
-        builder.with_lease_duration(world.expiry).with_max_concurrent_requests(AT_ONCE).connect().await.unwrap();
+    let store = builder
+        .with_lease_duration(world.expiry)
+        .with_max_concurrent_requests(CONCURRENT_REQUESTS)
+        .connect()
+        .await
+        .unwrap();
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(MANY as usize).await;
@@ -264,13 +268,13 @@ async fn on_a_slow_storage(world: &mut World, name: &'static str, time: Duration
     a
 }
 
-/// A round of all takes 16 s, and 32 s.
+/// A round of all checkpoints takes 16 s, or 32 s.
 #[tokio::test(start_paused = true)]
-async fn b08_on_a_slow_storage_every_checkpoint_has_its_turn() {
+async fn b08_a_slow_storage_starves_no_checkpoint() {
     for millis in [500, 1000] {
         let mut world = world(MANY);
         world.config.checkpoint_policy = CheckpointPolicy::default().with_interval(SECOND);
-        let a = on_a_slow_storage(&mut world, CHECKPOINT, Duration::from_millis(millis)).await;
+        let a = start_on_slow_storage(&mut world, CHECKPOINT, Duration::from_millis(millis)).await;
         for _ in 0..60 {
             for partition in 0..MANY {
                 world.hub.publish(partition, "x");
@@ -278,17 +282,17 @@ async fn b08_on_a_slow_storage_every_checkpoint_has_its_turn() {
             sleep(2 * SECOND).await;
         }
         let never = a.handle.partitions().iter().filter(|status| status.checkpoint < Some(0)).count();
-        assert_eq!(never, 0, "never written of {MANY} at {millis} ms");
+        assert_eq!(never, 0, "never written, of {MANY} at {millis} ms");
         a.crash().await;
     }
 }
 
-/// The bound is that of the phase `drain`: three times the drain time and four request deadlines, 65 s. These take 13
+/// The bound is that of the phase `drain`: three times the drain timeout and four request timeouts, 65 s. These take 13
 /// s.
 #[tokio::test(start_paused = true)]
-async fn b08_at_the_end_every_last_checkpoint_has_its_turn() {
+async fn b08_the_shutdown_starves_no_checkpoint() {
     let mut world = world(MANY);
-    let a = on_a_slow_storage(&mut world, "", Duration::from_millis(400)).await;
+    let a = start_on_slow_storage(&mut world, "", Duration::from_millis(400)).await;
     for partition in 0..MANY {
         world.hub.publish(partition, "x");
     }
@@ -298,8 +302,8 @@ async fn b08_at_the_end_every_last_checkpoint_has_its_turn() {
     assert!(report.drain.took < 30 * SECOND, "{:?}", report.drain);
 }
 
-/// How many checkpoints are sent in this time, with an event a second on each partition.
-async fn sent_in(world: &World, partitions: u32, store: &GroupStore, time: Duration) -> u64 {
+/// Returns how many checkpoints are sent in `time`, with one event per second in each partition.
+async fn checkpoints_sent(world: &World, partitions: u32, store: &GroupStore, time: Duration) -> u64 {
     let before = store.request_counts().total(Purpose::Checkpoint);
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -312,7 +316,7 @@ async fn sent_in(world: &World, partitions: u32, store: &GroupStore, time: Durat
 }
 
 #[tokio::test(start_paused = true)]
-async fn b11_a_storage_that_refuses_gets_no_more_checkpoints() {
+async fn b11_a_failing_storage_gets_no_more_checkpoints() {
     const PARTITIONS: u32 = 8;
     let throttled = |seconds: Option<u32>| Fault::Throttled { retry_after: seconds.map(|seconds| seconds * SECOND) };
     let (usual, rare) = (CheckpointPolicy::default(), CheckpointPolicy::default().with_interval(30 * SECOND));
@@ -329,23 +333,23 @@ async fn b11_a_storage_that_refuses_gets_no_more_checkpoints() {
         let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
         let mut a = world.start_on(store.clone(), world.hub.source(), recorder);
         a.wait_until_it_holds(PARTITIONS as usize).await;
-        sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
-        let calm = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
+        checkpoints_sent(&world, PARTITIONS, &store, 60 * SECOND).await;
+        let calm = checkpoints_sent(&world, PARTITIONS, &store, 300 * SECOND).await;
         let checkpoints = Target::from(BlobOperation::Write).named(CHECKPOINT);
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, checkpoints, fault.clone()));
-        let refused = sent_in(&world, PARTITIONS, &store, 300 * SECOND).await;
-        assert!(refused <= calm, "{policy:?} {fault:?}: {refused}, and usually {calm}");
+        let refused = checkpoints_sent(&world, PARTITIONS, &store, 300 * SECOND).await;
+        assert!(refused <= calm, "{policy:?} {fault:?}: {refused}, normally {calm}");
         world.faulty.set_plan(FaultPlan::default());
-        sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
+        checkpoints_sent(&world, PARTITIONS, &store, 60 * SECOND).await;
         assert!(a.handle.health().issues.is_empty(), "{:?}", a.handle.health());
-        let after = sent_in(&world, PARTITIONS, &store, 60 * SECOND).await;
-        assert!(after * 5 >= calm * 9 / 10, "{policy:?} {fault:?}: {after} in a minute, and usually {calm} in five");
+        let after = checkpoints_sent(&world, PARTITIONS, &store, 60 * SECOND).await;
+        assert!(after * 5 >= calm * 9 / 10, "{policy:?} {fault:?}: {after} in one minute, normally {calm} in five");
         a.crash().await;
     }
 }
 
-/// An instance that is asked to end while the handler of the first of eight partitions hangs.
-async fn ending_with_one_that_hangs(world: &World) -> JoinHandle<Result<ShutdownReport>> {
+/// Shuts down an instance while the handler of the first of eight partitions hangs.
+async fn shut_down_with_hanging_handler(world: &World) -> JoinHandle<Result<ShutdownReport>> {
     let a = with_five_handled(world, 8).await;
     world.hub.publish(0, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
@@ -355,31 +359,31 @@ async fn ending_with_one_that_hangs(world: &World) -> JoinHandle<Result<Shutdown
 #[tokio::test(start_paused = true)]
 async fn b12_each_partition_is_released_when_it_has_stopped() {
     let mut world = world(8);
-    let ending = ending_with_one_that_hangs(&world).await;
+    let ending = shut_down_with_hanging_handler(&world).await;
     sleep(SECOND).await;
     assert!(!ending.is_finished());
     let owners = world.owners().await;
     assert_eq!(owners.iter().filter(|(_, owner)| !owner.is_empty()).map(|(id, _)| &**id).collect::<Vec<_>>(), ["0"]);
 
-    // Nothing but what is free.
+    // `b` claims only free partitions.
     let alone = LoadBalancingStrategy::Static(Assignment::index(0, 1).unwrap());
     world.config = world.config.clone().with_load_balancing_strategy(alone).with_handoff(false);
     let b = world.start("b").await;
     for partition in 1..8 {
         world.hub.publish(partition, "y");
     }
-    world.log.wait_for("the others", |log| log.times("y") == 7).await;
+    world.log.wait_for("the other partitions", |log| log.times("y") == 7).await;
     assert!(!ending.is_finished());
     let report = ending.await.unwrap().unwrap();
     assert_eq!((report.aborted, report.unreleased), ([0.into()].into(), 0));
     b.crash().await;
 }
 
-/// It claims nothing back, although no other instance is there.
+/// The instance claims nothing again, although no other instance is running.
 #[tokio::test(start_paused = true)]
-async fn b12_what_an_ending_instance_has_released_stays_released() {
+async fn b12_released_partitions_stay_released() {
     let world = world(8);
-    let ending = ending_with_one_that_hangs(&world).await;
+    let ending = shut_down_with_hanging_handler(&world).await;
     sleep(SECOND).await;
     let mut seconds = 0;
     while !ending.is_finished() {
@@ -393,12 +397,12 @@ async fn b12_what_an_ending_instance_has_released_stays_released() {
     assert!(world.owners().await.values().all(String::is_empty));
 }
 
-/// It is repeated while others still drain, and its reason is `Shutdown`.
+/// The release is repeated while other partitions drain, and its reason is `Shutdown`.
 #[tokio::test(start_paused = true)]
-async fn b12_a_release_that_fails_while_others_drain() {
+async fn b12_a_release_fails_while_others_drain() {
     let world = world(8);
     let a = with_five_handled(&world, 8).await;
-    let mut by_a = Told::by(&a);
+    let mut log_a = OwnershipLog::of(&a);
     world.hub.publish(0, "hang");
     world.log.wait_for("hang", |log| log.times("hang") == 1).await;
     let releases = Target::from(BlobOperation::Write).named(OWNERSHIP);
@@ -412,13 +416,13 @@ async fn b12_a_release_that_fails_while_others_drain() {
     assert!(!ending.is_finished());
     assert_eq!(world.owners().await.values().filter(|owner| owner.is_empty()).count(), 7);
     assert_eq!(ending.await.unwrap().unwrap().unreleased, 0);
-    let told = by_a.so_far();
-    assert_eq!(told.iter().filter(|told| *told == "releasing: Shutdown").count(), 8, "{told:?}");
-    assert_eq!(told.iter().filter(|told| *told == "released").count(), 8, "{told:?}");
+    let reported = log_a.take();
+    assert_eq!(reported.iter().filter(|reported| *reported == "releasing: Shutdown").count(), 8, "{reported:?}");
+    assert_eq!(reported.iter().filter(|reported| *reported == "released").count(), 8, "{reported:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn b16_partitions_that_are_shut_down_after_their_handle() {
+async fn b16_streams_are_shut_down_after_their_handle() {
     for wait in [Duration::ZERO, SECOND / 2, 3 * SECOND] {
         let world = world(1);
         world.hub.publish_many(0, 5, "x");
@@ -441,12 +445,12 @@ async fn b16_partitions_that_are_shut_down_after_their_handle() {
     }
 }
 
-/// The future that `run` was given and the handle: as when both listen for the same signal.
+/// The future passed to `run` and the handle: both may react to the same signal.
 #[tokio::test(start_paused = true)]
-async fn b16_run_that_is_asked_by_its_future_and_by_the_handle() {
+async fn b16_run_is_shut_down_by_its_future_and_its_handle() {
     let world = world(1);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let slow = Slow { recorder, stops_in: 3 * SECOND };
+    let slow = SlowHandler { recorder, stop_delay: 3 * SECOND };
     let mut a = world.start_with("a", world.hub.source(), slow).await;
     a.wait_until_all_idle(1).await;
     let handle = a.handle.clone();
@@ -458,55 +462,57 @@ async fn b16_run_that_is_asked_by_its_future_and_by_the_handle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e02_requests_that_come_together_are_one() {
-    for (apart, at_once) in [(2, false), (999, false), (1000, true), (1500, true)] {
+async fn e02_simultaneous_shutdown_requests_are_one() {
+    for (gap, forced) in [(2, false), (999, false), (1000, true), (1500, true)] {
         let (log, _guard) = Captured::begin();
         let world = world(1);
         let a = with_five_handled(&world, 1).await;
         world.hub.publish(0, "hang");
         world.log.wait_for("hang", |log| log.times("hang") == 1).await;
         a.handle.shutdown();
-        sleep(Duration::from_millis(apart)).await;
+        sleep(Duration::from_millis(gap)).await;
         a.handle.shutdown();
         let report = a.ended().await.unwrap();
-        assert_eq!(report.forced, at_once, "{apart} ms: {report:?}");
+        assert_eq!(report.forced, forced, "{gap} ms: {report:?}");
         let times = |event: &str| log.text().lines().filter(|line| line.ends_with(event)).count();
         assert_eq!(
             (times("shutdown requested"), times("shutdown requested again; stopping immediately")),
-            (1, usize::from(at_once))
+            (1, usize::from(forced))
         );
     }
 }
 
-/// Its handler fails, and takes its time to stop; meanwhile the instance learns that another one has asked for the
-/// partition.
+/// The handler fails and stops slowly. Meanwhile, the instance receives a handoff request for the partition.
 #[tokio::test(start_paused = true)]
-async fn b21_a_partition_given_back_by_a_failure_in_a_handoff() {
+async fn b21_a_failure_releases_a_partition_in_a_handoff() {
     let mut world = World::new(2);
     world.config = world.config.clone().with_load_balancing_interval(5 * SECOND);
     world.config =
         world.config.with_drain_timeout(16 * SECOND).with_on_failure(OnFailure::Release { cooldown: 600 * SECOND });
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let slow = Slow { recorder, stops_in: 15 * SECOND };
+    let slow = SlowHandler { recorder, stop_delay: 15 * SECOND };
     let mut a = world.start_with("a", world.hub.source(), slow).await;
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
-    let mut by_a = Told::by(&a);
-    let (b, asked) = asking(&world).await;
-    world.hub.publish(asked.as_str().parse().unwrap(), "fail");
+    let mut log_a = OwnershipLog::of(&a);
+    let (b, requested) = requesting_instance(&world).await;
+    world.hub.publish(requested.as_str().parse().unwrap(), "fail");
     world.log.wait_for("a failure", |log| log.times("fail") == 1).await;
-    by_a.wait_for("released").await;
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"]);
+    log_a.wait_for("released").await;
+    assert_eq!(
+        log_a.take(),
+        ["requested by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"]
+    );
     a.crash().await;
     b.crash().await;
 }
 
-/// Takes a token for each event. It drops that of "poison", waits for the end with that of "wait", fails once with that
-/// of "broken", and finishes the others.
+/// Tracks each event. Drops the token of "poison", keeps that of "wait" until the partition stops, fails that of
+/// "broken" once, and finishes the others.
 #[derive(Clone, Debug, Default)]
-struct Tokens(Arc<Mutex<Vec<String>>>);
+struct TokenHandler(Arc<Mutex<Vec<String>>>);
 
-impl Handler<MemoryEvent> for Tokens {
+impl Handler<MemoryEvent> for TokenHandler {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
             self.0.lock().unwrap().push(event.body.to_string());
@@ -526,13 +532,13 @@ impl Handler<MemoryEvent> for Tokens {
     }
 }
 
-impl Tokens {
+impl TokenHandler {
     fn times(&self, body: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|seen| *seen == body).count()
     }
 
-    /// On an instance that has come to the last of these events.
-    async fn given(&self, world: &World, bodies: &[&str]) -> Instance {
+    /// Starts an instance, and waits until it has handled all these events.
+    async fn start_with_events(&self, world: &World, bodies: &[&str]) -> Instance {
         for body in bodies {
             world.hub.publish(0, *body);
         }
@@ -544,35 +550,36 @@ impl Tokens {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e04_a_token_dropped_at_work() {
+async fn e04_a_token_dropped_during_processing() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
-    let a = Tokens::default().given(&world, &["x", "x", "x", "poison", "x", "poison", "x", "x"]).await;
+    let a =
+        TokenHandler::default().start_with_events(&world, &["x", "x", "x", "poison", "x", "poison", "x", "x"]).await;
     let held = a.handle.health().issues;
     let [HealthIssue::CheckpointHeld { event: 3, checkpoint: Some(2), finished_after: 4, held_for, .. }] = held[..]
     else {
         panic!("{held:?}");
     };
     assert!(held_for >= 2 * SECOND, "{held_for:?}");
-    let told = log.text();
-    let dropped: Vec<_> = told.lines().filter(|line| line.contains("token dropped unfinished")).collect();
-    assert!(dropped.len() == 1 && dropped[0].contains("WARN"), "{told}");
+    let reported = log.text();
+    let dropped: Vec<_> = reported.lines().filter(|line| line.contains("token dropped unfinished")).collect();
+    assert!(dropped.len() == 1 && dropped[0].contains("WARN"), "{reported}");
     assert!(
         ["partition_id=0", "sequence_number=3", "checkpoint="].iter().all(|part| dropped[0].contains(part)),
-        "{told}"
+        "{reported}"
     );
     let report = a.shut_down().await.unwrap();
     assert!(!report.is_clean() && report.aborted.is_empty() && report.uncheckpointed.is_empty(), "{report:?}");
     assert_eq!(report.held_back, [0.into()].into());
 }
 
-/// Work that is given up because the partition stops is no fault, unless something after it was finished.
+/// Work abandoned because the partition stops is not an error, unless an event after it was finished.
 #[tokio::test(start_paused = true)]
 async fn e04_tokens_dropped_because_of_the_stop() {
     for (bodies, clean) in [(["x", "x", "wait", "wait"], true), (["x", "wait", "wait", "x"], false)] {
         let (log, _guard) = Captured::begin();
         let world = World::new(1);
-        let a = Tokens::default().given(&world, &bodies).await;
+        let a = TokenHandler::default().start_with_events(&world, &bodies).await;
         assert!(a.handle.health().issues.is_empty());
         let report = a.shut_down().await.unwrap();
         assert_eq!((report.is_clean(), report.held_back.is_empty()), (clean, clean), "{bodies:?}: {report:?}");
@@ -580,20 +587,23 @@ async fn e04_tokens_dropped_because_of_the_stop() {
     }
 }
 
-/// What was finished after the dropped token is processed twice.
+/// Events finished after the dropped token are processed twice.
 #[tokio::test(start_paused = true)]
 async fn e04_a_handoff_with_a_dropped_token() {
     let world = World::new(2);
     for partition in 0..2 {
         world.hub.publish(partition, "poison");
     }
-    let mut a = world.start_with("a", world.hub.source(), Tokens::default()).await;
+    let mut a = world.start_with("a", world.hub.source(), TokenHandler::default()).await;
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
-    let mut by_a = Told::by(&a);
-    let (b, _) = asking(&world).await;
-    by_a.wait_for("released").await;
-    assert_eq!(by_a.so_far(), ["asked by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"]);
+    let mut log_a = OwnershipLog::of(&a);
+    let (b, _) = requesting_instance(&world).await;
+    log_a.wait_for("released").await;
+    assert_eq!(
+        log_a.take(),
+        ["requested by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"]
+    );
     a.crash().await;
     b.crash().await;
 }
@@ -602,12 +612,12 @@ async fn e04_a_handoff_with_a_dropped_token() {
 async fn e04_a_token_that_fails() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
-    let handler = Tokens::default();
-    let a = handler.given(&world, &["x", "x", "broken", "y", "y"]).await;
+    let handler = TokenHandler::default();
+    let a = handler.start_with_events(&world, &["x", "x", "broken", "y", "y"]).await;
     assert_eq!((handler.times("x"), handler.times("broken"), handler.times("y")), (2, 2, 4));
     assert_eq!(world.checkpoint().await, Some(4));
-    let told = log.text();
-    let failed = told.lines().find(|line| line.contains("handler failed")).unwrap();
+    let reported = log.text();
+    let failed = reported.lines().find(|line| line.contains("handler failed")).unwrap();
     assert!(failed.contains("event 2 could not be processed: failed on request"), "{failed}");
     assert!(a.handle.health().issues.is_empty());
     assert!(a.shut_down().await.unwrap().is_clean());
@@ -617,8 +627,8 @@ async fn e04_a_token_that_fails() {
 async fn e04_a_token_that_fails_parks_the_partition() {
     let mut world = World::new(1);
     world.config = world.config.with_on_failure(OnFailure::Park);
-    let handler = Tokens::default();
-    let a = handler.given(&world, &["x", "broken", "y"]).await;
+    let handler = TokenHandler::default();
+    let a = handler.start_with_events(&world, &["x", "broken", "y"]).await;
     let status = a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
     assert!(status.last_error.unwrap().message.contains("event 1 could not be processed"));
     assert_eq!(world.checkpoint().await, Some(0));

@@ -1,4 +1,4 @@
-//! The balancing loop on its own thread: what an application does to its runtime costs no partition.
+//! The balancing loop on its own thread: blocking the application's runtime loses no partition.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,12 +27,12 @@ fn two_workers() -> Runtime {
 }
 
 #[test]
-fn b7_handlers_that_block_every_worker_for_three_expiries_lose_no_partition() {
+fn b7_blocked_workers_lose_no_partition() {
     let world = world();
     let application = two_workers();
     let blocking = Arc::new(AtomicBool::new(false));
     let blocked = blocking.clone();
-    #[expect(clippy::disallowed_methods, reason = "blocking the runtime is the point")]
+    #[expect(clippy::disallowed_methods, reason = "the test blocks the runtime on purpose")]
     let handler = handler_fn(move |_: Vec<MemoryEvent>, _: PartitionContext| {
         blocked.store(true, Ordering::Relaxed);
         thread::sleep(3 * EXPIRY);
@@ -46,7 +46,7 @@ fn b7_handlers_that_block_every_worker_for_three_expiries_lose_no_partition() {
         instance
     });
 
-    // A rival on a runtime of its own takes whatever is not renewed.
+    // A competing observer on its own runtime sees every lease that is not renewed.
     let rival = two_workers();
     rival.block_on(async {
         world.hub.publish(0, "x");
@@ -61,17 +61,17 @@ fn b7_handlers_that_block_every_worker_for_three_expiries_lose_no_partition() {
         }
         assert!(world.owners().await.values().all(|owner| owner == "a"));
         let stalled = instance.snapshots.borrow().stalled.clone();
-        assert!(stalled.runtime && stalled.partitions.len() == 2, "not noticed: {stalled:?}");
+        assert!(stalled.runtime && stalled.partitions.len() == 2, "not detected: {stalled:?}");
     });
     application.block_on(instance.shut_down()).unwrap();
 }
 
 #[test]
-fn dropping_the_runtime_stops_the_loop_and_releases_nothing() {
+fn dropping_the_runtime_releases_nothing() {
     let world = world();
     let application = two_workers();
     let within = world.clone();
-    // Kept to the end: dropping it would ask for a shutdown.
+    // Kept until the end: dropping it would request a shutdown.
     let _instance = application.block_on(async move {
         let mut instance = within.start("a").await;
         instance.wait_until_it_holds(2).await;
@@ -84,6 +84,6 @@ fn dropping_the_runtime_stops_the_loop_and_releases_nothing() {
             assert!(Instant::now() < deadline, "still renewed");
             sleep(Duration::from_millis(200)).await;
         }
-        assert!(world.owners().await.values().all(|owner| owner == "a"), "released by a crash");
+        assert!(world.owners().await.values().all(|owner| owner == "a"), "released although it crashed");
     });
 }

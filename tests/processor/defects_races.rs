@@ -1,4 +1,4 @@
-//! Defects where something happens to a partition while something else is under way, each under its rule.
+//! Defects that occur if two things happen to a partition at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,15 +19,15 @@ use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::intercepted::{Intercept, Intercepted};
-use crate::odd::{Odd, Oddities};
-use crate::told::{Told, asking, owner_of_all, publish};
+use crate::ownership_log::{OwnershipLog, owner_of_all, publish, requesting_instance};
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Instance, Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 const CHECKPOINT: &str = "/checkpoint/";
 
-/// Until so many partitions have begun to stop.
+/// Waits until `count` partitions are stopping.
 async fn wait_until_stopping(instance: &Instance, count: usize) {
     let stopping = || instance.handle.partitions().iter().filter(|of| of.state == PartitionState::Stopping).count();
     let waiting = async {
@@ -35,11 +35,11 @@ async fn wait_until_stopping(instance: &Instance, count: usize) {
             sleep(SECOND / 100).await;
         }
     };
-    timeout(600 * SECOND, waiting).await.expect("they never stop");
+    timeout(600 * SECOND, waiting).await.expect("the partitions never stop");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_lost_and_won_again_is_not_paused() {
+async fn a_partition_that_was_lost_and_reclaimed_is_active() {
     let world = World::new(1);
     let a = owner_of_all(&world, 1, 14 * SECOND).await;
     a.wait_until_all_idle(1).await;
@@ -53,9 +53,9 @@ async fn a_partition_that_is_lost_and_won_again_is_not_paused() {
     a.shut_down().await.unwrap();
 }
 
-/// Its processing did not stop because of the handoff, but it has stopped.
+/// The partition did not stop because of the handoff, but it has stopped.
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released_when_that_has_stopped() {
+async fn a_handoff_requested_while_an_old_epoch_stops() {
     let mut world = World::new(2);
     world.config = world.config.clone().with_load_balancing_interval(5 * SECOND);
     let mut a = owner_of_all(&world, 2, 14 * SECOND).await;
@@ -66,8 +66,8 @@ async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released
     b.wait_until_it_holds(1).await;
     a.wait_until_all_idle(1).await;
     let partition = a.status().partition;
-    let mut by_a = Told::by(&a);
-    // The next renewal writes it again, and begins another tenure.
+    let mut log_a = OwnershipLog::of(&a);
+    // The next renewal writes the record again and starts a new epoch.
     let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{partition}");
     world.container.delete(&name, &Condition::Unconditional).await.unwrap();
     wait_until_stopping(&a, 1).await;
@@ -75,22 +75,22 @@ async fn a_partition_that_is_asked_for_while_an_earlier_tenure_stops_is_released
     let seen = store.list_ownerships().await.unwrap().records;
     let seen = seen.into_iter().find(|seen| seen.partition == partition).unwrap();
     assert!(matches!(store.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
-    by_a.wait_for("releasing: HandedOver").await;
+    log_a.wait_for("releasing: HandedOver").await;
     assert!(began.elapsed() < 14 * SECOND, "{:?}", began.elapsed());
-    by_a.wait_for("released").await;
+    log_a.wait_for("released").await;
     assert!(began.elapsed() <= 15 * SECOND, "{:?}", began.elapsed());
-    assert!(!by_a.so_far().iter().any(|told| told.contains("duplicates")));
+    assert!(!log_a.take().iter().any(|reported| reported.contains("duplicates")));
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_adoption_is_not_repeated_before_the_time_that_the_storage_asks_for() {
-    for asked in [2, 20] {
-        let asked = asked * SECOND;
+async fn a_throttled_adoption_honors_retry_after() {
+    for requested in [2, 20] {
+        let requested = requested * SECOND;
         let world = World::new(1);
         let writes = Target::from(BlobOperation::Write).named(CHECKPOINT);
-        let fault = Fault::Throttled { retry_after: Some(asked) };
+        let fault = Fault::Throttled { retry_after: Some(requested) };
         world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault));
         let store = world.store("a").await;
         let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
@@ -103,16 +103,16 @@ async fn a_throttled_adoption_is_not_repeated_before_the_time_that_the_storage_a
             sleep(SECOND / 100).await;
         }
         for pair in attempts.windows(2) {
-            assert!(pair[1] - pair[0] >= asked, "{:?} instead of {asked:?}", pair[1] - pair[0]);
+            assert!(pair[1] - pair[0] >= requested, "{:?} instead of {requested:?}", pair[1] - pair[0]);
         }
         a.crash().await;
     }
 }
 
-/// A hub whose reports on partitions take 20 s, once that is set.
-struct Sluggish(MemorySource, Arc<AtomicBool>);
+/// Reports on partitions take 20 s once the flag is set.
+struct SlowProperties(MemorySource, Arc<AtomicBool>);
 
-impl EventSource for Sluggish {
+impl EventSource for SlowProperties {
     type Event = MemoryEvent;
 
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
@@ -130,19 +130,19 @@ impl EventSource for Sluggish {
         &self,
         id: &PartitionId,
         from: StartPosition,
-        ahead: usize,
+        prefetch: usize,
         epoch: i64,
     ) -> Result<EventReceiver<MemoryEvent>> {
-        self.0.open_receiver(id, from, ahead, epoch).await
+        self.0.open_receiver(id, from, prefetch, epoch).await
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_is_paused_while_the_hub_is_asked_about_a_gap_delivers_nothing() {
+async fn a_pause_during_a_gap_check_delivers_nothing() {
     let world = World::new(1);
     let slow = Arc::new(AtomicBool::new(false));
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let a = world.start_with("a", Sluggish(world.hub.source(), slow.clone()), recorder).await;
+    let a = world.start_with("a", SlowProperties(world.hub.source(), slow.clone()), recorder).await;
     world.hub.publish_many(0, 2, "before");
     world.log.wait_for("the events", |log| log.times("before") == 2).await;
     slow.store(true, Ordering::Relaxed);
@@ -159,10 +159,10 @@ async fn a_partition_that_is_paused_while_the_hub_is_asked_about_a_gap_delivers_
     a.shut_down().await.unwrap();
 }
 
-/// Fails at "work" when the partition is to stop, and at "poison" at once.
-struct Failing(Recorder);
+/// Fails at "work" when the partition stops, and at "poison" immediately.
+struct FailingHandler(Recorder);
 
-impl Handler<MemoryEvent> for Failing {
+impl Handler<MemoryEvent> for FailingHandler {
     async fn started(&self, context: PartitionContext) {
         self.0.started(context).await;
     }
@@ -177,38 +177,38 @@ impl Handler<MemoryEvent> for Failing {
         if work {
             context.stopping().await;
         }
-        if work || poison { Err("told to fail".into()) } else { Ok(()) }
+        if work || poison { Err("failed on request".into()) } else { Ok(()) }
     }
 }
 
-/// A part of it may have been processed, although nothing was cut short.
+/// A part of the batch may have been processed, although the handler was not cancelled.
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_failed_before_its_partition_is_handed_over_may_be_processed_twice() {
+async fn a_batch_that_failed_before_a_handoff_may_repeat() {
     for body in ["work", "poison", "good"] {
         let mut world = World::new(2);
         world.checkpoint = body == "good";
         let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: world.checkpoint };
-        let mut a = world.start_with("a", world.hub.source(), Failing(recorder)).await;
+        let mut a = world.start_with("a", world.hub.source(), FailingHandler(recorder)).await;
         a.wait_until_it_holds(2).await;
         a.wait_until_all_idle(2).await;
         for partition in 0..2 {
             world.hub.publish(partition, body);
         }
-        // The waits between restarts are long by then.
+        // By then, the delays between restarts are long.
         sleep(120 * SECOND).await;
-        let mut by_a = Told::by(&a);
-        let (b, _) = asking(&world).await;
-        by_a.wait_for("released").await;
-        let told = by_a.so_far().iter().any(|told| told == "duplicates: CheckpointNotWritten");
-        assert_eq!(told, body != "good", "{body}");
+        let mut log_a = OwnershipLog::of(&a);
+        let (b, _) = requesting_instance(&world).await;
+        log_a.wait_for("released").await;
+        let reported = log_a.take().iter().any(|reported| reported == "duplicates: CheckpointNotWritten");
+        assert_eq!(reported, body != "good", "{body}");
         a.crash().await;
         b.crash().await;
     }
 }
 
-/// All partitions wait for one request, which hangs.
+/// All partitions wait for one request that hangs.
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_has_not_stopped_when_the_time_of_the_handoff_is_over_is_released() {
+async fn a_partition_is_released_at_the_handoff_timeout() {
     let mut world = World::new(4);
     world.config = world.config.clone().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
@@ -219,23 +219,23 @@ async fn a_partition_that_has_not_stopped_when_the_time_of_the_handoff_is_over_i
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(4).await;
     a.wait_until_all_idle(4).await;
-    let mut by_a = Told::by(&a);
+    let mut log_a = OwnershipLog::of(&a);
     let writes = Target::from(BlobOperation::Write).named(CHECKPOINT);
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Hang));
     publish(&world, 4, "x");
-    let (b, _) = asking(&world).await;
-    by_a.wait_for("releasing: HandedOver").await;
+    let (b, _) = requesting_instance(&world).await;
+    log_a.wait_for("releasing: HandedOver").await;
     let began = Instant::now();
-    by_a.wait_for("duplicates: HandlerStillRunning").await;
+    log_a.wait_for("duplicates: HandlerStillRunning").await;
     assert!((39 * SECOND..=41 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
-    by_a.wait_for("released").await;
+    log_a.wait_for("released").await;
     a.crash().await;
     b.crash().await;
 }
 
-/// A link may be slow. The next one proves that it was.
+/// A link may be slow. The next one shows that it was.
 #[tokio::test(start_paused = true)]
-async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_the_partition() {
+async fn a_slow_link_is_not_the_end_of_the_partition() {
     for (ago, expected) in [(3600, 0), (3, 2), (0, 5)] {
         let mut world = World::new(1);
         for number in 0..5 {
@@ -244,10 +244,10 @@ async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_th
         }
         let start = StartPosition::EnqueuedAfter(world.hub.now() - (ago * SECOND).mul_f64(1.1));
         world.config = world.config.clone().with_start_position(start);
-        let mute = Arc::new(AtomicUsize::new(1));
-        let oddities = Oddities { times_unknown: true, mute, ..Oddities::default() };
+        let mute_links = Arc::new(AtomicUsize::new(1));
+        let source_faults = SourceFaults { times_unknown: true, mute_links, ..SourceFaults::default() };
         let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-        let a = world.start_with("a", Odd::new(&world.hub, oddities), recorder).await;
+        let a = world.start_with("a", ScriptedSource::new(&world.hub, source_faults), recorder).await;
         a.wait_until_all_idle(1).await;
         world.hub.publish(0, "5");
         world.log.wait_for("the last event", |log| log.times("5") == 1).await;
@@ -257,9 +257,9 @@ async fn a_start_at_a_time_that_one_slow_link_does_not_find_is_not_the_end_of_th
     }
 }
 
-/// As in every other phase.
+/// The start of a group honors `retry_after` like every other phase.
 #[tokio::test(start_paused = true)]
-async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_for() {
+async fn the_start_of_a_group_honors_retry_after() {
     let mut world = World::new(1);
     world.config = world.config.with_start_position(StartPosition::Latest);
     let writes = Target::from(BlobOperation::Write).named(CHECKPOINT);
@@ -273,13 +273,13 @@ async fn a_group_does_not_begin_before_the_time_that_a_throttling_storage_asks_f
     a.crash().await;
 }
 
-/// Fails the token of each "poison", at once or a little later.
-struct FailsTokens {
+/// Fails the token of each "poison", immediately or shortly after.
+struct FailingTokens {
     poisoned: Arc<AtomicUsize>,
     later: bool,
 }
 
-impl Handler<MemoryEvent> for FailsTokens {
+impl Handler<MemoryEvent> for FailingTokens {
     async fn handle(
         &self,
         events: Vec<MemoryEvent>,
@@ -295,23 +295,23 @@ impl Handler<MemoryEvent> for FailsTokens {
             if self.later {
                 tokio::spawn(async move {
                     sleep(SECOND / 10).await;
-                    token.fail("told to fail");
+                    token.fail("failed on request");
                 });
             } else {
-                token.fail("told to fail");
+                token.fail("failed on request");
             }
         }
         Ok(())
     }
 }
 
-/// New events that come after it in the same batch are no progress.
+/// New events after the failing one in the same batch are not progress.
 #[tokio::test(start_paused = true)]
-async fn a_token_that_fails_again_and_again_is_retried_ever_more_seldom() {
+async fn a_repeatedly_failing_token_backs_off() {
     for later in [false, true] {
         let world = World::new(1);
         let poisoned = Arc::new(AtomicUsize::new(0));
-        let handler = FailsTokens { poisoned: poisoned.clone(), later };
+        let handler = FailingTokens { poisoned: poisoned.clone(), later };
         let a = world.start_with("a", world.hub.source(), handler).await;
         a.wait_until_all_idle(1).await;
         world.hub.publish(0, "poison");
@@ -325,11 +325,11 @@ async fn a_token_that_fails_again_and_again_is_retried_ever_more_seldom() {
     }
 }
 
-/// Once that is set, a listing of the ownerships takes 12 s, but every second one is refused at once.
-struct SlowOrBusy(Arc<AtomicBool>, AtomicUsize);
+/// Once the flag is set, a listing of the ownerships takes 12 s, but every second one is throttled immediately.
+struct SlowOrThrottledListings(Arc<AtomicBool>, AtomicUsize);
 
 #[async_trait]
-impl Intercept for SlowOrBusy {
+impl Intercept for SlowOrThrottledListings {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         if self.0.load(Ordering::Relaxed) && prefix.ends_with("$default/ownership/") {
             if self.1.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
@@ -341,12 +341,12 @@ impl Intercept for SlowOrBusy {
     }
 }
 
-/// It says nothing of how long a listing takes.
+/// A throttled listing does not show how long a listing takes.
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_is_refused_at_once_does_not_shorten_the_time_of_the_next_one() {
+async fn a_throttled_listing_keeps_the_listing_timeout() {
     let world = World::new(1);
     let slow = Arc::new(AtomicBool::new(false));
-    let interceptor = SlowOrBusy(slow.clone(), AtomicUsize::new(0));
+    let interceptor = SlowOrThrottledListings(slow.clone(), AtomicUsize::new(0));
     let container = Intercepted { inner: world.container.clone(), interceptor };
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("a").unwrap());
@@ -358,10 +358,10 @@ async fn a_listing_that_is_refused_at_once_does_not_shorten_the_time_of_the_next
     a.crash().await;
 }
 
-/// Takes the token when the checkpoint has passed its event already, and drops it.
-struct TooLate(Arc<AtomicUsize>);
+/// Takes the token after the checkpoint has passed its event, and drops it.
+struct LateTracker(Arc<AtomicUsize>);
 
-impl Handler<MemoryEvent> for TooLate {
+impl Handler<MemoryEvent> for LateTracker {
     async fn handle(
         &self,
         events: Vec<MemoryEvent>,
@@ -376,13 +376,13 @@ impl Handler<MemoryEvent> for TooLate {
     }
 }
 
-/// It keeps no event open, so nothing has to wait for it.
+/// The token keeps no event open, so nothing has to wait for it.
 #[tokio::test(start_paused = true)]
-async fn a_token_of_an_event_that_was_passed_is_not_in_flight_after_it_was_dropped() {
+async fn a_late_token_is_not_in_flight_after_its_drop() {
     let mut world = World::new(1);
     world.config = world.config.with_max_in_flight(3);
     let handled = Arc::new(AtomicUsize::new(0));
-    let a = world.start_with("a", world.hub.source(), TooLate(handled.clone())).await;
+    let a = world.start_with("a", world.hub.source(), LateTracker(handled.clone())).await;
     for _ in 0..10 {
         world.hub.publish(0, "x");
         sleep(SECOND).await;
