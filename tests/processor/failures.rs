@@ -295,7 +295,7 @@ mod failed_is_called {
 
     impl Handler<MemoryEvent> for Reporting {
         async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-            if ::is_due(&self.due) {
+            if FailingHandler::count_down(&self.due) {
                 return Err("failed on request".into());
             }
             context.checkpoint(events.last().unwrap());
