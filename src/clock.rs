@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn time_of_suspension_counts_and_what_two_clocks_read_apart_does_not() {
+    fn only_long_differences_count_as_suspension() {
         let seconds = Duration::from_secs;
         assert_eq!(lease_time(seconds(10), seconds(100), seconds(700)), seconds(610));
         assert_eq!(lease_time(seconds(10), seconds(100), seconds(100) + Duration::from_millis(20)), seconds(10));

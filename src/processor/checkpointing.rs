@@ -13,8 +13,8 @@ use tracing::Span;
 
 use super::config::CheckpointPolicy;
 use super::dropped::{Dropped, HeldCheckpoint};
+use super::error_summary::ErrorSummary;
 use super::orders::Stopping;
-use super::status::ErrorSummary;
 use super::stop::HandlerError;
 use super::tracker::{Reached, Tracker};
 use crate::clock::at;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::dropped::HeldCheckpoint;
-use super::status::{ErrorSummary, PartitionState, PartitionStatus};
+use super::error_summary::ErrorSummary;
+use super::status::{PartitionState, PartitionStatus};
 use crate::balancer::{LivenessTracker, Snapshot};
 use crate::model::{OwnerId, PartitionId};
 use crate::seconds;

@@ -28,6 +28,7 @@ mod context;
 mod control;
 mod delivery;
 mod dropped;
+mod error_summary;
 mod gather;
 #[cfg(feature = "metrics")]
 mod gauges;
@@ -78,6 +79,7 @@ use crate::telemetry;
 pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
+pub use error_summary::ErrorSummary;
 pub use handle::ProcessorHandle;
 pub use handler::{Handler, handler_fn};
 pub use health::{Health, HealthIssue};
@@ -90,7 +92,7 @@ pub use shutdown::{PhaseReport, ShutdownReport};
 pub(crate) use source::NO_EPOCH;
 pub use source::{EventHubProperties, EventSource, StartPosition};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
-pub use status::{ErrorSummary, PartitionState, PartitionStatus};
+pub use status::{PartitionState, PartitionStatus};
 pub use stop::{HandlerError, StopReason};
 pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
 

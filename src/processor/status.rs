@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use super::checkpointing::CheckpointWriter;
 use super::dropped::HeldCheckpoint;
+use super::error_summary::ErrorSummary;
 use super::lag::Lag;
 use super::properties::PartitionProperties;
 use crate::balancer::LivenessTracker;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::lock::lock;
 use crate::model::PartitionId;
 use crate::seconds;
-use crate::telemetry::Causes;
 
 /// What the processor does with a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -118,22 +118,6 @@ pub struct PartitionStatus {
     pub failures: u64,
     /// The last error; `None` once a batch was handled after it.
     pub last_error: Option<ErrorSummary>,
-}
-
-/// An error in a status: its kind, for grouping and alerts, and its message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct ErrorSummary {
-    /// What went wrong, in terms of what to do.
-    pub kind: ErrorKind,
-    /// The message of the error and of its sources. It contains no secrets.
-    pub message: String,
-}
-
-impl ErrorSummary {
-    pub(super) fn of(error: &Error) -> Self {
-        Self { kind: error.kind(), message: Causes(error).to_string() }
-    }
 }
 
 /// The current step of the task.

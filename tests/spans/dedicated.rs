@@ -31,7 +31,7 @@ fn group(event_hub: &str, name: &str, partitions: u32) -> Group {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_event_of_a_dedicated_thread_names_its_instance() {
+async fn events_of_a_dedicated_thread_name_the_instance() {
     let log = of_the_process();
     let (orders, bills) = (group("orders", "$Default", 2), group("bills", "audit", 3));
     let (mut a, of_a) = orders.start("a").await;

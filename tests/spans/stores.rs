@@ -68,7 +68,7 @@ fn wanted(partition: u32) -> Ownership {
 }
 
 #[tokio::test]
-async fn a_store_for_the_official_processor_logs_inside_its_span() {
+async fn the_official_checkpoint_store_logs_in_its_span() {
     let (log, _guard) = capture();
     let group = Group::new("orders", "$Default", 1);
     let container = MemoryContainer::new();
