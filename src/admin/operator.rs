@@ -40,8 +40,8 @@ impl Default for ResetOptions {
 impl ResetOptions {
     /// Sets whether to reset although an owner of another SDK is alive. Default false.
     #[must_use]
-    pub fn with_allow_foreign(mut self, beside_foreign: bool) -> Self {
-        self.allow_foreign = beside_foreign;
+    pub fn with_allow_foreign(mut self, allow_foreign: bool) -> Self {
+        self.allow_foreign = allow_foreign;
         self
     }
 

@@ -46,7 +46,7 @@ pub enum NotDone {
         operator: OwnerId,
     },
     /// An owner of another SDK is alive in the group. Such an owner does not detect in time that it lost its partition,
-    /// and may undo the reset. Stop those owners first, or see [`ResetOptions::beside_foreign`](super::ResetOptions).
+    /// and may undo the reset. Stop those owners first, or see [`ResetOptions::allow_foreign`](super::ResetOptions).
     Foreign {
         /// One of these owners.
         owner: OwnerId,

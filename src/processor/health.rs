@@ -144,11 +144,10 @@ pub(super) struct HealthInputs<'a> {
 
 pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
     let mut issues = Vec::new();
-    issues.extend(
-        inputs.storage_unavailable.map(|silent_for| HealthIssue::StorageUnavailable { unavailable_for: silent_for }),
-    );
+    issues
+        .extend(inputs.storage_unavailable.map(|unavailable_for| HealthIssue::StorageUnavailable { unavailable_for }));
     let failing_for = inputs.cycles_failing.filter(|_| !inputs.ending);
-    issues.extend(failing_for.map(|blind_for| HealthIssue::CyclesFailing { failing_for: blind_for }));
+    issues.extend(failing_for.map(|failing_for| HealthIssue::CyclesFailing { failing_for }));
     issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
     issues.extend(inputs.partitions.iter().filter_map(|status| partition_issue(status, inputs.liveness)));
     issues.extend(inputs.checkpoint_failures.iter().map(|(partition, error)| HealthIssue::CheckpointFailing {

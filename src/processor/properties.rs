@@ -23,7 +23,7 @@ impl PartitionProperties {
     ///
     /// - `last`: `None`, or a negative number, if there never was an event. The first one will then be number 0.
     /// - `is_empty`: matters only if there was an event. If the event hub does not report it, pass `false` and, for a
-    ///   partition without available events, a `first_sequence_number` after that of `last`.
+    ///   partition without available events, a `beginning_sequence_number` after that of `last`.
     ///
     /// The tests of KEDA's scaler show that an empty partition may have equal numbers other than 0 (kedacore/keda
     /// `pkg/scalers/azure_eventhub_scaler_test.go`). .NET (`EventHubMetricsProvider.cs` of the extension for Functions)
@@ -41,10 +41,10 @@ impl PartitionProperties {
     /// assert_eq!(emptied, PartitionProperties::new(256, last(), true));
     /// ```
     #[must_use]
-    pub fn new(first_sequence_number: i64, last: Option<Position>, is_empty: bool) -> Self {
+    pub fn new(beginning_sequence_number: i64, last: Option<Position>, is_empty: bool) -> Self {
         let last = last.filter(|last| last.sequence_number >= 0);
         let next = last.as_ref().map_or(0, |last| last.sequence_number.saturating_add(1));
-        let first = if is_empty { next } else { first_sequence_number.clamp(0, next) };
+        let first = if is_empty { next } else { beginning_sequence_number.clamp(0, next) };
         Self { first, last, last_enqueued_at: None }
     }
 

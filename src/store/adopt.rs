@@ -119,7 +119,7 @@ impl AdoptionWrite<'_> {
         let Read { found, other } = &self.read;
         let mut record = found.as_ref().map(|(record, _)| record.clone()).unwrap_or_default();
         match (self.from, other, self.start) {
-            (Some(PositionFrom::OtherTree), Some((other, _)), _) => {
+            (Some(PositionFrom::OtherNameCase), Some((other, _)), _) => {
                 record.sequence_number = other.sequence_number;
                 record.offset.clone_from(&other.offset);
                 record.initial = other.initial;

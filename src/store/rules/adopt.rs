@@ -61,7 +61,7 @@ pub enum PositionFrom {
     /// The blob itself, written back as it was read.
     Found,
     /// The same partition's checkpoint in the other name case.
-    OtherTree,
+    OtherNameCase,
     /// The configured start position. It is written so that a group that starts at the latest event and crashes before
     /// its first checkpoint loses nothing.
     Start,
@@ -81,7 +81,7 @@ pub enum Unwritten {
 pub fn position_from(found: Option<Place>, other: Place, start_is_known: bool) -> Option<PositionFrom> {
     let place = found.unwrap_or(Place::Nowhere);
     if place.gives_way_to(other) {
-        Some(PositionFrom::OtherTree)
+        Some(PositionFrom::OtherNameCase)
     } else if place == Place::Nowhere && start_is_known {
         Some(PositionFrom::Start)
     } else {
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn other_name_case_counts_only_if_known_to_be_ahead() {
         let from = |found, other| position_from(Some(found), other, true);
-        assert_eq!(from(Place::At(3), Place::At(4)), Some(PositionFrom::OtherTree));
-        assert_eq!(from(Place::Nowhere, Place::Unnumbered), Some(PositionFrom::OtherTree));
-        assert_eq!(position_from(None, Place::At(0), true), Some(PositionFrom::OtherTree));
+        assert_eq!(from(Place::At(3), Place::At(4)), Some(PositionFrom::OtherNameCase));
+        assert_eq!(from(Place::Nowhere, Place::Unnumbered), Some(PositionFrom::OtherNameCase));
+        assert_eq!(position_from(None, Place::At(0), true), Some(PositionFrom::OtherNameCase));
         for (found, other) in [
             (Place::At(3), Place::At(3)),
             (Place::At(3), Place::Unnumbered),
@@ -141,13 +141,13 @@ mod tests {
     fn an_initial_checkpoint_yields_to_any_checkpoint() {
         let from = |other| position_from(Some(Place::Pinned), other, true);
         for other in [Place::At(i64::MIN), Place::At(3), Place::Unnumbered] {
-            assert_eq!(from(other), Some(PositionFrom::OtherTree), "{other:?}");
+            assert_eq!(from(other), Some(PositionFrom::OtherNameCase), "{other:?}");
         }
         for other in [Place::Nowhere, Place::Pinned] {
             assert_eq!(from(other), Some(PositionFrom::Found), "{other:?}");
         }
         let taken = position_from(None, Place::Pinned, true);
-        assert_eq!(taken, Some(PositionFrom::OtherTree), "an earlier start");
+        assert_eq!(taken, Some(PositionFrom::OtherNameCase), "an earlier start");
     }
 
     #[test]

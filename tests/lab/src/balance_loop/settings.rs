@@ -62,6 +62,6 @@ async fn settings_beyond_the_limits_are_rejected() {
         "`with_foreign_lease_duration` is 59.999s",
     )
     .await;
-    let stall_after = (EXPIRY / 2).saturating_sub(MOMENT);
-    refused(builder(), every(INTERVAL).with_stall_timeout(stall_after), "`with_stall_timeout` is 29.999s").await;
+    let stall_timeout = (EXPIRY / 2).saturating_sub(MOMENT);
+    refused(builder(), every(INTERVAL).with_stall_timeout(stall_timeout), "`with_stall_timeout` is 29.999s").await;
 }

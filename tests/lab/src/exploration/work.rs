@@ -179,13 +179,13 @@ impl Model {
         let Found { position: other_case, imported, .. } = work.other_case;
         let (position, pinned, imported) = match from {
             PositionFrom::Found => (found.position, found.pinned, imported),
-            PositionFrom::OtherTree => (other_case, false, imported),
+            PositionFrom::OtherNameCase => (other_case, false, imported),
             PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(imported)),
         };
         let record = Checkpoint { position, pinned, imported };
         let content = Content::Checkpoint { record, kind: Kind::Adoption, authority: work.authority };
         let pinned_over_blob = from == PositionFrom::Start && under.is_some();
-        let imports = from == PositionFrom::OtherTree;
+        let imports = from == PositionFrom::OtherNameCase;
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
             let written = attempt.response == Response::Done;

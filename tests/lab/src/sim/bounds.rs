@@ -60,7 +60,7 @@ impl Bounds {
         Self {
             cycle: longest + deadline,
             lifetime: settings.expiry + LeaseDurations::GRACE,
-            foreign_lifetime: settings.peer_expiry + LeaseDurations::GRACE,
+            foreign_lifetime: settings.foreign_lease_duration + LeaseDurations::GRACE,
             interval: settings.interval + settings.latency * 4,
             expiry: settings.expiry,
             sharing: match settings.greedy {
@@ -164,6 +164,6 @@ fn aftermath(tuning: &Tuning) -> Duration {
 
 fn quiet(settings: &Settings) -> Duration {
     let tuning = &settings.tuning;
-    let probes = 2 * tuning.probe_every.unwrap_or_default();
+    let probes = 2 * tuning.lag_check_interval.unwrap_or_default();
     (tuning.batch_wait + probes + 2 * settings.checkpoint_every + QUIET / 2).max(QUIET)
 }

@@ -88,7 +88,7 @@ pub(super) fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> Gro
     builder
         .with_lease_clock(Arc::new(NeverSuspended(Instant::now())))
         .with_lease_duration(settings.expiry)
-        .with_foreign_lease_duration(settings.peer_expiry)
+        .with_foreign_lease_duration(settings.foreign_lease_duration)
         .with_max_concurrent_requests(settings.tuning.concurrency.get())
         .with_request_timeout(settings.tuning.deadline(settings.expiry))
 }
@@ -124,7 +124,7 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
         config = config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Latest);
     }
     (config.lag_check_interval, config.drain_timeout, config.handler_timeout) =
-        (tuning.probe_every, tuning.drain, tuning.handler_deadline);
+        (tuning.lag_check_interval, tuning.drain, tuning.handler_timeout);
     config
 }
 
@@ -138,7 +138,7 @@ fn balancing(settings: &Settings, seed: u64) -> ProcessorConfig {
         .with_load_balancing_interval(settings.interval)
         .with_load_balancing_strategy(strategy)
         .with_on_lease_expiry(if settings.strict { OnLeaseExpiry::Stop } else { OnLeaseExpiry::Continue })
-        .with_stall_timeout(settings.tuning.stall_after)
+        .with_stall_timeout(settings.tuning.stall_timeout)
         .with_on_stall(settings.tuning.on_stall)
         .with_handoff(settings.handoff)
         .with_lease_scope(settings.lease_scope)

@@ -87,8 +87,7 @@ impl Plan {
     /// partition.
     pub(super) fn moves_in_calm(&self) -> bool {
         let tuning = &self.settings.tuning;
-        let fails =
-            self.members.iter().any(|member| member.failures_per_mille > 0) || tuning.handler_deadline.is_some();
+        let fails = self.members.iter().any(|member| member.failures_per_mille > 0) || tuning.handler_timeout.is_some();
         tuning.weighted || (fails && matches!(tuning.on_failure, OnFailure::Release { .. }))
     }
 }
@@ -100,7 +99,7 @@ pub struct Settings {
     /// The lease duration.
     pub expiry: Duration,
     /// The lease duration of other SDKs.
-    pub peer_expiry: Duration,
+    pub foreign_lease_duration: Duration,
     /// The time between two cycles.
     pub interval: Duration,
     /// Whether an instance claims all missing partitions at once, or one per interval.
@@ -131,7 +130,7 @@ impl Default for Settings {
         let seconds = Duration::from_secs;
         Self {
             expiry: seconds(60),
-            peer_expiry: seconds(180),
+            foreign_lease_duration: seconds(180),
             interval: seconds(10),
             greedy: false,
             strict: false,

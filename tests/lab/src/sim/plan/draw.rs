@@ -57,7 +57,7 @@ fn settings(rng: &mut StdRng) -> Settings {
     let expiry = Duration::from_secs([20, 30, 60, 60][rng.random_range(0..4)]);
     Settings {
         expiry,
-        peer_expiry: Duration::from_secs(180),
+        foreign_lease_duration: Duration::from_secs(180),
         interval: expiry / [4, 6, 6][rng.random_range(0..3)],
         greedy: rng.random_bool(0.3),
         strict: rng.random_bool(0.3),

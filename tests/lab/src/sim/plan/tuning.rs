@@ -14,13 +14,13 @@ use super::HEAVY;
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Tuning {
     /// The request timeout of the store.
-    pub request_deadline: Option<Duration>,
+    pub request_timeout: Option<Duration>,
     /// The maximum number of concurrent operations of the store.
     pub concurrency: NonZeroUsize,
     /// Whether partitions are shared by load. [`greedy`](super::Settings::greedy) then has no effect.
     pub weighted: bool,
     /// When an application counts as stalled.
-    pub stall_after: Duration,
+    pub stall_timeout: Duration,
     /// What a balancer does after a stall.
     pub on_stall: OnStall,
     /// How long a handoff may take.
@@ -36,9 +36,9 @@ pub struct Tuning {
     /// The maximum number of events in flight.
     pub max_in_flight: usize,
     /// The interval of lag checks.
-    pub probe_every: Option<Duration>,
+    pub lag_check_interval: Option<Duration>,
     /// How long one call of the handler may take.
-    pub handler_deadline: Option<Duration>,
+    pub handler_timeout: Option<Duration>,
     /// What follows a failure of the handler.
     pub on_failure: OnFailure,
     /// Whether a partition with an unusable checkpoint starts at the latest event, not at the earliest.
@@ -68,10 +68,10 @@ pub enum StartAt {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            request_deadline: None,
+            request_timeout: None,
             concurrency: const { NonZeroUsize::new(32).unwrap() },
             weighted: false,
-            stall_after: Duration::from_secs(300),
+            stall_timeout: Duration::from_secs(300),
             on_stall: OnStall::default(),
             handoff_timeout: None,
             drain: None,
@@ -79,8 +79,8 @@ impl Default for Tuning {
             batch_wait: Duration::ZERO,
             prefetch: 300,
             max_in_flight: 1000,
-            probe_every: Some(Duration::from_secs(30)),
-            handler_deadline: None,
+            lag_check_interval: Some(Duration::from_secs(30)),
+            handler_timeout: None,
             on_failure: OnFailure::default(),
             invalid_to_latest: false,
             checkpoints_by_time: true,
@@ -96,12 +96,12 @@ impl Tuning {
     /// Returns the request timeout for this lease duration.
     #[must_use]
     pub fn deadline(&self, expiry: Duration) -> Duration {
-        self.request_deadline.unwrap_or(Duration::from_secs(5).min(expiry / 4))
+        self.request_timeout.unwrap_or(Duration::from_secs(5).min(expiry / 4))
     }
 
     /// Returns whether a handler under heavy load may take long enough for a batch to count as stalled.
     pub(crate) fn stalls_under_heavy_load(&self) -> bool {
-        self.stall_after < 2 * HEAVY
+        self.stall_timeout < 2 * HEAVY
     }
 
     /// Returns the fraction of the usual time that a handler takes for a batch and for an event in flight: with small

@@ -66,20 +66,20 @@ impl Draw {
         let long: &[u64] = if mixed { &[20, 60] } else { &[120, 300] };
         let expiry = if self.0.random_bool(0.3) { self.seconds(long) } else { self.seconds(&[5, 8, 12, 20, 45, 60]) };
         let interval = self.share(expiry, 0.05, 0.33).max(Duration::from_secs(1));
-        let peer_expiry = settings.peer_expiry.max(expiry);
+        let foreign_lease_duration = settings.foreign_lease_duration.max(expiry);
         let checkpoint_every = self.seconds(&[1, 5, 60, 240]);
-        Settings { expiry, peer_expiry, interval, checkpoint_every, ..settings }
+        Settings { expiry, foreign_lease_duration, interval, checkpoint_every, ..settings }
     }
 
     fn tuning(&mut self, settings: &Settings) -> Tuning {
         let expiry = settings.expiry;
-        let stall_after = self.one_of(&[expiry / 2, Duration::from_secs(30), Duration::from_secs(300)]);
+        let stall_timeout = self.one_of(&[expiry / 2, Duration::from_secs(30), Duration::from_secs(300)]);
         let deadline = |draw: &mut Self| draw.share(expiry, 0.1, 0.3).clamp(Duration::from_secs(1), LONGEST_REQUEST);
         Tuning {
-            request_deadline: self.sometimes(0.3, deadline),
+            request_timeout: self.sometimes(0.3, deadline),
             concurrency: self.one_of(&[2, 32]).try_into().unwrap_or(NonZeroUsize::MIN),
             weighted: self.0.random_bool(0.25),
-            stall_after: stall_after.max(expiry / 2),
+            stall_timeout: stall_timeout.max(expiry / 2),
             on_stall: self.one_of(&[OnStall::Keep, OnStall::Release]),
             handoff_timeout: None,
             drain: None,
@@ -87,8 +87,8 @@ impl Draw {
             batch_wait: self.seconds(&[0, 0, 1, 30, 90, 300]),
             prefetch: self.one_of(&[1, 20, 300, 3000]),
             max_in_flight: self.one_of(&[1, 30, 1000]),
-            probe_every: self.sometimes(0.8, |draw| draw.seconds(&[1, 10, 30, 120])),
-            handler_deadline: self.sometimes(0.2, |draw| draw.seconds(&[10, 90])),
+            lag_check_interval: self.sometimes(0.8, |draw| draw.seconds(&[1, 10, 30, 120])),
+            handler_timeout: self.sometimes(0.2, |draw| draw.seconds(&[10, 90])),
             on_failure: self.on_failure(),
             invalid_to_latest: self.0.random_bool(0.2),
             checkpoints_by_time: self.0.random_bool(0.7),
@@ -132,7 +132,7 @@ impl Tuning {
     /// checkpoint.
     fn sensible(self) -> Self {
         Self {
-            hub_refuses: self.hub_refuses || self.probe_every.is_none(),
+            hub_refuses: self.hub_refuses || self.lag_check_interval.is_none(),
             checkpoints_on_close: self.checkpoints_on_close || !self.checkpoints_by_time,
             ..self
         }
@@ -164,10 +164,10 @@ mod tests {
         let tunings: Vec<_> = (1..200).map(|seed| drawn(seed, true).settings.tuning).collect();
         let usual = Tuning::default();
         let differs: [(&str, Differs); 19] = [
-            ("request_deadline", |one, other| one.request_deadline != other.request_deadline),
+            ("request_timeout", |one, other| one.request_timeout != other.request_timeout),
             ("concurrency", |one, other| one.concurrency != other.concurrency),
             ("weighted", |one, other| one.weighted != other.weighted),
-            ("stall_after", |one, other| one.stall_after != other.stall_after),
+            ("stall_timeout", |one, other| one.stall_timeout != other.stall_timeout),
             ("on_stall", |one, other| one.on_stall != other.on_stall),
             ("handoff_timeout", |one, other| one.handoff_timeout != other.handoff_timeout),
             ("drain", |one, other| one.drain != other.drain),
@@ -175,8 +175,8 @@ mod tests {
             ("batch_wait", |one, other| one.batch_wait != other.batch_wait),
             ("prefetch", |one, other| one.prefetch != other.prefetch),
             ("max_in_flight", |one, other| one.max_in_flight != other.max_in_flight),
-            ("probe_every", |one, other| one.probe_every != other.probe_every),
-            ("handler_deadline", |one, other| one.handler_deadline != other.handler_deadline),
+            ("lag_check_interval", |one, other| one.lag_check_interval != other.lag_check_interval),
+            ("handler_timeout", |one, other| one.handler_timeout != other.handler_timeout),
             ("on_failure", |one, other| one.on_failure != other.on_failure),
             ("invalid_to_latest", |one, other| one.invalid_to_latest != other.invalid_to_latest),
             ("checkpoints_by_time", |one, other| one.checkpoints_by_time != other.checkpoints_by_time),
