@@ -355,9 +355,9 @@ impl World {
         let builder = Processor::builder(source, store, handler);
         let processor = builder.with_config(self.config.clone()).build().unwrap();
         let (snapshots, handle) = (processor.watch(), processor.handle());
-        let (shutdown, asked) = oneshot::channel();
+        let (shutdown, requested) = oneshot::channel();
         let running = tokio::spawn(processor.run(async move {
-            let _ = asked.await;
+            let _ = requested.await;
         }));
         Instance { snapshots, running, handle, shutdown: Some(shutdown) }
     }

@@ -22,7 +22,7 @@ impl Model {
     pub(super) fn second_passes(&self, state: &State, steps: &mut Steps<'_>) {
         let Some(clock) = self.scenario.clock else { return };
         if let Some(now) = state.now.filter(|now| *now < clock.end) {
-            let label = Label { who: "the server", what: "shows the next second", position: None, response: None };
+            let label = Label { actor: "the server", what: "shows the next second", position: None, response: None };
             steps.push(label, State { now: Some(now + 1), ..*state }, false, Notes::default());
         }
     }
@@ -255,7 +255,7 @@ const EVEN: Clock = Clock { end: 2, skew: false };
 const UNIQUE: Aim = Aim { invariants: &[Invariant::EpochIsUnique], live: false };
 const GROWS: Aim = Aim { invariants: &[Invariant::EpochGrows, Invariant::EpochIsUnique], live: false };
 
-/// One thief, or another SDK that erases the epoch.
+/// One stealing instance, or another SDK that erases the epoch.
 fn without(rule: Rule) -> Scenario {
     let left = Left { steals: 1, releases: 1, ..NOTHING };
     Scenario { without: Some(rule), clock: Some(EVEN), left, aim: UNIQUE, ..BASIS }

@@ -105,7 +105,7 @@ impl Model {
         for epoch in self.epochs(state, None).into_iter().filter(|epoch| epoch.is_some() || !own) {
             let claim = Operation { reclaims, ..Operation::claim(under, epoch) };
             let to = state.with(number, |instance| (instance.operation, instance.handoff) = (Some(claim), None));
-            let label = Label { who: self.name(number), what, position: None, response: None };
+            let label = Label { actor: self.name(number), what, position: None, response: None };
             steps.push(label, to, fault, notes);
         }
     }
@@ -130,7 +130,7 @@ impl Model {
                 let under = if attempt.response == Response::Unseen { under.map(|_| Version::Past) } else { under };
                 to.instances[number].operation = Some(Operation { reading: true, under, ..operation });
             }
-            let label = Label { who: self.name(number), what, position: None, response: Some(attempt.response) };
+            let label = Label { actor: self.name(number), what, position: None, response: Some(attempt.response) };
             steps.push(label, to, attempt.response.is_fault(), notes);
         }
     }
@@ -259,7 +259,7 @@ impl Model {
             }
             let mut to = paid;
             let (what, notes) = self.go_on(&mut to, number, operation, next.1, age);
-            let label = Label { who: self.name(number), what, position: None, response: None };
+            let label = Label { actor: self.name(number), what, position: None, response: None };
             steps.push(label, to, cost > 0, notes);
         }
     }
@@ -274,7 +274,7 @@ impl Model {
         steps: &mut Steps<'_>,
     ) {
         let own = self.relation(state, number) == Relation::This;
-        let (who, goal) = (self.name(number), operation.goal);
+        let (actor, goal) = (self.name(number), operation.goal);
         let what = if own { "reads: its own, writes again" } else { "reads: not written, writes again" };
         let notes = Notes::default().with(tried_again(goal, under, own, age));
         let own = operation.keys.epoch;
@@ -283,7 +283,7 @@ impl Model {
             let keys = Keys { epoch, ..operation.keys };
             let again = Operation { goal: Goal::Claim, under, reading: false, keys, ..operation };
             let to = state.with(number, |instance| instance.operation = Some(again));
-            steps.push(Label { who, what, position: None, response: None }, to, fault, notes);
+            steps.push(Label { actor, what, position: None, response: None }, to, fault, notes);
         }
     }
 

@@ -212,7 +212,7 @@ pub(super) struct Operation {
     pub(super) keys: Keys,
     /// It claims what an earlier incarnation owned.
     pub(super) reclaims: bool,
-    /// It began as a renewal, whatever its goal is now.
+    /// It began as a renewal, regardless of its current goal.
     pub(super) renews: bool,
 }
 

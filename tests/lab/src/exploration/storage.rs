@@ -84,7 +84,7 @@ fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
     })
 }
 
-/// Writes the ownership, whatever the current record is.
+/// Writes the ownership, regardless of the current record.
 pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
     let mut next = *state;
     let now = state.now.unwrap_or_default();
@@ -164,7 +164,7 @@ pub(super) fn up_to(event: u8) -> u8 {
     (1 << (event + 1)) - 1
 }
 
-/// Writes the checkpoint, whatever the current record is.
+/// Writes the checkpoint, regardless of the current record.
 pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
     let mut next = *state;
     next.checkpoint = Some(checkpoint);
