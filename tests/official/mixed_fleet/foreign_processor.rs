@@ -143,7 +143,7 @@ impl Listener {
             Output::Versions { versions } => println!("met {versions}"),
             Output::Owner { owner } => drop(self.owner_sender.send_replace(owner)),
             Output::Processed { processed, partition } => {
-                self.processed.add(&self.owner_sender.borrow(), &partition, &processed)
+                self.processed.add(&self.owner_sender.borrow(), &partition, &processed);
             }
             Output::Failed { failed } => self.error_lines.add(failed),
         }

@@ -14,7 +14,7 @@ const DOWNTIME: Duration = Duration::from_secs(20);
 
 pub const FEATURES: [Feature; 4] = [
     Feature::of("earliest", |settings, _| {
-        settings.configure(|config| config.with_start_position(StartPosition::Earliest))
+        settings.configure(|config| config.with_start_position(StartPosition::Earliest));
     })
     .with_action(|scene| Box::pin(crash_all(scene)))
     .with_allowance(allow_crash),

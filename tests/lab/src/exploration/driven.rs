@@ -274,7 +274,7 @@ impl Driven {
             }
             match self.sent {
                 Some(Sent::Renew(_)) => {
-                    self.feed(Stimulus::Renewed(Outcome::Won { again: false, handoff_request: HandoffRequest::Known }))
+                    self.feed(Stimulus::Renewed(Outcome::Won { again: false, handoff_request: HandoffRequest::Known }));
                 }
                 Some(Sent::Pursue) => self.feed(Stimulus::Pursued(Some(Chance::Wait))),
                 _ => {}
@@ -475,7 +475,7 @@ impl Driven {
         record.handoff_to = Some(requester.owner.clone());
         let heartbeats = Some(vec![self.present(requester)]);
         let own = seen(the_partition(), record, Duration::ZERO, self.now);
-        self.list(vec![own], Others { heartbeats: heartbeats, other_name_case: Vec::new() });
+        self.list(vec![own], Others { heartbeats, other_name_case: Vec::new() });
     }
 
     /// Another instance owns all three partitions, one of which can be requested.

@@ -169,7 +169,7 @@ impl Model {
                 Response::Done => (released_next(&attempt.state, number, true), Notes::default()),
                 response => {
                     let to = attempt.state.with(number, |instance| {
-                        instance.work = Work::adopting(lease.keys.epoch, lease.ownership_id);
+                        instance.work = Work::adopting(lease.keys.epoch, lease.claim_number);
                         (instance.reset.has_failed, instance.reset.has_waited) = (true, false);
                         instance.reset.in_doubt |= response.is_fault();
                     });

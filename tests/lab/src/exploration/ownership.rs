@@ -200,12 +200,12 @@ impl Model {
         let Some(record) = state.ownership else { return Notes::default() };
         let instance = &mut state.instances[number];
         instance.lease =
-            Some(Lease { version: Version::Current, keys: operation.keys, ownership_id: record.ownership_id });
+            Some(Lease { version: Version::Current, keys: operation.keys, claim_number: record.claim_number });
         instance.handoff = None;
         let mut notes = Notes::default();
         if operation.goal == Goal::Claim {
             notes = notes.with_if(Event::OwnershipOutlived, instance.work.task != Task::Stopped);
-            self.begin_ownership(instance, operation.keys.epoch, record.ownership_id);
+            self.begin_ownership(instance, operation.keys.epoch, record.claim_number);
             if operation.reclaims && self.leaves_out(Rule::ReclaimedIsAdopted) {
                 Self::run_as_it_is(state, number);
             }
@@ -214,13 +214,13 @@ impl Model {
     }
 
     /// A new ownership: work of the earlier one ends, then the partition is adopted.
-    fn begin_ownership(&self, instance: &mut Instance, epoch: Option<u8>, ownership_id: u8) {
+    fn begin_ownership(&self, instance: &mut Instance, epoch: Option<u8>, claim_number: u8) {
         if self.scenario.overlaps && instance.work.task != Task::Stopped {
             instance.work.outlived = true;
         } else if instance.leaving {
             instance.work = Work::default();
         } else {
-            instance.work = Work::adopting(epoch, ownership_id);
+            instance.work = Work::adopting(epoch, claim_number);
         }
     }
 
@@ -308,7 +308,7 @@ impl Model {
             }
             Some(Rule::ReleaseIsVerified) if goal == Goal::Release => return (goal, Next::Done(Settled::Applied)),
             Some(Rule::LaterIncarnationStays) if relation == Relation::EarlierIncarnation => {
-                relation = Relation::LaterIncarnation
+                relation = Relation::LaterIncarnation;
             }
             _ => {}
         }
@@ -316,9 +316,9 @@ impl Model {
             let Keys { draining, epoch, .. } = record.keys;
             Found { relation, etag: Version::Current, age, epoch: epoch.map(i64::from), draining }
         });
-        let ownership_id = operation.keys.epoch.map(i64::from);
-        let goal = goal_after(goal, ownership_id, found.as_ref());
-        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), ownership_id, found, TERMS.own))
+        let claim_number = operation.keys.epoch.map(i64::from);
+        let goal = goal_after(goal, claim_number, found.as_ref());
+        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), claim_number, found, TERMS.own))
     }
 
     fn go_on(

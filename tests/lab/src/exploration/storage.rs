@@ -91,15 +91,15 @@ pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
     let goes_on = |last: &Ownership| {
         owner == Owner::Unowned || owner == last.owner && (owner == Owner::Foreign || keys.epoch == last.keys.epoch)
     };
-    let ownership_id = if let Some(last) = state.ownership.filter(goes_on) {
-        last.ownership_id
+    let claim_number = if let Some(last) = state.ownership.filter(goes_on) {
+        last.claim_number
     } else {
         next.claimed = if state.left.deletes > 0 { now } else { 0 };
         next.next_ownership_id()
     };
     // Its age matters only without an epoch.
     let written = if keys.epoch.is_none() { now } else { 0 };
-    next.ownership = Some(Ownership { owner, keys, written, ownership_id });
+    next.ownership = Some(Ownership { owner, keys, written, claim_number });
     next.ownership_changed();
     next
 }

@@ -29,7 +29,7 @@ impl Model {
         match instance.work.task {
             Task::Stopped => {
                 if let Some(lease) = instance.lease.filter(|_| !instance.leaving) {
-                    let work = Work::adopting(lease.keys.epoch, lease.ownership_id);
+                    let work = Work::adopting(lease.keys.epoch, lease.claim_number);
                     steps.add(actor, "begins to adopt", state.with(number, |instance| instance.work = work));
                 }
             }
@@ -72,7 +72,7 @@ impl Model {
         let mut to = state.with(number, |instance| instance.work.at = event);
         to.processed |= 1 << event;
         if let Some(lease) = instance.lease.filter(|_| !instance.work.outlived) {
-            to.fence = to.fence.max(lease.ownership_id);
+            to.fence = to.fence.max(lease.claim_number);
         }
         let again = state.processed & !state.reported & 1 << event != 0;
         let notes = Notes::default().breaking(Invariant::Once, again);
@@ -255,7 +255,7 @@ impl Model {
         let work = &mut state.instances[number].work;
         let is_own_record = |record: &Ownership| record.owner == Owner::ours(number) && record.keys.epoch == work.epoch;
         if let Some(record) = state.ownership.filter(is_own_record) {
-            work.authority = record.ownership_id;
+            work.authority = record.claim_number;
         }
     }
 

@@ -66,10 +66,10 @@ pub fn no_unexpected_exit(run_data: &RunData) -> Check {
     for observed in &run_data.incarnations {
         match &observed.end {
             Some((at, End::Unexpected(status))) => {
-                wrong.push(format!("{} at {at:.1?}: {status}", observed.incarnation))
+                wrong.push(format!("{} at {at:.1?}: {status}", observed.incarnation));
             }
             Some((at, End::Unclean(how))) => {
-                wrong.push(format!("{} shut down at {at:.1?}: {how}", observed.incarnation))
+                wrong.push(format!("{} shut down at {at:.1?}: {how}", observed.incarnation));
             }
             None => wrong.push(format!("{} never ended", observed.incarnation)),
             Some((_, End::Killed | End::Clean)) => {}

@@ -150,10 +150,7 @@ impl Instance {
         let listing = vec![seen(0.into(), record("another"), OLD, self.now)];
         self.step(Happened::Done(Done::Listed(Ok(listing))));
         let heartbeats = Some(heartbeat.into_iter().collect());
-        self.step(Happened::Done(Done::OthersListed(Ok(Others {
-            heartbeats: heartbeats,
-            other_name_case: Vec::new(),
-        }))))
+        self.step(Happened::Done(Done::OthersListed(Ok(Others { heartbeats, other_name_case: Vec::new() }))))
     }
 }
 

@@ -32,7 +32,7 @@ impl World<'_> {
                 self.after(Duration::ZERO, Action::Start { member: *member, replaces: true });
             }
             IncidentKind::Storage { member, storage_fault, lasts } => {
-                self.storage_fault(index, *member, *storage_fault, *lasts)
+                self.storage_fault(index, *member, *storage_fault, *lasts);
             }
             IncidentKind::Reset(reset) => self.reset(reset),
             IncidentKind::Release { member, index, cool_down } => self.release(*member, *index, *cool_down),
