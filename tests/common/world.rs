@@ -360,9 +360,9 @@ impl World {
         let processor = builder.with_config(self.config.clone()).build().unwrap();
         let handle = processor.handle();
         let snapshots = handle.snapshots();
-        let (shutdown, asked) = oneshot::channel();
+        let (shutdown, requested) = oneshot::channel();
         let running = tokio::spawn(processor.run(async move {
-            let _ = asked.await;
+            let _ = requested.await;
         }));
         Instance { snapshots, running, handle, shutdown: Some(shutdown) }
     }

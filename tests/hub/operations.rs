@@ -94,13 +94,13 @@ async fn a_position_above_the_last_event_is_an_error() {
     send(&producer(&hub).await, "0", numbered(10)).await;
     let last = hub.partition_properties("0").unwrap().last_enqueued_offset;
     let consumer = consumer(&hub).await;
-    for (location, told) in [
+    for (location, hint) in [
         (StartLocation::Offset("123456789".into()), format!("offset in the system is '{last}'")),
         (StartLocation::SequenceNumber(10), "sequence number in the system is '9'".to_owned()),
     ] {
         let refused = open(&consumer, "0", starting(location, false)).await;
         let error = failure(&refused).await;
-        assert_mentions(&error, &["ArgumentError", "is invalid. The last", &told]);
+        assert_mentions(&error, &["ArgumentError", "is invalid. The last", &hint]);
         assert!(matches!(error.kind, ErrorKind::AmqpError(_)), "{error:?}");
         let _ = within("closing the rejected receiver", refused.close()).await;
     }

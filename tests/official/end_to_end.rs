@@ -87,9 +87,9 @@ impl World {
         let processor =
             Processor::builder(source, store, Recorder(self.seen.clone())).with_config(config).build().unwrap();
         let snapshots = processor.handle().snapshots();
-        let (shutdown, asked) = oneshot::channel();
+        let (shutdown, requested) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
-            let _ = asked.await;
+            let _ = requested.await;
         }));
         Instance { snapshots, shutdown, running }
     }

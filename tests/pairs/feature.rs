@@ -114,8 +114,8 @@ pub struct Draw {
     pub pause: Duration,
     /// How long an instance stays down.
     pub downtime: Duration,
-    /// Whether the instance that is shut down, crashes or loses the storage reads another partition than the one that
-    /// is paused, released or stalled.
+    /// Whether the instance that is shut down, crashes or loses the storage reads another partition than
+    /// `TARGET`.
     pub victim_reads_other: bool,
     /// Whether the storage is unavailable to all instances, or to one instance only.
     pub outage_for_all: bool,

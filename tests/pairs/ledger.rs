@@ -227,9 +227,9 @@ impl State {
             (self.partitions[partition].first, self.partitions[partition].start, self.generation);
         for event in events {
             let (number, of) = (event.sequence_number, event.body.parse().unwrap());
-            let state = &mut self.sessions[session];
-            let before = state.last.filter(|_| state.generation == of);
-            (state.last, state.generation) = (Some(number), of);
+            let entry = &mut self.sessions[session];
+            let before = entry.last.filter(|_| entry.generation == of);
+            (entry.last, entry.generation) = (Some(number), of);
             if of != generation {
                 continue;
             }
@@ -253,11 +253,11 @@ impl State {
         let generation = self.generation;
         for event in events.iter().filter(|event| event.body.parse() == Ok(generation)) {
             let number = event.sequence_number;
-            let state = &mut self.partitions[partition];
-            let Some(event) = state.event(number) else { continue };
+            let entry = &mut self.partitions[partition];
+            let Some(event) = entry.event(number) else { continue };
             event.handled += 1;
             let again = event.handled > 1;
-            state.repeats += u32::from(again);
+            entry.repeats += u32::from(again);
             self.check(!again || self.allowed.repeats, || {
                 format!("event {number} of partition {partition} was handled more than once")
             });
@@ -270,20 +270,20 @@ impl State {
     /// Records a checkpoint that the container accepted.
     pub fn checkpoint(&mut self, incarnation: usize, partition: usize, record: &Metadata) {
         let number = record.get("sequencenumber").and_then(|number| number.parse().ok()).unwrap_or(-1);
-        let Some(state) = self.partitions.get_mut(partition) else { return };
-        let before = state.checkpoint.replace(number);
+        let Some(entry) = self.partitions.get_mut(partition) else { return };
+        let before = entry.checkpoint.replace(number);
         let adopts = before.is_none_or(|before| before == number);
-        let replaces = !adopts && state.adopted_by == Some(incarnation);
+        let replaces = !adopts && entry.adopted_by == Some(incarnation);
         if adopts {
-            state.adopted_by = Some(incarnation);
+            entry.adopted_by = Some(incarnation);
         }
-        if replaces && self.invalid_to_latest && state.invalidated {
-            state.skipped = state.skipped.max(number);
+        if replaces && self.invalid_to_latest && entry.invalidated {
+            entry.skipped = entry.skipped.max(number);
         }
-        let handled = state.prefix();
-        state.stale &= number > handled;
-        let stale = state.stale;
-        state.invalidated &= !replaces;
+        let handled = entry.prefix();
+        entry.stale &= number > handled;
+        let stale = entry.stale;
+        entry.invalidated &= !replaces;
         self.check(stale || number <= handled, || {
             format!("the checkpoint of partition {partition} is {number}, but events are handled only up to {handled}")
         });
@@ -299,18 +299,18 @@ impl State {
     pub fn check_deadlines(&mut self) {
         let Allowed { no_handler, delay, .. } = self.allowed;
         for index in 0..self.partitions.len() {
-            let state = &mut self.partitions[index];
-            if let Some(since) = state.no_handler_since.filter(|since| since.elapsed() > no_handler) {
-                state.no_handler_since = None;
+            let entry = &mut self.partitions[index];
+            if let Some(since) = entry.no_handler_since.filter(|since| since.elapsed() > no_handler) {
+                entry.no_handler_since = None;
                 self.add_violation(&format!(
                     "partition {index} has had no handler for {:?}, longer than {no_handler:?}",
                     since.elapsed()
                 ));
             }
-            let state = &mut self.partitions[index];
-            let next = state.prefix() + 1;
-            if let Some(waits) = state.event(next).map(|event| event.due.elapsed()).filter(|waits| *waits > delay) {
-                state.skipped = state.end() - 1;
+            let entry = &mut self.partitions[index];
+            let next = entry.prefix() + 1;
+            if let Some(waits) = entry.event(next).map(|event| event.due.elapsed()).filter(|waits| *waits > delay) {
+                entry.skipped = entry.end() - 1;
                 self.add_violation(&format!(
                     "event {next} of partition {index} has waited for {waits:?}, longer than {delay:?}"
                 ));
@@ -321,8 +321,8 @@ impl State {
     /// Returns how many partitions each running incarnation handles, or why the group is not settled.
     pub fn shares(&self) -> Result<Vec<usize>, String> {
         let mut shares = vec![0; self.incarnations.len()];
-        for (index, state) in self.partitions.iter().enumerate() {
-            let sessions: Vec<_> = state.sessions.iter().map(|session| self.sessions[*session].incarnation).collect();
+        for (index, entry) in self.partitions.iter().enumerate() {
+            let sessions: Vec<_> = entry.sessions.iter().map(|session| self.sessions[*session].incarnation).collect();
             match sessions[..] {
                 [incarnation] => shares[incarnation] += 1,
                 _ => return Err(format!("partition {index} is handled by {sessions:?}")),
@@ -333,14 +333,14 @@ impl State {
 
     /// Returns the first partition with an event that is not handled, or not checkpointed if `checkpointed` is set.
     pub fn missing(&mut self, checkpointed: bool) -> Option<String> {
-        for (index, state) in self.partitions.iter_mut().enumerate() {
-            let (last, handled) = (state.end() - 1, state.prefix());
+        for (index, entry) in self.partitions.iter_mut().enumerate() {
+            let (last, handled) = (entry.end() - 1, entry.prefix());
             if handled < last {
                 return Some(format!("partition {index} ends at {last}, but events are handled only up to {handled}"));
             }
             // Excluded events are checkpointed together with the next event, if there is one.
-            if checkpointed && last > state.excluded() && state.checkpoint != Some(last) {
-                return Some(format!("partition {index} ends at {last}, but its checkpoint is {:?}", state.checkpoint));
+            if checkpointed && last > entry.excluded() && entry.checkpoint != Some(last) {
+                return Some(format!("partition {index} ends at {last}, but its checkpoint is {:?}", entry.checkpoint));
             }
         }
         None

@@ -504,7 +504,7 @@ async fn b03_stale_reports_repeat_nothing() {
     for reports in [2, 12] {
         let (world, a) = with_stale_reports(reports, OnInvalidCheckpoint::Earliest).await;
         sleep(120 * SECOND).await;
-        assert_eq!(world.log.times("x"), 1000, "{reports} looks");
+        assert_eq!(world.log.times("x"), 1000, "{reports} reports");
         world.hub.publish(0, "later");
         world.log.wait_for("the next event", |log| log.times("later") == 1).await;
         a.shut_down().await.unwrap();

@@ -176,24 +176,24 @@ async fn the_requesting_instance_ends_during_the_drain() {
 
 #[tokio::test(start_paused = true)]
 async fn the_owner_shuts_down_during_the_handoff() {
-    for answers in [false, true] {
+    for acknowledged in [false, true] {
         let world = World::new(2);
         let a = owner_of_all(&world, 2, 3 * SECOND).await;
         let mut log_a = OwnershipLog::of(&a);
         publish(&world, 2, "before");
         let (mut b, _) = requesting_instance(&world).await;
         let mut log_b = OwnershipLog::of(&b);
-        if answers {
+        if acknowledged {
             log_a.wait_for("releasing: HandedOver").await;
         }
         publish(&world, 2, "meanwhile");
         assert!(a.shut_down().await.unwrap().is_clean());
         b.wait_until_it_holds(2).await;
-        assert_eq!(log_b.take(), ["claimed: HandedOver", "claimed: Released"], "{answers}");
+        assert_eq!(log_b.take(), ["claimed: HandedOver", "claimed: Released"], "{acknowledged}");
         let reported = log_a.take();
-        assert_eq!(reported.contains(&"releasing: HandedOver".to_owned()), answers, "{reported:?}");
+        assert_eq!(reported.contains(&"releasing: HandedOver".to_owned()), acknowledged, "{reported:?}");
         assert_eq!(reported[reported.len() - 2..], ["released", "released"]);
-        assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0], "{answers}");
+        assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0], "{acknowledged}");
         b.shut_down().await.unwrap();
     }
 }

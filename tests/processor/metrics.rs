@@ -19,8 +19,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn events_handlers_checkpoints_and_links_are_counted() {
-    let recorded = RecordedMetrics::default();
-    let _recorder = set_default_local_recorder(&recorded);
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -28,38 +28,38 @@ async fn events_handlers_checkpoints_and_links_are_counted() {
     world.hub.publish_many(0, 3, "x");
     world.hub.publish(1, "y");
     sleep(5 * SECOND).await;
-    assert_eq!(recorded.get("events_handled_total", "partition=0"), 3.0);
-    assert_eq!(recorded.get("events_handled_total", "partition=1"), 1.0);
-    assert_eq!(recorded.get("batches_handled_total", "partition=0"), 1.0);
-    assert_eq!(recorded.get("checkpoint_writes_total", "outcome=written,partition=0"), 1.0);
-    assert_eq!(recorded.count("checkpoint_write_duration_seconds"), 2);
+    assert_eq!(observed.get("events_handled_total", "partition=0"), 3.0);
+    assert_eq!(observed.get("events_handled_total", "partition=1"), 1.0);
+    assert_eq!(observed.get("batches_handled_total", "partition=0"), 1.0);
+    assert_eq!(observed.get("checkpoint_writes_total", "outcome=written,partition=0"), 1.0);
+    assert_eq!(observed.count("checkpoint_write_duration_seconds"), 2);
 
     world.hub.publish(0, "fail");
     world.log.wait_for("another attempt", |log| log.times("fail") == 2).await;
-    assert_eq!(recorded.get("handler_failures_total", "partition=0"), 1.0);
-    assert_eq!(recorded.get("events_handled_total", "partition=0"), 4.0);
-    assert_eq!(recorded.count("handler_duration_seconds"), 4);
+    assert_eq!(observed.get("handler_failures_total", "partition=0"), 1.0);
+    assert_eq!(observed.get("events_handled_total", "partition=0"), 4.0);
+    assert_eq!(observed.count("handler_duration_seconds"), 4);
 
     world.hub.break_link(1);
     sleep(5 * SECOND).await;
-    assert_eq!(recorded.get("link_failures_total", "partition=1"), 1.0);
+    assert_eq!(observed.get("link_failures_total", "partition=1"), 1.0);
     world.hub.stall_link(1, true);
     world.hub.publish(1, "late");
     world.log.wait_for("late", |log| log.times("late") == 1).await;
-    assert_eq!(recorded.get("stalled_links_total", "partition=1"), 1.0);
-    assert_eq!(recorded.get("link_failures_total", "partition=1"), 2.0);
+    assert_eq!(observed.get("stalled_links_total", "partition=1"), 1.0);
+    assert_eq!(observed.get("link_failures_total", "partition=1"), 2.0);
 
-    assert_eq!(recorded.get("claims_total", "reason=unowned"), 2.0);
-    assert!(recorded.count("cycle_duration_seconds") > 2);
+    assert_eq!(observed.get("claims_total", "reason=unowned"), 2.0);
+    assert!(observed.count("cycle_duration_seconds") > 2);
     a.shut_down().await.unwrap();
-    assert_eq!(recorded.get("releases_total", "reason=shutdown"), 2.0);
-    recorded.assert_described(ALL);
+    assert_eq!(observed.get("releases_total", "reason=shutdown"), 2.0);
+    observed.assert_described(ALL);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_duration_of_a_handler_is_recorded() {
-    let recorded = RecordedMetrics::default();
-    let _recorder = set_default_local_recorder(&recorded);
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
     let world = World::new(1);
     let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async {
         sleep(3 * SECOND).await;
@@ -69,7 +69,7 @@ async fn the_duration_of_a_handler_is_recorded() {
     a.wait_until_it_holds(1).await;
     world.hub.publish(0, "x");
     sleep(2 * SECOND + SAMPLE_EVERY).await;
-    let times = recorded.values("handler_duration_seconds");
+    let times = observed.values("handler_duration_seconds");
     assert_eq!(times.len(), 1);
     assert!((times[0] - 3.0).abs() < 0.1, "{times:?}");
     a.shut_down().await.unwrap();
@@ -77,8 +77,8 @@ async fn the_duration_of_a_handler_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn gauges_go_to_zero_with_the_partition() {
-    let recorded = RecordedMetrics::default();
-    let _recorder = set_default_local_recorder(&recorded);
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -86,44 +86,44 @@ async fn gauges_go_to_zero_with_the_partition() {
     assert!(a.handle.pause(&0.into()));
     world.hub.publish_many(0, 5, "x");
     sleep(40 * SECOND).await;
-    assert_eq!(recorded.get("partitions_owned", ""), 2.0);
-    assert_eq!(recorded.get("partitions", "state=paused"), 1.0);
-    assert_eq!(recorded.get("partitions", "state=idle"), 1.0);
-    assert_eq!(recorded.get("lag_events", "partition=0"), 5.0);
-    assert_eq!(recorded.get("lag_events", "partition=1"), 0.0);
-    let age = recorded.get("oldest_lease_age_seconds", "");
+    assert_eq!(observed.get("partitions_owned", ""), 2.0);
+    assert_eq!(observed.get("partitions", "state=paused"), 1.0);
+    assert_eq!(observed.get("partitions", "state=idle"), 1.0);
+    assert_eq!(observed.get("lag_events", "partition=0"), 5.0);
+    assert_eq!(observed.get("lag_events", "partition=1"), 0.0);
+    let age = observed.get("oldest_lease_age_seconds", "");
     assert!(age > 0.0 && age <= 60.0, "{age}");
 
     world.give_to("python").await;
     a.wait_until_it_holds(1).await;
     sleep(SAMPLE_EVERY + SECOND).await;
-    assert_eq!(recorded.get("ownership_losses_total", "reason=taken"), 1.0);
-    assert_eq!(recorded.get("partitions_owned", ""), 1.0);
-    assert_eq!(recorded.get("lag_events", "partition=0"), 0.0);
-    assert_eq!(recorded.get("partitions", "state=paused"), 0.0);
+    assert_eq!(observed.get("ownership_losses_total", "reason=taken"), 1.0);
+    assert_eq!(observed.get("partitions_owned", ""), 1.0);
+    assert_eq!(observed.get("lag_events", "partition=0"), 0.0);
+    assert_eq!(observed.get("partitions", "state=paused"), 0.0);
     a.shut_down().await.unwrap();
     for gauge in ["partitions_owned", "oldest_lease_age_seconds", "partitions", "lag_events", "events_in_flight"] {
-        assert_eq!(recorded.sum(gauge), 0.0, "{gauge}");
+        assert_eq!(observed.sum(gauge), 0.0, "{gauge}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_resets_the_gauges() {
-    let recorded = RecordedMetrics::default();
-    let _recorder = set_default_local_recorder(&recorded);
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     sleep(SAMPLE_EVERY).await;
-    assert_eq!((recorded.sum("partitions_owned"), recorded.sum("partitions")), (2.0, 2.0));
+    assert_eq!((observed.sum("partitions_owned"), observed.sum("partitions")), (2.0, 2.0));
     a.crash().await;
-    assert_eq!((recorded.sum("partitions_owned"), recorded.sum("partitions")), (0.0, 0.0));
+    assert_eq!((observed.sum("partitions_owned"), observed.sum("partitions")), (0.0, 0.0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn tracked_events_are_in_flight() {
-    let recorded = RecordedMetrics::default();
-    let _recorder = set_default_local_recorder(&recorded);
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
     let world = World::new(1);
     let handler = handler_fn(|events: Vec<MemoryEvent>, context: PartitionContext| async move {
         let tokens: Vec<_> = events.iter().map(|event| context.track(event)).collect();
@@ -137,16 +137,16 @@ async fn tracked_events_are_in_flight() {
     a.wait_until_it_holds(1).await;
     world.hub.publish_many(0, 7, "x");
     sleep(SAMPLE_EVERY + SECOND).await;
-    assert_eq!(recorded.get("events_in_flight", "partition=0"), 7.0);
+    assert_eq!(observed.get("events_in_flight", "partition=0"), 7.0);
     sleep(20 * SECOND).await;
-    assert_eq!(recorded.get("events_in_flight", "partition=0"), 0.0);
+    assert_eq!(observed.get("events_in_flight", "partition=0"), 0.0);
     a.shut_down().await.unwrap();
 }
 
 /// Two instances share two partitions that the first one owned.
 async fn run_move(handoff: bool) -> RecordedMetrics {
-    let recorded = RecordedMetrics::default();
-    let recorder = set_default_local_recorder(&recorded);
+    let observed = RecordedMetrics::default();
+    let recorder = set_default_local_recorder(&observed);
     let mut world = World::new(2);
     world.config.handoff = handoff;
     let mut a = world.start("a").await;
@@ -157,28 +157,28 @@ async fn run_move(handoff: bool) -> RecordedMetrics {
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
     drop(recorder);
-    recorded
+    observed
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handoff_is_counted_by_both_instances() {
-    let recorded = run_move(true).await;
-    assert_eq!(recorded.get("handoff_requests_total", ""), 1.0);
-    assert_eq!(recorded.get("releases_total", "reason=handed_over"), 1.0);
-    assert_eq!(recorded.get("claims_total", "reason=handed_over"), 1.0);
+    let observed = run_move(true).await;
+    assert_eq!(observed.get("handoff_requests_total", ""), 1.0);
+    assert_eq!(observed.get("releases_total", "reason=handed_over"), 1.0);
+    assert_eq!(observed.get("claims_total", "reason=handed_over"), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_theft_is_counted_by_both_instances() {
-    let recorded = run_move(false).await;
-    assert_eq!(recorded.get("claims_total", "reason=stolen"), 1.0);
-    assert_eq!(recorded.get("ownership_losses_total", "reason=taken"), 1.0);
+    let observed = run_move(false).await;
+    assert_eq!(observed.get("claims_total", "reason=stolen"), 1.0);
+    assert_eq!(observed.get("ownership_losses_total", "reason=taken"), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_checkpoint_is_counted_with_its_reason() {
-    let recorded = RecordedMetrics::default();
-    let _recorder = set_default_local_recorder(&recorded);
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -189,14 +189,14 @@ async fn an_invalid_checkpoint_is_counted_with_its_reason() {
     world.hub.expire_before(0, 5);
     let b = world.start("b").await;
     world.log.wait_for("the remaining events", |log| log.times("x") == 5).await;
-    assert_eq!(recorded.get("invalid_checkpoints_total", "partition=0,reason=expired"), 1.0);
+    assert_eq!(observed.get("invalid_checkpoints_total", "partition=0,reason=expired"), 1.0);
     b.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_match_the_counts_of_the_store() {
-    let recorded = RecordedMetrics::default();
-    let _recorder = set_default_local_recorder(&recorded);
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
     let world = World::new(3);
     let store = world.store("a").await;
     let handler = handler_fn(|events: Vec<MemoryEvent>, context: PartitionContext| async move {
@@ -214,7 +214,7 @@ async fn requests_match_the_counts_of_the_store() {
     for operation in StorageOperation::ALL {
         for outcome in StorageOutcome::ALL {
             let labels = format!("operation={},outcome={}", operation.name(), outcome.name());
-            let counted = recorded.get("storage_requests_total", &labels);
+            let counted = observed.get("storage_requests_total", &labels);
             assert_eq!(counted.to_string(), requests.of(operation, outcome).to_string(), "{labels}");
         }
     }
@@ -222,5 +222,5 @@ async fn requests_match_the_counts_of_the_store() {
         requests.of(StorageOperation::List, StorageOutcome::Ok) > 10
             && requests.of(StorageOperation::Renew, StorageOutcome::Ok) > 10
     );
-    assert!(recorded.sum("cycle_failures_total") > 0.0);
+    assert!(observed.sum("cycle_failures_total") > 0.0);
 }

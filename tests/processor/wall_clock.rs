@@ -69,7 +69,7 @@ impl RecordingContainer {
 
     fn record<T: fmt::Debug>(&self, request: impl fmt::Display, outcome: &Result<T>) {
         let outcome = match outcome {
-            Ok(answer) => without_instants(format!("{answer:?}")),
+            Ok(response) => without_instants(format!("{response:?}")),
             Err(error) => format!("{:?}", error.kind()),
         };
         self.requests.lock().unwrap().push(format!("{:?} {request}: {outcome}", self.started.elapsed()));

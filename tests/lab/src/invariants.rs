@@ -366,7 +366,7 @@ fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view
 }
 
 /// One gain at a time, by an owner below the fair load. After a steal or handoff, both owners have less than the victim
-/// had and more than the thief had, by more than the threshold.
+/// had and more than the claiming instance had, by more than the threshold.
 fn shares_by_load(view: &View<'_>, policy: &Policy, plan: &Plan, threshold_percent: u32) -> Verdict {
     let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= 1, || format!("gains {} at once", new.len()))?;

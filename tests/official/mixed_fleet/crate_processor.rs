@@ -40,10 +40,10 @@ impl CrateProcessor {
     where
         S: EventSource<Event = ReceivedEventData>,
     {
-        let (shutdown, asked) = oneshot::channel();
+        let (shutdown, requested) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
             // An error means that no shutdown can be requested any more.
-            let _ = asked.await;
+            let _ = requested.await;
         }));
         Self { owner: owner.to_owned(), shutdown, running }
     }

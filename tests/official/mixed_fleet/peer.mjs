@@ -47,7 +47,7 @@ const COMMANDS = {
   },
 };
 
-async function answer(command) {
+async function respond(command) {
   try {
     const store = new BlobCheckpointStore(new ContainerClient(process.env.CONNECTION_STRING, command.container));
     return { ok: await COMMANDS[command.do](store, command, { abortSignal: AbortSignal.timeout(DEADLINE_MS) }) };
@@ -57,5 +57,5 @@ async function answer(command) {
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  console.log(JSON.stringify(await answer(JSON.parse(line))));
+  console.log(JSON.stringify(await respond(JSON.parse(line))));
 }

@@ -55,7 +55,7 @@ async def checkpoints(store, _command):
 COMMANDS = {command.__name__: command for command in (versions, ownerships, claim, checkpoint, checkpoints)}
 
 
-async def answer(command):
+async def respond(command):
     connection_string = os.environ["CONNECTION_STRING"]
     try:
         async with BlobCheckpointStore.from_connection_string(connection_string, command["container"]) as store:
@@ -66,7 +66,7 @@ async def answer(command):
 
 async def main():
     while line := await asyncio.to_thread(sys.stdin.readline):
-        print(json.dumps(await answer(json.loads(line))), flush=True)
+        print(json.dumps(await respond(json.loads(line))), flush=True)
 
 
 asyncio.run(main())

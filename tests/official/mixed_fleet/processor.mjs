@@ -9,7 +9,7 @@ import { BlobCheckpointStore } from "@azure/eventhubs-checkpointstore-blob";
 import { ContainerClient } from "@azure/storage-blob";
 
 const settings = JSON.parse(process.argv[2]);
-const say = (line) => console.log(JSON.stringify(line));
+const report = (line) => console.log(JSON.stringify(line));
 
 function version(name) {
   const manifest = new URL(`node_modules/${name}/package.json`, import.meta.url);
@@ -19,13 +19,13 @@ function version(name) {
 const handlers = {
   async processEvents(events, context) {
     if (events.length > 0) {
-      say({ processed: events.map((event) => event.sequenceNumber), partition: context.partitionId });
+      report({ processed: events.map((event) => event.sequenceNumber), partition: context.partitionId });
       await context.updateCheckpoint(events.at(-1));
     }
   },
 
   async processError(error, context) {
-    say({ failed: `partition ${context.partitionId || "any"}: ${error}` });
+    report({ failed: `partition ${context.partitionId || "any"}: ${error}` });
   },
 };
 
@@ -40,8 +40,8 @@ const client = new EventHubConsumerClient(settings.consumer_group, eventHub, sto
   },
 });
 const packages = ["@azure/event-hubs", "@azure/eventhubs-checkpointstore-blob"];
-say({ versions: [`Node.js ${process.version}`, ...packages.map(version)].join(", ") });
-say({ owner: client.identifier });
+report({ versions: [`Node.js ${process.version}`, ...packages.map(version)].join(", ") });
+report({ owner: client.identifier });
 client.subscribe(handlers, { startPosition: earliestEventPosition, maxBatchSize: 50, maxWaitTimeInSeconds: 1 });
 
 for await (const _ of process.stdin);

@@ -18,7 +18,7 @@ SETTINGS = json.loads(sys.argv[1])
 PACKAGES = ("azure-eventhub", "azure-eventhub-checkpointstoreblob-aio")
 
 
-def say(line):
+def report(line):
     print(json.dumps(line), flush=True)
 
 
@@ -30,18 +30,18 @@ class Store(BlobCheckpointStore):
     async def claim_ownership(self, ownership_list, **kwargs):
         names = {wish["owner_id"] for wish in ownership_list} - {"", self.owner}
         for self.owner in names:
-            say({"owner": self.owner})
+            report({"owner": self.owner})
         return await super().claim_ownership(ownership_list, **kwargs)
 
 
 async def on_event_batch(context, events):
     if events:
-        say({"processed": [event.sequence_number for event in events], "partition": context.partition_id})
+        report({"processed": [event.sequence_number for event in events], "partition": context.partition_id})
         await context.update_checkpoint(events[-1])
 
 
 async def on_error(context, error):
-    say({"failed": f"partition {context.partition_id if context else 'any'}: {error!r}"})
+    report({"failed": f"partition {context.partition_id if context else 'any'}: {error!r}"})
 
 
 def consumer(store):
@@ -56,7 +56,7 @@ def consumer(store):
 
 
 async def main():
-    say({"versions": ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in PACKAGES)])})
+    report({"versions": ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in PACKAGES)])})
     async with Store.from_connection_string(SETTINGS["storage"], SETTINGS["container"]) as store:
         client = consumer(store)
         receiving = asyncio.create_task(

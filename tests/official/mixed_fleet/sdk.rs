@@ -91,10 +91,10 @@ impl Process {
         writeln!(self.input, "{command}").unwrap();
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
-        let mut answer: Value =
+        let mut response: Value =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("{command}: no response: {line:?}"));
-        assert!(answer.get("ok").is_some(), "{command}: {answer}");
-        answer["ok"].take()
+        assert!(response.get("ok").is_some(), "{command}: {response}");
+        response["ok"].take()
     }
 }
 

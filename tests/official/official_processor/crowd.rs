@@ -48,12 +48,12 @@ pub struct Seen {
 /// A store that records its responses to the claims of the one balancer that it serves.
 struct Watched {
     inner: Store,
-    answers: watch::Sender<Answers>,
+    holdings: watch::Sender<Holdings>,
 }
 
 /// Every cycle of the balancer ends with one.
 #[derive(Clone, Debug, Default)]
-pub struct Answers {
+pub struct Holdings {
     /// The partitions of the last one.
     pub last: BTreeSet<String>,
     /// The number of responses.
@@ -65,7 +65,7 @@ impl CheckpointStore for Watched {
     async fn claim_ownership(&self, ownerships: &[Ownership]) -> azure_core::Result<Vec<Ownership>> {
         let claimed = self.inner.claim_ownership(ownerships).await?;
         let last = claimed.iter().map(|ownership| ownership.partition_id.clone()).collect();
-        self.answers.send_modify(|answers| *answers = Answers { last, count: answers.count + 1 });
+        self.holdings.send_modify(|holdings| *holdings = Holdings { last, count: holdings.count + 1 });
         Ok(claimed)
     }
 
@@ -88,7 +88,7 @@ pub struct Crowd {
 
 pub struct Instance {
     pub seen: Rc<RefCell<Seen>>,
-    answers: watch::Receiver<Answers>,
+    holdings: watch::Receiver<Holdings>,
     processor: Arc<EventProcessor>,
     running: JoinHandle<azure_messaging_eventhubs::Result<()>>,
 }
@@ -131,16 +131,16 @@ impl Crowd {
         let opening = builder.open_with_connection_string(&connection_string, None);
         let client = timeout(TIMEOUT, opening).await.unwrap().unwrap();
         let earliest = StartPosition { location: StartLocation::Earliest, inclusive: false };
-        let (answers, watching) = watch::channel(Answers::default());
+        let (holdings, watching) = watch::channel(Holdings::default());
         let building = EventProcessor::builder()
             .with_update_interval(INTERVAL.try_into().unwrap())
             .with_partition_expiration_duration(EXPIRY.try_into().unwrap())
             .with_start_positions(StartPositions { default: earliest, ..StartPositions::default() })
-            .build(client, Arc::new(Watched { inner: store, answers }));
+            .build(client, Arc::new(Watched { inner: store, holdings }));
         let processor = timeout(TIMEOUT, building).await.unwrap().unwrap();
         let seen = Rc::<RefCell<Seen>>::default();
         let running = tokio::task::spawn_local(run(Arc::clone(&processor), Rc::clone(&seen)));
-        Instance { seen, answers: watching, processor, running }
+        Instance { seen, holdings: watching, processor, running }
     }
 
     /// Waits until the broker has a reader of every partition. A client that loses links while it opens others ends up
@@ -165,8 +165,8 @@ impl Crowd {
 
 impl Instance {
     /// Returns the last response to the balancer.
-    pub fn holds(&self) -> Answers {
-        self.answers.borrow().clone()
+    pub fn holds(&self) -> Holdings {
+        self.holdings.borrow().clone()
     }
 
     pub fn times(&self, number: u32) -> usize {

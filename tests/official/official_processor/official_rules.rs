@@ -33,16 +33,16 @@ impl OfficialRules {
     /// One write as the pipeline sends it: repeatedly with the same condition, until there is a response. If only the
     /// response had been lost, the condition can no longer hold.
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let mut answer = self.container.write(name, metadata, condition).await;
+        let mut response = self.container.write(name, metadata, condition).await;
         for _ in 0..RETRIES {
-            match answer {
+            match response {
                 Err(error) if error.is_retryable() || error.is_indeterminate() => {
-                    answer = self.container.write(name, metadata, condition).await;
+                    response = self.container.write(name, metadata, condition).await;
                 }
                 settled => return settled,
             }
         }
-        answer
+        response
     }
 }
 
@@ -59,8 +59,9 @@ fn to_azure(error: Error) -> AzureError {
 #[async_trait]
 impl CheckpointStore for OfficialRules {
     /// `claim_ownership`, `set_ownership_metadata_on_blob`: one after another. With an ETag Set Metadata under
-    /// If-Match, without one Upload under `If-None-Match: *`. 412 and 409 mean that the partition is left out, whatever
-    /// the writer; any other error ends the call, and earlier wins are not reported. No owner means no metadata at all.
+    /// If-Match, without one Upload under `If-None-Match: *`. 412 and 409 mean that the partition is skipped,
+    /// regardless of the writer; any other error ends the call, and earlier wins are not reported. No owner means no
+    /// metadata at all.
     async fn claim_ownership(&self, ownerships: &[Ownership]) -> AzureResult<Vec<Ownership>> {
         let mut claimed = Vec::new();
         for wish in ownerships {

@@ -175,8 +175,8 @@ fn only_listed_modules_read_the_local_time() {
             for word in ["SystemTime", "UtcDateTime", "now_utc", "now_local"] {
                 assert!(!line.contains(word), "{path:?} reads the wall clock without the port: {line}");
             }
-            let asks = line.contains("WallClock") || line.contains("wall_clock");
-            assert!(!asks || asking.contains(&path), "{path:?} reads the local time: {line}");
+            let reads_clock = line.contains("WallClock") || line.contains("wall_clock");
+            assert!(!reads_clock || asking.contains(&path), "{path:?} reads the local time: {line}");
         }
     }
 }

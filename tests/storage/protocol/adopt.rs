@@ -208,7 +208,7 @@ pub async fn line_4_a_crash_before_the_checkpoint_loses_nothing(bench: Bench) {
     assert_eq!(b.adopt(0, Some(99)).await.adoption().record().sequence_number, Some(41));
 }
 
-/// The victim writes its start while the thief steals and writes another.
+/// The victim writes its start while the claiming instance steals and writes another.
 pub async fn line_4_of_two_starts_at_once_one_remains(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for partition in 0..bench.rounds {

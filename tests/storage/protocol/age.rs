@@ -60,13 +60,13 @@ pub async fn own_age_counts_from_before_the_last_success(bench: Bench) {
     let a = bench.owner("a").await;
     let slow = || Fault::Latency(Duration::from_millis(50));
     a.next_write("ownership/0", slow());
-    let asked = Instant::now();
+    let requested = Instant::now();
     let won = a.win(0).await;
-    assert!((asked..=a.sent()[0].when).contains(&a.valid_from(&won)));
+    assert!((requested..=a.sent()[0].when).contains(&a.valid_from(&won)));
     a.next_write("ownership/0", slow());
-    let asked = Instant::now();
+    let requested = Instant::now();
     let renewed = a.renew(&won).await.lease();
-    assert!((asked..=a.sent()[0].when).contains(&a.valid_from(&renewed)));
+    assert!((requested..=a.sent()[0].when).contains(&a.valid_from(&renewed)));
     // An attempt that failed changes nothing.
     a.next_write("ownership/0", Fault::RequestLost);
     a.next_read_fails("ownership/0");

@@ -151,12 +151,12 @@ pub async fn line_2_a_confirmed_renewal_has_the_age_of_the_read(bench: Bench) {
         a.sent();
         a.wire().age("ownership/0", age);
         a.next_write("ownership/0", Fault::ResponseLost);
-        let asked = Instant::now();
+        let requested = Instant::now();
         let renewed = a.renew(&lease).await.lease();
         let sent = a.sent();
         assert_eq!(shown(&sent), ["match ownership/0", "read ownership/0"]);
         let age = Duration::from_secs(age.unsigned_abs());
-        assert!((asked - age..=sent[1].when - age).contains(&a.valid_from(&renewed)), "{age:?}");
+        assert!((requested - age..=sent[1].when - age).contains(&a.valid_from(&renewed)), "{age:?}");
         let now = bench.blob(&ownership(0)).await.unwrap();
         assert_eq!((renewed.etag(), renewed.epoch()), (&now.etag, lease.epoch()));
         // The next one continues from there.

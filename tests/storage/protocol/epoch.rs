@@ -95,9 +95,9 @@ pub async fn line_3_over_a_fresh_record_without_one_it_waits(bench: Bench) {
     let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
     assert!(seen.age < Duration::from_secs(2), "{:?}", seen.age);
     a.sent();
-    let asked = Instant::now();
+    let requested = Instant::now();
     let lease = a.store.claim_all(vec![Claim::over(&seen)]).await.remove(0).1.lease();
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(requested.elapsed() < Duration::from_secs(5), "{:?}", requested.elapsed());
     let sent = a.sent();
     let writes: Vec<_> = sent.iter().filter(|sent| sent.is_write_of("ownership/0")).collect();
     let [taken, begun] = writes[..] else { panic!("{sent:?}") };

@@ -54,10 +54,10 @@ pub async fn adopt_4_one_displaced_write_moves_nothing_back(bench: Bench) {
     // It lands before the new owner's first one.
     a.win(0).await;
     let mut of_a = a.adopt(0, None).await.adoption();
-    let thief = b.clone();
+    let claimer = b.clone();
     a.wire().after(BlobOperation::Get, "ownership/0", async move {
-        thief.take(0).await;
-        thief.adopt(0, None).await.adoption();
+        claimer.take(0).await;
+        claimer.adopt(0, None).await.adoption();
     });
     assert_eq!(a.checkpoint(&mut of_a, 100).await.describe(), "written");
     let mut of_b = b.adopt(0, None).await.adoption();
@@ -68,11 +68,11 @@ pub async fn adopt_4_one_displaced_write_moves_nothing_back(bench: Bench) {
     // It lands after the new owner's first one.
     a.win(1).await;
     let mut of_a = a.adopt(1, None).await.adoption();
-    let thief = b.clone();
+    let claimer = b.clone();
     a.wire().after(BlobOperation::Get, "ownership/1", async move {
-        thief.take(1).await;
-        let mut adoption = thief.adopt(1, None).await.adoption();
-        assert_eq!(thief.checkpoint(&mut adoption, 120).await.describe(), "written");
+        claimer.take(1).await;
+        let mut adoption = claimer.adopt(1, None).await.adoption();
+        assert_eq!(claimer.checkpoint(&mut adoption, 120).await.describe(), "written");
     });
     assert_eq!(a.checkpoint(&mut of_a, 100).await.describe(), "fenced by b");
     assert_eq!(bench.position_of(1).await, 120);
@@ -97,7 +97,7 @@ fn assert_ownership_was_seen_after_each_read(owner: &Owner) -> usize {
         }
         by_reading += 1;
         let source = sent.iter().find(|it| versions(it, under)).unwrap();
-        let seen = sent.iter().any(|look| own(look) && look.is_after(source) && write.is_after(look));
+        let seen = sent.iter().any(|read| own(read) && read.is_after(source) && write.is_after(read));
         assert!(seen, "{write} under a version that was read before the ownership: {:?}", shown(sent));
     }
     by_reading

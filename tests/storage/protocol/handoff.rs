@@ -1,4 +1,4 @@
-//! Handoff: how a thief requests (1), what the owner does about it (2), the reservation (3), and the timeouts (4).
+//! Handoff: how an instance requests (1), what the owner does about it (2), the reservation (3), and the timeouts (4).
 
 use std::time::Duration;
 
@@ -21,31 +21,31 @@ async fn cooperative(bench: &Bench, name: &str) -> Owner {
 }
 
 /// Requests a partition from a listing. Earlier requests are discarded.
-async fn request_handoff(thief: &Owner, partition: u32) -> Result<HandoffRequestOutcome<Handoff>> {
-    let listing = thief.store.list_ownerships().await.unwrap();
+async fn request_handoff(requester: &Owner, partition: u32) -> Result<HandoffRequestOutcome<Handoff>> {
+    let listing = requester.store.list_ownerships().await.unwrap();
     let seen = listing.records.into_iter().find(|seen| seen.partition == partition.into()).unwrap();
-    thief.sent();
-    thief.store.request_handoff(&seen).await
+    requester.sent();
+    requester.store.request_handoff(&seen).await
 }
 
-async fn ask(thief: &Owner, partition: u32) -> Handoff {
-    match request_handoff(thief, partition).await {
+async fn request(requester: &Owner, partition: u32) -> Handoff {
+    match request_handoff(requester, partition).await {
         Ok(HandoffRequestOutcome::Requested(handoff)) => handoff,
         other => panic!("{}", other.describe()),
     }
 }
 
-async fn look(thief: &Owner, handoff: &mut Handoff) -> HandoffStatus<Claim> {
-    look_with(thief, handoff, &thief.store.handoff_timeouts()).await
+async fn poll(requester: &Owner, handoff: &mut Handoff) -> HandoffStatus<Claim> {
+    poll_with(requester, handoff, &requester.store.handoff_timeouts()).await
 }
 
-async fn look_with(thief: &Owner, handoff: &mut Handoff, timeouts: &HandoffTimeouts) -> HandoffStatus<Claim> {
-    thief.store.poll_handoff(handoff, timeouts).await.unwrap()
+async fn poll_with(requester: &Owner, handoff: &mut Handoff, timeouts: &HandoffTimeouts) -> HandoffStatus<Claim> {
+    requester.store.poll_handoff(handoff, timeouts).await.unwrap()
 }
 
-async fn claimed(thief: &Owner, pursuit: HandoffStatus<Claim>) -> String {
+async fn claimed(requester: &Owner, pursuit: HandoffStatus<Claim>) -> String {
     let (HandoffStatus::Ready(claim) | HandoffStatus::TimedOut(claim)) = pursuit else { panic!("{pursuit:?}") };
-    thief.store.claim_all(vec![claim]).await.remove(0).1.describe()
+    requester.store.claim_all(vec![claim]).await.remove(0).1.describe()
 }
 
 /// Returns the keys of a handoff in a record.
@@ -82,7 +82,7 @@ pub async fn line_1_the_request_keeps_every_other_key(bench: Bench) {
         ("theirs", "1"),
     ]));
     bench.put(&ownership(0), &expected).await;
-    let handoff = ask(&b, 0).await;
+    let handoff = request(&b, 0).await;
     assert_eq!((handoff.owner().as_str(), handoff.is_acknowledged()), ("a", false));
     assert_eq!(b.requests(), ["read ownership/0", "match ownership/0"]);
     expected.insert("handoffto".into(), "b".into());
@@ -112,7 +112,7 @@ pub async fn line_1_only_from_a_cooperative_owner(bench: Bench) {
 pub async fn line_1_not_if_another_has_requested_it(bench: Bench) {
     let (a, b, c) = (cooperative(&bench, "a").await, bench.owner("b").await, bench.owner("c").await);
     a.win(0).await;
-    ask(&b, 0).await;
+    request(&b, 0).await;
     assert_eq!(request_handoff(&c, 0).await.describe(), "not eligible: AlreadyRequested");
     assert_eq!(request_handoff(&b, 0).await.describe(), "requested");
     assert_eq!(handoff_keys(&bench, 0).await, keys(&[("handoffto", "b")]));
@@ -166,7 +166,7 @@ pub async fn claim_2_a_request_found_in_the_record_counts(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     b.next_write("ownership/0", Fault::ResponseLost);
-    ask(&b, 0).await;
+    request(&b, 0).await;
     assert_eq!(b.requests(), ["read ownership/0", "match ownership/0", "read ownership/0"]);
 }
 
@@ -176,7 +176,7 @@ pub async fn claim_2_a_request_that_was_not_applied_is_retried(bench: Bench) {
     for fault in [Fault::RequestLost, Fault::Conflict] {
         b.next_write("ownership/0", fault);
     }
-    ask(&b, 0).await;
+    request(&b, 0).await;
     assert_eq!(b.requests(), ["read ownership/0", "match ownership/0"].repeat(3));
     assert_eq!(handoff_keys(&bench, 0).await, keys(&[("handoffto", "b")]));
 }
@@ -195,7 +195,7 @@ pub async fn claim_3_a_request_with_a_failed_read_is_unknown(bench: Bench) {
     a.win(0).await;
     b.next_read_fails("ownership/0");
     assert_eq!(request_handoff(&b, 0).await.describe(), "indeterminate: Indeterminate");
-    let mut handoff = ask(&b, 0).await;
+    let mut handoff = request(&b, 0).await;
     b.next_read_fails("ownership/0");
     b.store.poll_handoff(&mut handoff, &NONE).await.unwrap_err();
 }
@@ -204,7 +204,7 @@ pub async fn line_2_a_conflicting_renewal_shows_the_request(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     assert_eq!(lease.handoff_requested_by(), None);
-    ask(&b, 0).await;
+    request(&b, 0).await;
     a.sent();
     let mut renewed = a.renew(&lease).await.lease();
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0"]);
@@ -216,11 +216,11 @@ pub async fn line_2_a_conflicting_renewal_shows_the_request(bench: Bench) {
 }
 
 /// The renewal finds the request, and the record that it reads is fresh; but it lacks the acknowledgement for which the
-/// thief waits.
+/// requester waits.
 pub async fn line_2_an_acknowledgement_replaces_a_fresh_record(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
-    ask(&b, 0).await;
+    request(&b, 0).await;
     a.sent();
     let draining = a.renew(&lease.acknowledging_handoff()).await.lease();
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "match ownership/0"]);
@@ -231,11 +231,11 @@ pub async fn line_2_an_acknowledgement_replaces_a_fresh_record(bench: Bench) {
 pub async fn line_2_an_applied_acknowledgement_counts(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
-    ask(&b, 0).await;
-    let asked = a.renew(&lease).await.lease();
+    request(&b, 0).await;
+    let requested = a.renew(&lease).await.lease();
     a.sent();
     a.next_write("ownership/0", Fault::ResponseLost);
-    let draining = a.renew(&asked.acknowledging_handoff()).await.lease();
+    let draining = a.renew(&requested.acknowledging_handoff()).await.lease();
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0"]);
     assert_eq!(*draining.etag(), bench.blob(&ownership(0)).await.unwrap().etag);
     assert_eq!(handoff_keys(&bench, 0).await, keys(&[("draining", "1"), ("handoffto", "b")]));
@@ -244,10 +244,10 @@ pub async fn line_2_an_applied_acknowledgement_counts(bench: Bench) {
 pub async fn line_2_the_owner_renews_while_draining(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
-    let mut handoff = ask(&b, 0).await;
+    let mut handoff = request(&b, 0).await;
     let mut draining = a.renew(&lease.acknowledging_handoff()).await.lease();
     for _ in 0..2 {
-        assert_eq!(look(&b, &mut handoff).await, HandoffStatus::Pending);
+        assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
         draining = a.renew(&draining).await.lease();
         assert_eq!(handoff_keys(&bench, 0).await, keys(&[("draining", "1"), ("handoffto", "b")]));
     }
@@ -257,7 +257,7 @@ pub async fn line_2_the_owner_renews_while_draining(bench: Bench) {
 pub async fn line_2_a_release_keeps_the_request(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
-    ask(&b, 0).await;
+    request(&b, 0).await;
     a.sent();
     assert_eq!(a.release(&lease).await.describe(), "released");
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "match ownership/0"]);
@@ -285,12 +285,12 @@ pub async fn line_2_a_request_and_a_release_at_once_agree(bench: Bench) {
 pub async fn line_3_a_reserved_release_repeats_no_event(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, cooperative(&bench, "b").await);
     let (lease, mut adoption) = a.run(0).await;
-    let mut handoff = ask(&b, 0).await;
+    let mut handoff = request(&b, 0).await;
     let draining = a.renew(&lease.acknowledging_handoff()).await.lease();
-    assert_eq!(look(&b, &mut handoff).await, HandoffStatus::Pending);
+    assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
     assert_eq!(a.checkpoint(&mut adoption, 7).await.describe(), "written");
     a.release(&draining).await;
-    let taken = look(&b, &mut handoff).await;
+    let taken = poll(&b, &mut handoff).await;
     assert!(matches!(taken, HandoffStatus::Ready(_)), "{taken:?}");
     assert_eq!(claimed(&b, taken).await, "won");
     assert_eq!((bench.owner_of(0).await.as_str(), handoff_keys(&bench, 0).await), ("b", Vec::new()));
@@ -301,40 +301,40 @@ pub async fn line_3_any_other_release_ends_it(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     for (partition, left) in [(0, vec![("ownerid", "")]), (1, vec![("ownerid", ""), ("handoffto", "c")])] {
         a.win(partition).await;
-        let mut handoff = ask(&b, partition).await;
+        let mut handoff = request(&b, partition).await;
         bench.put(&ownership(partition), &metadata(&left)).await;
-        assert_eq!(look_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
+        assert_eq!(poll_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
     }
 }
 
 pub async fn line_3_a_change_of_owner_ends_it(bench: Bench) {
     let (a, b, c) = (cooperative(&bench, "a").await, bench.owner("b").await, bench.owner("c").await);
     a.win(0).await;
-    let mut handoff = ask(&b, 0).await;
+    let mut handoff = request(&b, 0).await;
     c.take(0).await;
-    assert_eq!(look_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
+    assert_eq!(poll_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
     bench.delete(&ownership(0)).await;
-    assert_eq!(look_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
+    assert_eq!(poll_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
 }
 
 /// A later incarnation of the owner owns it, without a request.
 pub async fn line_3_a_later_incarnation_has_no_request(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
-    let mut handoff = ask(&b, 0).await;
+    let mut handoff = request(&b, 0).await;
     bench.later("a").await.take(0).await;
-    assert_eq!(look_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
+    assert_eq!(poll_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
 }
 
 pub async fn line_4_a_fresh_record_is_no_acknowledgement(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
-    let mut handoff = ask(&b, 0).await;
+    let mut handoff = request(&b, 0).await;
     let renewed = a.renew(&a.renew(&lease).await.lease()).await.lease();
-    assert_eq!(look(&b, &mut handoff).await, HandoffStatus::Pending);
+    assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
     assert!(!handoff.is_acknowledged());
     a.renew(&renewed.acknowledging_handoff()).await.lease();
-    assert_eq!(look(&b, &mut handoff).await, HandoffStatus::Pending);
+    assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
     assert!(handoff.is_acknowledged());
 }
 
@@ -347,10 +347,10 @@ pub async fn line_4_the_default_timeouts(bench: Bench) {
 pub async fn line_4_without_an_acknowledgement_it_is_stolen(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, cooperative(&bench, "b").await);
     let lease = a.win(0).await;
-    let mut handoff = ask(&b, 0).await;
+    let mut handoff = request(&b, 0).await;
     let timeouts = HandoffTimeouts::new(Duration::ZERO, b.store.handoff_timeouts().release);
     let renewed = a.renew(&a.renew(&lease).await.lease()).await.lease();
-    let stolen = look_with(&b, &mut handoff, &timeouts).await;
+    let stolen = poll_with(&b, &mut handoff, &timeouts).await;
     assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");
     b.sent();
     assert_eq!(claimed(&b, stolen).await, "won");
@@ -362,11 +362,11 @@ pub async fn line_4_without_an_acknowledgement_it_is_stolen(bench: Bench) {
 pub async fn line_4_without_the_release_it_is_stolen(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
-    let mut handoff = ask(&b, 0).await;
+    let mut handoff = request(&b, 0).await;
     a.renew(&lease.acknowledging_handoff()).await.lease();
     let acknowledged = HandoffTimeouts::new(Duration::ZERO, b.store.handoff_timeouts().release);
-    assert_eq!(look_with(&b, &mut handoff, &acknowledged).await, HandoffStatus::Pending);
-    let stolen = look_with(&b, &mut handoff, &NONE).await;
+    assert_eq!(poll_with(&b, &mut handoff, &acknowledged).await, HandoffStatus::Pending);
+    let stolen = poll_with(&b, &mut handoff, &NONE).await;
     assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");
     assert_eq!(claimed(&b, stolen).await, "won");
     assert_eq!(handoff_keys(&bench, 0).await, []);
@@ -375,14 +375,14 @@ pub async fn line_4_without_the_release_it_is_stolen(bench: Bench) {
 pub async fn line_4_a_steal_that_conflicts_is_polled_further(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
-    let mut handoff = ask(&b, 0).await;
-    let stolen = look_with(&b, &mut handoff, &NONE).await;
+    let mut handoff = request(&b, 0).await;
+    let stolen = poll_with(&b, &mut handoff, &NONE).await;
     let draining = a.renew(&lease.acknowledging_handoff()).await.lease();
     assert_eq!(claimed(&b, stolen).await, "lost to a");
-    let stolen = look_with(&b, &mut handoff, &NONE).await;
+    let stolen = poll_with(&b, &mut handoff, &NONE).await;
     a.release(&draining).await;
     assert_eq!(claimed(&b, stolen).await, "lost to no owner");
-    let taken = look_with(&b, &mut handoff, &NONE).await;
+    let taken = poll_with(&b, &mut handoff, &NONE).await;
     assert!(matches!(taken, HandoffStatus::Ready(_)), "{taken:?}");
     assert_eq!(claimed(&b, taken).await, "won");
 }
@@ -392,12 +392,12 @@ pub async fn line_4_an_erased_request_is_repeated_a_few_times(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     let unmarked = bench.read(&ownership(0)).await;
-    let mut handoff = ask(&b, 0).await;
+    let mut handoff = request(&b, 0).await;
     for again in [true, true, false] {
         bench.put(&ownership(0), &unmarked).await;
-        assert_eq!(look(&b, &mut handoff).await, HandoffStatus::Pending);
+        assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
         assert_eq!(bench.read(&ownership(0)).await.contains_key("handoffto"), again);
     }
-    let stolen = look_with(&b, &mut handoff, &NONE).await;
+    let stolen = poll_with(&b, &mut handoff, &NONE).await;
     assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");
 }

@@ -21,7 +21,7 @@ async fn present(bench: &Bench, name: &str) -> Owner {
 }
 
 /// Returns what an owner reads of partition 0 and its owner.
-async fn look(owner: &Owner) -> (Ownership, Option<Heartbeat>) {
+async fn list(owner: &Owner) -> (Ownership, Option<Heartbeat>) {
     let seen = owner.store.list_ownerships().await.unwrap().records.remove(0);
     let heartbeats = owner.store.list_heartbeats().await.unwrap().records;
     owner.sent();
@@ -34,8 +34,8 @@ async fn considered_dead(bench: &Bench) -> (Owner, Owner, (Ownership, Option<Hea
     a.win(0).await;
     b.wire().age("heartbeat/a", EXPIRY + 2);
     b.wire().age("ownership/0", EXPIRY + 2);
-    let looked = look(&b).await;
-    (a, b, looked)
+    let listed = list(&b).await;
+    (a, b, listed)
 }
 
 async fn judge(owner: &Owner, (of, listed): &(Ownership, Option<Heartbeat>)) -> DeclareDeadOutcome {
@@ -52,10 +52,10 @@ pub async fn is_in_claimed_records_and_not_in_released_ones(bench: Bench) {
     assert!(!bench.read(&ownership(0)).await.contains_key("leasescope"));
 }
 
-pub async fn the_thief_declares_dead_under_the_etag(bench: Bench) {
-    let (a, b, looked) = considered_dead(&bench).await;
+pub async fn a_takeover_declares_dead_under_the_etag(bench: Bench) {
+    let (a, b, listed) = considered_dead(&bench).await;
     let before = bench.read(&heartbeat("a")).await;
-    assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared);
+    assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(b.requests(), ["match heartbeat/a"]);
     let mut broken = before;
     broken.insert("declareddeadby".into(), "b".into());
@@ -75,30 +75,30 @@ pub async fn a_missing_heartbeat_is_created_declared_dead(bench: Bench) {
 }
 
 pub async fn an_owner_is_declared_dead_once(bench: Bench) {
-    let (_a, b, looked) = considered_dead(&bench).await;
-    assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared);
+    let (_a, b, listed) = considered_dead(&bench).await;
+    assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::Declared);
     let c = bench.owner("c").await;
-    let looked = look(&c).await;
-    assert_eq!(judge(&c, &looked).await, DeclareDeadOutcome::Declared);
+    let listed = list(&c).await;
+    assert_eq!(judge(&c, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(c.requests().len(), 0);
     assert_eq!(bench.read(&heartbeat("a")).await["declareddeadby"], "b");
 }
 
 pub async fn two_declarations_at_once_both_succeed(bench: Bench) {
-    let (_a, b, looked) = considered_dead(&bench).await;
+    let (_a, b, listed) = considered_dead(&bench).await;
     let c = bench.owner("c").await;
     c.wire().age("heartbeat/a", EXPIRY + 2);
-    assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared);
-    assert_eq!(judge(&c, &looked).await, DeclareDeadOutcome::Declared);
+    assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::Declared);
+    assert_eq!(judge(&c, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(c.requests(), ["match heartbeat/a", "read heartbeat/a"]);
     assert_eq!(bench.read(&heartbeat("a")).await["declareddeadby"], "b");
 }
 
 pub async fn an_owner_that_was_faster_is_alive(bench: Bench) {
-    let (a, b, looked) = considered_dead(&bench).await;
+    let (a, b, listed) = considered_dead(&bench).await;
     assert_eq!(a.store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
     b.wire().age("heartbeat/a", 0);
-    assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::StillAlive);
+    assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::StillAlive);
     assert!(!bench.read(&heartbeat("a")).await.contains_key("declareddeadby"));
 }
 
@@ -106,30 +106,30 @@ pub async fn an_earlier_incarnation_cannot_renew(bench: Bench) {
     let (_a, b, (of, _)) = considered_dead(&bench).await;
     let later = metadata(&[("ownerid", "a"), ("incarnation", LATER)]);
     bench.put(&heartbeat("a"), &later).await;
-    let (_, listed) = look(&b).await;
+    let (_, listed) = list(&b).await;
     assert_eq!(judge(&b, &(of, listed)).await, DeclareDeadOutcome::Declared);
     assert_eq!(b.requests().len(), 0);
     assert_eq!(bench.read(&heartbeat("a")).await, later);
 }
 
 pub async fn a_declaration_survives_lost_responses(bench: Bench) {
-    let (_a, b, looked) = considered_dead(&bench).await;
+    let (_a, b, listed) = considered_dead(&bench).await;
     for fault in [Fault::RequestLost, Fault::ResponseLost, Fault::Conflict] {
         b.next_write("heartbeat/a", fault.clone());
-        assert_eq!(judge(&b, &looked).await, DeclareDeadOutcome::Declared, "{fault:?}");
+        assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::Declared, "{fault:?}");
         let mut restored = bench.read(&heartbeat("a")).await;
         assert_eq!(restored.remove("declareddeadby").as_deref(), Some("b"), "{fault:?}");
         bench.put(&heartbeat("a"), &restored).await;
     }
     b.next_write("heartbeat/a", Fault::RequestLost);
     b.next_read_fails("heartbeat/a");
-    assert!(b.store.declare_dead(&looked.0, looked.1.as_ref()).await.is_err());
+    assert!(b.store.declare_dead(&listed.0, listed.1.as_ref()).await.is_err());
 }
 
 pub async fn reading_a_record_does_not_rewrite_it(bench: Bench) {
     let (a, b) = (present(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
-    let (seen, _) = look(&b).await;
+    let (seen, _) = list(&b).await;
     a.sent();
     // Rejected, although nothing has changed.
     a.next_write("ownership/0", Fault::Conflict);
@@ -165,7 +165,7 @@ pub async fn requests_need_a_fresh_heartbeat(bench: Bench) {
     b.wire().age("ownership/0", 100 * EXPIRY);
     for (age, stands) in [(EXPIRY / 2, false), (EXPIRY / 2 - 1, true)] {
         b.wire().age("heartbeat/a", age);
-        let (seen, _) = look(&b).await;
+        let (seen, _) = list(&b).await;
         let marked = b.store.request_handoff(&seen).await.unwrap();
         let expected = if stands {
             matches!(marked, HandoffRequestOutcome::Requested(_))
@@ -188,7 +188,7 @@ pub async fn no_requests_by_an_invalid_heartbeat(bench: Bench) {
             Some(metadata) => drop(bench.put(&heartbeat("a"), metadata).await),
             None => bench.delete(&heartbeat("a")).await,
         }
-        let (seen, _) = look(&b).await;
+        let (seen, _) = list(&b).await;
         assert_eq!(b.store.request_handoff(&seen).await.unwrap(), HandoffRequestOutcome::LeaseTooOld);
     }
 }

@@ -94,7 +94,7 @@ macro_rules! tests {
                 line_2_a_release_that_finds_nothing_is_lost,
                 line_2_a_release_that_finds_its_own_record_retries,
                 line_2_a_retried_release_overwrites_nothing,
-                line_2_of_a_release_and_a_steal_the_thief_wins,
+                line_2_of_a_release_and_a_steal_the_steal_wins,
                 line_3_a_failed_read_leaves_it_indeterminate,
                 line_3_the_previous_lease_remains_valid,
                 line_3_a_renewal_is_retried_during_the_lease,
@@ -225,7 +225,7 @@ macro_rules! tests {
             }
             lease_scope {
                 is_in_claimed_records_and_not_in_released_ones,
-                the_thief_declares_dead_under_the_etag,
+                a_takeover_declares_dead_under_the_etag,
                 a_missing_heartbeat_is_created_declared_dead,
                 an_owner_is_declared_dead_once,
                 two_declarations_at_once_both_succeed,

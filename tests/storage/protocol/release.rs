@@ -45,7 +45,7 @@ pub async fn line_2_a_release_that_finds_its_own_record_retries(bench: Bench) {
     assert_eq!(bench.owner_of(0).await, "");
 }
 
-/// A thief writes between the read and the second write.
+/// A claiming instance writes between the read and the second write.
 pub async fn line_2_a_retried_release_overwrites_nothing(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
@@ -55,7 +55,7 @@ pub async fn line_2_a_retried_release_overwrites_nothing(bench: Bench) {
     assert_eq!(bench.owner_of(0).await, "b");
 }
 
-pub async fn line_2_of_a_release_and_a_steal_the_thief_wins(bench: Bench) {
+pub async fn line_2_of_a_release_and_a_steal_the_steal_wins(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for partition in 0..bench.rounds {
         let lease = a.win(partition).await;
@@ -87,7 +87,7 @@ pub async fn line_3_a_failed_read_leaves_it_indeterminate(bench: Bench) {
     assert_eq!(bench.owner_of(1).await, "a");
 }
 
-/// The previous lease can be renewed, whatever the unknown outcome of the attempt is.
+/// The previous lease can be renewed, regardless of the unknown outcome of the attempt.
 pub async fn line_3_the_previous_lease_remains_valid(bench: Bench) {
     let a = bench.owner("a").await;
     for fault in [Fault::RequestLost, Fault::ResponseLost] {

@@ -237,9 +237,9 @@ pub async fn a_requested_partition_goes_to_the_requester(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
     bench.put(&ownership(7), &owned_by("b")).await;
     for (partition, asking, to) in [(0, "b", "b"), (1, "c", "a")] {
-        let mut asked = owned_by("a");
-        asked.extend(metadata(&[("cooperative", "1"), ("handoffto", asking)]));
-        bench.put(&ownership(partition), &asked).await;
+        let mut requested = owned_by("a");
+        requested.extend(metadata(&[("cooperative", "1"), ("handoffto", asking)]));
+        bench.put(&ownership(partition), &requested).await;
         bench.put(&checkpoint(partition), &position(OLD)).await;
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "done");
         assert_eq!(record_of(&bench, partition).await, returned(&operator, Some(to)));

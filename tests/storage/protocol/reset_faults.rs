@@ -43,7 +43,7 @@ impl Step {
     }
 
     /// Injects this fault into the request.
-    fn meets(self, operator: &Owner<Operator>, partition: u32, fault: Fault) {
+    fn inject(self, operator: &Owner<Operator>, partition: u32, fault: Fault) {
         let (operation, name, nth) = self.request(partition);
         let target = || Target::from(operation).named(&name);
         for _ in 1..nth {
@@ -99,7 +99,7 @@ pub async fn one_fault_at_each_request(bench: Bench) {
 async fn outlives(bench: &Bench, partition: u32, step: Step, fault: &Fault) {
     let operator = bench.operator("o", quick_retries).await;
     let (a, mut before) = running(bench, partition).await;
-    step.meets(&operator, partition, fault.clone());
+    step.inject(&operator, partition, fault.clone());
     let case = format!("{fault:?} at {step:?}");
     let reported = reset(&operator, partition, NEW).await.describe();
     assert_eq!(reported, "done", "{case}");
@@ -155,7 +155,7 @@ pub async fn a_disconnected_operator_reports_the_truth(bench: Bench) {
 async fn reports(bench: &Bench, partition: u32, (step, fault, expected): (Step, Fault, &str)) {
     let operator = bench.operator("o", quick_retries).await;
     let (a, _) = running(bench, partition).await;
-    step.meets(&operator, partition, fault.clone());
+    step.inject(&operator, partition, fault.clone());
     let cut_off = operator.clone();
     step.then(&operator, partition, async move { cut_off.cut_off(Target::any()) });
     let case = format!("{fault:?} at {step:?}");
@@ -177,12 +177,12 @@ pub async fn an_overtaken_operator_reports_the_truth(bench: Bench) {
         for at_once in [false, true] {
             let operator = bench.operator("o", quick_retries).await;
             let (a, _) = running(&bench, partition).await;
-            let thief = bench.owner("b").await;
-            let b = thief.clone();
+            let claimer = bench.owner("b").await;
+            let b = claimer.clone();
             step.then(&operator, partition, async move {
-                thief.take(partition).await;
+                claimer.take(partition).await;
                 if at_once {
-                    thief.adopt(partition, None).await.adoption();
+                    claimer.adopt(partition, None).await.adoption();
                 }
             });
             let case = format!("after {step:?}, adopted at once: {at_once}");
@@ -209,10 +209,10 @@ pub async fn an_ambiguous_write_before_a_loss_is_reported(bench: Bench) {
         let operator = bench.operator("o", quick_retries).await;
         running(&bench, partition).await;
         let b = bench.owner("b").await;
-        Write.meets(&operator, partition, fault.clone());
-        let thief = b.clone();
+        Write.inject(&operator, partition, fault.clone());
+        let claimer = b.clone();
         Write.then(&operator, partition, async move {
-            thief.take(partition).await;
+            claimer.take(partition).await;
         });
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "indeterminate", "{fault:?}");
         sleep(2 * LATE).await;
@@ -227,11 +227,11 @@ pub async fn the_next_adoption_decides_an_ambiguous_write(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
     running(&bench, 0).await;
     let b = bench.owner("b").await;
-    Write.meets(&operator, 0, Fault::AppliedLate(3 * LATE));
-    let thief = b.clone();
+    Write.inject(&operator, 0, Fault::AppliedLate(3 * LATE));
+    let claimer = b.clone();
     Write.then(&operator, 0, async move {
-        thief.take(0).await;
-        thief.adopt(0, None).await.adoption();
+        claimer.take(0).await;
+        claimer.adopt(0, None).await.adoption();
     });
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "indeterminate");
     sleep(4 * LATE).await;

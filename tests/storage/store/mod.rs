@@ -83,9 +83,9 @@ async fn a_hanging_checkpoint_delays_no_renewal() {
         async move { a.adopt(&zero(), epoch, None).await.map(drop) }
     });
     tokio::task::yield_now().await;
-    let asked = Instant::now();
+    let requested = Instant::now();
     assert!(matches!(a.renew_all(vec![lease]).await.remove(0).1, ClaimOutcome::Won(_)));
-    assert!(asked.elapsed() < Duration::from_secs(1));
+    assert!(requested.elapsed() < Duration::from_secs(1));
     assert_eq!(adopting.await.unwrap().unwrap_err().kind(), ErrorKind::Indeterminate);
 }
 

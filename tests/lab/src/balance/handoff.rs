@@ -91,10 +91,10 @@ fn requests_of_a_crashed_owner_go_to_the_others() {
     let mut group = Group::new(4, 1);
     group.join(policy(&LoadBalancingStrategy::Greedy, true));
     group.settle();
-    let thief = group.join(policy(&LoadBalancingStrategy::Balanced, true));
+    let claimer = group.join(policy(&LoadBalancingStrategy::Balanced, true));
     send_heartbeats(&mut group);
     assert_eq!(group.round().requested, 1);
-    group.members[thief].crashed = true;
+    group.members[claimer].crashed = true;
     let rounds: Vec<_> = (0..8).map(|_| group.round()).collect();
     assert_eq!(rounds.iter().map(|round| round.releases).sum::<usize>(), 1);
     let claims: Vec<_> = rounds.iter().flat_map(|round| &round.claims).map(|(by, _, reason)| (*by, reason)).collect();

@@ -203,7 +203,7 @@ fn by_load_a_steal_must_gain_more_than_the_threshold() {
     assert!(plan([40, 40, 40, 80], 0).is_empty());
     assert_eq!(claimed(&plan([10, 70, 40, 80], 29)), ["0"]);
     assert!(plan([10, 70, 40, 80], 30).is_empty());
-    // Of several partitions that gain, the one that evens out most.
+    // Of several partitions that gain, the move that evens the loads most.
     assert_eq!(claimed(&plan([10, 60, 100, 30], 10)), ["1"]);
 }
 

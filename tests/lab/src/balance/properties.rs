@@ -450,7 +450,7 @@ fn heartbeats_ensure_the_fewest_moves_and_none_twice() {
     });
 }
 
-/// No bound is certain if all owners always act at the same moment: two thieves may steal one partition too many from
+/// No bound is certain if all owners always act at the same moment: two instances may steal one partition too many from
 /// one victim. Chance ends it; jitter makes it rare.
 #[test]
 fn groups_that_act_at_the_same_moment_settle_too() {

@@ -48,8 +48,8 @@ async fn ask(hub: &Hello, partitions: &[u16]) -> Result<Extents, Failure> {
     let client = builder.open_with_connection_string(&hub.connection_string, None).await?;
     let mut extents = Extents::new();
     for partition in partitions {
-        let asked = client.get_partition_properties(&partition.to_string()).await?;
-        extents.insert(*partition, (asked.beginning_sequence_number, asked.last_enqueued_sequence_number));
+        let requested = client.get_partition_properties(&partition.to_string()).await?;
+        extents.insert(*partition, (requested.beginning_sequence_number, requested.last_enqueued_sequence_number));
     }
     Ok(extents)
 }

@@ -137,10 +137,10 @@ impl Fleet {
         }
         // A process that is gone by now has ended in its own way, which is reported below.
         let _ = running.child.send(Signal::TERM);
-        let asked = Instant::now();
+        let requested = Instant::now();
         let end = match running.child.end_within(limit).await? {
             Some(status) if status.success() => End::Clean,
-            Some(status) => End::Unclean(format!("{status} after {:.1?}", asked.elapsed())),
+            Some(status) => End::Unclean(format!("{status} after {:.1?}", requested.elapsed())),
             None => End::Unclean(format!("had not ended after {limit:?}")),
         };
         running.child.kill().await?;
@@ -156,7 +156,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Stops or continues the process. A process that is gone is recorded at the next look.
+    /// Stops or continues the process. A process that is gone is recorded at the next check.
     pub async fn send(&self, instance: u32, signal: Signal) {
         if let Ok(slot) = self.slot(instance).await
             && let Some(running) = &slot.running
@@ -175,7 +175,7 @@ impl Fleet {
     }
 
     /// Records the processes that are gone and restarts them, and samples the others. Returns those that were gone.
-    pub async fn look(&self) -> Result<Vec<(IncarnationId, String)>, Failure> {
+    pub async fn observe(&self) -> Result<Vec<(IncarnationId, String)>, Failure> {
         let mut gone = Vec::new();
         for instance in 0..self.size() {
             if let Some(ended) = self.look_at(instance)? {

@@ -98,10 +98,10 @@ fn legend(svg: &mut String, run_data: &RunData) {
 fn faults(svg: &mut String, run_data: &RunData, length: Duration, top: f64) {
     for happened in run_data.happened.iter().filter(|happened| happened.from < length) {
         let (from, to) = (x(happened.from, length), x(happened.to.min(length), length));
-        let whom = happened.instance.map_or_else(|| "all".to_owned(), owner);
+        let target = happened.instance.map_or_else(|| "all".to_owned(), owner);
         let _ = writeln!(
             svg,
-            "<rect x=\"{from:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{PANEL}\" class=\"fault\"><title>{} {whom}</title>\
+            "<rect x=\"{from:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{PANEL}\" class=\"fault\"><title>{} {target}</title>\
              </rect>",
             (to - from).max(0.5),
             happened.fault.name()

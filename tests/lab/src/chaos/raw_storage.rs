@@ -10,14 +10,14 @@ use crate::sas;
 
 /// The records as one listing showed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct Observation {
     /// Owner of each partition; empty if it was released.
     pub owners: BTreeMap<String, String>,
     /// Sequence number of each checkpoint; -1 before the first event.
     pub positions: Positions,
 }
 
-impl Look {
+impl Observation {
     /// Returns how many partitions each owner has.
     pub fn shares(&self) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();
@@ -36,33 +36,33 @@ pub async fn create_container(client: &reqwest::Client, endpoint: &str, containe
 }
 
 /// Lists all records. Concurrent writes may or may not be included.
-pub async fn look(client: &reqwest::Client, endpoint: &str, container: &str) -> Result<Look, Failure> {
-    let (mut look, mut marker) = (Look::default(), String::new());
+pub async fn observe(client: &reqwest::Client, endpoint: &str, container: &str) -> Result<Observation, Failure> {
+    let (mut observation, mut marker) = (Observation::default(), String::new());
     loop {
         let signature = sas::account_sas("rl", sas::FUTURE);
         let url =
             format!("{endpoint}/{container}?restype=container&comp=list&include=metadata&marker={marker}&{signature}");
         let page = client.get(url).send().await?.error_for_status()?.text().await?;
-        read_page(&page, &mut look);
+        read_page(&page, &mut observation);
         match element(&page, "NextMarker") {
             Some(next) if !next.is_empty() => next.clone_into(&mut marker),
-            _ => return Ok(look),
+            _ => return Ok(observation),
         }
     }
 }
 
 /// The names and the metadata of this run have no character that XML would escape.
-fn read_page(page: &str, look: &mut Look) {
+fn read_page(page: &str, observation: &mut Observation) {
     for blob in page.split("<Blob>").skip(1) {
         let Some((kind, partition)) = element(blob, "Name").and_then(record) else { continue };
         match kind {
             Kind::Ownership => {
                 let owner = element(blob, "ownerid").unwrap_or_default();
-                look.owners.insert(partition, owner.to_owned());
+                observation.owners.insert(partition, owner.to_owned());
             }
             Kind::Checkpoint => {
                 let position = element(blob, "sequencenumber").and_then(|number| number.parse().ok());
-                look.positions.insert(partition, position.unwrap_or(-1));
+                observation.positions.insert(partition, position.unwrap_or(-1));
             }
         }
     }
@@ -87,9 +87,9 @@ mod tests {
             <Blob><Name>ns/hub/$default/ownership/4</Name><Metadata><ownerid/></Metadata></Blob>\
             <Blob><Name>ns/hub/$default/heartbeat/i2</Name><Metadata><ownerid>i2</ownerid></Metadata></Blob>\
             </Blobs><NextMarker/></EnumerationResults>";
-        let mut look = Look::default();
-        read_page(page, &mut look);
-        assert_eq!(look.positions, BTreeMap::from([("3".to_owned(), 41)]));
-        assert_eq!(look.shares(), BTreeMap::from([("", 1), ("i1", 1)]));
+        let mut observation = Observation::default();
+        read_page(page, &mut observation);
+        assert_eq!(observation.positions, BTreeMap::from([("3".to_owned(), 41)]));
+        assert_eq!(observation.shares(), BTreeMap::from([("", 1), ("i1", 1)]));
     }
 }

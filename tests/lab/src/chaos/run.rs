@@ -41,7 +41,7 @@ use crate::signals;
 const CONTAINER: &str = "chaos";
 const EVENT_SIZE: usize = 256;
 const PACE: Duration = Duration::from_millis(50);
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const OBSERVE_INTERVAL: Duration = Duration::from_secs(1);
 const HUB_STARTS_WITHIN: Duration = Duration::from_secs(20);
 
 /// The maximum number of events that a partition keeps.
@@ -182,19 +182,19 @@ impl<'a> Run<'a> {
         };
         if interrupted {
             // An aborted fault would never end.
-            self.screen.say("no more faults");
+            self.screen.print("no more faults");
             self.stage.restore().await?;
             self.batches.send_replace(0);
         }
         let published = (&mut self.publishing).await??;
-        self.screen.say(&format!("{} events are published; the group settles", count(&published)));
+        self.screen.print(&format!("{} events are published; the group settles", count(&published)));
         let settled = self.settle(&published).await?;
         self.end(published, settled).await
     }
 
     async fn carry_out(&self, plan: Vec<Incident>) -> Result<(), Failure> {
         let (mut striking, mut plan) = (JoinSet::new(), plan.into_iter().peekable());
-        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut observations = tokio::time::interval(OBSERVE_INTERVAL);
         while plan.peek().is_some() || !striking.is_empty() || self.stage.clock.now() < self.args.length() {
             let due = plan.peek().map(|incident| incident.at.saturating_sub(self.stage.clock.now()));
             tokio::select! {
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
                     striking.spawn(async move { stage.strike(&incident).await });
                 }
                 Some(struck) = striking.join_next() => self.over(&struck??),
-                _ = looks.tick() => self.look().await?,
+                _ = observations.tick() => self.observe().await?,
             }
         }
         Ok(())
@@ -215,35 +215,37 @@ impl<'a> Run<'a> {
         self.screen.over(happened);
     }
 
-    async fn look(&self) -> Result<(), Failure> {
-        for (incarnation, status) in self.stage.fleet.look().await? {
-            self.screen.say(&format!("{incarnation} has exited unexpectedly: {status}"));
+    async fn observe(&self) -> Result<(), Failure> {
+        for (incarnation, status) in self.stage.fleet.observe().await? {
+            self.screen.print(&format!("{incarnation} has exited unexpectedly: {status}"));
         }
         Ok(())
     }
 
     /// Waits until everything is processed and shared, or until the timeout: the checks then report what is missing.
-    async fn settle(&mut self, published: &Positions) -> Result<raw_storage::Look, Failure> {
+    async fn settle(&mut self, published: &Positions) -> Result<raw_storage::Observation, Failure> {
         let started = Instant::now();
         while started.elapsed() < settle_timeout(self.args) {
-            self.look().await?;
-            let look = self.seen.borrow().last.clone();
-            if look.positions == *published && unbalanced(&look, self.args.instances, self.args.partitions).is_none() {
-                self.screen.say(&format!("settled after {:.1} s", started.elapsed().as_secs_f64()));
-                return Ok(look);
+            self.observe().await?;
+            let observation = self.seen.borrow().last.clone();
+            if observation.positions == *published
+                && unbalanced(&observation, self.args.instances, self.args.partitions).is_none()
+            {
+                self.screen.print(&format!("settled after {:.1} s", started.elapsed().as_secs_f64()));
+                return Ok(observation);
             }
             sleep(Duration::from_millis(250)).await;
         }
-        self.screen.say(&format!("not settled after {:.1} s", started.elapsed().as_secs_f64()));
+        self.screen.print(&format!("not settled after {:.1} s", started.elapsed().as_secs_f64()));
         Ok(self.seen.borrow().last.clone())
     }
 
-    async fn end(self, published: Positions, settled: raw_storage::Look) -> Result<RunData, Failure> {
+    async fn end(self, published: Positions, settled: raw_storage::Observation) -> Result<RunData, Failure> {
         let fleet = &self.stage.fleet;
         let limit = self.stage.ends_within;
         try_join_all((0..fleet.size()).map(|instance| fleet.end(instance, limit))).await?;
         let endpoint = self.stage.storage().await.ok_or("the storage is gone")?;
-        let ended = raw_storage::look(&reqwest::Client::new(), &endpoint, CONTAINER).await?;
+        let ended = raw_storage::observe(&reqwest::Client::new(), &endpoint, CONTAINER).await?;
         // Before the folder of its data is deleted.
         drop(self.stage.stop_storage().await?);
         let incarnations = fleet.observed_incarnations().await;

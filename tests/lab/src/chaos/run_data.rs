@@ -9,7 +9,7 @@ use crate::chaos::faults::Happened;
 use crate::chaos::fleet::{End, ObservedIncarnation};
 use crate::chaos::incarnation::IncarnationId;
 use crate::chaos::operators::Attempt;
-use crate::chaos::raw_storage::Look;
+use crate::chaos::raw_storage::Observation;
 use crate::chaos::watcher::Seen;
 use crate::chaos::writes::{Kind, Write};
 
@@ -29,9 +29,9 @@ pub struct RunData {
     pub resets: Vec<Attempt>,
     pub seen: Seen,
     /// After the group settled, before the shutdown of the instances.
-    pub settled: Look,
+    pub settled: Observation,
     /// After the shutdown.
-    pub ended: Look,
+    pub ended: Observation,
 }
 
 /// From the start of a partition's handler to its stop, or to the end of its process.
@@ -116,8 +116,9 @@ pub mod tests {
     /// Two instances and one partition with ten events: the first one processed six, the second one the others.
     pub fn in_order() -> RunData {
         let partition = || "0".to_owned();
-        let look = Look { owners: [(partition(), "i2".to_owned())].into(), positions: [(partition(), 9)].into() };
-        let ended = Look { owners: [(partition(), String::new())].into(), positions: [(partition(), 9)].into() };
+        let observation =
+            Observation { owners: [(partition(), "i2".to_owned())].into(), positions: [(partition(), 9)].into() };
+        let ended = Observation { owners: [(partition(), String::new())].into(), positions: [(partition(), 9)].into() };
         let observed = |instance, end| ObservedIncarnation {
             incarnation: incarnation(instance),
             from: Moment::ZERO,
@@ -147,8 +148,8 @@ pub mod tests {
             event_logs: [(incarnation(0), first), (incarnation(1), second)].into(),
             writes: Vec::new(),
             resets: Vec::new(),
-            seen: Seen { last: ended.clone(), looks: 3, ..Seen::default() },
-            settled: look,
+            seen: Seen { last: ended.clone(), observations: 3, ..Seen::default() },
+            settled: observation,
             ended,
         }
     }

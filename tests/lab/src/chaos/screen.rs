@@ -15,29 +15,29 @@ impl Screen {
         Self { clock }
     }
 
-    pub fn say(&self, text: &str) {
+    pub fn print(&self, text: &str) {
         println!("{:>7.1} s  {text}", self.clock.now().as_secs_f64());
     }
 
     pub fn incident(&self, incident: &Incident) {
-        self.say(&describe(incident));
+        self.print(&describe(incident));
     }
 
     pub fn over(&self, happened: &Happened) {
         let lasted = happened.to.saturating_sub(happened.from).as_secs_f64();
-        self.say(&format!("{} {} is over after {lasted:.1} s", happened.fault.name(), whom(happened.instance)));
+        self.print(&format!("{} {} is over after {lasted:.1} s", happened.fault.name(), target(happened.instance)));
     }
 }
 
 /// Returns one line of a plan.
 pub fn describe(incident: &Incident) -> String {
-    let (name, whom, seconds) = (incident.fault.name(), whom(incident.instance), incident.lasts.as_secs_f64());
+    let (name, target, seconds) = (incident.fault.name(), target(incident.instance), incident.lasts.as_secs_f64());
     match incident.fault {
-        Fault::Kill | Fault::Restart => format!("{name} {whom}, restarted after {seconds:.1} s"),
-        Fault::Clock => format!("{name} {whom}, by {:+} s for {seconds:.1} s", incident.skew),
-        Fault::StorageRestart => format!("{name} {whom}"),
+        Fault::Kill | Fault::Restart => format!("{name} {target}, restarted after {seconds:.1} s"),
+        Fault::Clock => format!("{name} {target}, by {:+} s for {seconds:.1} s", incident.skew),
+        Fault::StorageRestart => format!("{name} {target}"),
         Fault::Reset => format!("{name} {}", incident.resets.iter().map(goal).collect::<Vec<_>>().join(", then ")),
-        _ => format!("{name} {whom}, for {seconds:.1} s"),
+        _ => format!("{name} {target}, for {seconds:.1} s"),
     }
 }
 
@@ -47,6 +47,6 @@ fn goal(reset: &Reset) -> String {
     format!("{} from {} {way}{killed}", reset.count, reset.first)
 }
 
-fn whom(instance: Option<u32>) -> String {
+fn target(instance: Option<u32>) -> String {
     instance.map_or_else(|| "all".to_owned(), owner)
 }

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use crate::chaos::Failure;
 use crate::chaos::clock::Moment;
 use crate::chaos::faults::Stage;
-use crate::chaos::raw_storage::{self, Look};
+use crate::chaos::raw_storage::{self, Observation};
 use crate::history::listed;
 
 const EVERY: Duration = Duration::from_millis(250);
@@ -18,10 +18,10 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    pub last: Look,
-    pub looks: u64,
+    pub last: Observation,
+    pub observations: u64,
     pub backwards: Vec<StepBack>,
-    /// When the last look began.
+    /// When the last observation began.
     pub began: Moment,
 }
 
@@ -29,7 +29,7 @@ pub struct Seen {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepBack {
     pub partition: String,
-    /// When the previous look began, and when this one had ended.
+    /// When the previous observation began, and when this one had ended.
     pub from: Moment,
     pub to: Moment,
     /// Its position then.
@@ -44,33 +44,33 @@ pub async fn watch(stage: Arc<Stage>, container: String) {
         sleep(EVERY).await;
         let began = stage.clock.now();
         // A storage that does not respond is tried again: its earlier responses remain valid.
-        if let Ok(Ok(look)) = timeout(LIMIT, look(&client, &stage, &container)).await {
-            stage.seen.send_modify(|seen| seen.add(look, (began, stage.clock.now())));
+        if let Ok(Ok(observation)) = timeout(LIMIT, observe(&client, &stage, &container)).await {
+            stage.seen.send_modify(|seen| seen.add(observation, (began, stage.clock.now())));
         }
     }
 }
 
-async fn look(client: &reqwest::Client, stage: &Stage, container: &str) -> Result<Look, Failure> {
+async fn observe(client: &reqwest::Client, stage: &Stage, container: &str) -> Result<Observation, Failure> {
     let endpoint = stage.storage().await.ok_or("there is no storage")?;
-    raw_storage::look(client, &endpoint, container).await
+    raw_storage::observe(client, &endpoint, container).await
 }
 
 impl Seen {
-    fn add(&mut self, look: Look, (began, ended): (Moment, Moment)) {
-        let verdicts = listed(&self.last.positions, &look.positions);
+    fn add(&mut self, observation: Observation, (began, ended): (Moment, Moment)) {
+        let verdicts = listed(&self.last.positions, &observation.positions);
         let backwards = self.last.positions.keys().zip(verdicts).filter_map(|(partition, verdict)| {
             Some(StepBack {
                 partition: partition.clone(),
                 from: self.began,
                 to: ended,
-                position: look.positions.get(partition).copied(),
+                position: observation.positions.get(partition).copied(),
                 breach: verdict.breach?,
             })
         });
         self.backwards.extend(backwards);
-        self.looks += 1;
+        self.observations += 1;
         self.began = began;
-        self.last = look;
+        self.last = observation;
     }
 }
 
@@ -78,19 +78,19 @@ impl Seen {
 mod tests {
     use super::*;
 
-    fn at(positions: &[(&str, i64)]) -> Look {
+    fn at(positions: &[(&str, i64)]) -> Observation {
         let positions = positions.iter().map(|(partition, position)| ((*partition).to_owned(), *position)).collect();
-        Look { positions, ..Look::default() }
+        Observation { positions, ..Observation::default() }
     }
 
     #[test]
     fn a_checkpoint_that_moves_back_is_recorded() {
         let mut seen = Seen::default();
         let second = |second| (Moment::from_secs(second), Moment::from_secs(second + 1));
-        for (look, began) in
+        for (observation, began) in
             [at(&[("0", 5)]), at(&[("0", 5), ("1", -1)]), at(&[("0", 7), ("1", 2)])].into_iter().zip(0..)
         {
-            seen.add(look, second(began));
+            seen.add(observation, second(began));
         }
         assert!(seen.backwards.is_empty());
         seen.add(at(&[("0", 6)]), second(3));
@@ -105,6 +105,6 @@ mod tests {
                 "moved the checkpoint of partition 1 from 2 to None"
             ]
         );
-        assert_eq!(seen.looks, 4);
+        assert_eq!(seen.observations, 4);
     }
 }

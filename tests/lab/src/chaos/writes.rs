@@ -76,7 +76,7 @@ pub fn settled(mut writes: Vec<Write>) -> Vec<Write> {
 }
 
 /// Returns the accepted writes to one blob, each after the one that it replaced. The storage orders them by their
-/// ETags, whatever the order of their responses; where a link is missing, because a response was lost, the time
+/// ETags, regardless of the order of their responses; if a link is missing because a response was lost, the time
 /// decides.
 pub fn chain<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<&'a Write> {
     let mut accepted: Vec<_> = writes.into_iter().filter(|write| write.is_accepted()).collect();

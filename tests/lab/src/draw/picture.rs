@@ -54,7 +54,7 @@ pub enum ProcessState {
 pub enum Owner {
     /// The hub does not have the partition yet.
     Absent,
-    /// No handler runs, whatever the record contains.
+    /// No handler runs, regardless of the record.
     NoReader,
     Member(u32),
     /// The owner has crashed, but its lease is still valid; no handler reads.

@@ -122,10 +122,10 @@ impl Canvas {
         self.write(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escaped(text)));
     }
 
-    /// The appearance is in `look`: attributes.
-    fn bar(&mut self, (x, to): (f64, f64), (y, height): (f64, f64), look: &str, title: &str) {
+    /// The appearance is in `style`: attributes.
+    fn bar(&mut self, (x, to): (f64, f64), (y, height): (f64, f64), style: &str, title: &str) {
         self.write(format_args!(
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\" {look}><title>{}</title></rect>",
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\" {style}><title>{}</title></rect>",
             (to - x).max(0.4),
             escaped(title)
         ));
@@ -153,8 +153,8 @@ impl Canvas {
             (!picture.disturbances.is_empty(), "class=\"fault\"", "fault of all instances"),
         ];
         let (mut x, y) = (8.0, 27.0);
-        for (_, look, name) in signs.into_iter().filter(|(occurs, _, _)| *occurs) {
-            self.bar((x, x + 12.0), (y, 12.0), look, name);
+        for (_, style, name) in signs.into_iter().filter(|(occurs, _, _)| *occurs) {
+            self.bar((x, x + 12.0), (y, 12.0), style, name);
             self.label(x + 16.0, y + 10.0, "", name);
             x += 28.0 + LETTER * name.len() as f64;
         }

@@ -125,7 +125,7 @@ pub(super) struct Listing {
     pub(super) handoff_request: Option<u8>,
     /// A live owner in the other name case is listed.
     pub(super) other_case: bool,
-    /// The owner has more partitions than its share, and this is the one that may be requested.
+    /// The owner has more partitions than its share, and may be requested to hand over this partition.
     pub(super) above_share: bool,
 }
 
@@ -174,13 +174,13 @@ impl Balancers {
     }
 
     pub(super) fn reaction(&self, number: usize, condition: Condition, stimulus: Stimulus) -> Reaction {
-        let asked = (number, condition, stimulus);
-        if let Some(reaction) = self.known.borrow().get(&asked) {
+        let requested = (number, condition, stimulus);
+        if let Some(reaction) = self.known.borrow().get(&requested) {
             return *reaction;
         }
         let reaction =
             Driven::into_condition(self.members, number, self.ignores_requests, condition, stimulus).reaction(stimulus);
-        self.known.borrow_mut().insert(asked, reaction);
+        self.known.borrow_mut().insert(requested, reaction);
         reaction
     }
 }

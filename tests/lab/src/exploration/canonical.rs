@@ -11,15 +11,15 @@ impl State {
     /// Returns an id later than that of any existing ownership.
     pub(super) fn next_ownership_id(&mut self) -> u8 {
         let mut newest = 0;
-        self.for_each_ownership_id(|ownership_id| newest = newest.max(*ownership_id));
+        self.for_each_claim_number(|claim_number| newest = newest.max(*claim_number));
         newest + 1
     }
 
     /// Returns the representative of all states that differ from this one only in irrelevant details.
     pub(super) fn canonical(mut self) -> Self {
         let mut known = 1_u64;
-        self.for_each_ownership_id(|ownership_id| known |= 1 << *ownership_id);
-        self.for_each_ownership_id(|ownership_id| *ownership_id = rank(known, *ownership_id));
+        self.for_each_claim_number(|claim_number| known |= 1 << *claim_number);
+        self.for_each_claim_number(|claim_number| *claim_number = rank(known, *claim_number));
         if self.now.is_none() {
             self.rename_epochs();
         }
@@ -89,18 +89,18 @@ impl State {
         }
     }
 
-    fn for_each_ownership_id(&mut self, mut visit: impl FnMut(&mut u8)) {
+    fn for_each_claim_number(&mut self, mut visit: impl FnMut(&mut u8)) {
         visit(&mut self.fence);
-        for (ownership_id, _) in self.given.iter_mut().flatten() {
-            visit(ownership_id);
+        for (claim_number, _) in self.given.iter_mut().flatten() {
+            visit(claim_number);
         }
         if let Some(record) = &mut self.ownership {
-            visit(&mut record.ownership_id);
+            visit(&mut record.claim_number);
         }
         for instance in &mut self.instances {
             visit(&mut instance.work.authority);
             if let Some(lease) = &mut instance.lease {
-                visit(&mut lease.ownership_id);
+                visit(&mut lease.claim_number);
             }
         }
         for write in self.late.iter_mut().flatten() {
@@ -182,8 +182,8 @@ impl State {
 
 /// Returns how many of the known ownerships are earlier.
 #[expect(clippy::cast_possible_truncation, reason = "at most 64 of 64 bits are set")]
-fn rank(known: u64, ownership_id: u8) -> u8 {
-    (known & ((1 << ownership_id) - 1)).count_ones() as u8
+fn rank(known: u64, claim_number: u8) -> u8 {
+    (known & ((1 << claim_number) - 1)).count_ones() as u8
 }
 
 fn passed(version: &mut Option<Version>) {

@@ -130,7 +130,7 @@ const A_NOPIN: Scenario = Scenario {
     ..BASE
 };
 
-/// A graceful stop repeats no event, whatever requests are lost.
+/// A graceful stop repeats no event, regardless of which requests are lost.
 const STOP: Scenario = Scenario {
     name: "stop",
     timing: Timing::Synchronous,

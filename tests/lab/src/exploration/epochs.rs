@@ -22,7 +22,7 @@ impl Model {
     pub(super) fn second_passes(&self, state: &State, steps: &mut Steps<'_>) {
         let Some(clock) = self.scenario.clock else { return };
         if let Some(now) = state.now.filter(|now| *now < clock.end) {
-            let label = Label { who: "the server", what: "shows the next second", position: None, response: None };
+            let label = Label { actor: "the server", what: "shows the next second", position: None, response: None };
             steps.push(label, State { now: Some(now + 1), ..*state }, false, Notes::default());
         }
     }
@@ -96,13 +96,13 @@ impl Model {
     pub(super) fn is_given_its_epoch(&self, state: &mut State, number: usize) -> Notes {
         let work = state.instances[number].work;
         let (Some(_), Some(epoch)) = (self.scenario.clock, work.epoch) else { return Notes::default() };
-        let ownership_id = work.authority;
-        let others = || state.given.iter().flatten().filter(|(other, _)| *other != ownership_id);
-        let grows = others().all(|(other, theirs)| *theirs == epoch || (*other < ownership_id) == (*theirs < epoch));
+        let claim_number = work.authority;
+        let others = || state.given.iter().flatten().filter(|(other, _)| *other != claim_number);
+        let grows = others().all(|(other, theirs)| *theirs == epoch || (*other < claim_number) == (*theirs < epoch));
         let is_unique = others().all(|(_, theirs)| *theirs != epoch);
         let notes =
             Notes::default().breaking(Invariant::EpochGrows, !grows).breaking(Invariant::EpochIsUnique, !is_unique);
-        remember(state, (ownership_id, epoch));
+        remember(state, (claim_number, epoch));
         notes
     }
 }
@@ -114,7 +114,7 @@ fn remember(state: &mut State, given: (u8, u8)) {
     known.sort_unstable();
     let starts = state.instances.iter().filter_map(|instance| match instance.work.task {
         Task::Adopting(_) | Task::ReadingOtherCase => Some(instance.work.authority),
-        Task::Stopped => instance.lease.map(|lease| lease.ownership_id),
+        Task::Stopped => instance.lease.map(|lease| lease.claim_number),
         Task::Running | Task::Checkpointing(_) => None,
     });
     let first = starts.min().unwrap_or(u8::MAX);
@@ -255,7 +255,7 @@ const EVEN: Clock = Clock { end: 2, skew: false };
 const UNIQUE: Aim = Aim { invariants: &[Invariant::EpochIsUnique], live: false };
 const GROWS: Aim = Aim { invariants: &[Invariant::EpochGrows, Invariant::EpochIsUnique], live: false };
 
-/// One thief, or another SDK that erases the epoch.
+/// One stealing instance, or another SDK that erases the epoch.
 fn without(rule: Rule) -> Scenario {
     let left = Left { steals: 1, releases: 1, ..NOTHING };
     Scenario { without: Some(rule), clock: Some(EVEN), left, aim: UNIQUE, ..BASIS }

@@ -28,7 +28,7 @@ impl Model {
             Foreign::Ending { at } => {
                 let put = put_position(state, Checkpoint { position: Some(at), ..Checkpoint::default() });
                 let what = "ends its last handler, checkpoints without condition";
-                let label = Label { who: FOREIGN, what, position: Some(at), response: None };
+                let label = Label { actor: FOREIGN, what, position: Some(at), response: None };
                 steps.push(label, State { foreign: Foreign::Idle, ..vouched(put, at) }, false, writes_late(state));
             }
         }
@@ -45,7 +45,7 @@ impl Model {
         let claiming = Foreign::Claiming(state.ownership.map(|_| Version::Current));
         let mut to = State { foreign: claiming, ..*state };
         to.left.steals -= cost;
-        steps.push(Label { who: FOREIGN, what, position: None, response: None }, to, cost > 0, Notes::default());
+        steps.push(Label { actor: FOREIGN, what, position: None, response: None }, to, cost > 0, Notes::default());
     }
 
     fn foreign_claims(&self, state: &State, under: Option<Version>, steps: &mut Steps<'_>) {
@@ -66,14 +66,14 @@ impl Model {
         if at < self.scenario.last_event {
             let foreign = Foreign::Running { version, at: at + 1, written };
             let to = State { foreign, processed: state.processed | 1 << (at + 1), ..*state };
-            let label = Label { who: FOREIGN, what: "processes event", position: Some(at + 1), response: None };
+            let label = Label { actor: FOREIGN, what: "processes event", position: Some(at + 1), response: None };
             steps.push(label, to, false, Notes::default());
         }
         if at > written {
             let put = put_position(state, Checkpoint { position: Some(at), ..Checkpoint::default() });
             let to = State { foreign: Foreign::Running { version, at, written: at }, ..vouched(put, at) };
             let label =
-                Label { who: FOREIGN, what: "checkpoints without condition", position: Some(at), response: None };
+                Label { actor: FOREIGN, what: "checkpoints without condition", position: Some(at), response: None };
             steps.push(label, to, false, writes_late(state));
         }
         if own && version == Version::Current {

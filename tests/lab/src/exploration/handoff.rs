@@ -58,7 +58,7 @@ impl Model {
     }
 
     fn read_to_request(&self, state: &State, number: usize, (victim, erased): (u8, u8), steps: &mut Steps<'_>) {
-        let who = self.name(number);
+        let actor = self.name(number);
         // A record that is renewed repeatedly becomes fresh again.
         let ages = [Some(YOUNG), (self.expired(state) == Some(0)).then_some(OLD)];
         for age in ages.into_iter().flatten() {
@@ -68,7 +68,7 @@ impl Model {
                     let step = under.version().map(|under| HandoffStep::Requesting(under, erased));
                     let to =
                         state.with(number, |instance| instance.handoff = step.map(|step| Handoff { victim, step }));
-                    steps.add(who, "reads: may request", to);
+                    steps.add(actor, "reads: may request", to);
                     continue;
                 }
                 Next::Done(HandoffRequestOutcome::Requested(())) => {
@@ -83,11 +83,11 @@ impl Model {
                 Next::Done(_) => ("reads: not eligible", RequestOutcome::Refused, Event::MarkLost),
             };
             let to = self.has_requested(state, number, erased, Some(next));
-            steps.noted(who, what, to, Notes::default().with(event));
+            steps.noted(actor, what, to, Notes::default().with(event));
         }
         if let Some(failed) = self.with_failed_read(state) {
             let to = self.has_requested(&failed, number, erased, None);
-            steps.fault(who, "cannot read the record to request", to, Notes::default().with(Event::ReadFailed));
+            steps.fault(actor, "cannot read the record to request", to, Notes::default().with(Event::ReadFailed));
         }
     }
 
@@ -110,7 +110,7 @@ impl Model {
     }
 
     fn write_request(&self, state: &State, number: usize, (under, erased): (Version, u8), steps: &mut Steps<'_>) {
-        // Under this version the record is the one that was read, or the write is rejected.
+        // The write is rejected unless the record still has this version, as it was read.
         let Some(record) = state.ownership else {
             let to = with_step(state, number, HandoffStep::Reading(erased));
             steps.add(self.name(number), "requests from a deleted record", to);
@@ -128,7 +128,7 @@ impl Model {
                 Some(step) => with_step(&attempt.state, number, step),
             };
             let label = Label {
-                who: self.name(number),
+                actor: self.name(number),
                 what: "requests a handoff",
                 position: None,
                 response: Some(attempt.response),
@@ -138,7 +138,7 @@ impl Model {
     }
 
     fn pursue(&self, state: &State, number: usize, victim: u8, pursued: Pursued, steps: &mut Steps<'_>) {
-        let look = |now| {
+        let poll = |now| {
             let mut handoff = self.pursuing(victim, pursued);
             let looked = self.looked(state, number, &handoff, YOUNG);
             let pursuit = handoff.poll(looked, now, &HANDOFF_TIMEOUTS);
@@ -146,10 +146,10 @@ impl Model {
             let pursuit = (pursuit != HandoffStatus::Pending || !is_erased).then_some(pursuit);
             (pursuit, Pursued { is_acknowledged: handoff.is_acknowledged(), ..pursued })
         };
-        let in_time = look(Duration::ZERO);
+        let in_time = poll(Duration::ZERO);
         let timeout_cost =
             self.timeout_cost(state, number, victim).filter(|_| in_time.0 == Some(HandoffStatus::Pending));
-        let too_late = timeout_cost.map(|cost| (look(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
+        let too_late = timeout_cost.map(|cost| (poll(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
         let epoch = state.fresh_epoch();
         for ((pursuit, pursued), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
             let mut to = *state;
@@ -183,7 +183,7 @@ impl Model {
                 }
             };
             let notes = event.map_or(Notes::default(), |event| Notes::default().with(event));
-            let label = Label { who: self.name(number), what, position: None, response: None };
+            let label = Label { actor: self.name(number), what, position: None, response: None };
             steps.push(label, to, cost > 0, notes);
         }
     }
@@ -273,7 +273,8 @@ impl Model {
         to.left.timeouts -= u8::from(comes);
         let claim = Operation::claim(Some(Version::Current), Some(state.fresh_epoch()));
         (to.instances[number].operation, to.instances[number].handoff) = (Some(claim), None);
-        let label = Label { who: self.name(number), what: "lists: reserved no longer", position: None, response: None };
+        let label =
+            Label { actor: self.name(number), what: "lists: reserved no longer", position: None, response: None };
         steps.push(label, to, comes, Notes::default().with(Event::ReservationLapsed));
     }
 }

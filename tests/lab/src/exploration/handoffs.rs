@@ -8,7 +8,7 @@ use super::state::Left;
 
 const BASIS: Scenario = Scenario { timing: Timing::Synchronous, aim: Aim { invariants: ONCE, live: true }, ..BASE };
 
-/// A handoff without a timeout repeats no event, whatever requests are lost.
+/// A handoff without a timeout repeats no event, regardless of which requests are lost.
 const HANDOFF: Scenario = Scenario {
     name: "r-handoff",
     last_event: 3,
@@ -45,7 +45,7 @@ const TIMEOUT: Scenario = Scenario {
     reaches: &[Event::HandoffStolen, Event::CheckpointFenced, Event::ReservationLapsed],
     ..BASIS
 };
-const DEAD: Scenario = Scenario {
+const CRASHED: Scenario = Scenario {
     name: "r-live-handoff",
     last_event: 1,
     left: Left { requests: 1, timeouts: 1, faults: 2, crashes: 1, ..NOTHING },
@@ -53,7 +53,7 @@ const DEAD: Scenario = Scenario {
     reaches: &[Event::HandoffStolen, Event::ReservationLapsed, Event::RequestTooLate, Event::LateWriteLanded],
     ..BASIS
 };
-const DEAF: Scenario = Scenario {
+const UNRESPONSIVE: Scenario = Scenario {
     name: "handoff-deaf",
     ignores_requests: true,
     left: Left { requests: 1, faults: 1, ..NOTHING },
@@ -98,7 +98,7 @@ const OVERLAP: Scenario = Scenario {
     ..BASIS
 };
 pub(super) const ALL: &[Scenario] =
-    &[HANDOFF, THREE, THREE_DOUBTS, TIMEOUT, DEAD, DEAF, ERASED, UNSETTLED, STOP, FREEZE, OVERLAP];
+    &[HANDOFF, THREE, THREE_DOUBTS, TIMEOUT, CRASHED, UNRESPONSIVE, ERASED, UNSETTLED, STOP, FREEZE, OVERLAP];
 
 #[test]
 fn a_request_and_a_handover_r_handoff() {
@@ -122,12 +122,12 @@ fn a_requester_times_out_r_handoff_timeout() {
 
 #[test]
 fn either_side_crashes_r_live_handoff() {
-    is_clean(DEAD);
+    is_clean(CRASHED);
 }
 
 #[test]
 fn an_owner_without_response_handoff_deaf() {
-    is_clean(DEAF);
+    is_clean(UNRESPONSIVE);
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) enum Invariant {
     KeptAlive,
     /// I5: after the last fault, an owner makes progress.
     Live,
-    /// E1: of two ownerships that processed events, the one that was won later has the greater epoch.
+    /// E1: of two ownerships that processed events, the later one has the greater epoch.
     EpochGrows,
     /// E2: no two of them have the same epoch.
     EpochIsUnique,

@@ -66,7 +66,7 @@ impl Model {
     }
 
     fn take_over(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let who = self.name(number);
+        let actor = self.name(number);
         let may_live = !matches!(state.ownership.map(|record| record.owner), None | Some(Owner::Unowned));
         let old = if may_live { self.expired(state) } else { Some(0) };
         let mut before = None;
@@ -82,7 +82,7 @@ impl Model {
                 self.claim_for_reset(&paid, number, takeover, cost > 0, steps);
             } else {
                 let notes = self.report(&mut paid, number, self.unwritten(state.instances[number].reset));
-                steps.noted(who, "looks: another operator is active, reports", paid, notes);
+                steps.noted(actor, "lists: another operator is active, reports", paid, notes);
             }
             before = Some(decided);
         }
@@ -138,7 +138,8 @@ impl Model {
                 instance.operation = Some(claim);
                 instance.reset.displaces_foreign |= settles;
             });
-            let label = Label { who: self.name(number), what: "wants to take it over", position: None, response: None };
+            let label =
+                Label { actor: self.name(number), what: "wants to take it over", position: None, response: None };
             steps.push(label, to, fault, Notes::default().with_if(Event::ResetInherited, inherits));
         }
     }
@@ -168,7 +169,7 @@ impl Model {
                 Response::Done => (released_next(&attempt.state, number, true), Notes::default()),
                 response => {
                     let to = attempt.state.with(number, |instance| {
-                        instance.work = Work::adopting(lease.keys.epoch, lease.ownership_id);
+                        instance.work = Work::adopting(lease.keys.epoch, lease.claim_number);
                         (instance.reset.has_failed, instance.reset.has_waited) = (true, false);
                         instance.reset.in_doubt |= response.is_fault();
                     });
@@ -176,7 +177,7 @@ impl Model {
                 }
             };
             let label = Label {
-                who: self.name(number),
+                actor: self.name(number),
                 what: "resets to",
                 position: Some(position),
                 response: Some(attempt.response),
@@ -201,13 +202,13 @@ impl Model {
 
     /// Its attempts are exhausted.
     fn give_up(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let who = self.name(number);
+        let actor = self.name(number);
         if state.instances[number].lease.is_some() {
-            return steps.add(who, "gives up", released_next(state, number, false));
+            return steps.add(actor, "gives up", released_next(state, number, false));
         }
         let mut to = *state;
         let notes = self.report(&mut to, number, self.unwritten(state.instances[number].reset));
-        steps.noted(who, "gives up, reports", to, notes);
+        steps.noted(actor, "gives up, reports", to, notes);
     }
 
     /// Returns its report of a position that was not written, as far as it knows.

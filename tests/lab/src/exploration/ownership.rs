@@ -106,7 +106,7 @@ impl Model {
         for epoch in self.epochs(state, None).into_iter().filter(|epoch| epoch.is_some() || !own) {
             let claim = Operation { reclaims, ..Operation::claim(under, epoch) };
             let to = state.with(number, |instance| (instance.operation, instance.handoff) = (Some(claim), None));
-            let label = Label { who: self.name(number), what, position: None, response: None };
+            let label = Label { actor: self.name(number), what, position: None, response: None };
             steps.push(label, to, fault, notes);
         }
     }
@@ -131,7 +131,7 @@ impl Model {
                 let under = if attempt.response == Response::Unseen { under.map(|_| Version::Past) } else { under };
                 to.instances[number].operation = Some(Operation { reading: true, under, ..operation });
             }
-            let label = Label { who: self.name(number), what, position: None, response: Some(attempt.response) };
+            let label = Label { actor: self.name(number), what, position: None, response: Some(attempt.response) };
             steps.push(label, to, attempt.response.is_fault(), notes);
         }
     }
@@ -201,12 +201,12 @@ impl Model {
         let Some(record) = state.ownership else { return Notes::default() };
         let instance = &mut state.instances[number];
         instance.lease =
-            Some(Lease { version: Version::Current, keys: operation.keys, ownership_id: record.ownership_id });
+            Some(Lease { version: Version::Current, keys: operation.keys, claim_number: record.claim_number });
         instance.handoff = None;
         let mut notes = Notes::default();
         if operation.goal == Goal::Claim {
             notes = notes.with_if(Event::OwnershipOutlived, instance.work.task != Task::Stopped);
-            self.begin_ownership(instance, operation.keys.epoch, record.ownership_id);
+            self.begin_ownership(instance, operation.keys.epoch, record.claim_number);
             if operation.reclaims && self.leaves_out(Rule::ReclaimedIsAdopted) {
                 Self::run_as_it_is(state, number);
             }
@@ -215,13 +215,13 @@ impl Model {
     }
 
     /// A new ownership: work of the earlier one ends, then the partition is adopted.
-    fn begin_ownership(&self, instance: &mut Instance, epoch: Option<u8>, ownership_id: u8) {
+    fn begin_ownership(&self, instance: &mut Instance, epoch: Option<u8>, claim_number: u8) {
         if self.scenario.overlaps && instance.work.task != Task::Stopped {
             instance.work.outlived = true;
         } else if instance.leaving {
             instance.work = Work::default();
         } else {
-            instance.work = Work::adopting(epoch, ownership_id);
+            instance.work = Work::adopting(epoch, claim_number);
         }
     }
 
@@ -260,7 +260,7 @@ impl Model {
             }
             let mut to = paid;
             let (what, notes) = self.go_on(&mut to, number, operation, next.1, age);
-            let label = Label { who: self.name(number), what, position: None, response: None };
+            let label = Label { actor: self.name(number), what, position: None, response: None };
             steps.push(label, to, cost > 0, notes);
         }
     }
@@ -275,7 +275,7 @@ impl Model {
         steps: &mut Steps<'_>,
     ) {
         let own = self.relation(state, number) == Relation::This;
-        let (who, goal) = (self.name(number), operation.goal);
+        let (actor, goal) = (self.name(number), operation.goal);
         let what = if own { "reads: its own, writes again" } else { "reads: not written, writes again" };
         let notes = Notes::default().with(tried_again(goal, under, own, age));
         let own = operation.keys.epoch;
@@ -284,7 +284,7 @@ impl Model {
             let keys = Keys { epoch, ..operation.keys };
             let again = Operation { goal: Goal::Claim, under, reading: false, keys, ..operation };
             let to = state.with(number, |instance| instance.operation = Some(again));
-            steps.push(Label { who, what, position: None, response: None }, to, fault, notes);
+            steps.push(Label { actor, what, position: None, response: None }, to, fault, notes);
         }
     }
 
@@ -317,9 +317,9 @@ impl Model {
             let Keys { draining, epoch, .. } = record.keys;
             Found { relation, etag: Version::Current, age, epoch: epoch.map(i64::from), draining }
         });
-        let ownership_id = operation.keys.epoch.map(i64::from);
-        let goal = goal_after(goal, ownership_id, found.as_ref());
-        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), ownership_id, found, TERMS.own))
+        let claim_number = operation.keys.epoch.map(i64::from);
+        let goal = goal_after(goal, claim_number, found.as_ref());
+        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), claim_number, found, TERMS.own))
     }
 
     fn go_on(

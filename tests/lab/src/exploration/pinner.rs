@@ -38,7 +38,7 @@ impl Model {
         for attempt in attempts(state, Write { by: Writer::Pinner, under: None, content }) {
             let done = attempt.response == Response::Done;
             let pinner = if done { Pinner::Done } else { Pinner::Reading(imported) };
-            let label = Label { who: PINNER, what: "pins the start", position, response: Some(attempt.response) };
+            let label = Label { actor: PINNER, what: "pins the start", position, response: Some(attempt.response) };
             let notes = attempt.notes.with_if(Event::StartPinnedAhead, done && owned);
             steps.push(label, State { pinner, ..attempt.state }, attempt.response.is_fault(), notes);
         }
@@ -51,12 +51,12 @@ impl Model {
         if at < self.scenario.last_event {
             let other_case = OtherCaseOwner::Running { at: at + 1, written };
             let to = State { other_case, processed: state.processed | 1 << (at + 1), ..*state };
-            let label = Label { who: OTHER_CASE, what: "processes event", position: Some(at + 1), response: None };
+            let label = Label { actor: OTHER_CASE, what: "processes event", position: Some(at + 1), response: None };
             steps.push(label, to, false, Notes::default());
         }
         if at > written {
             let to = State { other_case: OtherCaseOwner::Running { at, written: at }, ..put_other_case(state, at) };
-            let label = Label { who: OTHER_CASE, what: "checkpoints", position: Some(at), response: None };
+            let label = Label { actor: OTHER_CASE, what: "checkpoints", position: Some(at), response: None };
             steps.push(label, to, false, Notes::default());
         }
         let gone = State { other_case: OtherCaseOwner::Gone, ..*state };

@@ -53,7 +53,7 @@ pub(super) struct Ownership {
     /// The second in which it was written, if that matters.
     pub(super) written: u8,
     /// Which ownership it is: counts up with every claim that wins. Only the invariants use it.
-    pub(super) ownership_id: u8,
+    pub(super) claim_number: u8,
 }
 
 /// The checkpoint blob.
@@ -199,7 +199,7 @@ pub(super) struct Pursued {
 pub(super) struct Lease {
     pub(super) version: Version,
     pub(super) keys: Keys,
-    pub(super) ownership_id: u8,
+    pub(super) claim_number: u8,
 }
 
 /// A claim, renewal or release in progress.
@@ -212,7 +212,7 @@ pub(super) struct Operation {
     pub(super) keys: Keys,
     /// It claims what an earlier incarnation owned.
     pub(super) reclaims: bool,
-    /// It began as a renewal, whatever its goal is now.
+    /// It began as a renewal, regardless of its current goal.
     pub(super) renews: bool,
 }
 

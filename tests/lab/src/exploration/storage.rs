@@ -84,22 +84,22 @@ fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
     })
 }
 
-/// Writes the ownership, whatever the current record is.
+/// Writes the ownership, regardless of the current record.
 pub(super) fn put_ownership(state: &State, owner: Owner, keys: Keys) -> State {
     let mut next = *state;
     let now = state.now.unwrap_or_default();
     let goes_on = |last: &Ownership| {
         owner == Owner::Unowned || owner == last.owner && (owner == Owner::Foreign || keys.epoch == last.keys.epoch)
     };
-    let ownership_id = if let Some(last) = state.ownership.filter(goes_on) {
-        last.ownership_id
+    let claim_number = if let Some(last) = state.ownership.filter(goes_on) {
+        last.claim_number
     } else {
         next.claimed = if state.left.deletes > 0 { now } else { 0 };
         next.next_ownership_id()
     };
     // Its age matters only without an epoch.
     let written = if keys.epoch.is_none() { now } else { 0 };
-    next.ownership = Some(Ownership { owner, keys, written, ownership_id });
+    next.ownership = Some(Ownership { owner, keys, written, claim_number });
     next.ownership_changed();
     next
 }
@@ -164,7 +164,7 @@ pub(super) fn up_to(event: u8) -> u8 {
     (1 << (event + 1)) - 1
 }
 
-/// Writes the checkpoint, whatever the current record is.
+/// Writes the checkpoint, regardless of the current record.
 pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
     let mut next = *state;
     next.checkpoint = Some(checkpoint);

@@ -23,7 +23,7 @@ const OPERATOR: &str = "an operator";
 /// Describes a step for a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
-    pub(super) who: &'static str,
+    pub(super) actor: &'static str,
     pub(super) what: &'static str,
     pub(super) position: Option<u8>,
     pub(super) response: Option<Response>,
@@ -31,7 +31,7 @@ pub(super) struct Label {
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.who, self.what)?;
+        write!(f, "{} {}", self.actor, self.what)?;
         if let Some(position) = self.position {
             write!(f, " {position}")?;
         }
@@ -44,16 +44,16 @@ pub(super) struct Steps<'a>(&'a mut Vec<Edge<State, Label>>);
 
 impl Steps<'_> {
     /// Adds a step without a fault or an event.
-    pub(super) fn add(&mut self, who: &'static str, what: &'static str, to: State) {
-        self.noted(who, what, to, Notes::default());
+    pub(super) fn add(&mut self, actor: &'static str, what: &'static str, to: State) {
+        self.noted(actor, what, to, Notes::default());
     }
 
-    pub(super) fn noted(&mut self, who: &'static str, what: &'static str, to: State, notes: Notes) {
-        self.push(Label { who, what, position: None, response: None }, to, false, notes);
+    pub(super) fn noted(&mut self, actor: &'static str, what: &'static str, to: State, notes: Notes) {
+        self.push(Label { actor, what, position: None, response: None }, to, false, notes);
     }
 
-    pub(super) fn fault(&mut self, who: &'static str, what: &'static str, to: State, notes: Notes) {
-        self.push(Label { who, what, position: None, response: None }, to, true, notes);
+    pub(super) fn fault(&mut self, actor: &'static str, what: &'static str, to: State, notes: Notes) {
+        self.push(Label { actor, what, position: None, response: None }, to, true, notes);
     }
 
     pub(super) fn push(&mut self, label: Label, to: State, fault: bool, notes: Notes) {
@@ -117,30 +117,30 @@ impl Model {
 
     /// Adds the events that affect an instance from outside.
     fn fates(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let (who, instance) = (self.name(number), &state.instances[number]);
+        let (actor, instance) = (self.name(number), &state.instances[number]);
         if state.left.crashes > 0 && instance.run_state == RunState::Up {
             let mut to = state.with(number, |instance| *instance = instance.over());
             to.left.crashes -= 1;
-            steps.fault(who, "crashes", to, Notes::default());
+            steps.fault(actor, "crashes", to, Notes::default());
         }
         let any_frozen = state.instances.iter().any(|instance| instance.run_state == RunState::Frozen);
         if state.left.freezes > 0 && instance.lease.is_some() && !any_frozen {
             let mut to = state.with(number, |instance| instance.run_state = RunState::Frozen);
             to.left.freezes -= 1;
-            steps.fault(who, "is frozen", to, Notes::default());
+            steps.fault(actor, "is frozen", to, Notes::default());
         }
         if state.left.releases > 0 && instance.lease.is_some() && !instance.leaving && self.may_operate(instance) {
             let after = self.reaction_now(state, number, Stimulus::StopRequested).after;
             let mut to = state.with(number, |instance| instance.is_now(after));
             to.left.releases -= 1;
-            steps.add(who, "is requested to stop", to);
+            steps.add(actor, "is requested to stop", to);
         }
     }
 
     fn late_writes(&self, state: &State, steps: &mut Steps<'_>) {
         for number in 0..state.late.len() {
             let Some((write, to, notes)) = storage::landed(state, number) else { continue };
-            let who = match write.by {
+            let actor = match write.by {
                 Writer::Member(number) => self.name(number as usize),
                 Writer::Pinner => PINNER,
             };
@@ -148,7 +148,7 @@ impl Model {
                 Content::Ownership { .. } => "had written the ownership, which lands now",
                 Content::Checkpoint { .. } => "had written the checkpoint, which lands now",
             };
-            steps.noted(who, what, to, notes);
+            steps.noted(actor, what, to, notes);
         }
     }
 
@@ -194,7 +194,7 @@ impl Model {
     }
 
     fn reading_steps(&self, state: &State, number: usize, other_case: bool, fault: bool, steps: &mut Steps<'_>) {
-        let who = self.name(number);
+        let actor = self.name(number);
         let young = Listing { other_case, ..Listing::of(state) };
         let expired = Listing { live: false, ..young };
         for (listing, cost) in [(young, Some(0)), (expired, self.expired(state))] {
@@ -205,17 +205,17 @@ impl Model {
             match self.after_listing(number, state.instances[number].condition(), listing) {
                 Condition::Over => {
                     let notes = self.replaced(&mut to, number);
-                    steps.noted(who, "lists: a later incarnation of it runs", to, notes);
+                    steps.noted(actor, "lists: a later incarnation of it runs", to, notes);
                 }
                 Condition::Claiming => self.plan_claims(&to, number, fault, steps),
                 Condition::Idle if state.instances[number].lease.is_some() => {
                     let notes = self.drop_lease(&mut to, number).with(Event::LeaseDropped);
-                    steps.push(listing_label(who, "lists: its partition is lost"), to, fault, notes);
+                    steps.push(listing_label(actor, "lists: its partition is lost"), to, fault, notes);
                 }
                 after @ Condition::HandingOver if after != state.instances[number].condition() => {
                     to.instances[number].is_now(after);
                     let notes = Notes::default().with(Event::HandoffSeen);
-                    steps.push(listing_label(who, "sees the handoff request, drains"), to, fault, notes);
+                    steps.push(listing_label(actor, "sees the handoff request, drains"), to, fault, notes);
                 }
                 after => assert_eq!(after, state.instances[number].condition(), "after {listing:?}"),
             }
@@ -249,8 +249,8 @@ impl Model {
     }
 }
 
-fn listing_label(who: &'static str, what: &'static str) -> Label {
-    Label { who, what, position: None, response: None }
+fn listing_label(actor: &'static str, what: &'static str) -> Label {
+    Label { actor, what, position: None, response: None }
 }
 
 /// Returns whether an instance keeps its record alive: it owns it, or is just about to find out that it does.

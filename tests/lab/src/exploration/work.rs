@@ -21,7 +21,7 @@ use super::system::{Label, Model, Steps};
 
 impl Model {
     pub(super) fn work_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let (who, instance) = (self.name(number), &state.instances[number]);
+        let (actor, instance) = (self.name(number), &state.instances[number]);
         if instance.operation.is_some() && !self.scenario.overlaps {
             return;
         }
@@ -29,8 +29,8 @@ impl Model {
         match instance.work.task {
             Task::Stopped => {
                 if let Some(lease) = instance.lease.filter(|_| !instance.leaving) {
-                    let work = Work::adopting(lease.keys.epoch, lease.ownership_id);
-                    steps.add(who, "begins to adopt", state.with(number, |instance| instance.work = work));
+                    let work = Work::adopting(lease.keys.epoch, lease.claim_number);
+                    steps.add(actor, "begins to adopt", state.with(number, |instance| instance.work = work));
                 }
             }
             Task::ReadingOtherCase => self.read_other_case(state, number, steps),
@@ -72,16 +72,16 @@ impl Model {
         let mut to = state.with(number, |instance| instance.work.at = event);
         to.processed |= 1 << event;
         if let Some(lease) = instance.lease.filter(|_| !instance.work.outlived) {
-            to.fence = to.fence.max(lease.ownership_id);
+            to.fence = to.fence.max(lease.claim_number);
         }
         let again = state.processed & !state.reported & 1 << event != 0;
         let notes = Notes::default().breaking(Invariant::Once, again);
-        let label = Label { who: self.name(number), what: "processes event", position: Some(event), response: None };
+        let label = Label { actor: self.name(number), what: "processes event", position: Some(event), response: None };
         steps.push(label, to, false, notes);
     }
 
     fn adopt(&self, state: &State, number: usize, step: Adoption, steps: &mut Steps<'_>) {
-        let who = self.name(number);
+        let actor = self.name(number);
         match step {
             Adoption::ReadCheckpoint => {
                 let seen = state.seen();
@@ -100,7 +100,7 @@ impl Model {
                         self.checkpoint_was_read(number, work, None)
                     };
                 });
-                steps.push(read_label(who, "adopts: reads the checkpoint", seen), to, false, Notes::default());
+                steps.push(read_label(actor, "adopts: reads the checkpoint", seen), to, false, Notes::default());
             }
             Adoption::ReadOwnership(from) => {
                 let work = &state.instances[number].work;
@@ -122,7 +122,7 @@ impl Model {
                 };
                 let is_lost = next == Next::Done(Unwritten::Lost);
                 steps.noted(
-                    who,
+                    actor,
                     if is_lost { "adopts: reads the ownership, lost" } else { "adopts: reads the ownership" },
                     to,
                     notes,
@@ -133,7 +133,7 @@ impl Model {
         self.failed_read_while_adopting(state, number, step, steps);
     }
 
-    /// The other name case's checkpoint counts unless it is the one that was last read.
+    /// The other name case's checkpoint counts unless it was the last one read.
     fn read_other_case(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let position = state.other_case_checkpoint;
         let to = state.with(number, |instance| {
@@ -144,7 +144,7 @@ impl Model {
             work.task = self.checkpoint_was_read(number, work, position.filter(|_| !is_known));
         });
         let label =
-            Label { who: self.name(number), what: "adopts: reads the other name case", position, response: None };
+            Label { actor: self.name(number), what: "adopts: reads the other name case", position, response: None };
         steps.push(label, to, false, Notes::default());
     }
 
@@ -203,7 +203,7 @@ impl Model {
                 .with_if(Event::Imported, written && imports)
                 .with_if(Event::ImportedOverPin, written && imports && found.pinned);
             let label =
-                Label { who: self.name(number), what: "adopts: writes", position, response: Some(attempt.response) };
+                Label { actor: self.name(number), what: "adopts: writes", position, response: Some(attempt.response) };
             steps.push(label, to, attempt.response.is_fault(), notes);
         }
     }
@@ -255,7 +255,7 @@ impl Model {
         let work = &mut state.instances[number].work;
         let is_own_record = |record: &Ownership| record.owner == Owner::ours(number) && record.keys.epoch == work.epoch;
         if let Some(record) = state.ownership.filter(is_own_record) {
-            work.authority = record.ownership_id;
+            work.authority = record.claim_number;
         }
     }
 
@@ -376,7 +376,7 @@ impl Model {
                 work.task = Task::Checkpointing(Request::ReadCheckpoint);
             }
             let label = Label {
-                who: self.name(number),
+                actor: self.name(number),
                 what: "checkpoints",
                 position: record.position,
                 response: Some(attempt.response),
@@ -417,8 +417,8 @@ impl Model {
     }
 }
 
-fn read_label(who: &'static str, what: &'static str, seen: Option<Seen>) -> Label {
-    Label { who, what, position: seen.and_then(|seen| seen.checkpoint.position), response: None }
+fn read_label(actor: &'static str, what: &'static str, seen: Option<Seen>) -> Label {
+    Label { actor, what, position: seen.and_then(|seen| seen.checkpoint.position), response: None }
 }
 
 impl Model {

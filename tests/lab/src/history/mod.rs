@@ -12,7 +12,7 @@
 //! | `NothingLost` | every event that the hub still has is processed |
 //! | `NoSpuriousLoss` | an owner detects the loss of a partition only if the record named another owner, or none, meanwhile |
 //! | `Continuous` | from one start of a handler to its stop each event comes once and in order |
-//! | `EpochGrows` | of two ownerships that processed events, the one that was won later has the greater epoch |
+//! | `EpochGrows` | of two ownerships that processed events, the later one has the greater epoch |
 
 mod delivery;
 mod epochs;

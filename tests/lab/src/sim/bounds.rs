@@ -108,7 +108,7 @@ impl Bounds {
     }
 
     /// Returns how long a live owner of this crate may take to hand over a partition after a handoff request: until it
-    /// reads the request, until its handler has stopped, and until the claiming instance looks again. After that the
+    /// reads the request, until its handler has stopped, and until the claiming instance polls again. After that the
     /// partition is stolen.
     #[must_use]
     pub fn handoff(&self) -> Duration {

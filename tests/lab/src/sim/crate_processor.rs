@@ -46,11 +46,11 @@ impl InstanceKind for CrateProcessor {
 
 async fn live(host: Host) -> ExitStatus {
     let mut rng = StdRng::seed_from_u64(host.seed);
-    let asked = host.shut_down();
-    tokio::pin!(asked);
+    let requested = host.shut_down();
+    tokio::pin!(requested);
     let store = tokio::select! {
         biased;
-        () = &mut asked => return ExitStatus::Shutdown { clean: true, report: "it never connected".to_owned() },
+        () = &mut requested => return ExitStatus::Shutdown { clean: true, report: "it never connected".to_owned() },
         store = connect(&host, rng.next_u64()) => store,
     };
     host.reporter.identified(store.identity());
@@ -64,7 +64,7 @@ async fn live(host: Host) -> ExitStatus {
     };
     host.register_handle(processor.handle());
     drop(host);
-    match processor.run(asked).await {
+    match processor.run(requested).await {
         Ok(report) => ExitStatus::Shutdown { clean: report.is_clean(), report: format!("{report:?}") },
         Err(error) if error.kind() == ErrorKind::Replaced => ExitStatus::Replaced,
         Err(error) => ExitStatus::Failed(error.to_string()),

@@ -78,21 +78,21 @@ impl Instance {
     }
 
     async fn run(mut self) -> ExitStatus {
-        let asked = self.host.shut_down();
-        tokio::pin!(asked);
+        let requested = self.host.shut_down();
+        tokio::pin!(requested);
         loop {
             self.host.runs().await;
             // An error does not end this owner: in practice a process that an error ended is restarted.
             let claimed = tokio::select! {
                 biased;
-                () = &mut asked => break,
+                () = &mut requested => break,
                 cycle = self.cycle() => cycle.unwrap_or(false),
             };
             let pause = self.rules.again_after.filter(|_| claimed).unwrap_or(self.rules.interval);
             let pause = pause.mul_f64(self.rng.random_range(1.0..1.0 + self.rules.jitter));
             tokio::select! {
                 biased;
-                () = &mut asked => break,
+                () = &mut requested => break,
                 () = sleep(pause) => {}
             }
         }

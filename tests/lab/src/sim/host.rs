@@ -53,7 +53,7 @@ impl Host {
         let mut shutdown = self.shutdown.clone();
         async move {
             // Without a sender there is no shutdown request.
-            if shutdown.wait_for(|asked| *asked).await.is_err() {
+            if shutdown.wait_for(|requested| *requested).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }

@@ -41,7 +41,7 @@ pub enum Invariant {
     OwnRecord,
     /// This crate writes nothing without a condition.
     Conditional,
-    /// E1, E2: of two ownerships that processed events, the one that was won later has the greater epoch.
+    /// E1, E2: of two ownerships that processed events, the later one has the greater epoch.
     EpochGrows,
     /// What an operator reports of a reset is true and stays true. No owner of this crate requests a handoff from an
     /// operator, or takes a partition from it before its lease has expired.

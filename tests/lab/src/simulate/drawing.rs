@@ -66,7 +66,7 @@ impl Drawing {
             drawing.lanes.push((lane, Steps::new(ProcessState::Down)));
         }
         for partition in 0..plan.partitions {
-            drawing.look(Duration::ZERO, partition as usize);
+            drawing.redraw(Duration::ZERO, partition as usize);
         }
         drawing
     }
@@ -109,7 +109,7 @@ impl Drawing {
                     Some(incarnation) => drop(self.holders.insert(*partition, incarnation)),
                     None => drop(self.holders.remove(partition)),
                 }
-                self.look(at, *partition);
+                self.redraw(at, *partition);
             }
             (
                 TimelineEvent::HandlerStarted { partition } | TimelineEvent::HandlerStopped { partition },
@@ -121,10 +121,10 @@ impl Drawing {
                         _ => incarnation.reads.remove(partition),
                     };
                 }
-                self.look(at, *partition);
+                self.redraw(at, *partition);
             }
             (TimelineEvent::Lag { partition, events }, _) => {
-                self.look(at, *partition);
+                self.redraw(at, *partition);
                 self.row(*partition).0.lag.push((at, *events));
             }
             (TimelineEvent::Reset { partition, to }, _) => {
@@ -165,11 +165,11 @@ impl Drawing {
 
     fn look_at_all(&mut self, at: Duration) {
         for partition in 0..self.rows.len() {
-            self.look(at, partition);
+            self.redraw(at, partition);
         }
     }
 
-    fn look(&mut self, at: Duration, partition: usize) {
+    fn redraw(&mut self, at: Duration, partition: usize) {
         let owner = self.owner_of(partition);
         self.row(partition).1.step(at, owner);
     }

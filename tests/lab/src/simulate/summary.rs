@@ -64,7 +64,7 @@ impl<'a> Summary<'a> {
             "handled_again": totals.repeated,
             "requests": totals.requests,
             "moves": totals.moves,
-            "dark_seconds": totals.unowned_time.as_secs_f64(),
+            "unowned_seconds": totals.unowned_time.as_secs_f64(),
             "incidents": totals.incidents,
             "faults": faults,
             "counts": totals.counts,

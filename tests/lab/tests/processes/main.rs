@@ -164,10 +164,10 @@ struct Outcome {
 impl Worker {
     /// Shuts the worker down gracefully.
     async fn end(&mut self, signal: Signal) -> Outcome {
-        let asked = Instant::now();
+        let requested = Instant::now();
         self.process.send(signal);
         let status = self.process.end(ENDS_WITHIN).await;
-        let ended_within = asked.elapsed();
+        let ended_within = requested.elapsed();
         assert!(status.success(), "{status}");
         let report: Value = serde_json::from_str(self.process.output().trim_end()).unwrap();
         let count = |what: &str| report[what].as_u64().unwrap();
@@ -237,7 +237,7 @@ async fn joins_and_restarts_lose_and_repeat_nothing() {
     let all = futures::future::join_all(workers.iter_mut().map(|worker| worker.end(Signal::INT))).await;
     outcomes.extend(all);
 
-    let (checkpoints, looks) = watcher.finish().await;
+    let (checkpoints, observations) = watcher.finish().await;
     assert_eq!(checkpoints, last);
     assert_eq!(owners(&world.store().await).await, vec![None; PARTITIONS]);
 
@@ -246,7 +246,7 @@ async fn joins_and_restarts_lose_and_repeat_nothing() {
     let ended_within = outcomes.iter().map(|outcome| outcome.ended_within).max().unwrap();
     let handed_over: u64 = outcomes.iter().map(|outcome| outcome.handed_over).sum();
     println!(
-        "{events} events, processed again {}, {handed_over} partitions handed over, {looks} looks; restarted after \
+        "{events} events, processed again {}, {handed_over} partitions handed over, {observations} observations; restarted after \
          {restarted:?}, shutdown within {ended_within:?}, all in {:?}",
         summary.duplicates,
         started.elapsed()

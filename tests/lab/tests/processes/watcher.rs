@@ -37,13 +37,13 @@ impl Watcher {
     pub async fn finish(self) -> (Positions, u32) {
         // An error means that it has panicked, which is reported below.
         let _ = self.stop.send(());
-        let looks = self.watching.await.unwrap();
-        (self.positions.borrow().clone(), looks)
+        let observations = self.watching.await.unwrap();
+        (self.positions.borrow().clone(), observations)
     }
 }
 
 async fn watch(store: GroupStore, positions: watch::Sender<Positions>, mut stopped: oneshot::Receiver<()>) -> u32 {
-    let mut looks = 0;
+    let mut observations = 0;
     loop {
         let is_last = !matches!(stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty));
         let seen = checkpoints(&store).await;
@@ -51,9 +51,9 @@ async fn watch(store: GroupStore, positions: watch::Sender<Positions>, mut stopp
             assert_eq!(verdict.breach, None);
         }
         positions.send_replace(seen);
-        looks += 1;
+        observations += 1;
         if is_last {
-            return looks;
+            return observations;
         }
         sleep(EVERY).await;
     }

@@ -6,7 +6,7 @@ use super::Check;
 use crate::chaos::event_log::LogEntryKind;
 use crate::chaos::fleet::End;
 use crate::chaos::incarnation::owner;
-use crate::chaos::raw_storage::Look;
+use crate::chaos::raw_storage::Observation;
 use crate::chaos::run_data::RunData;
 use crate::chaos::worker::CLEAN;
 
@@ -17,9 +17,9 @@ pub fn is_balanced(run_data: &RunData) -> Check {
 }
 
 /// Returns what is wrong with these shares, if anything.
-pub fn unbalanced(look: &Look, instances: u32, partitions: u16) -> Option<String> {
+pub fn unbalanced(observation: &Observation, instances: u32, partitions: u16) -> Option<String> {
     let mut shares: BTreeMap<String, usize> = (0..instances).map(|instance| (owner(instance), 0)).collect();
-    for (partition, owner) in &look.owners {
+    for (partition, owner) in &observation.owners {
         match shares.get_mut(owner) {
             Some(share) => *share += 1,
             None => return Some(format!("partition {partition} is owned by {owner:?}")),
@@ -89,9 +89,9 @@ mod tests {
     use crate::chaos::clock::Moment;
     use crate::chaos::run_data::tests::in_order;
 
-    fn owned(owners: &[&str]) -> Look {
+    fn owned(owners: &[&str]) -> Observation {
         let owners = (0..).zip(owners).map(|(partition, owner): (u32, _)| (partition.to_string(), (*owner).to_owned()));
-        Look { owners: owners.collect(), ..Look::default() }
+        Observation { owners: owners.collect(), ..Observation::default() }
     }
 
     #[test]

@@ -31,7 +31,11 @@ pub fn checks(run_data: &RunData, sessions: &[Session]) -> Vec<Check> {
         check("no event is lost", Rule::NothingLost, format!("{} events", run_data.events())),
         check("every start is continuous", Rule::Continuous, format!("{batches} batches after the first")),
         check("no checkpoint passes an unprocessed event", Rule::NothingSkipped, format!("{checkpoints} checkpoints")),
-        check("positions never move back", Rule::CheckpointMonotonic, format!("{} looks", run_data.seen.looks)),
+        check(
+            "positions never move back",
+            Rule::CheckpointMonotonic,
+            format!("{} observations", run_data.seen.observations),
+        ),
         check("a displaced owner writes no checkpoint", Rule::Fenced, format!("{rejected} refused")),
     ]
 }
@@ -73,8 +77,8 @@ impl Findings {
                 }
                 Step::Writes(write) => {
                     self.checkpoints += 1;
-                    let who = format!("{} at {:.1?}", write.by, write.sent);
-                    self.add(&who, partition, history.skipped(write.position));
+                    let writer = format!("{} at {:.1?}", write.by, write.sent);
+                    self.add(&writer, partition, history.skipped(write.position));
                 }
             }
         }
@@ -108,9 +112,9 @@ impl Findings {
         }
     }
 
-    fn add(&mut self, who: &str, partition: &str, verdict: Verdict) {
+    fn add(&mut self, writer: &str, partition: &str, verdict: Verdict) {
         let breaches = self.breaches.entry(verdict.rule).or_default();
-        breaches.extend(verdict.breach.map(|breach| format!("{who} {breach} (partition {partition})")));
+        breaches.extend(verdict.breach.map(|breach| format!("{writer} {breach} (partition {partition})")));
     }
 }
 

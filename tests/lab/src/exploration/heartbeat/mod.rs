@@ -17,14 +17,14 @@ use super::search::{Aim, Explored, explore};
 
 const AIM: Aim = Aim { invariants: &[Invariant::KeptAlive], live: true };
 
-fn explored(without: Option<Rule>, thieves: usize, faults: u8) -> Explored {
-    let explored = explore(&Model { without, thieves, faults }, AIM);
-    println!("{without:?}, {thieves} thieves, {faults} faults: {} states, {} steps", explored.states, explored.steps);
+fn explored(without: Option<Rule>, claimers: usize, faults: u8) -> Explored {
+    let explored = explore(&Model { without, claimers, faults }, AIM);
+    println!("{without:?}, {claimers} claimers, {faults} faults: {} states, {} steps", explored.states, explored.steps);
     explored
 }
 
-fn is_clean(thieves: usize, faults: u8) {
-    let explored = explored(None, thieves, faults);
+fn is_clean(claimers: usize, faults: u8) {
+    let explored = explored(None, claimers, faults);
     assert_eq!(explored.violation, None);
     let events = [
         Event::DeclaredDead,
@@ -39,12 +39,12 @@ fn is_clean(thieves: usize, faults: u8) {
 }
 
 #[test]
-fn a_valid_heartbeat_protects_its_leases_presence_2() {
+fn a_valid_heartbeat_protects_its_leases_2() {
     is_clean(1, 3);
 }
 
 #[test]
-fn two_thieves_change_nothing_presence_3() {
+fn two_claimers_change_nothing_3() {
     is_clean(2, 1);
 }
 

@@ -3,7 +3,7 @@
 use super::super::state::Version;
 
 pub(super) const A: u8 = 0;
-pub(super) const THIEVES: usize = 2;
+pub(super) const CLAIMERS: usize = 2;
 pub(super) const MOST_LATE: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub(super) struct Owner {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Thief {
+pub(super) enum Claimer {
     Idle,
     /// It has listed the ownerships, and lists the heartbeats next.
     Listed {
@@ -90,7 +90,7 @@ pub(super) struct State {
     pub(super) record: Record,
     pub(super) heartbeat: Option<Standing>,
     pub(super) owner: Owner,
-    pub(super) thieves: [Thief; THIEVES],
+    pub(super) claimers: [Claimer; CLAIMERS],
     pub(super) late: [Option<Write>; MOST_LATE],
     pub(super) faults: u8,
 }
@@ -107,13 +107,13 @@ impl State {
         if let Announce::Write(under) = &mut self.owner.announce {
             pass(under);
         }
-        for thief in &mut self.thieves {
-            match thief {
-                Thief::DeclaringDead { stale, under, .. } => {
+        for claimer in &mut self.claimers {
+            match claimer {
+                Claimer::DeclaringDead { stale, under, .. } => {
                     pass(stale);
                     pass(under);
                 }
-                Thief::ReadingHeartbeat { stale, .. } => pass(stale),
+                Claimer::ReadingHeartbeat { stale, .. } => pass(stale),
                 _ => {}
             }
         }
@@ -129,12 +129,12 @@ impl State {
         {
             *version = Version::Past;
         }
-        for thief in &mut self.thieves {
-            if let Thief::Listed { record: version }
-            | Thief::DeclaringDead { record: version, .. }
-            | Thief::ReadingHeartbeat { record: version, .. }
-            | Thief::Stealing { under: version }
-            | Thief::ReadingRecord { attempted: version } = thief
+        for claimer in &mut self.claimers {
+            if let Claimer::Listed { record: version }
+            | Claimer::DeclaringDead { record: version, .. }
+            | Claimer::ReadingHeartbeat { record: version, .. }
+            | Claimer::Stealing { under: version }
+            | Claimer::ReadingRecord { attempted: version } = claimer
             {
                 *version = Version::Past;
             }

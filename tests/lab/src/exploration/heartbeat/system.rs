@@ -14,7 +14,9 @@ use super::super::notes::{Event, Invariant, Notes};
 use super::super::search::{Edge, System};
 use super::super::state::Version;
 use super::super::storage::Response;
-use super::state::{A, Announce, Content, MOST_LATE, Owner, Record, Rewriting, Standing, State, THIEVES, Thief, Write};
+use super::state::{
+    A, Announce, CLAIMERS, Claimer, Content, MOST_LATE, Owner, Record, Rewriting, Standing, State, Write,
+};
 
 const EXPIRY: Duration = Duration::from_secs(60);
 const OLD: Duration = Duration::from_secs(62);
@@ -38,14 +40,14 @@ pub(super) enum Rule {
 /// Describes a step for a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
-    who: &'static str,
+    actor: &'static str,
     what: &'static str,
     response: Option<Response>,
 }
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.who, self.what)?;
+        write!(f, "{} {}", self.actor, self.what)?;
         self.response.map_or(Ok(()), |response| write!(f, ": {}", response.text()))
     }
 }
@@ -53,14 +55,14 @@ impl fmt::Display for Label {
 /// The participants, and the disabled rule.
 pub(super) struct Model {
     pub(super) without: Option<Rule>,
-    pub(super) thieves: usize,
+    pub(super) claimers: usize,
     pub(super) faults: u8,
 }
 
 type Edges = Vec<Edge<State, Label>>;
 
-fn add(edges: &mut Edges, who: &'static str, what: &'static str, to: State, notes: Notes) {
-    edges.push(Edge { label: Label { who, what, response: None }, to: to.canonical(), fault: false, notes });
+fn add(edges: &mut Edges, actor: &'static str, what: &'static str, to: State, notes: Notes) {
+    edges.push(Edge { label: Label { actor, what, response: None }, to: to.canonical(), fault: false, notes });
 }
 
 impl Model {
@@ -71,13 +73,13 @@ impl Model {
     /// Adds all possible results of a write that is sent now. Without a response the writer reads next, as `to` states.
     fn send(
         edges: &mut Edges,
-        (who, what): (&'static str, &'static str),
+        (actor, what): (&'static str, &'static str),
         (from, write): (&State, Write),
         to: impl Fn(&mut State, bool) -> Notes,
     ) {
         let mut push = |response: Response, mut state: State| {
             let notes = to(&mut state, response == Response::Done);
-            let label = Label { who, what, response: Some(response) };
+            let label = Label { actor, what, response: Some(response) };
             edges.push(Edge { label, to: state.canonical(), fault: response.is_fault(), notes });
         };
         let applied = from.applied(write);
@@ -241,92 +243,93 @@ impl Model {
         Notes::default().with(Event::Rewritten)
     }
 
-    fn thief_steps(&self, from: &State, number: usize, edges: &mut Edges) {
-        let who = NAMES[number + 1];
-        let set = |thief: Thief| {
+    fn claimer_steps(&self, from: &State, number: usize, edges: &mut Edges) {
+        let actor = NAMES[number + 1];
+        let set = |claimer: Claimer| {
             let mut to = *from;
-            to.thieves[number] = thief;
+            to.claimers[number] = claimer;
             to
         };
-        match from.thieves[number] {
-            Thief::Idle => {
+        match from.claimers[number] {
+            Claimer::Idle => {
                 if from.record.owner == A && !from.record.young {
-                    let to = set(Thief::Listed { record: Version::Current });
-                    add(edges, who, "lists an old record", to, Notes::default());
+                    let to = set(Claimer::Listed { record: Version::Current });
+                    add(edges, actor, "lists an old record", to, Notes::default());
                 }
             }
-            Thief::Listed { record } => {
-                let (what, thief) = self.judged(from, record);
-                add(edges, who, what, set(thief), Notes::default());
+            Claimer::Listed { record } => {
+                let (what, claimer) = self.judged(from, record);
+                add(edges, actor, what, set(claimer), Notes::default());
             }
-            Thief::DeclaringDead { record, stale, under } => {
+            Claimer::DeclaringDead { record, stale, under } => {
                 let write = Write { under, content: Content::DeclaredDead };
-                Self::send(edges, (who, "declares A dead"), (from, write), |to, done| {
+                Self::send(edges, (actor, "declares A dead"), (from, write), |to, done| {
                     let next = if done {
-                        Thief::Stealing { under: record }
+                        Claimer::Stealing { under: record }
                     } else {
-                        Thief::ReadingHeartbeat { record, stale }
+                        Claimer::ReadingHeartbeat { record, stale }
                     };
-                    to.thieves[number] = next;
+                    to.claimers[number] = next;
                     Notes::default().with_if(Event::HeartbeatInvalidated, done)
                 });
             }
-            Thief::ReadingHeartbeat { record, stale } => {
+            Claimer::ReadingHeartbeat { record, stale } => {
                 let remains = from.heartbeat.map(remains);
-                let (what, thief, alive) = match declaring_dead(stale.as_ref(), remains, EXPIRY) {
+                let (what, claimer, alive) = match declaring_dead(stale.as_ref(), remains, EXPIRY) {
                     Next::Done(DeclareDeadOutcome::Declared) => {
-                        ("reads the heartbeat: declared dead", Thief::Stealing { under: record }, false)
+                        ("reads the heartbeat: declared dead", Claimer::Stealing { under: record }, false)
                     }
                     Next::Write(under) => {
                         let under = under.version();
-                        ("reads the heartbeat: again", Thief::DeclaringDead { record, stale, under }, false)
+                        ("reads the heartbeat: again", Claimer::DeclaringDead { record, stale, under }, false)
                     }
-                    Next::Done(_) => ("reads the heartbeat: still alive", Thief::Idle, true),
+                    Next::Done(_) => ("reads the heartbeat: still alive", Claimer::Idle, true),
                 };
-                add(edges, who, what, set(thief), Notes::default().with_if(Event::DeclaredTooLate, alive));
+                add(edges, actor, what, set(claimer), Notes::default().with_if(Event::DeclaredTooLate, alive));
             }
-            Thief::Stealing { under } => {
+            Claimer::Stealing { under } => {
                 let write = Write { under: Some(under), content: Content::OwnedBy(short(number)) };
-                Self::send(edges, (who, "claims the partition"), (from, write), |to, done| {
-                    to.thieves[number] = if done { Thief::Owns } else { Thief::ReadingRecord { attempted: under } };
+                Self::send(edges, (actor, "claims the partition"), (from, write), |to, done| {
+                    to.claimers[number] =
+                        if done { Claimer::Owns } else { Claimer::ReadingRecord { attempted: under } };
                     Notes::default().breaking(Invariant::KeptAlive, to.record.owner == short(number) && is_sure(from))
                 });
             }
-            Thief::ReadingRecord { attempted } => {
+            Claimer::ReadingRecord { attempted } => {
                 let this = short(number);
                 let next =
                     resolve_ambiguous_write(Goal::Claim, Some(&attempted), None, Some(found(from, this)), EXPIRY);
-                let (what, thief) = match next {
+                let (what, claimer) = match next {
                     Next::Write(WriteCondition::IfMatch(under)) => {
-                        ("reads the record: again", Thief::Stealing { under })
+                        ("reads the record: again", Claimer::Stealing { under })
                     }
-                    Next::Done(Settled::Applied) => ("reads the record: its own", Thief::Owns),
-                    Next::Done(_) | Next::Write(WriteCondition::Create) => ("reads the record: lost", Thief::Idle),
+                    Next::Done(Settled::Applied) => ("reads the record: its own", Claimer::Owns),
+                    Next::Done(_) | Next::Write(WriteCondition::Create) => ("reads the record: lost", Claimer::Idle),
                 };
-                add(edges, who, what, set(thief), Notes::default());
+                add(edges, actor, what, set(claimer), Notes::default());
             }
-            Thief::Owns => {}
+            Claimer::Owns => {}
         }
     }
 
-    /// Returns the reaction of a thief to the heartbeat, after it has listed an old record.
-    fn judged(&self, from: &State, record: Version) -> (&'static str, Thief) {
+    /// Returns the reaction of a claimer to the heartbeat, after it has listed an old record.
+    fn judged(&self, from: &State, record: Version) -> (&'static str, Claimer) {
         let live = from.heartbeat.is_some_and(|standing| standing.young && !standing.broken);
         if live {
-            return ("lists a recent heartbeat", Thief::Idle);
+            return ("lists a recent heartbeat", Claimer::Idle);
         }
         if self.leaves_out(Rule::DeclareFirst) {
-            return ("lists an old heartbeat, and declares nothing", Thief::Stealing { under: record });
+            return ("lists an old heartbeat, and declares nothing", Claimer::Stealing { under: record });
         }
         let stale = from.heartbeat.map(|_| Version::Current);
         match declaring_dead(stale.as_ref(), from.heartbeat.map(remains), EXPIRY) {
             Next::Write(under) => {
-                ("lists an old heartbeat, or none", Thief::DeclaringDead { record, stale, under: under.version() })
+                ("lists an old heartbeat, or none", Claimer::DeclaringDead { record, stale, under: under.version() })
             }
             Next::Done(DeclareDeadOutcome::Declared) => {
-                ("lists a heartbeat declared dead", Thief::Stealing { under: record })
+                ("lists a heartbeat declared dead", Claimer::Stealing { under: record })
             }
-            Next::Done(_) => ("lists a recent heartbeat", Thief::Idle),
+            Next::Done(_) => ("lists a recent heartbeat", Claimer::Idle),
         }
     }
 
@@ -382,8 +385,8 @@ fn remains(standing: Standing) -> HeartbeatState<Version> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "there are two")]
-fn short(thief: usize) -> u8 {
-    thief as u8 + 1
+fn short(claimer: usize) -> u8 {
+    claimer as u8 + 1
 }
 
 impl System for Model {
@@ -402,7 +405,7 @@ impl System for Model {
                 doubted: false,
                 rewriting: Rewriting::No,
             },
-            thieves: [Thief::Idle; THIEVES],
+            claimers: [Claimer::Idle; CLAIMERS],
             late: [None; MOST_LATE],
             faults: self.faults,
         }
@@ -411,7 +414,7 @@ impl System for Model {
     fn steps(&self, from: &State, edges: &mut Edges) {
         self.heartbeat_steps(from, edges);
         self.rewrite_steps(from, edges);
-        (0..self.thieves).for_each(|number| self.thief_steps(from, number, edges));
+        (0..self.claimers).for_each(|number| self.claimer_steps(from, number, edges));
         Self::late_writes(from, edges);
         Self::time_passes(from, edges);
     }

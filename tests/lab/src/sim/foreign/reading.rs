@@ -76,7 +76,7 @@ async fn checkpoint(host: &Host, name: &str, event: &MemoryEvent) -> Result<()> 
     within(host.container.write(name, &metadata, &Condition::Unconditional)).await.map(drop)
 }
 
-/// Records when the processing begins, and when it ends for whatever reason.
+/// Records when the processing begins, and when it ends for any reason.
 struct Started {
     host: Arc<Host>,
     partition: PartitionId,

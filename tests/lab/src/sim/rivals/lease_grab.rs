@@ -102,15 +102,15 @@ struct Instance {
 }
 
 async fn run(instance: Arc<Instance>) -> ExitStatus {
-    let asked = instance.host.shut_down();
-    tokio::pin!(asked);
+    let requested = instance.host.shut_down();
+    tokio::pin!(requested);
     let mut heard = instance.notices.subscribe();
     let mut contests = JoinSet::new();
     contests.spawn(challenge_repeatedly(Arc::clone(&instance)));
     loop {
         tokio::select! {
             biased;
-            () = &mut asked => break,
+            () = &mut requested => break,
             notice = heard.recv() => match notice {
                 Ok(Notice::Grab(partition)) => drop(contests.spawn(contend(Arc::clone(&instance), partition))),
                 Ok(Notice::AllocatedEnded(_)) | Err(RecvError::Lagged(_)) => {}

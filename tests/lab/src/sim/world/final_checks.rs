@@ -13,7 +13,7 @@ use crate::sim::observer::TimelineEvent;
 use crate::sim::plan::Role;
 
 /// How often a group that settles is checked.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time until late writes have arrived and all tasks have ended.
 const AFTERWARDS: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ impl World<'_> {
         self.observer.lock().record_without_incarnation(None, TimelineEvent::Calm);
         let (since, bound) = (Instant::now(), self.bound());
         while self.observer.lock().problem().is_some() && since.elapsed() < bound {
-            self.run_for(LOOK_EVERY).await;
+            self.run_for(CHECK_INTERVAL).await;
         }
         let took = since.elapsed();
         self.convergence = self.observer.lock().problem().is_none().then_some(took);
@@ -54,7 +54,7 @@ impl World<'_> {
     async fn wait_until_quiescent(&mut self) {
         let (since, bound) = (Instant::now(), self.bound() + Bounds::of(&self.plan.settings).quiet());
         while !self.observer.lock().is_quiescent() && since.elapsed() < bound {
-            self.run_for(LOOK_EVERY).await;
+            self.run_for(CHECK_INTERVAL).await;
         }
     }
 

@@ -61,7 +61,7 @@ impl World<'_> {
         let seed = seed_of(self.plan.seed, member, ordinal);
         let (gate, handle_slot) = (Gate::default(), HandleSlot::default());
         let faulty = FaultyContainer::new(self.recording_container(incarnation), seed);
-        let (shutdown, asked) = watch::channel(false);
+        let (shutdown, requested) = watch::channel(false);
         let (extra_work, extra) = watch::channel(Duration::ZERO);
         let clock = Skewed {
             shown: self.server_time().await + time::Duration::seconds(spec.skew_seconds),
@@ -80,7 +80,7 @@ impl World<'_> {
             source: HostSource { inner: self.hub.source(), gate: gate.clone() },
             clock: Arc::new(clock),
             reporter,
-            shutdown: asked,
+            shutdown: requested,
             extra_work: extra,
             gate: gate.clone(),
             handle_slot: handle_slot.clone(),
@@ -191,7 +191,7 @@ impl World<'_> {
     /// Returns the faults of the requests of a new operator.
     pub(super) fn usual_faults(&self) -> FaultPlan {
         let latency = self.plan.settings.latency;
-        let storage_fault = self.storage_faults.iter().rfind(|(_, whose, _)| whose.is_none());
+        let storage_fault = self.storage_faults.iter().rfind(|(_, target, _)| target.is_none());
         storage_fault.map_or_else(
             || FaultPlan::always(Fault::Latency(latency)),
             |(_, _, storage_fault)| storage_fault.faults(latency),
@@ -202,11 +202,11 @@ impl World<'_> {
     pub(super) fn apply_storage_faults(&self) {
         let latency = self.plan.settings.latency;
         for (member, slot) in (0u32..).zip(&self.slots) {
-            let concerns = |whose: &Option<u32>| whose.is_none_or(|whose| whose == member);
+            let concerns = |target: &Option<u32>| target.is_none_or(|target| target == member);
             let storage_fault = self
                 .storage_faults
                 .iter()
-                .rfind(|(_, whose, _)| concerns(whose))
+                .rfind(|(_, target, _)| concerns(target))
                 .map(|(_, _, storage_fault)| *storage_fault);
             let plan = storage_fault.map_or_else(
                 || FaultPlan::always(Fault::Latency(latency)),
