@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::{
-    EventHubProperties, EventReceiver, EventSource, PartitionContext, PartitionProperties, Positioned, Processor,
-    StartPosition, handler_fn,
-};
+use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
+use eventhubs_checkpoint::processor::{PartitionContext, Positioned, Processor, StartPosition, handler_fn};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
 use tokio::sync::watch;

@@ -21,8 +21,9 @@ use super::connection_health::Signal;
 use super::errors;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
-use crate::processor::PartitionProperties;
-use crate::processor::{StartPosition, StopSignal};
+use crate::processor::StartPosition;
+use crate::processor::source::PartitionProperties;
+use crate::processor::source::StopSignal;
 use crate::telemetry;
 
 /// How long closing a link of a broken connection may take. The time does not matter, because the next link uses

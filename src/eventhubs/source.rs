@@ -14,9 +14,8 @@ use super::link::{self, Link};
 use super::owner_level::OwnerLevel;
 use crate::error::Result;
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::processor::{
-    EventHubProperties, EventReceiver, EventSource, PartitionProperties, Positioned, StartPosition,
-};
+use crate::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
+use crate::processor::{Positioned, StartPosition};
 
 /// How long to wait for the broker to reject a consumer group. A rejection is the first response; on an empty partition
 /// of an existing group there is no response.

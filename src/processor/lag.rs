@@ -50,7 +50,8 @@ impl Lag {
     /// ```
     /// use std::time::Duration;
     /// use eventhubs_checkpoint::Position;
-    /// use eventhubs_checkpoint::processor::{Lag, PartitionProperties};
+    /// use eventhubs_checkpoint::processor::Lag;
+    /// use eventhubs_checkpoint::processor::source::PartitionProperties;
     ///
     /// let last = Position::new(1999, "x");
     /// let properties = PartitionProperties::new(1000, Some(last), false);

@@ -31,7 +31,7 @@ impl PartitionProperties {
     ///
     /// ```
     /// use eventhubs_checkpoint::Position;
-    /// use eventhubs_checkpoint::processor::PartitionProperties;
+    /// use eventhubs_checkpoint::processor::source::PartitionProperties;
     ///
     /// let last = || Some(Position::new(255, "x"));
     /// let one_event = PartitionProperties::new(255, last(), false);

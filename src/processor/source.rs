@@ -1,4 +1,8 @@
-//! Where events come from: the interface between the processor and the event hub.
+//! The port between the processor and an event hub, for other sources than
+//! [`EventHubSource`](crate::EventHubSource): implement [`EventSource`].
+//!
+//! The port returns `impl Future` instead of boxed futures, because a processor has one source whose type is known. A
+//! [`BlobContainer`](crate::blob::BlobContainer) is used as a trait object, so its futures are boxed.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,8 +13,8 @@ use tokio::time::timeout;
 
 use super::panics::caught;
 use super::positioned::Positioned;
-use super::properties::PartitionProperties;
-use super::receiver::EventReceiver;
+pub use super::properties::PartitionProperties;
+pub use super::receiver::{EventReceiver, EventSender, StopSignal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 

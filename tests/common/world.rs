@@ -9,8 +9,9 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{Snapshot, Snapshots};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, EventSource, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
+    CheckpointPolicy, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
     ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
 };
 use eventhubs_checkpoint::store::{GroupStore, Ownership};

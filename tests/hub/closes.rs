@@ -11,7 +11,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use eventhubs_checkpoint::eventhubs::EventHubSource;
-use eventhubs_checkpoint::processor::{EventSource, StartPosition};
+use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, PartitionId};
 use tokio::runtime::{Builder, Runtime};

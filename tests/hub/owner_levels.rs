@@ -12,9 +12,10 @@ use azure_messaging_eventhubs::{ConsumerClient, EventReceiver as ClientReceiver,
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::{EventHubSource, OwnerLevel};
+use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, EventHubProperties, EventReceiver, EventSource, Handler, HandlerError, PartitionContext,
-    PartitionProperties, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition, StopReason,
+    CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ProcessorHandle,
+    ShutdownReport, StartPosition, StopReason,
 };
 use eventhubs_checkpoint::store::{GroupStore, InitOutcome};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;

@@ -11,9 +11,10 @@ use azure_messaging_eventhubs::RetryOptions;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
+use eventhubs_checkpoint::processor::source::{EventReceiver, EventSource};
 use eventhubs_checkpoint::processor::{
-    EventReceiver, EventSource, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
-    ProcessorConfig, ShutdownReport, StartPosition, handler_fn,
+    Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor, ProcessorConfig,
+    ShutdownReport, StartPosition, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::EmptiedReport;

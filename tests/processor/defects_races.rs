@@ -7,10 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult};
-use eventhubs_checkpoint::processor::{
-    EventHubProperties, EventReceiver, EventSource, Handler, HandlerError, PartitionContext, PartitionProperties,
-    PartitionState, StartPosition,
-};
+use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
+use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, PartitionState, StartPosition};
 use eventhubs_checkpoint::store::StorageOperation as Purpose;
 use eventhubs_checkpoint::store::{GroupStore, HandoffRequestOutcome};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::processor::{EventSource, OnInvalidCheckpoint, StartPosition};
+use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, StartPosition};
 use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use tokio::time::sleep;

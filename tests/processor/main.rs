@@ -53,8 +53,9 @@ use std::time::Duration;
 
 use captured::Captured;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, EventSource, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason, handler_fn,
+    CheckpointPolicy, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason, handler_fn,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ErrorKind, OwnerId};

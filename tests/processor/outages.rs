@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{EventSource, HealthIssue, StartPosition, StopReason};
+use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::processor::{HealthIssue, StartPosition, StopReason};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};

@@ -7,7 +7,8 @@ use tokio::sync::watch;
 use super::event::MemoryEvent;
 use super::partition::{Control, Partition};
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::{EventSender, StartPosition};
+use crate::processor::StartPosition;
+use crate::processor::source::EventSender;
 
 pub(super) struct Link {
     partition: Arc<Partition>,

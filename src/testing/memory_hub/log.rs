@@ -9,7 +9,8 @@ use time::OffsetDateTime;
 use super::event::MemoryEvent;
 use crate::error::{Error, Result};
 use crate::model::Position;
-use crate::processor::{PartitionProperties, StartPosition};
+use crate::processor::StartPosition;
+use crate::processor::source::PartitionProperties;
 use crate::testing::EmptiedReport;
 
 /// The difference between the offsets of two events.

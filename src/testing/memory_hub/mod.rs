@@ -23,9 +23,8 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::PartitionId;
-use crate::processor::{
-    EventHubProperties, EventReceiver, EventSource, PartitionProperties, Positioned, StartPosition,
-};
+use crate::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
+use crate::processor::{Positioned, StartPosition};
 use crate::testing::EmptiedReport;
 pub use event::MemoryEvent;
 use link::Link;

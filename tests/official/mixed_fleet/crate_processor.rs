@@ -2,9 +2,8 @@
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::Result;
-use eventhubs_checkpoint::processor::{
-    EventSource, Handler, HandlerError, PartitionContext, Positioned, Processor, ShutdownReport,
-};
+use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, Positioned, Processor, ShutdownReport};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

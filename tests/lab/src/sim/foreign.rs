@@ -31,7 +31,7 @@ use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, ETag, Metadata};
 use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
-use eventhubs_checkpoint::processor::EventSource;
+use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::{ErrorKind, Result};
 
 /// The request timeout.

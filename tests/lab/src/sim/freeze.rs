@@ -11,8 +11,9 @@ use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
-use eventhubs_checkpoint::processor::{
-    EventHubProperties, EventReceiver, EventSender, EventSource, PartitionProperties, StartPosition,
+use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::processor::source::{
+    EventHubProperties, EventReceiver, EventSender, EventSource, PartitionProperties,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
 use tokio::sync::Notify;

@@ -22,7 +22,7 @@ use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, Metadata};
 use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
 use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::processor::EventSource;
+use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::{ErrorKind, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
