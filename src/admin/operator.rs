@@ -12,7 +12,8 @@ use super::takeover::{Takeover, takeover};
 use crate::error::{Error, Result};
 use crate::model::{Heartbeat, OwnerId, Ownership, PartitionId, Position};
 use crate::planner::{Observer, observe};
-use crate::store::{Claim, ClaimOutcome, DeclareDeadOutcome, GroupStore, GroupStoreBuilder};
+use crate::store::membership::DeclareDeadOutcome;
+use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder};
 
 /// How many times a partition is claimed. A renewal between the listing and the claim costs one attempt.
 const MAX_CLAIMS: u32 = 3;

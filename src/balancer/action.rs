@@ -7,7 +7,8 @@ use super::handle::LeftOwned;
 use super::note::Note;
 use super::snapshot::Snapshot;
 use crate::model::{Heartbeat, Incarnation, Moment, Ownership, PartitionId};
-use crate::store::{Claim, Handoff, HandoffTimeouts, Lease};
+use crate::store::handoff::{Handoff, HandoffTimeouts};
+use crate::store::{Claim, Lease};
 
 /// One thing to do.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub enum Action {
 
 /// An operation on the storage.
 #[derive(Debug)]
+#[allow(clippy::enum_variant_names, reason = "the term is to request a handoff")]
 #[allow(clippy::large_enum_variant, reason = "a step returns a few, which are executed at once")]
 pub enum Request {
     /// Lists the ownerships.

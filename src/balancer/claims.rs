@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::model::{Heartbeat, PartitionId};
 use crate::planner::ReleaseReason;
 use crate::planner::{ClaimReason, PartitionOwner, PlannedClaim};
-use crate::store::{Claim, ClaimOutcome, DeclareDeadOutcome, Lease};
+use crate::store::membership::DeclareDeadOutcome;
+use crate::store::{Claim, ClaimOutcome, Lease};
 use crate::telemetry::StorageOperation;
 
 impl Partitions {

@@ -11,7 +11,8 @@ use crate::error::Result;
 use crate::model::{Moment, OwnerId, PartitionId};
 use crate::planner::ReleaseReason;
 use crate::planner::{ClaimReason, PartitionOwner, PlannedHandoff, View};
-use crate::store::{Claim, Handoff, HandoffRequestOutcome, HandoffStatus};
+use crate::store::Claim;
+use crate::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
 use crate::telemetry::StorageOperation;
 
 /// The requesting instance.

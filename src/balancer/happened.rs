@@ -6,10 +6,9 @@ use std::time::Duration;
 use super::liveness::Stalled;
 use crate::error::Result;
 use crate::model::{Heartbeat, Moment, OwnerId, Ownership, PartitionId};
-use crate::store::{
-    Claim, ClaimOutcome, DeclareDeadOutcome, Handoff, HandoffRequestOutcome, HandoffStatus, HeartbeatOutcome,
-    ReleaseOutcome,
-};
+use crate::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
+use crate::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
+use crate::store::{Claim, ClaimOutcome, ReleaseOutcome};
 
 /// One input.
 #[derive(Debug)]

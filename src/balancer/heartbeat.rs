@@ -9,7 +9,7 @@ use super::partitions::Partitions;
 use crate::error::Result;
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
 use crate::planner::{PartitionOwner, PartitionView, View};
-use crate::store::HeartbeatOutcome;
+use crate::store::membership::HeartbeatOutcome;
 
 /// What this instance wrote about itself, and the heartbeats of the other instances.
 #[derive(Debug, Default)]

@@ -74,7 +74,8 @@ pub use crate::planner::{
     Assignment, ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView, ReleaseReason,
 };
 use crate::random::seeded;
-use crate::store::{GroupStore, HandoffTimeouts, LoopPermit};
+use crate::store::handoff::HandoffTimeouts;
+use crate::store::{GroupStore, LoopPermit};
 use crate::telemetry::OwnedMetrics;
 
 pub use config::{BalancerConfig, OnLeaseExpiry, OnStall};

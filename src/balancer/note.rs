@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
-use crate::store::{Handoff, HandoffRequestOutcome};
+use crate::store::handoff::{Handoff, HandoffRequestOutcome};
 use crate::telemetry::{self, StorageOperation, Telemetry};
 
 /// One thing to log or to count.

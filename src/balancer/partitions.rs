@@ -9,7 +9,8 @@ use super::lease::{HeartbeatSince, KeptAliveBy, OwnedLease, Renewed};
 use super::retries::Turns;
 use crate::model::{LeaseScope, Moment, OwnerId, PartitionId};
 use crate::planner::ClaimReason;
-use crate::store::{Handoff, Lease};
+use crate::store::Lease;
+use crate::store::handoff::Handoff;
 
 /// What this instance does with one partition.
 #[derive(Debug)]

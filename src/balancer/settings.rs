@@ -6,7 +6,7 @@ use super::config::{BalancerConfig, OnLeaseExpiry};
 use crate::error::Error;
 use crate::model::{Identity, LeaseDurations};
 use crate::planner::ReleaseReason;
-use crate::store::{Handoff, HandoffTimeouts};
+use crate::store::handoff::{Handoff, HandoffTimeouts};
 
 /// The longest cooldown. Longer ones make no difference, and sums of them must not overflow.
 const LONGEST_COOLDOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);

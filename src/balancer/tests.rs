@@ -21,7 +21,9 @@ use crate::model::{
     OwnershipRecord, PartitionId,
 };
 use crate::planner::{LoadBalancingStrategy, PartitionOwner};
-use crate::store::{ClaimOutcome, DeclareDeadOutcome, HandoffTimeouts, HeartbeatOutcome, Lease, ReleaseOutcome};
+use crate::store::handoff::HandoffTimeouts;
+use crate::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
+use crate::store::{ClaimOutcome, Lease, ReleaseOutcome};
 
 const LEASE_SECONDS: u64 = 60;
 const SECOND: Duration = Duration::from_secs(1);
@@ -577,7 +579,8 @@ mod restarts {
 mod requesting_handoffs {
     use super::*;
     use crate::model::OwnershipRecord;
-    use crate::store::{Claim, Handoff, HandoffRequestOutcome, HandoffStatus};
+    use crate::store::Claim;
+    use crate::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
 
     /// Returns a handoff of partition 1, which was requested from `x`.
     fn handoff() -> Handoff {

@@ -22,9 +22,9 @@ use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, OwnerId, PartitionId, Position, Relation};
 use crate::setters::config_setters;
+use crate::store::membership::Heartbeat;
 use crate::store::{
-    BlobNameCase, GroupStore, GroupStoreBuilder, Heartbeat, Lease, Listing, OnCaseMismatch, Ownership, ReleaseOutcome,
-    StoreConfig,
+    BlobNameCase, GroupStore, GroupStoreBuilder, Lease, Listing, OnCaseMismatch, Ownership, ReleaseOutcome, StoreConfig,
 };
 
 type AzureResult<T> = std::result::Result<T, AzureError>;

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 
 use crate::blob::ETag;
 use crate::model::PartitionId;
-use crate::store::{Claim, GroupStore, Heartbeat, Ownership};
+use crate::store::membership::Heartbeat;
+use crate::store::{Claim, GroupStore, Ownership};
 
 /// The records of the last listing.
 #[derive(Clone, Debug, Default)]

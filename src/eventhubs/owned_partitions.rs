@@ -14,9 +14,9 @@ use crate::blob::ETag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{OwnerId, PartitionId, Position, Relation};
+use crate::store::membership::DeclareDeadOutcome;
 use crate::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, DeclareDeadOutcome, GroupStore, Lease, Ownership,
-    ReleaseOutcome,
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership, ReleaseOutcome,
 };
 use crate::telemetry::{self, StorageOperation};
 

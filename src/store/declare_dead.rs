@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use super::rules::{DeclareDeadOutcome, HeartbeatState, Next, WriteCondition, declaring_dead};
 use super::settle::ConditionalWrite;
-use super::{GroupStore, Heartbeat, Ownership};
+use super::{GroupStore, Ownership};
 use crate::blob::ETag;
 use crate::codec;
 use crate::error::Result;
+use crate::model::Heartbeat;
 use crate::model::HeartbeatRecord;
 use crate::telemetry::StorageOperation;
 

@@ -6,10 +6,8 @@
 //! [acknowledges](super::Lease::acknowledging_handoff) it, writes its last checkpoint, and releases the partition. The
 //! release is reserved for the requesting instance.
 
-use super::rules::{
-    Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts, HandoffView, Next, WriteCondition,
-    requesting_handoff,
-};
+pub use super::rules::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
+use super::rules::{HandoffView, Next, WriteCondition, requesting_handoff};
 use super::settle::ConditionalWrite;
 use super::{Claim, GroupStore, Ownership};
 use crate::blob::{ETag, Metadata};

@@ -19,11 +19,12 @@ mod builder;
 mod checkpoint;
 mod config;
 mod declare_dead;
-mod handoff;
+pub mod handoff;
 mod heartbeat;
 mod init_checkpoint;
 mod lease;
 mod listing;
+pub mod membership;
 mod only_loop;
 mod other_name_case;
 mod outage;
@@ -62,7 +63,6 @@ pub(crate) use attempts::BackOff;
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
 pub use config::StoreConfig;
-pub use heartbeat::HeartbeatOutcome;
 pub use init_checkpoint::InitOutcome;
 pub use lease::{Claim, Lease};
 use listing::ListingTimeouts;
@@ -72,10 +72,9 @@ use outage::Outages;
 pub use ownership::{ClaimOutcome, ReleaseOutcome};
 use partitions::{OperationGuard, Partitions};
 use rules::WriteCondition;
-pub use rules::{DeclareDeadOutcome, Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
 pub use verify::StorageWarning;
 
-pub use crate::model::{CheckpointRecord, Heartbeat, HeartbeatRecord, LeaseDurations, Ownership, OwnershipRecord};
+pub use crate::model::{CheckpointRecord, LeaseDurations, Ownership, OwnershipRecord};
 pub use crate::telemetry::{RequestCounts, StorageOperation, StorageOutcome};
 
 /// The records of one kind.

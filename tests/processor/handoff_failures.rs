@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{BlobContainer, Condition};
-use eventhubs_checkpoint::store::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use tokio::time::{Instant, sleep};
 

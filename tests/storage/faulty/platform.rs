@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eventhubs_checkpoint::blob::{ContainerCreation, ResponseInfo};
 use eventhubs_checkpoint::store::LeaseDurations;
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, HandoffRequestOutcome, HandoffStatus,
-    HeartbeatOutcome, Lease,
-};
+use eventhubs_checkpoint::store::handoff::{HandoffRequestOutcome, HandoffStatus};
+use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
+use eventhubs_checkpoint::store::{AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::faulty::Platform;
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId, Position};
 

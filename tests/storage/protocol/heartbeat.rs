@@ -1,6 +1,6 @@
 //! Heartbeat: an owner's blob about itself.
 
-use eventhubs_checkpoint::store::{Heartbeat, HeartbeatOutcome};
+use eventhubs_checkpoint::store::membership::{Heartbeat, HeartbeatOutcome};
 use eventhubs_checkpoint::testing::faulty::Fault;
 
 use crate::bench::{Bench, EXPIRY, LOWER, Owner, metadata};

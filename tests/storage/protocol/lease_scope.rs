@@ -1,7 +1,9 @@
 //! Lease scope `Instance`: a takeover declares the owner dead first, and an owner that was declared dead rewrites.
 
 use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint::store::{DeclareDeadOutcome, HandoffRequestOutcome, Heartbeat, HeartbeatOutcome, Ownership};
+use eventhubs_checkpoint::store::Ownership;
+use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::membership::{DeclareDeadOutcome, Heartbeat, HeartbeatOutcome};
 use eventhubs_checkpoint::testing::faulty::Fault;
 
 use crate::bench::{Bench, Describe, EXPIRY, LOWER, Owner, Win, metadata, ownership};

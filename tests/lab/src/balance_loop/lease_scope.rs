@@ -7,7 +7,8 @@ use crate::sim::Simulation;
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balancer::ClaimReason;
 use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent};
-use eventhubs_checkpoint::store::{Heartbeat, Ownership};
+use eventhubs_checkpoint::store::Ownership;
+use eventhubs_checkpoint::store::membership::Heartbeat;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 
 use super::group::{

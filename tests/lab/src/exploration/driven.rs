@@ -7,11 +7,11 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, OnStall, OwnershipEvent, Sn
 use eventhubs_checkpoint::internal::balancer::{Action, Command, Done, Happened, Others, Request, Settings, State};
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
-use eventhubs_checkpoint::store::{
-    Claim, ClaimOutcome, Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts, HeartbeatOutcome, Lease,
-    ReleaseOutcome,
-};
-use eventhubs_checkpoint::store::{HeartbeatRecord, OwnershipRecord};
+use eventhubs_checkpoint::store::OwnershipRecord;
+use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
+use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
+use eventhubs_checkpoint::store::membership::HeartbeatRecord;
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
 use eventhubs_checkpoint::{Error, ErrorKind, Identity, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
