@@ -86,9 +86,9 @@ impl EventHubProperties {
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a retry cannot help, because the event hub or the consumer
+/// - [`ErrorKind::Config`] if a retry cannot help, because the event hub or the consumer
 ///   group does not exist. It ends the processor.
-/// - [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the broker has given the partition to another reader, or
+/// - [`ErrorKind::Fenced`] if the broker has given the partition to another reader, or
 ///   rejects the receiver because of another reader.
 /// - Any other error: the processor retries.
 pub trait EventSource: Send + Sync + 'static {
@@ -117,7 +117,7 @@ pub trait EventSource: Send + Sync + 'static {
     ///
     /// `epoch` is 0 if this instance may not own the partition. The processor then looks for one event, to record where
     /// the partition starts. Such a receiver must not displace the receiver of the owner. If the broker rejects it for
-    /// that reason ([`ErrorKind::Fenced`](crate::ErrorKind::Fenced)), the processor relies on the start that the owner
+    /// that reason ([`ErrorKind::Fenced`]), the processor relies on the start that the owner
     /// has recorded, and otherwise retries.
     fn open_receiver(
         &self,

@@ -128,7 +128,7 @@ impl Lease {
 
     /// Returns the same lease, whose next renewal counts only if the record is written, with this scope. Use it to
     /// change the scope. Also use it for each lease of scope [`Instance`](LeaseScope::Instance) after the first
-    /// successful heartbeat since this owner was [declared dead](super::HeartbeatOutcome::DeclaredDead), because
+    /// successful heartbeat since this owner was [declared dead](super::membership::HeartbeatOutcome::DeclaredDead), because
     /// another instance may be about to take the partition over by the record as it is.
     #[must_use]
     pub fn forcing_rewrite(mut self, scope: LeaseScope) -> Self {

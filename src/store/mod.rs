@@ -196,7 +196,7 @@ impl GroupStore {
     /// [request](Self::request_handoff). Default: they do not.
     ///
     /// The owner must then check [`Lease::handoff_requested_by`] after every renewal and acknowledge the request. Every
-    /// request that it ignores costs the requesting instance the [timeout](HandoffTimeouts) before it steals.
+    /// request that it ignores costs the requesting instance the [timeout](handoff::HandoffTimeouts) before it steals.
     #[must_use]
     pub fn cooperative(self, cooperative: bool) -> Self {
         Self { cooperative, ..self }
@@ -206,7 +206,7 @@ impl GroupStore {
     ///
     /// With [`LeaseScope::Instance`] the owner must [send a heartbeat](Self::send_heartbeat) before its first claim and
     /// in every half lease duration, and [rewrite](Lease::forcing_rewrite) all its leases after another instance
-    /// [declared it dead](HeartbeatOutcome::DeclaredDead).
+    /// [declared it dead](membership::HeartbeatOutcome::DeclaredDead).
     #[must_use]
     pub fn lease_scope(self, scope: LeaseScope) -> Self {
         Self { scope, ..self }
