@@ -63,7 +63,7 @@ impl GroupStoreBuilder {
             expiry: Duration::from_secs(60),
             peer_expiry: Duration::from_secs(180),
             request_deadline: None,
-            concurrency: const { NonZeroUsize::new(32).unwrap() },
+            concurrency: NonZeroUsize::MIN.saturating_add(31),
             create_container: false,
             probe: false,
             wall_clock: Arc::new(SystemWallClock),

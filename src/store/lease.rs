@@ -94,22 +94,23 @@ impl Lease {
         self
     }
 
-    /// Who asked for the partition, as far as the last renewal that met a conflict saw: a mark changes the record, so
-    /// that the next renewal meets it at the latest. Nobody once it has been won anew.
+    /// Returns the owner that requested the partition, as of the last renewal that ended in a conflict. A request changes
+    /// the record, so the next renewal conflicts with it and reads it. `None` after this owner has won the partition
+    /// again.
     #[must_use]
     pub fn asked_for_by(&self) -> Option<&OwnerId> {
         self.record.handoff_to.as_ref().filter(|asking| self.record.owner.as_ref() != Some(asking))
     }
 
-    /// The same lease, whose renewals tell whoever asked for the partition that it drains. Unlike other renewals they
-    /// count only once the record says so: whoever asked waits for nothing else.
+    /// Returns the same lease, whose renewals write that the partition drains. Such a renewal succeeds only when it has
+    /// written that, because the requesting owner waits for it.
     #[must_use]
     pub fn with_draining(mut self) -> Self {
         self.record.draining = true;
         self
     }
 
-    /// The same lease, whose next renewal takes the mark of whoever asked for the partition away: that one has died.
+    /// Returns the same lease, whose next renewal removes the handoff request of an owner that has crashed.
     #[must_use]
     pub fn without_mark(mut self) -> Self {
         (self.record.handoff_to, self.record.operator) = (None, None);
@@ -124,10 +125,10 @@ impl Lease {
         self
     }
 
-    /// The same lease, whose next renewal counts only once the record is written, with this scope. To be asked for each
-    /// lease of scope [`Instance`](LeaseScope::Instance) after the first announcement that succeeds since this owner
-    /// was [declared dead](super::Announced::DeclaredDead), for somebody may be about to take it over by the record as
-    /// it is; and in order to change the scope.
+    /// Returns the same lease, whose next renewal succeeds only when it has written the record, with this scope. Call it
+    /// to change the scope, and for each lease of scope [`Instance`](LeaseScope::Instance) after the first announcement
+    /// that succeeds since this owner was [declared dead](super::Announced::DeclaredDead): another instance may be about
+    /// to claim the partition over the record as it is.
     #[must_use]
     pub fn rewritten(mut self, scope: LeaseScope) -> Self {
         (self.record.scope, self.rewrite) = (scope, true);

@@ -75,7 +75,7 @@ pub(super) enum Stimulus {
 /// How the store says that a claim, a renewal or a release ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Outcome {
-    /// `anew`: a renewal began a tenure, with an epoch of its own.
+    /// `anew`: the renewal won the partition again, with a new epoch.
     Won {
         anew: bool,
         mark: Mark,

@@ -1,7 +1,7 @@
-//! An instance that asks another for its partition, and the other's answer.
+//! A handoff: an instance requests a partition, and its owner acknowledges the request.
 //!
-//! Every look at the record is judged by `rules::Looked`, `rules::marking` and `rules::Handoff`, and what comes of it
-//! goes to the [balancer](super::balancer). When patience ends is a choice.
+//! `rules::Looked`, `rules::marking` and `rules::Handoff` decide after every read of the record, and their decision goes to
+//! the [balancer](super::balancer). The search chooses when a timeout expires.
 
 use std::time::Duration;
 

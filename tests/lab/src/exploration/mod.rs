@@ -6,17 +6,16 @@
 //! One partition: its ownership blob, its checkpoint blob, and up to three instances that work on them. Every request
 //! is one step, and between any two steps everybody else may do anything, so an instance may be paused anywhere for any
 //! time. A conditional write may be answered, or lost, or applied without an answer, or applied at any later time;
-//! reads may fail; instances crash, freeze, stop in good order, or start a second time under the same name; another SDK
-//! works beside them; a blob is deleted; one or two operators [reset](operator) the checkpoint; a start is pinned after
-//! owners on the official processor or in the other tree of names began. A [scenario](scenario) says who takes part and
-//! how much may go wrong.
+//! reads may fail; instances crash, freeze, shut down, or start a second time under the same name; another SDK is
+//! active in the group; a blob is deleted; one or two operators [reset](operator) the checkpoint; a start is pinned after
+//! owners on the official processor, or with names in the other letter case, have started. A [scenario](scenario) lists
+//! the instances and limits the faults.
 //!
 //! What the instances decide is not written down here a second time. Every answer goes to the very rules that the
 //! store asks (`after_doubt`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`). Every listing and every
 //! outcome goes to the real [`State`](eventhubs_checkpoint::internal::balancer::State) of a balancer: [`driven`] brings
-//! one into the condition of the instance and feeds it, and [`balancer`] keeps the reaction, for the search meets the
-//! same few conditions again and again. What the exploration counts on without a look at the reaction is tested in
-//! [`reactions`].
+//! one into the condition of the instance and feeds it, and [`balancer`] caches the reaction, because the search repeats
+//! the same few conditions. [`reactions`] tests the reactions that the exploration assumes without a lookup.
 //!
 //! Written down here is only what surrounds them: in [`ownership`] and [`handoff`] the requests of the store, one by
 //! one, in [`work`] what the processor does, in [`operator`] the steps of `admin::Operator` after its real decision how to

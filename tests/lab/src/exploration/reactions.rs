@@ -75,7 +75,8 @@ fn what_is_held_is_renewed_until_it_is_released() {
     }
 }
 
-/// A new mark is heeded by the renewal that meets it, unless no partition is handed over; a known one, by a listing.
+/// The renewal that conflicts with a new mark starts the handoff, unless handoffs are off; so does a listing that shows
+/// a known mark.
 #[test]
 fn an_owner_that_is_asked_hands_over_whatever_it_was_about_to_do() {
     let meets = |mark| Stimulus::Renewed(Outcome::Won { anew: false, mark });

@@ -2,8 +2,8 @@
 //!
 //! Here, too, every request is one step, and every answer goes to the machines that the store drives (`announcing`,
 //! `breaking`, `after_doubt`). Written down is what surrounds them: in the loop, when a lease is in doubt, when its
-//! record is written anew, and when an owner is declared dead; [`reactions`] tests that the real state of the balancer
-//! does so. How old a record or the presence is, is a choice: once written it is young, and at any time it may become
+//! record is rewritten, and when an owner is declared dead; [`reactions`] tests that the real state of the balancer does
+//! the same. How old a record or the presence is, is a choice: once written it is young, and at any time it may become
 //! old, for A may be paused anywhere.
 
 mod reactions;

@@ -124,7 +124,7 @@ impl Instance {
         self.announced(Announced::Present);
     }
 
-    /// Whether it writes its record anew at once.
+    /// Whether it rewrites its record at once.
     fn rewrites(&mut self) -> bool {
         self.step(Happened::Woke).into_iter().any(|request| match request {
             Request::Renew(lease) => {

@@ -360,7 +360,7 @@ fn is_sure(state: &State) -> bool {
     present && knows && state.owner.lease.is_some() && !state.owner.doubted
 }
 
-/// Nobody reclaims here, so that epochs play no part.
+/// No instance reclaims a partition here, so epochs do not matter.
 fn found(state: &State, me: u8) -> Found<Version> {
     let relation = if state.record.owner == me { Relation::Mine } else { Relation::Other };
     let age = if state.record.young { Duration::ZERO } else { OLD };
