@@ -3,7 +3,7 @@
 use super::clean::is_clean;
 use super::needed::falls;
 use super::notes::{Event, Invariant};
-use super::scenario::{BASE, Member, NOTHING, NOWHERE, Rule, Scenario, Timing, member, operator};
+use super::scenario::{BASE, Member, NOTHING, NOWHERE, Rule, Scenario, Timing, WITH_RESETS, member, operator};
 use super::search::Aim;
 use super::state::{Checkpoint, Left};
 
@@ -19,23 +19,8 @@ const O: &[Member] = &[operator("O", 0)];
 
 const AT_1: Option<Checkpoint> = Some(Checkpoint { position: Some(1), ..NOWHERE });
 
-const INVARIANTS: &[Invariant] = &[
-    Invariant::Fenced,
-    Invariant::Monotonic,
-    Invariant::Processed,
-    Invariant::Kept,
-    Invariant::LaterIncarnation,
-    Invariant::Released,
-    Invariant::Durable,
-    Invariant::Skipped,
-    Invariant::ResetFollowed,
-    Invariant::ReportTrue,
-    Invariant::ReportReleased,
-    Invariant::ReturnedToOwner,
-    Invariant::ForeignSilent,
-];
-const SAFE: Aim = Aim { invariants: INVARIANTS, live: false };
-const LIVE: Aim = Aim { invariants: INVARIANTS, live: true };
+const SAFE: Aim = Aim { invariants: WITH_RESETS, live: false };
+const LIVE: Aim = Aim { invariants: WITH_RESETS, live: true };
 const REPORTS: &[Event] = &[Event::ResetDone, Event::ResetNotDone, Event::ResetIndeterminate, Event::ResetAgain];
 
 const RESET: Scenario = Scenario { members: A_B_O, checkpoint: AT_1, aim: SAFE, ..BASE };
