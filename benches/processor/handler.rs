@@ -1,8 +1,7 @@
 //! A handler that only completes every event.
 
-use std::sync::Mutex;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, Positioned};

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::balancer::ClaimReason;
-use eventhubs_checkpoint::balancer::{OwnershipEvent, Snapshots};
+use eventhubs_checkpoint::balancer::{ClaimReason, OwnershipEvent, Snapshots};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, StopReason,
 };
-use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::store::RequestCounts;
+use eventhubs_checkpoint::store::{GroupStore, RequestCounts};
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
 

@@ -16,8 +16,6 @@ use crate::store::{Claim, Lease};
 pub enum Action {
     /// Makes a request. Its outcome is fed back as [`Done`](super::happened::Done).
     Request(Request),
-    /// Claims with [`LeaseScope::Partition`](crate::model::LeaseScope) from now on: an owner of another SDK was found.
-    FallBack,
     /// Starts to measure the load of a partition that was won, from the load in its record.
     Measure { partition: PartitionId, recorded: Option<u64> },
     /// Publishes a snapshot.

@@ -9,8 +9,7 @@ use super::note::Note;
 use super::partitions::{Activity, Partitions, PendingHandoff};
 use crate::error::{Error, Result};
 use crate::model::{Heartbeat, PartitionId};
-use crate::planner::ReleaseReason;
-use crate::planner::{ClaimReason, PartitionOwner, PlannedClaim};
+use crate::planner::{ClaimReason, PartitionOwner, PlannedClaim, ReleaseReason};
 use crate::store::membership::DeclareDeadOutcome;
 use crate::store::{Claim, ClaimOutcome, Lease};
 use crate::telemetry::StorageOperation;
@@ -24,13 +23,13 @@ impl Partitions {
             self.activities.insert(partition.clone(), Activity::Claiming { reason: reason.clone(), handoff: None });
             let is_expired = matches!(reason, ClaimReason::Expired(_) | ClaimReason::Reclaimed);
             match over {
-                None => context.request(Request::Claim(Claim::unowned(partition))),
+                None => self.claim(context, Claim::unowned(partition)),
                 Some(seen) if is_expired && seen.is_kept_alive_by_heartbeat(&context.settings.this) => {
                     let owner_key = (seen.record.owner.clone(), seen.record.incarnation.clone());
                     let claim = Claim::over(&seen);
                     expired.entry(owner_key).or_insert((seen, Vec::new())).1.push(claim);
                 }
-                Some(seen) => context.request(Request::Claim(Claim::over(&seen))),
+                Some(seen) => self.claim(context, Claim::over(&seen)),
             }
         }
         for (of, claims) in expired.into_values() {
@@ -38,6 +37,13 @@ impl Partitions {
             let heartbeat = heartbeats.iter().find(|seen| Some(&seen.record.owner) == owner).cloned();
             context.request(Request::DeclareDead { of, heartbeat, claims });
         }
+    }
+
+    /// Requests a claim that says how this instance keeps its leases alive and whether it hands partitions over.
+    fn claim(&self, context: &mut Context, claim: Claim) {
+        let cooperative = context.settings.hands_over();
+        let claim = claim.with_cooperative(cooperative).with_lease_scope(self.kept_alive_by.scope);
+        context.request(Request::Claim(claim));
     }
 
     /// Claims a partition after a handoff. The owner is not declared dead even if it did not respond, because then it
@@ -55,7 +61,7 @@ impl Partitions {
             return;
         }
         self.activities.insert(partition, Activity::Claiming { reason, handoff: Some(pending) });
-        context.request(Request::Claim(claim));
+        self.claim(context, claim);
     }
 
     /// Claims the partitions of an owner that was declared dead.
@@ -67,7 +73,7 @@ impl Partitions {
     ) {
         let goes_on = matches!(outcome, Ok(DeclareDeadOutcome::Declared)) && !context.claims_nothing();
         if goes_on {
-            return claims.into_iter().for_each(|claim| context.request(Request::Claim(claim)));
+            return claims.into_iter().for_each(|claim| self.claim(context, claim));
         }
         let partitions: Vec<_> = claims.iter().map(|claim| claim.partition().clone()).collect();
         for partition in &partitions {

@@ -21,7 +21,7 @@ use super::state::State;
 use super::storage_health::StorageHealth;
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, LeaseScope, OwnerId, PartitionId};
+use crate::model::{Incarnation, OwnerId, PartitionId};
 use crate::store::{GroupStore, LoopPermit};
 use crate::telemetry::OwnedMetrics;
 
@@ -142,7 +142,6 @@ impl Driver {
                 let request = if self.writes_loads { ports.with_load(request) } else { request };
                 self.requests.spawn(perform(ports.store.clone(), request).in_current_span());
             }
-            Action::FallBack => ports.store = ports.store.clone().lease_scope(LeaseScope::Partition),
             Action::Measure { partition, recorded } => ports.loads.begin(&partition, recorded),
             Action::Publish(snapshot) => {
                 ports.metrics.0.owned(snapshot.owned.len());

@@ -1,7 +1,7 @@
 //! The heartbeat of this instance. Other instances count this one by its heartbeat while it owns nothing. With the
 //! lease scope [`Instance`](LeaseScope::Instance), the heartbeat also keeps its leases alive.
 
-use super::action::{Action, Request};
+use super::action::Request;
 use super::context::Context;
 use super::events::OwnershipEvent;
 use super::note::Note;
@@ -165,7 +165,6 @@ pub(super) fn fall_back(context: &mut Context, partitions: &mut Partitions, view
     let mut records = view.partitions.iter().filter(is_live).filter_map(|entry| view.record(&entry.partition));
     let foreign = records.find(|seen| seen.record.incarnation.is_none());
     partitions.set_scope(LeaseScope::Partition);
-    context.act(Action::FallBack);
     context.note(Note::ScopeGivenUp(foreign.and_then(|seen| seen.record.owner.clone())));
     context.change();
 }

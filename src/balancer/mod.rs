@@ -140,7 +140,7 @@ impl Balancer {
             events: Events::new(metrics.clone()),
             storage_health: StorageHealth::new(store.clone()),
             metrics: OwnedMetrics(metrics),
-            store: store.lease_scope(config.lease_scope),
+            store,
         };
         let handle = BalancerHandle {
             orders,
@@ -183,10 +183,9 @@ impl Balancer {
         self.run_in_span().instrument(span).await
     }
 
-    async fn run_in_span(mut self) -> Result<()> {
+    async fn run_in_span(self) -> Result<()> {
         self.ports.storage_health.cycle_succeeded();
         let settings = self.settings();
-        self.ports.store = self.ports.store.cooperative(settings.hands_over());
         let writes_loads = matches!(settings.config.load_balancing_strategy, LoadBalancingStrategy::Weighted { .. });
         let state = State::new(settings, seeded(self.config.seed)?);
         Driver::new(self.ports, state, writes_loads).run().await

@@ -11,8 +11,7 @@ use super::lease::OwnedLease;
 use super::note::Note;
 use super::partitions::{Activity, Partitions, is_in_use};
 use crate::model::{OwnerId, PartitionId};
-use crate::planner::PartitionOwner;
-use crate::planner::ReleaseReason;
+use crate::planner::{PartitionOwner, ReleaseReason};
 use crate::store::{ClaimOutcome, ReleaseOutcome};
 use crate::telemetry::StorageOperation;
 

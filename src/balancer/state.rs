@@ -25,8 +25,7 @@ use super::settings::Settings;
 use super::snapshot::{LeaseAge, Snapshot};
 use crate::error::Result;
 use crate::model::{Moment, OwnerId, Ownership, PartitionId};
-use crate::planner::ReleaseReason;
-use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, View, observe};
+use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, ReleaseReason, View, observe};
 
 /// The state of a load-balancing loop.
 #[derive(Debug)]

@@ -163,7 +163,6 @@ fn short(action: &Action) -> Option<String> {
         Action::Request(request) => short_request(request),
         Action::Emit(event) => short_event(event),
         Action::Note(note) => format!("{note:?}").split(['(', ' ', '{']).next().unwrap_or_default().to_owned(),
-        Action::FallBack => "fall back".to_owned(),
         Action::Replaced(_) => "replaced".to_owned(),
         Action::Ended(left) => format!("ended, kept {}, unreleased {}", left.kept, left.unreleased),
     })
@@ -817,7 +816,7 @@ mod instance_scope {
         me.step(Happened::Hub([0.into(), 1.into()].into()));
         let listing = vec![seen(0, own, me.now), seen(1, foreign, me.now)];
         let decided = me.done(Done::Listed(Ok(listing)));
-        assert_eq!(decided, "fall back, ScopeGivenUp");
+        assert_eq!(decided, "ScopeGivenUp");
         assert_eq!(me.snapshot.lease_scope, LeaseScope::Partition);
         assert!(me.after(0).contains("renew 0"), "with the other lease scope");
     }

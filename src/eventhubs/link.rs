@@ -22,8 +22,7 @@ use super::errors;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
 use crate::processor::StartPosition;
-use crate::processor::source::PartitionProperties;
-use crate::processor::source::StopSignal;
+use crate::processor::source::{PartitionProperties, StopSignal};
 use crate::telemetry;
 
 /// How long closing a link of a broken connection may take. The time does not matter, because the next link uses

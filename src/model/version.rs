@@ -32,8 +32,15 @@ impl ETag {
     }
 }
 
+/// Writes the value without quotes.
+impl fmt::Display for ETag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl fmt::Debug for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ETag({})", self.0)
+        write!(f, "ETag({self})")
     }
 }

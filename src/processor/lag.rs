@@ -45,7 +45,9 @@ impl Lag {
     /// Calculates the lag of a checkpoint, given by its sequence number, in a partition whose properties were read
     /// `age` ago. Properties older than `max_age` are stale.
     ///
-    /// The lag of a checkpoint after the end, as after the event hub was recreated, is 0.
+    /// The lag of a checkpoint after the end is 0. It does not have a state of its own: checkpoints are usually newer
+    /// than the properties, and then they are after the end that the properties show. If the event hub was recreated,
+    /// the partition does not start there: see [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint).
     ///
     /// ```
     /// use std::time::Duration;

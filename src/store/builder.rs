@@ -19,7 +19,7 @@ use crate::blob::{Blob, BlobContainer};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_paused};
 use crate::codec::{self, BlobNameCase, BlobNames, RecordKind};
 use crate::error::Result;
-use crate::model::{ConsumerGroup, Identity, Incarnation, LeaseScope, OwnerId};
+use crate::model::{ConsumerGroup, Identity, Incarnation, OwnerId};
 use crate::random::seeded;
 use crate::setters::config_setters;
 use crate::telemetry::{self, StorageOperation, Telemetry};
@@ -169,14 +169,7 @@ impl GroupStoreBuilder {
         };
         let outages = Outages::new(inner.lease_durations, request_timeout, inner.lease_clock.now());
         let (container, inner) = (self.container, Arc::new(inner));
-        let store = GroupStore {
-            container,
-            inner,
-            outages,
-            cooperative: false,
-            scope: LeaseScope::default(),
-            operator: self.operator,
-        };
+        let store = GroupStore { container, inner, outages, operator: self.operator };
         if self.config.on_case_mismatch == OnCaseMismatch::Fail {
             with_retries(request_timeout, || store.refuse_other_name_case()).await?;
         }

@@ -14,8 +14,7 @@ use super::{GroupStore, Ownership};
 use crate::blob::ETag;
 use crate::codec;
 use crate::error::Result;
-use crate::model::Heartbeat;
-use crate::model::HeartbeatRecord;
+use crate::model::{Heartbeat, HeartbeatRecord};
 use crate::telemetry::StorageOperation;
 
 impl GroupStore {

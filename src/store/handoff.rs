@@ -29,7 +29,7 @@ impl GroupStore {
 
     /// Requests the handoff of a partition, as a listing showed it. All other keys of its record stay as they are.
     ///
-    /// Only a young record of a [cooperative](super::GroupStore::cooperative) owner is eligible: the request renews the
+    /// Only a young record of a [cooperative](super::Claim::with_cooperative) owner is eligible: the request renews the
     /// record, and must not keep the lease of a dead owner alive. A record contains one request at a time. Any number
     /// of partitions can be requested at once, also from one owner: each of them is drained and released on its own. A
     /// request cannot be withdrawn. If it is not polled, it ends when the partition is released and the reservation

@@ -13,19 +13,52 @@ pub struct Claim {
     pub(super) over: Option<Box<Ownership>>,
     pub(super) load: Option<u64>,
     pub(super) handoff_to: Option<OwnerId>,
+    pub(super) cooperative: bool,
+    pub(super) scope: LeaseScope,
 }
 
 impl Claim {
     /// Claims a partition that has no record yet.
     #[must_use]
     pub fn unowned(partition: PartitionId) -> Self {
-        Self { partition, over: None, load: None, handoff_to: None }
+        Self { partition, over: None, load: None, handoff_to: None, cooperative: false, scope: LeaseScope::default() }
+    }
+
+    /// Claims a partition over the record that was seen: released, expired, or to be stolen. The claim keeps the load
+    /// in the record.
+    #[must_use]
+    pub fn over(seen: &Ownership) -> Self {
+        let over = Some(Box::new(seen.clone()));
+        Self { over, load: seen.record.load, ..Self::unowned(seen.partition.clone()) }
     }
 
     /// Returns the same claim with the load of the partition, as its last owner measured it.
     #[must_use]
     pub fn with_load(mut self, load: Option<u64>) -> Self {
         self.load = load;
+        self
+    }
+
+    /// Returns the same claim, which writes whether the owner hands the partition over on
+    /// [request](super::GroupStore::request_handoff). Default: it does not.
+    ///
+    /// The owner must then check [`Lease::handoff_requested_by`] after every renewal and acknowledge the request. Every
+    /// request that it ignores costs the requesting instance the [timeout](super::handoff::HandoffTimeouts) before it
+    /// steals.
+    #[must_use]
+    pub fn with_cooperative(mut self, cooperative: bool) -> Self {
+        self.cooperative = cooperative;
+        self
+    }
+
+    /// Returns the same claim, which writes what keeps the lease alive. Default [`LeaseScope::Partition`].
+    ///
+    /// With [`LeaseScope::Instance`] the owner must [send a heartbeat](super::GroupStore::send_heartbeat) before its
+    /// first claim and in every half lease duration, and [rewrite](Lease::forcing_rewrite) all its leases after another
+    /// instance [declared it dead](super::membership::HeartbeatOutcome::DeclaredDead).
+    #[must_use]
+    pub fn with_lease_scope(mut self, scope: LeaseScope) -> Self {
+        self.scope = scope;
         self
     }
 
@@ -39,18 +72,6 @@ impl Claim {
     #[must_use]
     pub fn partition(&self) -> &PartitionId {
         &self.partition
-    }
-
-    /// Claims a partition over the record that was seen: released, expired, or to be stolen. The claim keeps the load
-    /// in the record.
-    #[must_use]
-    pub fn over(seen: &Ownership) -> Self {
-        Self {
-            partition: seen.partition.clone(),
-            over: Some(Box::new(seen.clone())),
-            load: seen.record.load,
-            handoff_to: None,
-        }
     }
 }
 

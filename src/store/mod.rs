@@ -55,7 +55,7 @@ use crate::codec::{self, BlobNames, RecordKind};
 pub use crate::codec::{BlobNameCase, MalformedRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::model::{ConsumerGroup, Identity, LeaseScope, Moment, OwnerId, PartitionId};
+use crate::model::{ConsumerGroup, Identity, Moment, OwnerId, PartitionId};
 use crate::telemetry::Telemetry;
 
 pub use adopt::{AdoptOutcome, Adoption};
@@ -127,10 +127,6 @@ pub struct GroupStore {
     container: Arc<dyn BlobContainer>,
     inner: Arc<Inner>,
     outages: Outages,
-    /// Claims of this store say that the owner hands the partition over on request.
-    cooperative: bool,
-    /// What keeps the claims of this store alive.
-    scope: LeaseScope,
     /// It acts for an operator, which is not an instance of the group.
     operator: bool,
 }
@@ -190,26 +186,6 @@ impl GroupStore {
     /// [`ErrorKind::Config`] if the backend cannot create a second client of the container.
     pub fn with_new_connections(&self) -> Result<Self> {
         Ok(Self { container: self.container.with_new_connections()?, ..self.clone() })
-    }
-
-    /// Returns a store for the same owner whose claims say that the owner hands a partition over on
-    /// [request](Self::request_handoff). Default: they do not.
-    ///
-    /// The owner must then check [`Lease::handoff_requested_by`] after every renewal and acknowledge the request. Every
-    /// request that it ignores costs the requesting instance the [timeout](handoff::HandoffTimeouts) before it steals.
-    #[must_use]
-    pub fn cooperative(self, cooperative: bool) -> Self {
-        Self { cooperative, ..self }
-    }
-
-    /// Returns a store for the same owner whose claims say what keeps them alive. Default [`LeaseScope::Partition`].
-    ///
-    /// With [`LeaseScope::Instance`] the owner must [send a heartbeat](Self::send_heartbeat) before its first claim and
-    /// in every half lease duration, and [rewrite](Lease::forcing_rewrite) all its leases after another instance
-    /// [declared it dead](membership::HeartbeatOutcome::DeclaredDead).
-    #[must_use]
-    pub fn lease_scope(self, scope: LeaseScope) -> Self {
-        Self { scope, ..self }
     }
 
     /// Returns the consumer group.

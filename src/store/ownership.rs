@@ -116,10 +116,10 @@ impl GroupStore {
             incarnation: Some(this.incarnation.clone()),
             claimed_at: self.server_time().replace_nanosecond(0).ok(),
             load: claim.load,
-            cooperative: self.cooperative,
+            cooperative: claim.cooperative,
             handoff_to: claim.handoff_to.clone(),
             operator: self.operator.then(|| this.owner.clone()),
-            scope: self.scope,
+            scope: claim.scope,
             ..OwnershipRecord::default()
         };
         let mut write = OwnershipWrite::new(self, &claim.partition, Goal::Claim, record);

@@ -14,7 +14,7 @@ use eventhubs_checkpoint::store::{
     ReleaseOutcome,
 };
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position, Result};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, Position, Result};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -146,7 +146,8 @@ impl Bench {
         let builder = GroupStore::builder(link.clone(), group(), OwnerId::new(name).unwrap());
         let store = connect(builder).await?;
         link.interceptor.sent();
-        Ok(Owner { store, faulty, link, container: self.container.clone() })
+        let (container, scope) = (self.container.clone(), LeaseScope::default());
+        Ok(Owner { store, faulty, link, container, cooperative: false, scope })
     }
 
     /// Writes a blob directly.
@@ -212,6 +213,9 @@ pub struct Owner<S = GroupStore> {
     pub faulty: FaultyContainer,
     link: Arc<Intercepted<Wire>>,
     container: Arc<dyn BlobContainer>,
+    /// What its claims write: whether it hands over on request, and what keeps its leases alive.
+    pub cooperative: bool,
+    pub scope: LeaseScope,
 }
 
 impl<S> Owner<S> {
@@ -263,7 +267,11 @@ impl Owner {
     }
 
     pub async fn claim(&self, partition: u32) -> ClaimOutcome {
-        self.store.claim_all(vec![Claim::unowned(partition.into())]).await.remove(0).1
+        self.make(Claim::unowned(partition.into())).await
+    }
+
+    pub async fn make(&self, claim: Claim) -> ClaimOutcome {
+        self.store.claim(&claim.with_cooperative(self.cooperative).with_lease_scope(self.scope)).await
     }
 
     /// Returns a claim over the record in this version.
@@ -280,7 +288,7 @@ impl Owner {
     }
 
     pub async fn claim_over(&self, partition: u32, etag: &ETag) -> ClaimOutcome {
-        self.store.claim_all(vec![self.over(partition, etag).await]).await.remove(0).1
+        self.make(self.over(partition, etag).await).await
     }
 
     pub async fn win(&self, partition: u32) -> Lease {

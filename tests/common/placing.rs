@@ -1,8 +1,7 @@
 //! Writes any position of a partition, as its owner.
 
-use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::Position;
 use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, ReleaseOutcome};
+use eventhubs_checkpoint::{PartitionId, Position};
 
 /// Claims the partition over its current record, adopts it, writes the position, and releases the partition.
 pub async fn place(store: &GroupStore, partition: impl Into<PartitionId>, to: &Position) {

@@ -1,7 +1,6 @@
 //! The group, the hub and the storage of one run.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};

@@ -5,16 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eventhubs_checkpoint::Result;
-use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
-use eventhubs_checkpoint::balancer::OnLeaseExpiry;
+use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, ListResult};
 use eventhubs_checkpoint::processor::{HealthIssue, PartitionContext, Processor, ProcessorConfig, handler_fn};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use tokio::time::sleep;
 
 use crate::intercepted::{Intercept, Intercepted};

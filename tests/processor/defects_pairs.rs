@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
-use eventhubs_checkpoint::balancer::OwnershipEvent;
+use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OwnershipEvent};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, PartitionContext, handler_fn};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use tokio::sync::broadcast::Receiver;

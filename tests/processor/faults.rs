@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eventhubs_checkpoint::balancer::Balancer;
-use eventhubs_checkpoint::balancer::BalancerConfig;
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopReason};
 use eventhubs_checkpoint::store::GroupStore;

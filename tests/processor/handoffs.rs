@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::PartitionOwner;
-use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, Snapshot};
+use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, PartitionOwner, Snapshot};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
@@ -67,8 +66,8 @@ fn won(outcome: ClaimOutcome) -> Option<Lease> {
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_ignores_requests_is_stolen_from() {
     let world = World::new(2);
-    let store = world.store("deaf").await.cooperative(true);
-    let claims = vec![Claim::unowned(0.into()), Claim::unowned(1.into())];
+    let store = world.store("deaf").await;
+    let claims = [0, 1].map(|id: u32| Claim::unowned(id.into()).with_cooperative(true)).to_vec();
     let leases: Vec<_> = store.claim_all(claims).await.into_iter().filter_map(|(_, outcome)| won(outcome)).collect();
     assert_eq!(leases.len(), 2);
     let renewing = tokio::spawn(ignore_requests(store, leases));

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
-use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle, LoadBalancingStrategy};
 use eventhubs_checkpoint::{PartitionId, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -174,4 +174,11 @@ mod tests {
             assert!(error.to_string().contains("base64") && !error.to_string().contains("hush"), "{error}");
         }
     }
+
+    #[test]
+    fn account_and_key_in_the_wrong_order_are_rejected() {
+        let swapped = Access::account_key("https://a.example", "aHVzaA==", "devstoreaccount1", "leases");
+        let message = swapped.resolve().unwrap_err().to_string();
+        assert!(message.contains("is it the key?") && !message.contains("aHVzaA"), "{message}");
+    }
 }

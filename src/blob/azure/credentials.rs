@@ -54,6 +54,10 @@ impl Credentials {
         if account.is_empty() {
             return Err(Error::config("the account name is empty; it is required with an account key"));
         }
+        // The value is not shown: it may be the key.
+        if !account.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+            return Err(Error::config("the account name has other characters than letters and digits; is it the key?"));
+        }
         Ok(Self::AccountKey { account: account.to_owned(), key })
     }
 

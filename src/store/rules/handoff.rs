@@ -64,7 +64,7 @@ pub enum HandoffRequestOutcome<T> {
     /// The partition does not belong to that owner anymore, or belonged to this instance all along. Plan again.
     Lost,
     /// The owner does not hand over on request: an owner of another SDK, or one that is not
-    /// [cooperative](crate::store::GroupStore::cooperative). Steal the partition.
+    /// [cooperative](crate::store::Claim::with_cooperative). Steal the partition.
     NotCooperative,
     /// Another instance has requested the partition.
     AlreadyRequested,

@@ -10,8 +10,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::frames::Frames;
-use super::frames::MAX_FRAME_SIZE;
+use super::frames::{Frames, MAX_FRAME_SIZE};
 use super::late_frames::LateFrames;
 use crate::lock::lock;
 

@@ -1,9 +1,8 @@
 //! Scenarios of two or three instances that share partitions. `a` and `b` are instances of this crate.
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::InitOutcome;
-use eventhubs_checkpoint::store::OwnershipRecord;
 use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::{InitOutcome, OwnershipRecord};
 use eventhubs_checkpoint::{OwnerId, PartitionId, Position};
 
 use super::peer::{Owners, Peer, Positions};
@@ -45,7 +44,7 @@ fn beginning() -> Position {
 /// An owner whose records have all keys.
 async fn talkative(bench: &Bench) -> Owner {
     let mut a = bench.owner("a").await;
-    a.store = a.store.cooperative(true);
+    a.cooperative = true;
     a
 }
 

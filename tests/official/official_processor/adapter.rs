@@ -63,9 +63,9 @@ async fn a_checkpoint_of_an_unclaimed_partition_is_rejected() {
 async fn a_lease_is_as_fresh_as_its_heartbeat() {
     let container = MemoryContainer::new();
     let (clock, heartbeat) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/heartbeat/b"));
-    let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
+    let b = group_store(container.clone(), "b").await;
     b.send_heartbeat().await.unwrap();
-    b.claim_all(vec![Claim::unowned(zero())]).await;
+    b.claim(&Claim::unowned(zero()).with_lease_scope(LeaseScope::Instance)).await;
     let a = adapter(container.clone());
     for _ in 0..3 {
         sleep(Duration::from_secs(40)).await;
@@ -78,9 +78,9 @@ async fn a_lease_is_as_fresh_as_its_heartbeat() {
     assert_eq!(container.get(&heartbeat).await.unwrap().metadata["declareddeadby"], "a");
 
     // A claim from a live owner is not a claim from a dead one.
-    let c = group_store(container.clone(), "c").await.lease_scope(LeaseScope::Instance);
+    let c = group_store(container.clone(), "c").await;
     c.send_heartbeat().await.unwrap();
-    c.claim_all(vec![Claim::unowned(1.into())]).await;
+    c.claim(&Claim::unowned(1.into()).with_lease_scope(LeaseScope::Instance)).await;
     assert_eq!(cycle(&*a, "a", [1]).await, [1]);
     let heartbeat = container.get(&heartbeat.replace("heartbeat/b", "heartbeat/c")).await.unwrap();
     assert!(!heartbeat.metadata.contains_key("declareddeadby"));

@@ -92,9 +92,11 @@ async fn a02_of_two_claims_of_an_unlisted_one_one_wins() {
 #[tokio::test(start_paused = true)]
 async fn a02_a_dead_heartbeat_owner_is_declared_dead_first() {
     let container = MemoryContainer::new();
-    let b = group_store(container.clone(), "b").await.lease_scope(LeaseScope::Instance);
+    let b = group_store(container.clone(), "b").await;
     b.send_heartbeat().await.unwrap();
-    b.claim_all(vec![Claim::unowned(0.into()), Claim::unowned(1.into())]).await;
+    for id in [0, 1] {
+        b.claim(&Claim::unowned(id.into()).with_lease_scope(LeaseScope::Instance)).await;
+    }
     let a = adapter(container.clone());
     cycle(&*a, "a", [2]).await;
     sleep(Duration::from_secs(63)).await;

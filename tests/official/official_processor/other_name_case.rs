@@ -7,8 +7,7 @@ use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::store::BlobNameCase;
-use eventhubs_checkpoint::store::OnCaseMismatch;
+use eventhubs_checkpoint::store::{BlobNameCase, OnCaseMismatch};
 use tokio::time::advance;
 
 use super::official_rules::OfficialRules;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
-use eventhubs_checkpoint::balancer::OnLeaseExpiry;
+use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
 use tokio::time::sleep;
 
 use super::takeover_time;

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eventhubs_checkpoint::blob::{ContainerCreation, ResponseInfo};
-use eventhubs_checkpoint::store::LeaseDurations;
 use eventhubs_checkpoint::store::handoff::{HandoffRequestOutcome, HandoffStatus};
 use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
-use eventhubs_checkpoint::store::{AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease};
+use eventhubs_checkpoint::store::{
+    AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, LeaseDurations,
+};
 use eventhubs_checkpoint::testing::faulty::Platform;
-use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId, Position};
+use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, Position};
 
 use super::*;
 use crate::captured::Captured;
@@ -180,11 +181,14 @@ fn group() -> ConsumerGroup {
 
 async fn store(platform: &Platform, owner: &str) -> GroupStore {
     let builder = GroupStore::builder(Arc::new(platform.clone()), group(), OwnerId::new(owner).unwrap());
-    let store = builder.with_seed(1).connect().await.unwrap();
-    store.cooperative(true).lease_scope(LeaseScope::Instance)
+    builder.with_seed(1).connect().await.unwrap()
 }
 
-fn won((_, outcome): (PartitionId, ClaimOutcome)) -> Lease {
+async fn claim(store: &GroupStore, claim: Claim) -> Lease {
+    won(store.claim(&claim.with_cooperative(true).with_lease_scope(LeaseScope::Instance)).await)
+}
+
+fn won(outcome: ClaimOutcome) -> Lease {
     match outcome {
         ClaimOutcome::Won(lease) => lease,
         other => panic!("not won: {other:?}"),
@@ -213,8 +217,8 @@ async fn a_group_of_stores_works_without_warnings() {
     }
     assert_eq!(present(&a).await, ["a", "a."]);
 
-    let lease = won(a.claim_all(vec![Claim::unowned(0.into())]).await.remove(0));
-    let lease = won(a.renew_all(vec![lease]).await.remove(0));
+    let lease = claim(&a, Claim::unowned(0.into())).await;
+    let lease = won(a.renew(&lease).await);
     let AdoptOutcome::Adopted(mut adoption) = a.adopt(&0.into(), lease.epoch(), Some(&position(-1))).await.unwrap()
     else {
         panic!("not adopted")
@@ -229,12 +233,12 @@ async fn a_group_of_stores_works_without_warnings() {
     let Ok(HandoffRequestOutcome::Requested(mut handoff)) = b.request_handoff(&seen).await else {
         panic!("not requested")
     };
-    let lease = won(a.renew_all(vec![lease]).await.remove(0));
+    let lease = won(a.renew(&lease).await);
     assert_eq!(lease.handoff_requested_by().map(OwnerId::as_str), Some("a."));
-    a.release_all(vec![lease]).await;
+    a.release(&lease).await;
     let pursuit = b.poll_handoff(&mut handoff, &b.handoff_timeouts()).await.unwrap();
-    let HandoffStatus::Ready(claim) = pursuit else { panic!("not handed over: {pursuit:?}") };
-    let lease = won(b.claim_all(vec![claim]).await.remove(0));
+    let HandoffStatus::Ready(after_handoff) = pursuit else { panic!("not handed over: {pursuit:?}") };
+    let lease = claim(&b, after_handoff).await;
     b.adopt(&0.into(), lease.epoch(), None).await.unwrap();
     a.remove_heartbeat().await.unwrap();
     assert_eq!(present(&b).await, ["a."]);

@@ -74,7 +74,7 @@ pub async fn line_1_a_claim_written_again_has_another_epoch(bench: Bench) {
 
 pub async fn line_2_renewals_requests_and_releases_keep_it(bench: Bench) {
     let (mut a, b) = (bench.owner("a").await, bench.owner("b").await);
-    a.store = a.store.cooperative(true);
+    a.cooperative = true;
     let lease = a.win(0).await;
     let lease = a.renew(&lease).await.lease();
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle, Snapshot, Snapshots};
-use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, PartitionOwner};
+use eventhubs_checkpoint::balancer::{
+    Balancer, BalancerConfig, BalancerHandle, LoadBalancingStrategy, PartitionOwner, Snapshot, Snapshots,
+};
 use eventhubs_checkpoint::{PartitionId, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -17,7 +17,7 @@ const NONE: HandoffTimeouts = HandoffTimeouts::new(Duration::ZERO, Duration::ZER
 /// Returns an owner that hands over on request.
 async fn cooperative(bench: &Bench, name: &str) -> Owner {
     let mut owner = bench.owner(name).await;
-    owner.store = owner.store.cooperative(true);
+    owner.cooperative = true;
     owner
 }
 
@@ -46,7 +46,7 @@ async fn poll_with(requester: &Owner, handoff: &mut Handoff, timeouts: &HandoffT
 
 async fn claimed(requester: &Owner, pursuit: HandoffStatus<Claim>) -> String {
     let (HandoffStatus::Ready(claim) | HandoffStatus::TimedOut(claim)) = pursuit else { panic!("{pursuit:?}") };
-    requester.store.claim_all(vec![claim]).await.remove(0).1.describe()
+    requester.make(claim).await.describe()
 }
 
 /// Returns the keys of a handoff in a record.

@@ -17,7 +17,7 @@ fn heartbeat(owner: &str) -> String {
 /// Returns an owner with a heartbeat that keeps its leases alive.
 async fn present(bench: &Bench, name: &str) -> Owner {
     let mut owner = bench.owner(name).await;
-    owner.store = owner.store.cooperative(true).lease_scope(LeaseScope::Instance);
+    (owner.cooperative, owner.scope) = (true, LeaseScope::Instance);
     assert_eq!(owner.store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
     owner
 }

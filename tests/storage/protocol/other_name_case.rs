@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::PartitionOwner;
-use eventhubs_checkpoint::store::BlobNameCase;
-use eventhubs_checkpoint::store::{GroupStore, OnCaseMismatch};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, OnCaseMismatch};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 
 use super::group::Group;

@@ -170,7 +170,7 @@ pub async fn keeps_the_measured_load(bench: Bench) {
 /// `a` owns the partition with a lease that its heartbeat keeps alive, and wrote the record long ago.
 async fn by_heartbeat(bench: &Bench, heartbeat_age: i64) -> (Owner, Adoption, Owner<Operator>) {
     let mut a = bench.owner("a").await;
-    a.store = a.store.lease_scope(LeaseScope::Instance);
+    a.scope = LeaseScope::Instance;
     a.store.send_heartbeat().await.unwrap();
     let (_, mut adoption) = a.run(0).await;
     assert_eq!(a.checkpoint(&mut adoption, OLD).await.describe(), "written");

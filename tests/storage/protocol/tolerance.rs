@@ -1,7 +1,6 @@
 //! Records of other SDKs: read as far as possible, reported with their names, and never an obstacle for other records.
 
-use eventhubs_checkpoint::store::MalformedRecord;
-use eventhubs_checkpoint::store::{Checkpoint, Listing, Ownership};
+use eventhubs_checkpoint::store::{Checkpoint, Listing, MalformedRecord, Ownership};
 
 use crate::bench::{Bench, Describe, LOWER, Owner, checkpoint, metadata, owned_by, ownership, position};
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::sim::Simulation;
 use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
-use eventhubs_checkpoint::balancer::{BalancerConfig, OnLeaseExpiry, OwnershipEvent};
+use eventhubs_checkpoint::balancer::{BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OwnershipEvent};
 use eventhubs_checkpoint::store::StorageOperation;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 

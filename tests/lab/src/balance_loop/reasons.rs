@@ -2,8 +2,7 @@
 
 use crate::sim::Simulation;
 use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::balancer::ClaimReason;
-use eventhubs_checkpoint::balancer::{OwnershipEvent, ReleaseReason};
+use eventhubs_checkpoint::balancer::{ClaimReason, OwnershipEvent, ReleaseReason};
 
 use super::group::{ABANDONED, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, events, held_by};
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::sim::Simulation;
-use eventhubs_checkpoint::balancer::OwnershipEvent;
-use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy, ReleaseReason};
+use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy, OwnershipEvent, ReleaseReason};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 use super::group::{INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, events, group, held_by, sizes};

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::invariants::fewest_moves;
 use crate::sim::{Entry, Move, Simulation};
-use eventhubs_checkpoint::balancer::ClaimReason;
-use eventhubs_checkpoint::balancer::OwnershipEvent;
+use eventhubs_checkpoint::balancer::{ClaimReason, OwnershipEvent};
 use eventhubs_checkpoint::store::StorageWarning;
 
 use super::group::{

@@ -7,11 +7,9 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, OnStall, OwnershipEvent, Sn
 use eventhubs_checkpoint::internal::balancer::{Action, Command, Done, Happened, Others, Request, Settings, State};
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
-use eventhubs_checkpoint::store::OwnershipRecord;
 use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
-use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
-use eventhubs_checkpoint::store::membership::HeartbeatRecord;
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
+use eventhubs_checkpoint::store::membership::{HeartbeatOutcome, HeartbeatRecord};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, Lease, OwnershipRecord, ReleaseOutcome};
 use eventhubs_checkpoint::{Error, ErrorKind, Identity, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -225,7 +223,7 @@ impl Driven {
                 Action::Request(Request::RemoveHeartbeat { .. }) => withdraws = true,
                 Action::Request(request) => self.send(request),
                 Action::Replaced(_) | Action::Ended(_) => self.over = true,
-                Action::Measure { .. } | Action::Note(_) | Action::FallBack => {}
+                Action::Measure { .. } | Action::Note(_) => {}
             }
         }
         if sends_heartbeat {

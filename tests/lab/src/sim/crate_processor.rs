@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
-use eventhubs_checkpoint::balancer::OnLeaseExpiry;
+use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{

@@ -28,11 +28,10 @@ pub(super) use self::reading::Reading;
 pub use self::rules::Sdk;
 use self::rules::{OnError, Rules};
 use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
-use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, ETag, Metadata};
 use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
 use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::{ErrorKind, Result};
+use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
 
 /// The request timeout.
 const DEADLINE: Duration = Duration::from_secs(30);

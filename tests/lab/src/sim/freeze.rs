@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
@@ -16,6 +14,7 @@ use eventhubs_checkpoint::processor::source::{
     EventHubProperties, EventReceiver, EventSender, EventSource, PartitionProperties,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
+use eventhubs_checkpoint::{PartitionId, Result};
 use tokio::sync::Notify;
 
 use super::observer::{Reporter, Request};

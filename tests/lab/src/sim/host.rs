@@ -14,8 +14,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::freeze::Gate;
-use super::freeze::HostSource;
+use super::freeze::{Gate, HostSource};
 use super::observer::Reporter;
 use super::plan::{Member, Settings};
 

@@ -10,12 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::ConsumerGroup;
-use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::testing::faulty::{FaultKind, Platform};
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+use eventhubs_checkpoint::{ConsumerGroup, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::runtime::Handle;

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::store::StorageOperation;
+use eventhubs_checkpoint::store::{GroupStore, StorageOperation};
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;

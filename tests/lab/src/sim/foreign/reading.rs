@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, Metadata};
 use eventhubs_checkpoint::internal::codec::{BlobNames, RecordKind};
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{StartPosition, StopReason};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{Error, ErrorKind, Result};
+use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinHandle;

@@ -37,8 +37,7 @@ use eventhubs_checkpoint::internal::clock::WallClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId};
-use eventhubs_checkpoint::{Error, ErrorKind, Result};
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
 
 /// How often a condition is checked.
 const STEP: Duration = Duration::from_millis(100);

@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::balancer::OwnershipEvent;
 use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::{OwnerId, PartitionId};
+use eventhubs_checkpoint::{ErrorKind, OwnerId, PartitionId};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;

@@ -18,12 +18,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::{Condition, Metadata};
 use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::{ErrorKind, Result};
+use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::broadcast::{self, error::RecvError};
