@@ -1,0 +1,75 @@
+//! Claims, their outcomes, and owners that are declared dead first.
+
+use super::*;
+
+#[test]
+fn a_won_lease_is_renewed_at_half_its_duration() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
+    assert_eq!(me.state.next_wake().map(|at| at <= me.now + 30 * SECOND), Some(true));
+    assert_eq!(me.after(26), "CycleLate, list", "spread by up to a tenth");
+    assert_eq!(me.after(4), "renew 0");
+    assert_eq!(me.after(4), "", "it is under way");
+    assert_eq!(me.renewed(0, 1), "");
+}
+
+#[test]
+fn a_loss_brings_the_next_cycle_forward() {
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    me.after(0);
+    me.listed(".");
+    assert_eq!(me.no_other_heartbeats(), "claim 0");
+    let lost = Done::Claimed { partition: 0.into(), outcome: ClaimOutcome::Lost { by: Some(owner("x")) } };
+    assert_eq!(me.done(lost), "ClaimLost");
+    assert_eq!(me.snapshot.owner(&0.into()), Some(&PartitionOwner::Other(owner("x"))));
+    assert_eq!(me.after(11), "list");
+}
+
+#[test]
+fn an_indeterminate_claim_is_not_repeated_at_once() {
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    me.after(0);
+    me.listed(".");
+    me.no_other_heartbeats();
+    let indeterminate = ClaimOutcome::Indeterminate(unavailable());
+    assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome: indeterminate }), "Indeterminate");
+    assert_eq!(me.after(11), "list");
+    assert_eq!(me.listed("."), "", "one interval and a half have not passed");
+    assert_eq!(me.after(11), "list");
+    assert_eq!((me.listed(".").as_str(), me.no_other_heartbeats().as_str()), ("list heartbeats", "claim 0"));
+}
+
+#[test]
+fn an_expired_owner_is_declared_dead_once() {
+    let mut me =
+        Loop::started(BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy), 2);
+    me.after(0);
+    let dead = OwnershipRecord { scope: LeaseScope::Instance, ..record("x") };
+    let seen = |partition: u32, now| {
+        Ownership::new(
+            partition.into(),
+            dead.clone(),
+            ETag::new("seen"),
+            Duration::from_secs(3 * LEASE_SECONDS),
+            (datetime!(2026-01-01 00:00:00 UTC), now),
+        )
+    };
+    let listing = vec![seen(0, me.now), seen(1, me.now)];
+    assert_eq!(me.done(Done::Listed(Ok(listing))), "list heartbeats");
+    let heartbeat = HeartbeatRecord::new(owner("x"), incarnation(1));
+    let heartbeat = Heartbeat::new(heartbeat, ETag::new("heartbeat"), Duration::from_secs(3 * LEASE_SECONDS), me.now);
+    let others = Others { heartbeats: Some(vec![heartbeat]), other_name_case: Vec::new() };
+    let actions = me.state.step(Happened::Done(Done::OthersListed(Ok(others))), me.now);
+    let request = actions.into_iter().find_map(|action| match action {
+        Action::Request(Request::DeclareDead { heartbeat, claims, .. }) => Some((heartbeat, claims)),
+        _ => None,
+    });
+    let (heartbeat, claims) = request.unwrap();
+    assert_eq!((heartbeat.is_some(), claims.len()), (true, 2), "once for both");
+    let alive = me.done(Done::DeclaredDead { claims: claims.clone(), outcome: Ok(DeclareDeadOutcome::StillAlive) });
+    assert_eq!(alive, "");
+    let unknown = me.done(Done::DeclaredDead { claims: claims.clone(), outcome: Err(unavailable()) });
+    assert_eq!(unknown, "Indeterminate");
+    let dead = me.done(Done::DeclaredDead { claims, outcome: Ok(DeclareDeadOutcome::Declared) });
+    assert_eq!(dead, "claim 0, claim 1");
+}

@@ -1,0 +1,226 @@
+//! The state, step by step: the inputs, and what the state decides to do. No storage is used, and no time passes.
+
+mod claims;
+mod cycles;
+mod instance_scope;
+mod receiving_handoff_requests;
+mod releases;
+mod requesting_handoffs;
+mod restarts;
+mod shutdown;
+mod stalls;
+mod stop_on_lease_expiry;
+
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use time::macros::datetime;
+
+use super::action::{Action, Request};
+use super::config::{BalancerConfig, OnLeaseExpiry, OnStall};
+use super::events::OwnershipEvent;
+use super::happened::{Command, Done, Happened, Others};
+use super::liveness::Stalled;
+use super::note::Note;
+use super::settings::Settings;
+use super::snapshot::Snapshot;
+use super::state::State;
+use crate::error::{Error, ErrorKind};
+use crate::model::{
+    ETag, Heartbeat, HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, OwnerId, Ownership,
+    OwnershipRecord, PartitionId,
+};
+use crate::planner::{LoadBalancingStrategy, PartitionOwner};
+use crate::store::handoff::HandoffTimeouts;
+use crate::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
+use crate::store::{ClaimOutcome, Lease, ReleaseOutcome};
+
+const LEASE_SECONDS: u64 = 60;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn owner(id: &str) -> OwnerId {
+    OwnerId::new(id).unwrap()
+}
+
+fn incarnation(random: u32) -> Incarnation {
+    Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), random)
+}
+
+fn record(id: &str) -> OwnershipRecord {
+    OwnershipRecord { cooperative: true, ..OwnershipRecord::owned_by(owner(id), Some(incarnation(1))) }
+}
+
+/// The loop of owner `me`, and its last snapshot.
+struct Loop {
+    state: State,
+    now: Duration,
+    snapshot: Snapshot,
+}
+
+impl Loop {
+    /// Creates a loop whose handlers have 10 s to stop.
+    fn new(config: BalancerConfig) -> Self {
+        Self::with_drain(config, 10)
+    }
+
+    fn with_drain(config: BalancerConfig, drain: u64) -> Self {
+        let lease_duration = Duration::from_secs(LEASE_SECONDS);
+        let settings = Settings {
+            this: Identity::new(owner("me"), incarnation(1)),
+            lease_durations: LeaseDurations::new(lease_duration, 3 * lease_duration),
+            request_timeout: 5 * SECOND,
+            handoff_timeouts: HandoffTimeouts::new(lease_duration / 2 + 5 * SECOND, lease_duration * 3 / 4),
+            drain_timeout: Duration::from_secs(drain),
+            has_other_name_case: false,
+            config,
+        };
+        let snapshot = Snapshot::unknown(owner("me"), LeaseScope::Partition);
+        Self { state: State::new(settings, StdRng::seed_from_u64(1)), now: 1000 * SECOND, snapshot }
+    }
+
+    /// Creates a loop over an event hub with this many partitions, which has not listed and has claimed nothing.
+    fn started(config: BalancerConfig, partitions: u32) -> Self {
+        let mut started = Self::new(config);
+        started.step(Happened::Began((0..partitions).map(PartitionId::from).collect()));
+        started.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
+        started
+    }
+
+    /// Returns in short what the state decides about an input, without what it publishes.
+    fn step(&mut self, happened: Happened) -> String {
+        let actions = self.state.step(happened, self.now);
+        for action in &actions {
+            if let Action::Publish(snapshot) = action {
+                self.snapshot = (**snapshot).clone();
+            }
+        }
+        actions.iter().filter_map(short).collect::<Vec<_>>().join(", ")
+    }
+
+    fn done(&mut self, done: Done) -> String {
+        self.step(Happened::Done(done))
+    }
+
+    fn command(&mut self, command: Command) -> String {
+        self.step(Happened::Commanded(command))
+    }
+
+    /// Wakes the state after this many seconds.
+    fn after(&mut self, seconds: u64) -> String {
+        self.now += Duration::from_secs(seconds);
+        let decided = self.step(Happened::Woke);
+        let has_ended = decided.contains("ended");
+        assert!(has_ended || self.state.next_wake().is_none_or(|at| at > self.now), "it would be woken forever");
+        decided
+    }
+
+    /// Lists records of these owners, by partition; `-` stands for a released one, `.` for none. The leases of capital
+    /// letters have expired.
+    fn listed(&mut self, owners: &str) -> String {
+        let letters = (0u32..).zip(owners.chars()).filter(|(_, letter)| *letter != '.');
+        let seen = letters.map(|(partition, letter)| {
+            let age = Duration::from_secs(if letter.is_ascii_uppercase() { 3 * LEASE_SECONDS } else { 0 });
+            let record = match letter.to_ascii_lowercase() {
+                '-' => OwnershipRecord::default(),
+                'm' => record("me"),
+                other => record(&other.to_string()),
+            };
+            Ownership::new(
+                partition.into(),
+                record,
+                ETag::new("seen"),
+                age,
+                (datetime!(2026-01-01 00:00:00 UTC), self.now),
+            )
+        });
+        let seen = seen.collect();
+        self.done(Done::Listed(Ok(seen)))
+    }
+
+    fn no_other_heartbeats(&mut self) -> String {
+        self.done(Done::OthersListed(Ok(Others { heartbeats: Some(Vec::new()), other_name_case: Vec::new() })))
+    }
+
+    fn lease(&self, partition: u32, epoch: i64) -> Lease {
+        Lease::of(partition.into(), record("me"), ETag::new("won"), self.now, epoch)
+    }
+
+    /// Wins a partition that is being claimed.
+    fn wins(&mut self, partition: u32, epoch: i64) -> String {
+        let outcome = ClaimOutcome::Won(self.lease(partition, epoch));
+        self.done(Done::Claimed { partition: partition.into(), outcome })
+    }
+
+    fn renewed(&mut self, partition: u32, epoch: i64) -> String {
+        let outcome = ClaimOutcome::Won(self.lease(partition, epoch));
+        self.done(Done::Renewed { partition: partition.into(), epoch, outcome })
+    }
+
+    /// Creates a loop that owns this many partitions, all those of the event hub, each with epoch 1.
+    fn owning(config: BalancerConfig, partitions: u32) -> Self {
+        let mut owned = Self::started(config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy), partitions);
+        owned.after(0);
+        owned.listed("");
+        owned.no_other_heartbeats();
+        (0..partitions).for_each(|partition| drop(owned.wins(partition, 1)));
+        owned
+    }
+}
+
+fn short(action: &Action) -> Option<String> {
+    Some(match action {
+        Action::Publish(_) | Action::Measure { .. } | Action::Note(Note::CycleTook(_)) => return None,
+        Action::Request(request) => short_request(request),
+        Action::Emit(event) => short_event(event),
+        Action::Note(note) => format!("{note:?}").split(['(', ' ', '{']).next().unwrap_or_default().to_owned(),
+        Action::Replaced(_) => "replaced".to_owned(),
+        Action::Ended(left) => format!("ended, kept {}, unreleased {}", left.kept, left.unreleased),
+    })
+}
+
+fn short_request(request: &Request) -> String {
+    match request {
+        Request::List => "list".to_owned(),
+        Request::ListOthers { heartbeats, other_name_case } => match (heartbeats, other_name_case) {
+            (true, true) => "list heartbeats and other name case".to_owned(),
+            (true, false) => "list heartbeats".to_owned(),
+            (false, _) => "list other name case".to_owned(),
+        },
+        Request::DeclareDead { claims, .. } => format!("declare dead for {}", claims.len()),
+        Request::Claim(claim) => format!("claim {}", claim.partition()),
+        Request::Renew(lease) if lease.record().draining => format!("renew {} draining", lease.partition()),
+        Request::Renew(lease) => format!("renew {}", lease.partition()),
+        Request::Release { lease, .. } => format!("release {}", lease.partition()),
+        Request::Keep(lease) => format!("keep {}", lease.partition()),
+        Request::RequestHandoff(seen) => format!("request handoff {}", seen.partition),
+        Request::PollHandoff { handoff, .. } => format!("poll handoff {}", handoff.partition()),
+        Request::SendHeartbeat => "heartbeat".to_owned(),
+        Request::RemoveHeartbeat { .. } => "remove heartbeat".to_owned(),
+        Request::DeleteHeartbeats(_) => "delete heartbeats".to_owned(),
+    }
+}
+
+fn short_event(event: &OwnershipEvent) -> String {
+    match event {
+        OwnershipEvent::Claimed { partition, .. } => format!("Claimed {partition}"),
+        OwnershipEvent::Lost { partition, .. } => format!("Lost {partition}"),
+        OwnershipEvent::LeaseExpired { partition } => format!("LeaseExpired {partition}"),
+        OwnershipEvent::Releasing { partition, reason } => format!("Releasing {partition} {}", reason.as_str()),
+        OwnershipEvent::Released { partition } => format!("Released {partition}"),
+        OwnershipEvent::Kept { partition } => format!("Kept {partition}"),
+        OwnershipEvent::OwnerAway { owner, partitions } => format!("{owner} away with {partitions}"),
+        OwnershipEvent::HandoffRequested { partition, .. } => format!("HandoffRequested {partition}"),
+        OwnershipEvent::HandoffReceived { partition, .. } => format!("HandoffReceived {partition}"),
+        OwnershipEvent::DuplicatesPossible { partition, cause } => {
+            format!("DuplicatesPossible {partition} {}", cause.as_str())
+        }
+        OwnershipEvent::DeclaredDead { .. } => "DeclaredDead".to_owned(),
+        OwnershipEvent::Stalled(stalled) => if stalled.any() { "Stalled" } else { "Recovered" }.to_owned(),
+        OwnershipEvent::LimitReached { unclaimed } => format!("LimitReached {unclaimed}"),
+    }
+}
+
+fn unavailable() -> Error {
+    Error::new(ErrorKind::Unavailable, "unavailable")
+}

@@ -1,0 +1,74 @@
+//! The owner's side of a handoff.
+
+use super::*;
+
+/// Returns partition 0 as listed, with a handoff request of `x`.
+fn requested(me: &Loop) -> Ownership {
+    let record = OwnershipRecord { handoff_to: Some(owner("x")), ..record("me") };
+    Ownership::new(
+        0.into(),
+        record,
+        ETag::new("requested"),
+        Duration::ZERO,
+        (datetime!(2026-01-01 00:00:00 UTC), me.now),
+    )
+}
+
+/// Lists the request, and whether the requesting instance has a heartbeat.
+fn receives_request(me: &mut Loop, is_there: bool) -> String {
+    me.after(12);
+    let listing = vec![requested(me)];
+    assert_eq!(me.done(Done::Listed(Ok(listing))), "list heartbeats");
+    let heartbeat = HeartbeatRecord::new(owner("x"), incarnation(1));
+    let heartbeat = Heartbeat::new(heartbeat, ETag::new("heartbeat"), Duration::ZERO, me.now);
+    let heartbeats = Some(if is_there { vec![heartbeat] } else { Vec::new() });
+    me.done(Done::OthersListed(Ok(Others { heartbeats, other_name_case: Vec::new() })))
+}
+
+#[test]
+fn the_owner_acknowledges_and_drains() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    assert_eq!(receives_request(&mut me, true), "HandoffReceived 0, Releasing 0 handed_over");
+    assert_eq!(me.snapshot.owned, [].into());
+    assert_eq!(me.after(0), "renew 0 draining");
+    let stopped = Command::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
+    assert_eq!(me.command(stopped), "", "the acknowledgment is under way");
+    assert_eq!(me.renewed(0, 1), "release 0");
+}
+
+#[test]
+fn a_failed_last_batch_is_reported() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    receives_request(&mut me, true);
+    let stopped = Command::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: false };
+    assert_eq!(me.command(stopped), "DuplicatesPossible 0 checkpoint_not_written, release 0");
+}
+
+#[test]
+fn a_request_of_a_dead_owner_is_removed() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    assert_eq!(receives_request(&mut me, false), "");
+    assert_eq!(me.after(0), "renew 0");
+    assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
+}
+
+#[test]
+fn a_renewal_also_detects_the_request() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    me.after(30);
+    let lease = Lease::of(0.into(), requested(&me).record, ETag::new("renewed"), me.now, 1);
+    let met = Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Won(lease) };
+    assert_eq!(me.done(met), "HandoffReceived 0, Releasing 0 handed_over");
+}
+
+#[test]
+fn requests_are_ignored_without_a_drain_timeout() {
+    let mut me = Loop::with_drain(BalancerConfig::default(), 0);
+    me.step(Happened::Began([0.into()].into()));
+    me.after(0);
+    assert_eq!(me.listed("."), "claim 0");
+    me.wins(0, 1);
+    me.after(12);
+    let listing = vec![requested(&me)];
+    assert_eq!(me.done(Done::Listed(Ok(listing))), "");
+}

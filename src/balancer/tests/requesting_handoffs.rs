@@ -1,0 +1,101 @@
+//! The requesting instance's side of a handoff.
+
+use super::*;
+use crate::model::OwnershipRecord;
+use crate::store::Claim;
+use crate::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
+
+/// Returns a handoff of partition 1, which was requested from `x`.
+fn handoff() -> Handoff {
+    let record = OwnershipRecord::owned_by(owner("x"), None);
+    Handoff::requested(1.into(), &record, Duration::ZERO).unwrap()
+}
+
+fn claim() -> Claim {
+    Claim::unowned(1.into())
+}
+
+/// Creates a loop that has requested partition 1 from `x`.
+fn with_requested_handoff() -> (Loop, Handoff) {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    me.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
+    assert_eq!(me.after(12), "list");
+    assert_eq!(me.listed("mxx"), "");
+    let handoff = handoff();
+    let standing = HandoffRequestOutcome::Requested(handoff.clone());
+    assert_eq!(me.done(Done::HandoffRequested { partition: 1.into(), outcome: Ok(standing) }), "HandoffRequested 1");
+    (me, handoff)
+}
+
+fn polled(me: &mut Loop, handoff: &Handoff, outcome: HandoffStatus<Claim>) -> String {
+    me.done(Done::HandoffPolled { handoff: handoff.clone(), outcome: Ok(outcome) })
+}
+
+#[test]
+fn an_owner_above_its_share_gets_a_request() {
+    let mut me = Loop::started(BalancerConfig::default(), 2);
+    me.after(0);
+    assert_eq!(me.listed("xx"), "", "not in the first cycle");
+    assert_eq!(me.after(12), "list");
+    me.listed("xx");
+    let request = me.no_other_heartbeats();
+    assert!(["request handoff 0", "request handoff 1"].contains(&request.as_str()), "{request}");
+}
+
+#[test]
+fn a_handoff_is_polled_every_half_interval() {
+    let (mut me, handoff) = with_requested_handoff();
+    assert_eq!(me.snapshot.requested_handoffs, [(1.into(), owner("x"))].into());
+    assert_eq!(me.after(4), "");
+    assert_eq!(me.after(1), "poll handoff 1");
+    assert_eq!(me.after(1), "", "a poll is under way");
+    assert_eq!(polled(&mut me, &handoff, HandoffStatus::Pending), "");
+    assert!(me.after(5).contains("poll handoff 1"));
+}
+
+#[test]
+fn a_released_partition_is_claimed() {
+    let (mut me, handoff) = with_requested_handoff();
+    me.after(5);
+    assert_eq!(polled(&mut me, &handoff, HandoffStatus::Ready(claim())), "claim 1");
+    assert_eq!(me.wins(1, 2), "Claimed 1");
+    assert_eq!(me.snapshot.requested_handoffs, [].into());
+}
+
+/// A loop that polled while such a claim took longer than half an interval was woken forever.
+#[test]
+fn a_partition_being_claimed_is_not_polled() {
+    let (mut me, handoff) = with_requested_handoff();
+    me.after(5);
+    assert_eq!(polled(&mut me, &handoff, HandoffStatus::Ready(claim())), "claim 1");
+    assert!(!me.after(6).contains("poll handoff"));
+    let lost = Done::Claimed { partition: 1.into(), outcome: ClaimOutcome::Lost { by: Some(owner("x")) } };
+    assert_eq!(me.done(lost), "ClaimLost");
+    assert!(me.after(1).contains("poll handoff 1"), "its owner renewed it in the meantime");
+}
+
+#[test]
+fn a_partition_is_stolen_after_the_timeout() {
+    let (mut me, handoff) = with_requested_handoff();
+    me.after(5);
+    assert_eq!(polled(&mut me, &handoff, HandoffStatus::TimedOut(claim())), "claim 1");
+    assert_eq!(me.wins(1, 2), "DuplicatesPossible 1 not_acknowledged, Claimed 1");
+}
+
+#[test]
+fn nothing_is_stolen_after_an_outage() {
+    let (mut me, handoff) = with_requested_handoff();
+    let (at, silence) = (me.now, 60 * SECOND);
+    assert_eq!(me.step(Happened::OutageEnded { at, silence }), "OutageOver");
+    me.after(5);
+    assert_eq!(polled(&mut me, &handoff, HandoffStatus::TimedOut(claim())), "");
+    assert_eq!(me.snapshot.requested_handoffs, [].into());
+}
+
+#[test]
+fn stop_claiming_cancels_handoffs() {
+    let (mut me, _) = with_requested_handoff();
+    me.command(Command::StopClaiming);
+    assert_eq!(me.after(5), "remove heartbeat");
+    assert_eq!(me.snapshot.requested_handoffs, [].into());
+}

@@ -1,0 +1,53 @@
+//! Shutdown with `OnShutdown::Release`.
+
+use super::*;
+
+#[test]
+fn all_partitions_are_released() {
+    let mut me = Loop::owning(BalancerConfig::default(), 2);
+    assert_eq!(
+        me.command(Command::Shutdown),
+        "Releasing 0 shutdown, release 0, Releasing 1 shutdown, release 1, remove heartbeat"
+    );
+    let released = |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
+    assert_eq!(me.done(released(0)), "Released 0");
+    assert_eq!(me.done(released(1)), "Released 1");
+    assert_eq!(me.done(Done::HeartbeatRemoved(Ok(()))), "ended, kept 0, unreleased 0");
+}
+
+#[test]
+fn partitions_not_released_in_time_are_left() {
+    let mut me = Loop::owning(BalancerConfig::default(), 2);
+    me.command(Command::Shutdown);
+    assert_eq!(me.after(19), "");
+    assert_eq!(me.state.next_wake(), Some(me.now + SECOND));
+    assert_eq!(me.after(1), "NotReleased, ended, kept 0, unreleased 2");
+}
+
+#[test]
+fn a_late_win_is_released() {
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    me.after(0);
+    me.listed(".");
+    me.no_other_heartbeats();
+    assert_eq!(me.command(Command::Shutdown), "remove heartbeat");
+    assert_eq!(me.wins(0, 1), "Claimed 0, Releasing 0 shutdown, release 0");
+}
+
+#[test]
+fn nothing_is_claimed_after_stop_claiming() {
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    assert_eq!(me.command(Command::StopClaiming), "");
+    assert_eq!(me.after(0), "remove heartbeat", "other instances leave no share to it");
+    assert_eq!(me.after(60), "", "no cycle");
+}
+
+#[test]
+fn a_later_incarnation_has_no_effect() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    me.after(30);
+    me.command(Command::Shutdown);
+    let replaced = ClaimOutcome::Replaced { by: incarnation(2) };
+    let outcome = me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome: replaced });
+    assert!(!outcome.contains("replaced"), "{outcome}");
+}
