@@ -60,17 +60,27 @@ struct StoredBlob {
     last_modified: OffsetDateTime,
 }
 
+fn default_start() -> OffsetDateTime {
+    if is_paused() { EPOCH } else { SystemWallClock.now() }
+}
+
 impl MemoryContainer {
     /// Creates an empty container.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_state(State { container_exists: true, ..State::default() })
+        Self::with_state(State { container_exists: true, ..State::default() }, default_start())
+    }
+
+    /// Creates an empty container whose server clock starts at this time, to test a local clock that is wrong.
+    #[must_use]
+    pub fn starting_at(server_time: OffsetDateTime) -> Self {
+        Self::with_state(State { container_exists: true, ..State::default() }, server_time)
     }
 
     /// Creates a container that does not exist until [`BlobContainer::create_container`] is called.
     #[must_use]
     pub fn missing() -> Self {
-        Self::with_state(State::default())
+        Self::with_state(State::default(), default_start())
     }
 
     /// Deletes the container with all its blobs, as an administrator may at any time. All requests fail with
@@ -81,8 +91,7 @@ impl MemoryContainer {
         state.blobs.clear();
     }
 
-    fn with_state(state: State) -> Self {
-        let started_at = if is_paused() { EPOCH } else { SystemWallClock.now() };
+    fn with_state(state: State, started_at: OffsetDateTime) -> Self {
         let server = Server { started: Instant::now(), started_at, state: Mutex::new(state) };
         Self { server: Arc::new(server) }
     }

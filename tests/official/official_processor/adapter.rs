@@ -231,7 +231,7 @@ async fn a_checkpoint_without_a_position_is_rejected() {
     let good = checkpoint_at(0, 6);
     for bad in [Checkpoint { sequence_number: None, ..good.clone() }, Checkpoint { offset: None, ..good }] {
         let error = a.update_checkpoint(bad).await.unwrap_err();
-        assert_eq!(kind_of(&error), ErrorKind::Rejected);
+        assert_eq!(kind_of(&error), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains("partition 0 has no"), "{error}");
     }
     assert_eq!(position(&*a, 0).await, Some(5));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::store::ReleaseOutcome;
+use time::macros::datetime;
 use tokio::task::LocalSet;
 
 use super::crowd::{Crowd, Instance, adapter, azurite_container, until};
@@ -66,11 +67,11 @@ async fn share_die_resume() {
     share_evenly(&c, &d).await;
 }
 
-/// The memory container's clock began on 1 January 2026; that of this machine is far ahead of it.
+/// The storage's clock starts on 1 January 2026; that of this machine is far ahead of it.
 #[tokio::test]
 async fn a_clock_far_ahead_of_the_storage() {
     let with = async |make: fn(MemoryContainer) -> Arc<dyn CheckpointStore + Send + Sync>| {
-        let (crowd, container) = (Crowd::new(8).await, MemoryContainer::new());
+        let (crowd, container) = (Crowd::new(8).await, MemoryContainer::starting_at(datetime!(2026-01-01 00:00 UTC)));
         let (a, b) = (crowd.start(make(container.clone())).await, crowd.start(make(container)).await);
         (crowd, a, b)
     };
