@@ -17,8 +17,8 @@ mod signals;
 /// An Event Hubs emulator on this machine, which speaks AMQP without TLS.
 ///
 /// Prints one line with the endpoint and the connection string, as environment variables for a command, and runs until
-/// Ctrl-C or SIGTERM. Set the endpoint as the custom endpoint of a client. The events are kept in memory and are lost
-/// at the end.
+/// Ctrl-C or SIGTERM. With the connection string, programs that use this crate need no other settings. Clients that
+/// ignore its port need the endpoint as their custom endpoint. The events are kept in memory and are lost at the end.
 #[derive(Debug, Parser)]
 struct Args {
     /// The port to listen on. 0 selects any free port.
@@ -72,7 +72,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let hub = builder.start(&format!("{}:{}", args.host, args.port)).await?;
 
-    println!("EVENTHUBS_ENDPOINT='{}' EVENTHUBS_CONNECTION_STRING='{}'", hub.endpoint(), hub.connection_string());
+    println!(
+        "EVENTHUBS_ENDPOINT='{}' EVENTHUBS_CONNECTION_STRING='{}'",
+        hub.endpoint(),
+        hub.connection_string_with_port()
+    );
     let Some(rate) = args.publish_rate else {
         shutdown.await;
         return Ok(());

@@ -20,7 +20,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // Turns off the log of the official client, which reports what this crate recovers from.
+    // Silences the official client: it logs failures from which this crate recovers.
     let filter = "warn,eventhubs_checkpoint=info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off";
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 

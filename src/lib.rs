@@ -99,7 +99,7 @@ pub mod testing;
 
 pub use error::{Error, ErrorKind, Result};
 pub use model::{ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, OwnerId, PartitionId, Position};
-pub use processor::{Handler, PartitionContext, Processor, handler_fn};
+pub use processor::{Handler, HandlerError, PartitionContext, Processor, StopReason, handler_fn};
 pub use store::GroupStore;
 pub use telemetry::metrics;
 

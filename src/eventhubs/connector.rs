@@ -65,7 +65,9 @@ impl Connector {
 
     /// Opens a connection.
     pub(super) async fn client(&self) -> Result<ConsumerClient> {
-        let failed = || Error::new(ErrorKind::EventSource, format!("cannot create a client for {}", self.group));
+        let endpoint = self.emulator_endpoint().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
+        let failed =
+            || Error::new(ErrorKind::EventSource, format!("cannot create a client for {}{endpoint}", self.group));
         match timeout(REQUEST_TIMEOUT, self.open()).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(failed().with_source(error)),
@@ -77,7 +79,7 @@ impl Connector {
         match &self.access {
             Access::ConnectionString(secret) => {
                 let named = ConnectionString::try_from(secret)?;
-                let client = self.builder(without_tls(secret.secret(), &named.endpoint));
+                let client = self.builder(self.emulator_endpoint());
                 // The client requires the name of the event hub in the spelling of the connection string.
                 let event_hub = named.entity_path.as_deref().unwrap_or(self.group.event_hub());
                 client.open_with_connection_string(secret.secret(), Some(event_hub)).await
@@ -89,18 +91,19 @@ impl Connector {
         }
     }
 
+    /// Returns the endpoint of the emulator, if the connection string is for one. The client ignores that key.
+    fn emulator_endpoint(&self) -> Option<String> {
+        let Access::ConnectionString(secret) = &self.access else { return None };
+        let is_key = |part: &&str| part.trim().eq_ignore_ascii_case("UseDevelopmentEmulator=true");
+        secret.secret().split(';').find(is_key)?;
+        let endpoint = Url::parse(&ConnectionString::try_from(secret).ok()?.endpoint).ok()?;
+        Some(format!("amqp://{}:{}", endpoint.host_str()?, endpoint.port().unwrap_or(AMQP_PORT)))
+    }
+
     fn builder(&self, endpoint: Option<String>) -> ConsumerClientBuilder {
         let client = endpoint.into_iter().fold(ConsumerClient::builder(), ConsumerClientBuilder::with_custom_endpoint);
         (self.settings)(client).with_consumer_group(self.group.name().to_owned())
     }
-}
-
-/// Returns the endpoint of the emulator, if the connection string is for one. The client ignores that key.
-fn without_tls(connection_string: &str, endpoint: &str) -> Option<String> {
-    let is_key = |part: &&str| part.trim().eq_ignore_ascii_case("UseDevelopmentEmulator=true");
-    connection_string.split(';').find(is_key)?;
-    let endpoint = Url::parse(endpoint).ok()?;
-    Some(format!("amqp://{}:{}", endpoint.host_str()?, endpoint.port().unwrap_or(AMQP_PORT)))
 }
 
 /// Omits the access, which is a secret.
@@ -116,13 +119,16 @@ mod tests {
 
     #[test]
     fn the_emulator_is_used_without_tls() {
-        for (connection_string, endpoint, expected) in [
-            ("A=b; UseDevelopmentEmulator=true;", "sb://localhost:5673", Some("amqp://localhost:5673")),
-            ("usedevelopmentemulator=true", "sb://emulator/", Some("amqp://emulator:5672")),
-            ("UseDevelopmentEmulator=false", "sb://localhost", None),
-            ("", "sb://localhost:5673", None),
+        for (endpoint, key, expected) in [
+            ("sb://localhost:5673", "UseDevelopmentEmulator=true;", Some("amqp://localhost:5673")),
+            ("sb://emulator/", "usedevelopmentemulator=true", Some("amqp://emulator:5672")),
+            ("sb://localhost", "UseDevelopmentEmulator=false", None),
+            ("sb://localhost:5673", "", None),
         ] {
-            assert_eq!(without_tls(connection_string, endpoint).as_deref(), expected);
+            let text = format!("Endpoint={endpoint};SharedAccessKeyName=a;SharedAccessKey=b; {key}");
+            let group = ConsumerGroup::new("localhost", "hub", "$Default").unwrap();
+            let connector = Connector::new(&group, Access::ConnectionString(Secret::new(text)));
+            assert_eq!(connector.emulator_endpoint().as_deref(), expected, "{endpoint} {key}");
         }
     }
 }

@@ -250,24 +250,32 @@ impl From<&ProcessorConfig> for BalancerConfig {
 
 impl ProcessorConfig {
     setters! {
-        /// See [`BalancerConfig::with_load_balancing_interval`].
+        /// Sets the time between two load-balancing cycles. Default 10 s. See
+        /// [`BalancerConfig::with_load_balancing_interval`].
         #[doc(alias = "load_balancing_update_interval")]
         with_load_balancing_interval(load_balancing_interval: Duration);
-        /// See [`BalancerConfig::with_load_balancing_strategy`].
+        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`], one partition per interval;
+        /// [`LoadBalancingStrategy::Greedy`] claims all at once.
         #[doc(alias = "rebalance")]
         with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
-        /// See [`BalancerConfig::with_max_partitions`].
+        /// Sets the most partitions that this instance owns. Default: no limit. See
+        /// [`BalancerConfig::with_max_partitions`].
         with_max_partitions(max_partitions: Some(usize));
-        /// See [`BalancerConfig::with_on_lease_expiry`].
+        /// Sets whether this instance continues to process a partition whose lease it cannot renew in time. Default
+        /// [`OnLeaseExpiry::Continue`].
         with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
-        /// See [`BalancerConfig::with_stall_timeout`].
+        /// Sets the time after which a batch in the handler, or the runtime, counts as stalled. Default 5 min. See
+        /// [`BalancerConfig::with_stall_timeout`].
         with_stall_timeout(stall_timeout: Duration);
-        /// See [`BalancerConfig::with_on_stall`].
+        /// Sets whether stalled partitions are kept or released. Default [`OnStall::Keep`].
         with_on_stall(on_stall: OnStall);
-        /// See [`BalancerConfig::with_handoff`].
+        /// Sets whether partitions move between live instances by handoff, so that no event is processed twice. Default
+        /// true. See [`BalancerConfig::with_handoff`].
         with_handoff(handoff: bool);
-        /// See [`BalancerConfig::with_handoff_timeout`].
+        /// Sets how long an owner may take to release a partition after a handoff request. Default three quarters of the
+        /// lease duration. See [`BalancerConfig::with_handoff_timeout`].
         with_handoff_timeout(handoff_timeout: Some(Duration));
+        /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`], one renewal per partition.
         /// See [`BalancerConfig::with_lease_scope`].
         with_lease_scope(lease_scope: LeaseScope);
         /// Sets whether the load-balancing loop runs on a thread and a runtime of its own. Default true: a handler that

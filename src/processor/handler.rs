@@ -41,8 +41,8 @@ pub trait Handler<E>: Send + Sync + 'static {
         async {}
     }
 
-    /// Reports a failure of a partition: the handler returned an error, panicked or timed out, or its events cannot be read. The default
-    /// does nothing; every failure is logged in any case.
+    /// Reports a failure of a partition: the handler returned an error, panicked or timed out, or its events cannot be
+    /// read. The default does nothing; every failure is logged in any case.
     ///
     /// Called once per failure, before the processor retries or does what [`OnFailure`](super::OnFailure) says. It must
     /// not block: to report the failure somewhere, spawn a task.

@@ -76,6 +76,8 @@ use crate::model::PartitionId;
 use crate::store::GroupStore;
 use crate::telemetry;
 
+#[doc(no_inline)]
+pub use crate::balancer::{Assignment, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
@@ -214,6 +216,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
                 return Ok(ShutdownReport { close, ..ShutdownReport::nothing_done() });
             }
         };
+        telemetry::processor_started(named.len(), &shared.store.identity().incarnation);
         partitions.send_replace(named);
 
         let background = background(&shared, partitions, &handle);

@@ -10,7 +10,7 @@ use super::causes::Causes;
 use super::rate_limit::warn_retry;
 use super::spans::PROCESSOR;
 use crate::error::Error;
-use crate::model::PartitionId;
+use crate::model::{Incarnation, PartitionId};
 
 /// Logs the same event at one of two levels. A level is part of the static metadata of an event.
 macro_rules! either {
@@ -45,6 +45,10 @@ impl Telemetry {
         let partition_id = partition.as_str();
         warn_retry!(PROCESSOR, self, error, "checkpoint was not written and stays pending", %partition_id);
     }
+}
+
+pub(crate) fn processor_started(partitions: usize, incarnation: &Incarnation) {
+    info!(target: PROCESSOR, partitions, %incarnation, "processor started");
 }
 
 pub(crate) fn start_positions_recorded(with_checkpoint: usize, initial: usize, added: usize) {

@@ -65,7 +65,7 @@ async fn the_heartbeat_of_a_removed_instance_is_deleted() {
         world.hub.grow_to(if kept { 2 } else { 3 });
         let mut joining = world.start(owner).await;
         joining.wait_until_it_holds(1).await;
-        assert_eq!(record(&world, "presence/ghost").await.is_some(), kept);
+        assert_eq!(record(&world, "heartbeat/ghost").await.is_some(), kept);
         joining.shut_down().await.unwrap();
     }
     a.shut_down().await.unwrap();

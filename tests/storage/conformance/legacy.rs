@@ -71,7 +71,7 @@ async fn wrongly_signed_metadata_is_rejected_by_its_keys() {
     let metadata = ["a1", "a_1"].map(|key| (key.to_owned(), "1".to_owned())).into();
     let error = existing(by_key()).await.write("a", &metadata, &Condition::Create).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Rejected);
-    assert!(error.to_string().contains(r#"["a1", "a_1"] in another order"#), "{error}");
+    assert!(error.to_string().contains(r#"["a1", "a_1"] in a different order"#), "{error}");
 }
 
 #[tokio::test]

@@ -291,6 +291,37 @@ async fn hello_prints_events_and_shuts_down_gracefully() {
     assert!(process.stderr().contains("processor stopped"), "{}", process.stderr());
 }
 
+/// With the connection strings, and no other settings.
+#[tokio::test]
+async fn the_service_serves_probes_and_metrics() {
+    let world = World::start().await;
+    publish_last_events(world.hub.clone()).await;
+    let service = build_examples(&["service"]).remove("service").unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let mut command = Command::new(service);
+    command
+        .env("EVENTHUBS_CONNECTION_STRING", &world.hub.connection_string)
+        .env("STORAGE_CONNECTION_STRING", azurite::shared().await.unwrap().connection_string())
+        .env("PORT", port.to_string())
+        .env("NO_COLOR", "1");
+    let mut process = Process::spawn("service", &mut command, world.folder.path());
+    let get = async |path: &str| match reqwest::get(format!("http://127.0.0.1:{port}/{path}")).await {
+        Ok(response) => (response.status().as_u16(), response.text().await.unwrap_or_default()),
+        Err(_) => (0, String::new()),
+    };
+    wait_until("it is ready", async || get("ready").await.0 == 200).await;
+    assert_eq!(get("alive").await.0, 200);
+    let handled = "eventhubs_checkpoint_events_handled_total{";
+    let counts_all =
+        async || get("metrics").await.1.lines().filter(|line| line.starts_with(handled)).count() == PARTITIONS;
+    wait_until("all partitions are read", counts_all).await;
+    let status: Value = serde_json::from_str(&get("status").await.1).unwrap();
+    assert_eq!(status.as_array().map(Vec::len), Some(PARTITIONS), "{status}");
+    process.send(Signal::TERM);
+    assert!(process.end(ENDS_WITHIN).await.success(), "{}", process.stderr());
+    assert!(process.stderr().contains("ended clean=true"), "{}", process.stderr());
+}
+
 /// Against a hub that never responds.
 #[tokio::test]
 async fn a_second_signal_ends_a_hanging_process() {

@@ -1,0 +1,110 @@
+//! A consumer as a service: a handler with state, a graceful end, metrics and probes.
+//!
+//! Reads the event hub of `EVENTHUBS_CONNECTION_STRING` (with its `EntityPath`) and keeps its records in the account of
+//! `STORAGE_CONNECTION_STRING`. Serves `/ready`, `/alive`, `/status` and `/metrics` on port 8080, or on `PORT`.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::metrics::BUCKETS;
+use eventhubs_checkpoint::processor::{HealthIssue, LoadBalancingStrategy, ProcessorHandle};
+use eventhubs_checkpoint::{
+    AzureContainer, ConsumerGroup, EventHubSource, GroupStore, Handler, HandlerError, OwnerId, PartitionContext,
+    PartitionId, Processor, StopReason,
+};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio::time::interval;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Counts the events per partition. A real handler has a database client here.
+#[derive(Default)]
+struct Orders {
+    counts: Mutex<BTreeMap<PartitionId, usize>>,
+}
+
+impl Handler<ReceivedEventData> for Orders {
+    async fn handle(&self, events: Vec<ReceivedEventData>, partition: PartitionContext) -> Result<(), HandlerError> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(partition.partition_id().clone()).or_default() += events.len();
+        // The batch succeeds or fails as a whole, so one checkpoint at its last event is enough.
+        if let Some(last) = events.last() {
+            partition.checkpoint(last);
+        }
+        Ok(())
+    }
+
+    async fn stopped(&self, partition: PartitionContext, _reason: StopReason) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = counts.remove(partition.partition_id()).unwrap_or_default();
+        tracing::info!(partition_id = %partition.partition_id(), events, "counted");
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    let filter = "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off";
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let metrics = install_recorder()?; // before the store connects
+
+    let hub = env::var("EVENTHUBS_CONNECTION_STRING")?;
+    let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
+    let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
+    let owner = env::var("POD_NAME").map_or_else(|_| OwnerId::random(), |name| Ok(OwnerId::new(name)?))?;
+    let store = GroupStore::builder(container, group.clone(), owner).with_create_container(true).connect().await?;
+    let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
+    let processor = Processor::builder(source, store, Orders::default())
+        .with_load_balancing_strategy(LoadBalancingStrategy::Greedy) // a few instances
+        .build()?;
+
+    let port = env::var("PORT").map_or(Ok(8080), |port| port.parse())?;
+    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+    tokio::spawn(axum::serve(listener, routes(processor.handle(), metrics)).into_future());
+
+    let report = processor.run_until_signal().await?;
+    tracing::info!(clean = report.is_clean(), "ended");
+    Ok(())
+}
+
+/// Installs a recorder with the recommended buckets. `PrometheusBuilder::install` would serve on port 9000 itself.
+fn install_recorder() -> Result<PrometheusHandle, BoxError> {
+    let mut builder = PrometheusBuilder::new();
+    for (name, buckets) in BUCKETS {
+        builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), buckets)?;
+    }
+    let recorder = builder.install_recorder()?;
+    let upkeep = recorder.clone();
+    tokio::spawn(async move {
+        let mut interval = interval(Duration::from_secs(5));
+        loop {
+            interval.tick().await;
+            upkeep.run_upkeep();
+        }
+    });
+    Ok(recorder)
+}
+
+fn routes(processor: ProcessorHandle, metrics: PrometheusHandle) -> Router {
+    let (ready, alive) = (processor.clone(), processor.clone());
+    Router::new()
+        .route("/ready", get(async move || status(ready.health().ready)))
+        .route("/alive", get(async move || status(!alive.health().issues.iter().any(is_fatal))))
+        .route("/status", get(async move || Json(processor.partitions())))
+        .route("/metrics", get(async move || metrics.render()))
+}
+
+/// Only a stalled runtime is a reason to restart the process.
+fn is_fatal(issue: &HealthIssue) -> bool {
+    matches!(issue, HealthIssue::RuntimeStalled)
+}
+
+fn status(is_ok: bool) -> StatusCode {
+    if is_ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
