@@ -2,7 +2,7 @@
 //! Azurite.
 //!
 //! The modules: identity; age; claim, release (renew, steal); epoch; adopt, fence; checkpoint; init_checkpoint;
-//! handoff; heartbeat, lease_scope; reset, reset_faults; other_name_case, imported. In addition the requirements of
+//! handoff; heartbeat, lease_scope; reset, reset_faults; other_name_case, source_etag. In addition the requirements of
 //! earlier systems (sources), and the records of other SDKs (tolerance).
 
 mod adopt;
@@ -15,13 +15,13 @@ mod group;
 mod handoff;
 mod heartbeat;
 mod identity;
-mod imported;
 mod init_checkpoint;
 mod lease_scope;
 mod other_name_case;
 mod release;
 mod reset;
 mod reset_faults;
+mod source_etag;
 mod sources;
 mod tolerance;
 
@@ -295,7 +295,7 @@ macro_rules! tests {
                 it_is_read_again_right_before_claiming,
                 long_side_by_side_with_verbatim_names,
             }
-            imported {
+            source_etag {
                 it_counts_while_there_is_none_here,
                 a_changed_one_counts_if_it_is_greater,
                 an_unchanged_one_does_not_count,

@@ -59,7 +59,7 @@ pub(super) enum Stimulus {
     /// `None` if the storage failed.
     Requested(Option<RequestOutcome>),
     /// `None` if the storage failed.
-    Pursued(Option<Chance>),
+    Polled(Option<Chance>),
     /// The partition turned out to belong to another owner.
     MarkedLost,
     /// Another part of the instance requests the release.

@@ -63,7 +63,7 @@ enum Sent {
     Renew(Lease),
     Release,
     HandoffRequest(Ownership),
-    Pursue,
+    Poll,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ impl Driven {
             Request::Renew(lease) => Sent::Renew(lease),
             Request::Release { .. } => Sent::Release,
             Request::RequestHandoff(seen) if seen.partition == the_partition() => Sent::HandoffRequest(seen),
-            Request::PollHandoff { .. } => Sent::Pursue,
+            Request::PollHandoff { .. } => Sent::Poll,
             other => panic!("nothing led to {other:?}"),
         };
         let before = self.sent.replace(sent);
@@ -275,7 +275,7 @@ impl Driven {
                 Some(Sent::Renew(_)) => {
                     self.feed(Stimulus::Renewed(Outcome::Won { again: false, handoff_request: HandoffRequest::Known }));
                 }
-                Some(Sent::Pursue) => self.feed(Stimulus::Pursued(Some(Chance::Wait))),
+                Some(Sent::Poll) => self.feed(Stimulus::Polled(Some(Chance::Wait))),
                 _ => {}
             }
             self.now = self.now.max(self.state.next_wake().expect("it waits for something"));
@@ -307,7 +307,7 @@ impl Driven {
                 self.until(|this| this.lists.is_some() && this.sent.is_none());
             }
             Stimulus::Renewed(_) => self.until(|this| matches!(this.sent, Some(Sent::Renew(_)))),
-            Stimulus::Pursued(_) => self.until(|this| matches!(this.sent, Some(Sent::Pursue))),
+            Stimulus::Polled(_) => self.until(|this| matches!(this.sent, Some(Sent::Poll))),
             _ => {}
         }
         self.emitted = Emitted::default();
@@ -341,7 +341,7 @@ impl Driven {
                 self.done(Done::Released { partition, outcome });
             }
             Stimulus::Requested(requester) => self.requested(requester),
-            Stimulus::Pursued(chance) => self.pursued(chance),
+            Stimulus::Polled(chance) => self.polled(chance),
             Stimulus::MarkedLost => command(self, Command::MarkLost { partition, epoch, by: None }),
             Stimulus::Stopped { settled } => {
                 command(self, Command::Release { partition, epoch, cooldown: Duration::ZERO, settled });
@@ -432,7 +432,7 @@ impl Driven {
         self.done(Done::HandoffRequested { partition: the_partition(), outcome });
     }
 
-    fn pursued(&mut self, chance: Option<Chance>) {
+    fn polled(&mut self, chance: Option<Chance>) {
         self.sent = None;
         let handoff = self.handoff.clone().expect("it has a request");
         let claim = || Claim::over(&self.seen_of_another(0, Duration::ZERO));
@@ -494,7 +494,7 @@ impl Driven {
 
     fn claims_after_request(&mut self, chance: Chance) {
         self.has_requested_it();
-        self.prepare(Stimulus::Pursued(None));
-        self.feed(Stimulus::Pursued(Some(chance)));
+        self.prepare(Stimulus::Polled(None));
+        self.feed(Stimulus::Polled(Some(chance)));
     }
 }

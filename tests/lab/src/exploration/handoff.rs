@@ -16,7 +16,7 @@ use super::listing::{TERMS, recorded};
 use super::notes::{Event, Notes};
 use super::ownership::{OLD, YOUNG};
 use super::state::{
-    Content, Handoff, HandoffStep, Instance, Keys, Operation, Owner, Pursued, RunState, State, Version, Write, Writer,
+    Content, Handoff, HandoffStep, Instance, Keys, Operation, Owner, Polled, RunState, State, Version, Write, Writer,
     short,
 };
 use super::storage::{Response, attempts};
@@ -36,7 +36,7 @@ impl Model {
             Some(Handoff { victim, step }) => match step {
                 HandoffStep::Reading(erased) => self.read_to_request(state, number, (victim, erased), steps),
                 HandoffStep::Requesting(under, erased) => self.write_request(state, number, (under, erased), steps),
-                HandoffStep::Pursuing(pursuing) => self.pursue(state, number, victim, pursuing, steps),
+                HandoffStep::Polling(polling) => self.poll(state, number, victim, polling, steps),
             },
         }
     }
@@ -97,13 +97,13 @@ impl Model {
         let stands = requester == Some(RequestOutcome::Stands);
         let stimulus = match (erased, requester) {
             (0, requester) => Stimulus::Requested(requester),
-            (_, requester) => Stimulus::Pursued(requester.map(|_| if stands { Chance::Wait } else { Chance::Over })),
+            (_, requester) => Stimulus::Polled(requester.map(|_| if stands { Chance::Wait } else { Chance::Over })),
         };
         let after = self.reaction_now(state, number, stimulus).after;
         let requests = erased + u8::from(stands);
-        let pursuing = HandoffStep::Pursuing(Pursued { requests, is_acknowledged: false });
+        let polling = HandoffStep::Polling(Polled { requests, is_acknowledged: false });
         match after {
-            Condition::Pending => with_step(state, number, pursuing),
+            Condition::Pending => with_step(state, number, polling),
             Condition::Idle => state.with(number, |instance| instance.handoff = None),
             after => unreachable!("{after:?} after {stimulus:?}"),
         }
@@ -137,32 +137,32 @@ impl Model {
         }
     }
 
-    fn pursue(&self, state: &State, number: usize, victim: u8, pursued: Pursued, steps: &mut Steps<'_>) {
+    fn poll(&self, state: &State, number: usize, victim: u8, polled: Polled, steps: &mut Steps<'_>) {
         let poll = |now| {
-            let mut handoff = self.pursuing(victim, pursued);
+            let mut handoff = self.polling(victim, polled);
             let looked = self.looked(state, number, &handoff, YOUNG);
-            let pursuit = handoff.poll(looked, now, &HANDOFF_TIMEOUTS);
+            let status = handoff.poll(looked, now, &HANDOFF_TIMEOUTS);
             let is_erased = looked.is_some_and(|(_, looked)| handoff.is_erased(looked, TERMS.own));
-            let pursuit = (pursuit != HandoffStatus::Pending || !is_erased).then_some(pursuit);
-            (pursuit, Pursued { is_acknowledged: handoff.is_acknowledged(), ..pursued })
+            let status = (status != HandoffStatus::Pending || !is_erased).then_some(status);
+            (status, Polled { is_acknowledged: handoff.is_acknowledged(), ..polled })
         };
         let in_time = poll(Duration::ZERO);
         let timeout_cost =
             self.timeout_cost(state, number, victim).filter(|_| in_time.0 == Some(HandoffStatus::Pending));
         let too_late = timeout_cost.map(|cost| (poll(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
         let epoch = state.fresh_epoch();
-        for ((pursuit, pursued), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
+        for ((status, polled), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
             let mut to = *state;
             to.left.timeouts -= cost;
             let instance = &mut to.instances[number];
-            let (what, event) = match pursuit {
+            let (what, event) = match status {
                 None => {
-                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(pursued.requests) });
+                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(polled.requests) });
                     ("polls: its request is gone", None)
                 }
                 Some(HandoffStatus::Pending) => {
                     self.has_looked(instance, number, Chance::Wait, None);
-                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Pursuing(pursued) });
+                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Polling(polled) });
                     ("polls: pending", None)
                 }
                 Some(HandoffStatus::Ready(under)) => {
@@ -190,7 +190,7 @@ impl Model {
 
     /// The balancer gets the result of a poll: possibly a claim over this version, with this epoch.
     fn has_looked(&self, instance: &mut Instance, number: usize, chance: Chance, claim: Option<(Version, u8)>) {
-        match self.reaction(number, instance.condition(), Stimulus::Pursued(Some(chance))).after {
+        match self.reaction(number, instance.condition(), Stimulus::Polled(Some(chance))).after {
             Condition::Pending => {}
             Condition::Idle => instance.handoff = None,
             Condition::Taking | Condition::Stealing => {
@@ -238,12 +238,12 @@ impl Model {
         rules::Handoff::requested(PartitionId::from(0), &record, Duration::ZERO).expect("it has an owner")
     }
 
-    fn pursuing(&self, victim: u8, pursued: Pursued) -> rules::Handoff {
+    fn polling(&self, victim: u8, polled: Polled) -> rules::Handoff {
         let mut handoff = self.requester(victim);
-        for _ in 0..pursued.requests {
+        for _ in 0..polled.requests {
             handoff.renewed(Duration::ZERO);
         }
-        if pursued.is_acknowledged {
+        if polled.is_acknowledged {
             handoff.poll(Some(((), HandoffView::Requested { draining: true })), Duration::ZERO, &HANDOFF_TIMEOUTS);
         }
         handoff

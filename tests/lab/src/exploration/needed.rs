@@ -280,7 +280,7 @@ fn a_pin_yields_to_the_other_name_case() {
 #[test]
 fn a_pin_records_a_missing_other_case_checkpoint() {
     let scenario = Scenario {
-        name: "x-pin-without-imported",
+        name: "x-pin-without-source-etag",
         members: AB.split_at(1).0,
         other_case: true,
         timing: Timing::Synchronous,
@@ -295,7 +295,7 @@ fn a_pin_records_a_missing_other_case_checkpoint() {
 #[test]
 fn a_start_of_an_adoption_records_it_too() {
     let scenario = Scenario {
-        name: "x-start-without-imported",
+        name: "x-start-without-source-etag",
         other_case: true,
         pins_ahead: false,
         left: Left { steals: 2, ..NOTHING },

@@ -136,12 +136,12 @@ fn a_steal_is_a_claim_that_reports_duplicates() {
 
 #[test]
 fn a_failed_poll_decides_nothing() {
-    assert_eq!(after(Condition::Pending, Stimulus::Pursued(None)), Condition::Pending);
+    assert_eq!(after(Condition::Pending, Stimulus::Polled(None)), Condition::Pending);
     assert_eq!(after(Condition::Requesting, Stimulus::Requested(None)), Condition::Idle);
     for refused in [RequestOutcome::Lost, RequestOutcome::TooOld, RequestOutcome::Refused] {
         assert_eq!(after(Condition::Requesting, Stimulus::Requested(Some(refused))), Condition::Idle, "{refused:?}");
     }
-    assert_eq!(after(Condition::Pending, Stimulus::Pursued(Some(Chance::Over))), Condition::Idle);
+    assert_eq!(after(Condition::Pending, Stimulus::Polled(Some(Chance::Over))), Condition::Idle);
 }
 
 /// The exploration treats it as a loss, and a claim by the next listing.
@@ -182,7 +182,7 @@ fn a_shutdown_releases_what_is_held_and_won() {
 /// What the exploration treats as one condition is one: the history of an instance does not change its reactions.
 #[test]
 fn the_way_into_a_condition_makes_no_difference() {
-    use Stimulus::{Claimed, Listed, MarkedLost, Pursued, Released, Renewed, Requested};
+    use Stimulus::{Claimed, Listed, MarkedLost, Polled, Released, Renewed, Requested};
     let receives_request = Renewed(Outcome::Won { again: false, handoff_request: HandoffRequest::New });
     // After a failure it waits for some listings.
     let waits = [Listed(ANOTHERS); 8];
@@ -195,7 +195,7 @@ fn the_way_into_a_condition_makes_no_difference() {
         (Condition::Claiming, &[Claimed(Outcome::Lost)], Condition::Idle),
         (Condition::Claiming, &[Claimed(Outcome::Indeterminate)], Condition::Idle),
         (Condition::Requesting, &[Requested(None)], Condition::Idle),
-        (Condition::Pending, &[Pursued(Some(Chance::Over))], Condition::Idle),
+        (Condition::Pending, &[Polled(Some(Chance::Over))], Condition::Idle),
         (Condition::Idle, &[Listed(ANOTHERS)], Condition::Idle),
         (Condition::Taking, &[Claimed(WON)], HELD),
         (Condition::Stealing, &[Claimed(WON)], HELD),
@@ -206,7 +206,7 @@ fn the_way_into_a_condition_makes_no_difference() {
         (HELD, &[receives_request], Condition::HandingOver),
         (LEAVING, &[receives_request], Condition::HandingOver),
         (Condition::Taking, &[Claimed(Outcome::Lost)], Condition::Pending),
-        (Condition::Pending, &[Pursued(None), Pursued(Some(Chance::Wait))], Condition::Pending),
+        (Condition::Pending, &[Polled(None), Polled(Some(Chance::Wait))], Condition::Pending),
     ];
     for (from, way, to) in ways {
         let waits: &[_] = if to == Condition::Idle { &waits } else { &[] };
@@ -250,7 +250,7 @@ fn stimuli(condition: Condition) -> Vec<Stimulus> {
     }
     if condition == Condition::Pending {
         let chances = [Some(Chance::Wait), Some(Chance::Take), Some(Chance::Steal), Some(Chance::Over), None];
-        stimuli.extend(chances.map(Stimulus::Pursued));
+        stimuli.extend(chances.map(Stimulus::Polled));
     }
     stimuli
 }

@@ -74,7 +74,7 @@ const R_RESET_STABLE: Scenario = Scenario {
     ..RESET
 };
 const R_RESET_TENURE: Scenario = Scenario {
-    name: "r-reset-tenure",
+    name: "r-reset-epoch",
     members: A_O,
     overlaps: true,
     left: Left { steals: 1, faults: 1, ..NOTHING },
@@ -276,7 +276,7 @@ mod needed {
     #[test]
     fn a_record_is_own_only_in_its_ownership() {
         let left = Left { faults: 1, ..NOTHING };
-        let scenario = Scenario { members: A_O, overlaps: true, ..without(Rule::OwnByEpoch, "x-reset-tenure", left) };
+        let scenario = Scenario { members: A_O, overlaps: true, ..without(Rule::OwnByEpoch, "x-reset-epoch", left) };
         falls(scenario, Invariant::Fenced, &["O resets to 0: done", "A claims: done", "A adopts: writes 0: done"]);
     }
 

@@ -184,12 +184,12 @@ pub(super) enum HandoffStep {
     Reading(u8),
     Requesting(Version, u8),
     /// The request was written.
-    Pursuing(Pursued),
+    Polling(Polled),
 }
 
 /// The content of a `rules::Handoff` at time zero: when the timeout expires is a choice here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Pursued {
+pub(super) struct Polled {
     pub(super) requests: u8,
     pub(super) is_acknowledged: bool,
 }

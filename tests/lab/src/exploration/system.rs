@@ -170,8 +170,8 @@ impl Model {
     /// requester of the partition, whether the partition can be claimed.
     fn listing_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let instance = &state.instances[number];
-        let pursues = matches!(instance.handoff, Some(Handoff { step: HandoffStep::Pursuing(_), .. }));
-        let busy = instance.operation.is_some() || instance.handoff.is_some() && !pursues;
+        let polls = matches!(instance.handoff, Some(Handoff { step: HandoffStep::Polling(_), .. }));
+        let busy = instance.operation.is_some() || instance.handoff.is_some() && !polls;
         if busy || !self.may_operate(instance) {
             return;
         }

@@ -19,7 +19,7 @@ pub(super) struct Standing {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Announce {
+pub(super) enum HeartbeatWrite {
     Idle,
     Write(Option<Version>),
     Read,
@@ -39,7 +39,7 @@ pub(super) enum Rewriting {
 pub(super) struct Owner {
     /// The version of its last successful heartbeat.
     pub(super) known: Option<Version>,
-    pub(super) announce: Announce,
+    pub(super) heartbeat_write: HeartbeatWrite,
     /// It has sent a heartbeat since it was last declared dead.
     pub(super) present: bool,
     pub(super) lease: Option<Version>,
@@ -104,7 +104,7 @@ impl State {
     pub(super) fn heartbeat_changed(&mut self, to: Option<Standing>) {
         self.heartbeat = to;
         pass(&mut self.owner.known);
-        if let Announce::Write(under) = &mut self.owner.announce {
+        if let HeartbeatWrite::Write(under) = &mut self.owner.heartbeat_write {
             pass(under);
         }
         for claimer in &mut self.claimers {

@@ -15,7 +15,7 @@ use super::super::search::{Edge, System};
 use super::super::state::Version;
 use super::super::storage::Response;
 use super::state::{
-    A, Announce, CLAIMERS, Claimer, Content, MOST_LATE, Owner, Record, Rewriting, Standing, State, Write,
+    A, CLAIMERS, Claimer, Content, HeartbeatWrite, MOST_LATE, Owner, Record, Rewriting, Standing, State, Write,
 };
 
 const EXPIRY: Duration = Duration::from_secs(60);
@@ -104,13 +104,13 @@ impl Model {
 
     fn heartbeat_steps(&self, from: &State, edges: &mut Edges) {
         let owner = &from.owner;
-        match owner.announce {
-            Announce::Idle => {
+        match owner.heartbeat_write {
+            HeartbeatWrite::Idle => {
                 let mut to = *from;
-                to.owner.announce = Announce::Write(owner.known);
+                to.owner.heartbeat_write = HeartbeatWrite::Write(owner.known);
                 add(edges, "A", "is to send a heartbeat", to, Notes::default());
             }
-            Announce::Write(under) => {
+            HeartbeatWrite::Write(under) => {
                 let unconditional = self.leaves_out(Rule::UnderItsVersion) && from.heartbeat.is_some();
                 let under = if unconditional { Some(Version::Current) } else { under };
                 let write = Write { under, content: Content::KeptAlive };
@@ -118,7 +118,7 @@ impl Model {
                     if done { self.is_registered(to) } else { Self::reads_heartbeat(to) }
                 });
             }
-            Announce::Read => {
+            HeartbeatWrite::Read => {
                 let (mut to, found) = (*from, from.heartbeat);
                 let present = found.map(|standing| OwnHeartbeat {
                     relation: Relation::This,
@@ -129,7 +129,7 @@ impl Model {
                 let attempted = owner.known.as_ref().filter(|_| !self.leaves_out(Rule::MissingIsDead));
                 match sending_heartbeat(attempted, present, EXPIRY) {
                     Next::Write(under) => {
-                        to.owner.announce = Announce::Write(under.version());
+                        to.owner.heartbeat_write = HeartbeatWrite::Write(under.version());
                         add(edges, "A", "reads its heartbeat: again", to, Notes::default());
                     }
                     Next::Done(HeartbeatLoss::DeclaredDead(known)) => {
@@ -144,14 +144,14 @@ impl Model {
     }
 
     fn reads_heartbeat(to: &mut State) -> Notes {
-        to.owner.announce = Announce::Read;
+        to.owner.heartbeat_write = HeartbeatWrite::Read;
         Notes::default()
     }
 
     /// A knows that its heartbeat is valid, and relies on the leases that it does not doubt.
     fn is_registered(&self, to: &mut State) -> Notes {
         let owner = &mut to.owner;
-        (owner.announce, owner.known, owner.present) = (Announce::Idle, Some(Version::Current), true);
+        (owner.heartbeat_write, owner.known, owner.present) = (HeartbeatWrite::Idle, Some(Version::Current), true);
         let counts_on = owner.lease.is_some() && !owner.doubted;
         // A rewrite in progress ends first.
         let idle = owner.rewriting == Rewriting::No;
@@ -163,7 +163,7 @@ impl Model {
 
     fn is_declared_dead(&self, to: &mut State, known: Option<Version>) {
         let owner = &mut to.owner;
-        (owner.announce, owner.known, owner.present) = (Announce::Idle, known, false);
+        (owner.heartbeat_write, owner.known, owner.present) = (HeartbeatWrite::Idle, known, false);
         if owner.lease.is_some() {
             owner.doubted = true;
             if self.leaves_out(Rule::HeartbeatFirst) {
@@ -368,7 +368,7 @@ impl Model {
 /// Returns whether A knows that its heartbeat is valid, rightly, and does not doubt its lease.
 fn is_sure(state: &State) -> bool {
     let present = state.heartbeat.is_some_and(|standing| standing.young && !standing.broken);
-    let knows = state.owner.announce == Announce::Idle && state.owner.known == Some(Version::Current);
+    let knows = state.owner.heartbeat_write == HeartbeatWrite::Idle && state.owner.known == Some(Version::Current);
     present && knows && state.owner.lease.is_some() && !state.owner.doubted
 }
 
@@ -399,7 +399,7 @@ impl System for Model {
             heartbeat: Some(Standing { young: true, broken: false }),
             owner: Owner {
                 known: Some(Version::Current),
-                announce: Announce::Idle,
+                heartbeat_write: HeartbeatWrite::Idle,
                 present: true,
                 lease: Some(Version::Current),
                 doubted: false,

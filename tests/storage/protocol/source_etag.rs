@@ -11,7 +11,7 @@ fn there() -> String {
 }
 
 /// A checkpoint of this crate that records this version of the one in the other name case.
-fn imported(sequence_number: i64, etag: &str) -> Metadata {
+fn copied(sequence_number: i64, etag: &str) -> Metadata {
     let mut record = position(sequence_number);
     record.insert("sourceetag".into(), etag.to_owned());
     record
@@ -44,7 +44,7 @@ pub async fn it_counts_while_there_is_none_here(bench: Bench) {
 pub async fn a_changed_one_counts_if_it_is_greater(bench: Bench) {
     for (ours, theirs, wins) in [(5, 9, 9), (9, 5, 9), (9, 9, 9)] {
         let etag = bench.put(&there(), &position(theirs)).await;
-        bench.put(&checkpoint(0), &imported(ours, "an older one")).await;
+        bench.put(&checkpoint(0), &copied(ours, "an older one")).await;
         let (a, position) = adopted(&bench).await;
         assert_eq!(position, wins, "{ours} {theirs}");
         assert_eq!(a.requests().pop(), Some("match checkpoint/0".to_owned()));
@@ -55,7 +55,7 @@ pub async fn a_changed_one_counts_if_it_is_greater(bench: Bench) {
 
 pub async fn an_unchanged_one_does_not_count(bench: Bench) {
     let etag = bench.put(&there(), &position(9)).await;
-    bench.put(&checkpoint(0), &imported(5, etag.as_str())).await;
+    bench.put(&checkpoint(0), &copied(5, etag.as_str())).await;
     assert_eq!(adopted(&bench).await.1, 5);
 }
 
@@ -91,7 +91,7 @@ pub async fn a_reset_is_not_undone_by_an_old_number(bench: Bench) {
 
 /// It was created there after the last adoption here.
 pub async fn a_reset_is_not_undone_by_an_unread_number(bench: Bench) {
-    for ours in [imported(5, "an older one"), imported(5, "none")] {
+    for ours in [copied(5, "an older one"), copied(5, "none")] {
         bench.put(&checkpoint(0), &ours).await;
         let (a, _) = adopted(&bench).await;
         let mut adoption = a.adopted(0).await;
@@ -106,7 +106,7 @@ pub async fn a_reset_is_not_undone_by_an_unread_number(bench: Bench) {
 /// The numbers begin again: a foreign owner here has written one, or the last read of this crate was of this old one.
 pub async fn a_recreated_hub_ignores_an_old_number(bench: Bench) {
     let old = bench.put(&there(), &position(1_000_000)).await;
-    for ours in [position(5), imported(5, old.as_str())] {
+    for ours in [position(5), copied(5, old.as_str())] {
         bench.put(&checkpoint(0), &ours).await;
         assert_eq!(adopted(&bench).await.1, 5, "{ours:?}");
     }
@@ -115,7 +115,7 @@ pub async fn a_recreated_hub_ignores_an_old_number(bench: Bench) {
 pub async fn one_without_a_number_is_used_only_without_another(bench: Bench) {
     let unnumbered = metadata(&[("sequencenumber", ""), ("offset", "100")]);
     bench.put(&there(), &unnumbered).await;
-    bench.put(&checkpoint(0), &imported(5, "an older one")).await;
+    bench.put(&checkpoint(0), &copied(5, "an older one")).await;
     assert_eq!(adopted(&bench).await.1, 5);
     bench.delete(&checkpoint(0)).await;
     let a = bench.owner("a").await;
@@ -127,7 +127,7 @@ pub async fn one_without_a_number_is_used_only_without_another(bench: Bench) {
 
 /// Both writes are conditional, and begin again with both reads.
 pub async fn it_is_written_under_the_adoption_conditions(bench: Bench) {
-    for (ours, first) in [(None, "create"), (Some(imported(1, "an older one")), "match")] {
+    for (ours, first) in [(None, "create"), (Some(copied(1, "an older one")), "match")] {
         bench.put(&there(), &position(7)).await;
         if let Some(ours) = ours {
             bench.put(&checkpoint(0), &ours).await;
