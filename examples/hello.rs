@@ -44,9 +44,10 @@ async fn main() -> Result<(), BoxError> {
 
 /// Returns a connection string of an event hub and a container: those of the environment, or local ones.
 async fn connections() -> Result<(String, Arc<dyn BlobContainer>, Option<EventHubEmulator>), BoxError> {
-    let variables = (env::var("EVENTHUBS_CONNECTION_STRING"), env::var("STORAGE_CONNECTION_STRING"));
-    if let (Ok(hub), Ok(storage)) = variables {
-        return Ok((hub, Arc::new(AzureContainer::from_connection_string(storage, "checkpoints")?), None));
+    let variables = ["EVENTHUBS_CONNECTION_STRING", "STORAGE_CONNECTION_STRING"];
+    if variables.into_iter().any(|name| env::var(name).is_ok()) {
+        let [hub, storage] = variables.map(|name| env::var(name).map_err(|error| format!("{name}: {error}")));
+        return Ok((hub?, Arc::new(AzureContainer::from_connection_string(storage?, "checkpoints")?), None));
     }
     println!("no EVENTHUBS_CONNECTION_STRING and STORAGE_CONNECTION_STRING: using an emulator and records in memory");
     let emulator = EventHubEmulator::builder("orders").with_partitions(2).start("127.0.0.1:0").await?;

@@ -1,7 +1,8 @@
 //! A consumer as a service: a handler with state, a graceful end, metrics and probes.
 //!
 //! Reads the event hub of `EVENTHUBS_CONNECTION_STRING` (with its `EntityPath`) and keeps its records in the account of
-//! `STORAGE_CONNECTION_STRING`. Serves `/ready`, `/alive`, `/status` and `/metrics` on port 8080, or on `PORT`.
+//! `STORAGE_CONNECTION_STRING`, on behalf of `OWNER_ID`. Serves `/ready`, `/alive`, `/status` and `/metrics` on port
+//! 8080, or on `PORT`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -57,7 +58,7 @@ async fn main() -> Result<(), BoxError> {
     let hub = env::var("EVENTHUBS_CONNECTION_STRING")?;
     let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
     let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
-    let owner = env::var("POD_NAME").map_or_else(|_| OwnerId::random(), |name| Ok(OwnerId::new(name)?))?;
+    let owner = OwnerId::new(env::var("OWNER_ID")?)?; // unique, and the same after a restart: the name of the pod
     let store = GroupStore::builder(container, group.clone(), owner).with_create_container(true).connect().await?;
     let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
     let processor = Processor::builder(source, store, Orders::default())
@@ -91,6 +92,7 @@ fn install_recorder() -> Result<PrometheusHandle, BoxError> {
     Ok(recorder)
 }
 
+/// `/status` shows the text of the handler's errors: do not expose it to the public.
 fn routes(processor: ProcessorHandle, metrics: PrometheusHandle) -> Router {
     let (ready, alive) = (processor.clone(), processor.clone());
     Router::new()

@@ -50,7 +50,8 @@ pub enum ErrorKind {
     Replaced,
     /// Other writers kept changing the record. Nothing was lost. Retry later.
     Contended,
-    /// The application's handler failed or panicked. The processor restarts the partition.
+    /// The application's handler failed, panicked or timed out. [`OnFailure`](crate::processor::OnFailure) determines what
+    /// follows.
     Handler,
     /// The broker rejects the start position. Choose another one: see
     /// [`OnInvalidCheckpoint`](crate::processor::OnInvalidCheckpoint).
@@ -101,7 +102,7 @@ impl From<ErrorKind> for &'static str {
 
 /// An error with its [`ErrorKind`], a message for logs, and its source.
 ///
-/// Neither the message nor the sources contain secrets.
+/// Neither the message nor the sources contain secrets, unless an error that the application's handler returns does.
 pub struct Error {
     kind: ErrorKind,
     message: Cow<'static, str>,

@@ -24,7 +24,7 @@ pub(crate) async fn ours(events: u32, hub: &Address) -> Result<Cost> {
     let group = ConsumerGroup::from_connection_string(&hub.connection_string, ConsumerGroup::DEFAULT_NAME)?;
     let endpoint = hub.endpoint.clone();
     let source = EventHubSource::from_connection_string(&group, &hub.connection_string)
-        .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()))
+        .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()))
         .connect()
         .await?;
     ours::process(source, events, Completion::Checkpoint).await

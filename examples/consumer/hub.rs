@@ -90,7 +90,7 @@ impl Hub {
             Access::ConnectionString(secret) => EventHubSource::from_connection_string(&self.group, secret.as_str()),
             Access::Entra(credential) => EventHubSource::from_credential(&self.group, credential.clone()),
         };
-        let builder = builder.with_consumer(move |client| {
+        let builder = builder.with_client_builder(move |client| {
             let client = client.with_retry_options(few_retries());
             endpoint.clone().into_iter().fold(client, ConsumerClientBuilder::with_custom_endpoint)
         });

@@ -158,6 +158,12 @@ impl BalancerConfig {
                  `Greedy`",
             ));
         }
+        if let LoadBalancingStrategy::Weighted { threshold_percent: threshold @ 101.. } = self.load_balancing_strategy {
+            return Err(Error::config(format!(
+                "`with_load_balancing_strategy` is `Weighted` with a threshold of {threshold} percent, but it must be at \
+                 most 100: otherwise nothing is balanced"
+            )));
+        }
         if self.stall_timeout < lease / 2 {
             return Err(Error::config(format!(
                 "`with_stall_timeout` is {:?}, but must be at least half of `with_lease_duration`, {:?}: shorter stalls \
@@ -198,16 +204,16 @@ impl BalancerConfig {
     }
 
     /// The time to stop a partition, to write its last checkpoint after a conflict, and to release it must fit into a
-    /// handoff. Without a drain timeout nothing is handed over.
+    /// handoff.
     pub(crate) fn check_handoff(&self, store: &GroupStore, drain: Duration, stopping: Duration) -> Result<()> {
         let (handoff, request, lease) =
             (self.handoff_timeout(store), store.request_timeout(), store.lease_durations().own);
-        if self.handoff && !drain.is_zero() && (stopping + 2 * request > handoff || handoff >= lease) {
+        if self.handoff && (stopping + 2 * request > handoff || handoff >= lease) {
             return Err(Error::config(format!(
                 "`with_handoff_timeout` is {handoff:?}, but must be at least the time to stop a partition, {stopping:?} with \
                  `with_drain_timeout` {drain:?}, plus two request timeouts of {request:?}, and less than \
-                 `with_lease_duration`, {lease:?}: change `with_drain_timeout` or `with_handoff_timeout`, increase \
-                 `with_lease_duration`, or use `with_handoff(false)`"
+                 `with_lease_duration`, {lease:?}: reduce `with_drain_timeout` or `with_request_timeout`, change \
+                 `with_handoff_timeout`, increase `with_lease_duration`, or use `with_handoff(false)`"
             )));
         }
         Ok(())

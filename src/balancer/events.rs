@@ -13,6 +13,7 @@ const KEPT: usize = 1024;
 
 /// Something that the load-balancing loop did or detected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OwnershipEvent {
     /// This instance claimed a partition. The reason names the previous owner, if there was one.

@@ -134,9 +134,17 @@ impl BlobCheckpointStoreBuilder {
         self
     }
 
-    /// Creates the store. Sends no request.
-    #[must_use]
-    pub fn build(self) -> Arc<BlobCheckpointStore> {
+    /// Checks the settings and creates the store. Sends no request.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if a setting is invalid: the message names the setter and the rule.
+    pub fn build(self) -> Result<Arc<BlobCheckpointStore>> {
+        self.config.check()?;
+        Ok(self.unchecked())
+    }
+
+    fn unchecked(self) -> Arc<BlobCheckpointStore> {
         let Self { container, config, wall_clock } = self;
         Arc::new(BlobCheckpointStore { container, config, wall_clock, groups: AsyncMutex::default() })
     }
@@ -145,7 +153,7 @@ impl BlobCheckpointStoreBuilder {
 impl BlobCheckpointStore {
     /// Creates a store with the default settings in this container, which must exist.
     pub fn new(container: impl BlobContainer + 'static) -> Arc<Self> {
-        Self::builder(container).build()
+        Self::builder(container).unchecked()
     }
 
     /// Returns a builder for a store in this container with other settings.

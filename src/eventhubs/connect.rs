@@ -74,13 +74,13 @@ impl EventHubSourceBuilder {
     /// # use eventhubs_checkpoint::{ConsumerGroup, eventhubs::EventHubSource};
     /// # async fn example(group: ConsumerGroup, connection_string: String) -> eventhubs_checkpoint::Result<()> {
     /// let source = EventHubSource::from_connection_string(&group, connection_string)
-    ///     .with_consumer(|client| client.with_retry_options(RetryOptions { max_retries: 3, ..RetryOptions::default() }))
+    ///     .with_client_builder(|client| client.with_retry_options(RetryOptions { max_retries: 3, ..RetryOptions::default() }))
     ///     .connect()
     ///     .await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_consumer(
+    pub fn with_client_builder(
         self,
         settings: impl Fn(ConsumerClientBuilder) -> ConsumerClientBuilder + Send + Sync + 'static,
     ) -> Self {

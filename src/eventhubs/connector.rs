@@ -50,6 +50,13 @@ impl Connector {
         let Access::ConnectionString(secret) = &self.access else { return Ok(()) };
         let unusable = |error| Error::config("invalid connection string of the event hub").with_source(error);
         let named = ConnectionString::try_from(secret).map_err(unusable)?;
+        let namespace = &named.fully_qualified_namespace;
+        if self.emulator_endpoint().is_some() && namespace.contains(".servicebus.") {
+            return Err(Error::config(format!(
+                "the connection string has `UseDevelopmentEmulator=true`, which turns TLS off, but {namespace} is not an \
+                 emulator: remove that key"
+            )));
+        }
         for (what, named, expected) in [
             ("namespace", Some(named.fully_qualified_namespace), self.group.namespace()),
             ("event hub", named.entity_path, self.group.event_hub()),

@@ -52,7 +52,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// events since then would be delivered again. The [`Processor`](crate::processor::Processor) detects this by the first
 /// repeated event, and opens another link after the last delivered event. The events that are in transit by then, up to
 /// `prefetch`, are received in vain. `RetryOptions { max_retries: 0, .. }` in
-/// [`with_consumer`](super::EventHubSourceBuilder::with_consumer) avoids this: the client then restores no link by
+/// [`with_client_builder`](super::EventHubSourceBuilder::with_client_builder) avoids this: the client then restores no link by
 /// itself.
 ///
 /// # Two readers of a partition
@@ -125,7 +125,7 @@ impl EventSource for EventHubSource {
         prefetch: usize,
         epoch: i64,
     ) -> Result<EventReceiver<ReceivedEventData>> {
-        from.check()?;
+        from.check("the start position")?;
         let level = self.owner_level.of_link(epoch)?;
         let client = self.clients.current().await;
         let position = client_position(from.clone());

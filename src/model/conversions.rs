@@ -1,5 +1,31 @@
 //! Conversions between ids and text.
 
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Error, Visitor};
+
+use super::names::InvalidName;
+
+/// Reads an id that a configuration file has as text or as a number.
+pub(super) struct IdVisitor<T>(pub(super) PhantomData<T>);
+
+impl<T: for<'a> TryFrom<&'a str, Error = InvalidName>> Visitor<'_> for IdVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an id, as text or as a number")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::try_from(text).map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+}
+
 /// Implements the usual conversions for an id with `new(impl AsRef<str>) -> Result<Self, InvalidName>` and `as_str`.
 macro_rules! text_conversions {
     ($id:ty) => {
@@ -53,8 +79,7 @@ macro_rules! text_conversions {
 
         impl<'de> serde::Deserialize<'de> for $id {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-                Self::new(text).map_err(serde::de::Error::custom)
+                deserializer.deserialize_any(crate::model::conversions::IdVisitor(std::marker::PhantomData))
             }
         }
     };

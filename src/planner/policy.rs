@@ -10,7 +10,7 @@ use crate::model::{OwnerId, PartitionId};
 /// How partitions are shared, and how fast an instance claims what it lacks. All instances of a group must use the same
 /// strategy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum LoadBalancingStrategy {
     /// Equal numbers, at most one new partition per interval. The default: if many instances start at once, each one
@@ -55,7 +55,8 @@ pub enum LoadBalancingStrategy {
     /// the start, with the fewest moves. A greater T saves moves and makes the loads less even. With unequal loads the
     /// moves are not the fewest, because that problem has no fast solution.
     Weighted {
-        /// T, in percent of the fair load.
+        /// T, in percent of the fair load: at most 100.
+        #[serde(default = "default_threshold")]
         threshold_percent: u32,
     },
 }
@@ -65,7 +66,7 @@ impl LoadBalancingStrategy {
     /// last checkpoint, which a smaller gain does not justify, and measured loads vary by as much.
     #[must_use]
     pub const fn weighted() -> Self {
-        Self::Weighted { threshold_percent: 10 }
+        Self::Weighted { threshold_percent: default_threshold() }
     }
 
     /// Returns whether this instance may own a partition, the `ordinal`th of the event hub, at all.
@@ -75,6 +76,10 @@ impl LoadBalancingStrategy {
             Self::Balanced | Self::Greedy | Self::Weighted { .. } => true,
         }
     }
+}
+
+const fn default_threshold() -> u32 {
+    10
 }
 
 /// The partitions that [`LoadBalancingStrategy::Static`] assigns to an instance.
@@ -92,19 +97,21 @@ enum Rule {
 
 /// A rule as it is in a configuration file, not checked.
 #[derive(Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
-enum RecordedRule {
-    Set { partitions: BTreeSet<PartitionId> },
-    Index { index: usize, of: usize },
+#[serde(deny_unknown_fields)]
+struct RecordedRule {
+    partitions: Option<BTreeSet<PartitionId>>,
+    index: Option<usize>,
+    of: Option<usize>,
 }
 
 impl TryFrom<RecordedRule> for Assignment {
     type Error = Error;
 
     fn try_from(rule: RecordedRule) -> Result<Self> {
-        match rule {
-            RecordedRule::Set { partitions } => Ok(Self(Rule::Set(partitions))),
-            RecordedRule::Index { index, of } => Self::index(index, of),
+        match (rule.partitions, rule.index, rule.of) {
+            (Some(partitions), None, None) => Ok(Self(Rule::Set(partitions))),
+            (None, Some(index), Some(of)) => Self::index(index, of),
+            _ => Err(Error::config("an assignment has either `partitions`, or `index` and `of`")),
         }
     }
 }

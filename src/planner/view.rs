@@ -14,7 +14,7 @@ use crate::model::{
 
 /// The owner of a partition, as one instance sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "holder", content = "owner", rename_all = "lowercase")]
+#[serde(tag = "state", content = "owner_id", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PartitionOwner {
     /// No instance has ever claimed it.

@@ -10,6 +10,7 @@ use super::start::OnInvalidCheckpoint;
 use crate::balancer::{BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, PartitionId};
+use crate::seconds::deserialize_or_never;
 use crate::setters::setters;
 
 /// The longest duration that a setting accepts, so that sums of such durations cannot overflow.
@@ -26,7 +27,7 @@ pub struct CheckpointPolicy {
     /// See [`with_max_events`](Self::with_max_events).
     pub max_events: Option<u32>,
     /// See [`with_interval`](Self::with_interval).
-    #[serde(with = "humantime_serde")]
+    #[serde(deserialize_with = "deserialize_or_never")]
     pub interval: Option<Duration>,
     /// See [`with_on_stop`](Self::with_on_stop).
     pub on_stop: bool,
@@ -70,7 +71,7 @@ impl CheckpointPolicy {
 /// What the processor does with a partition whose handler failed: returned an error, panicked, or timed out. Other
 /// partitions are not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum OnFailure {
     /// Restart it from its checkpoint, after a wait that grows from 250 ms to 30 s while no new event is handled. The
@@ -113,7 +114,8 @@ pub enum OnShutdown {
 /// How a [`Processor`](super::Processor) works.
 ///
 /// An application can keep these settings in its own configuration file: durations are written as in `90s` or `2m`, and
-/// settings that are left out have their defaults.
+/// settings that are left out have their defaults. `lag_check_interval` and the `interval` of `checkpoint_policy` may
+/// also be `never`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -186,7 +188,7 @@ pub struct ProcessorConfig {
     /// See [`with_max_in_flight`](Self::with_max_in_flight).
     pub max_in_flight: usize,
     /// See [`with_lag_check_interval`](Self::with_lag_check_interval).
-    #[serde(with = "humantime_serde")]
+    #[serde(deserialize_with = "deserialize_or_never")]
     pub lag_check_interval: Option<Duration>,
     /// See [`with_drain_timeout`](Self::with_drain_timeout).
     #[serde(with = "humantime_serde")]
@@ -279,8 +281,8 @@ impl ProcessorConfig {
         /// See [`BalancerConfig::with_lease_scope`].
         with_lease_scope(lease_scope: LeaseScope);
         /// Sets whether the load-balancing loop runs on a thread and a runtime of its own. Default true: a handler that
-        /// blocks its runtime then loses no partition. Set it to false in tests under paused time, because the paused
-        /// clock of a test does not apply to another runtime.
+        /// blocks its runtime then loses no partition. Under paused time the loop always runs on the caller's runtime, because
+        /// the paused clock of a test does not apply to another one.
         with_dedicated_thread(dedicated_thread: bool);
         /// Sets where a partition without a checkpoint starts. Default [`StartPosition::Earliest`], so that no event is
         /// skipped; some other SDKs start at the latest event.
@@ -343,7 +345,8 @@ impl ProcessorConfig {
 
     /// Sets where one partition starts if it has no checkpoint, instead of
     /// [`start_position`](Self::with_start_position) and
-    /// [`new_partition_start_position`](Self::with_new_partition_start_position).
+    /// [`new_partition_start_position`](Self::with_new_partition_start_position). An id that the event hub does not have
+    /// has no effect.
     #[doc(alias = "seek")]
     #[must_use]
     pub fn with_start_position_of(mut self, partition_id: PartitionId, start_position: StartPosition) -> Self {
@@ -378,21 +381,33 @@ impl ProcessorConfig {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        self.start_position.check()?;
-        self.new_partition_start_position.check()?;
-        self.start_positions.values().try_for_each(StartPosition::check)?;
+        self.start_position.check("`with_start_position`")?;
+        self.new_partition_start_position.check("`with_new_partition_start_position`")?;
+        for (partition, start_position) in &self.start_positions {
+            start_position.check(&format!("`with_start_position_of` for partition {partition}"))?;
+        }
+        let CheckpointPolicy { max_events, interval, on_stop, .. } = self.checkpoint_policy;
+        if (max_events, interval, on_stop) == (None, None, false) {
+            return Err(Error::config(
+                "`with_checkpoint_policy` never writes a checkpoint: set an interval, a number of events, or `with_on_stop`",
+            ));
+        }
         let counts = [
             ("with_max_batch_size", self.max_batch_size),
             ("with_max_batch_bytes", self.max_batch_bytes.unwrap_or(1)),
             ("with_prefetch", self.prefetch),
             ("with_max_in_flight", self.max_in_flight),
-            ("with_max_events", self.checkpoint_policy.max_events.map_or(1, |events| events as usize)),
+            (
+                "CheckpointPolicy::with_max_events",
+                self.checkpoint_policy.max_events.map_or(1, |events| events as usize),
+            ),
         ];
         if let Some((setter, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
             return Err(Error::config(format!("`{setter}` is 0, but must be at least 1")));
         }
         let durations = [
             ("with_drain_timeout", self.drain_timeout),
+            ("with_handoff_timeout", self.handoff_timeout),
             ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval),
             ("with_handler_timeout", self.handler_timeout),
             ("with_max_batch_wait", Some(self.max_batch_wait)),
@@ -414,6 +429,84 @@ impl ProcessorConfig {
                 Err(Error::config(format!("`{setter}` is 0s, but must be more than zero: {remedy}")))
             }
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn read(json: &str) -> Result<ProcessorConfig, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    fn refused(config: &ProcessorConfig) -> String {
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_file_names_partitions_by_text_or_number() {
+        let config = read(
+            r#"{ "load_balancing_strategy": { "static": { "partitions": [0, "1"] } }, "start_positions": { "1": "latest" } }"#,
+        )
+        .unwrap();
+        let both = crate::balancer::Assignment::partitions([0, 1].map(PartitionId::from));
+        assert_eq!(config.load_balancing_strategy, LoadBalancingStrategy::Static(both));
+        assert_eq!(*config.start_position_of(&PartitionId::from(1)), StartPosition::Latest);
+    }
+
+    #[test]
+    fn a_file_turns_intervals_off_with_never() {
+        let config =
+            read(r#"{ "lag_check_interval": "never", "checkpoint_policy": { "interval": "never" } }"#).unwrap();
+        assert_eq!((config.lag_check_interval, config.checkpoint_policy.interval), (None, None));
+        let config = read(r#"{ "lag_check_interval": "2m" }"#).unwrap();
+        assert_eq!(config.lag_check_interval, Some(Duration::from_secs(120)));
+        assert_eq!(config.checkpoint_policy.interval, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_file_may_omit_the_threshold() {
+        let config = read(r#"{ "load_balancing_strategy": { "weighted": {} } }"#).unwrap();
+        assert_eq!(config.load_balancing_strategy, LoadBalancingStrategy::weighted());
+    }
+
+    #[test]
+    fn a_file_with_a_mistake_is_rejected() {
+        for (json, expected) in [
+            (r#"{ "prefech": 1 }"#, "prefech"),
+            (r#"{ "checkpoint_policy": { "every": 1 } }"#, "every"),
+            (r#"{ "on_failure": { "release": { "cooldown": "1m", "after": 3 } } }"#, "after"),
+            (r#"{ "load_balancing_strategy": { "weighted": { "threshold": 5 } } }"#, "threshold"),
+            (r#"{ "load_balancing_strategy": { "static": { "index": 0 } } }"#, "`index` and `of`"),
+            (r#"{ "load_balancing_strategy": { "static": { "index": 3, "of": 3 } } }"#, "3"),
+            (r#"{ "drain_timeout": 20 }"#, "20"),
+            (r#"{ "lag_check_interval": "soon" }"#, "number"),
+        ] {
+            let error = read(json).unwrap_err();
+            assert!(error.contains(expected), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_setter() {
+        let config = ProcessorConfig::default;
+        let ancient = StartPosition::EnqueuedAfter(datetime!(1969-07-20 20:17 UTC));
+        let never = CheckpointPolicy::default().without_interval().with_on_stop(false);
+        for (config, expected) in [
+            (config().with_start_position(ancient.clone()), "`with_start_position` is 1969"),
+            (config().with_start_position_of(7.into(), ancient), "`with_start_position_of` for partition 7"),
+            (config().with_checkpoint_policy(never), "`with_checkpoint_policy` never writes"),
+            (config().with_handoff_timeout(Duration::MAX), "`with_handoff_timeout` is"),
+            (
+                config().with_checkpoint_policy(CheckpointPolicy::default().with_max_events(0)),
+                "`CheckpointPolicy::with_max_events` is 0",
+            ),
+        ] {
+            assert!(refused(&config).contains(expected), "{}", refused(&config));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::telemetry::Causes;
 pub struct ErrorSummary {
     /// What went wrong, in terms of what to do.
     pub kind: ErrorKind,
-    /// The message of the error and of its sources. It contains no secrets.
+    /// The message of the error and of its sources. It contains no secrets, unless an error of the handler does.
     pub message: String,
 }
 

@@ -41,11 +41,13 @@ pub trait Handler<E>: Send + Sync + 'static {
         async {}
     }
 
-    /// Reports a failure of a partition: the handler returned an error, panicked or timed out, or its events cannot be
-    /// read. The default does nothing; every failure is logged in any case.
+    /// Reports a failure of a partition: a call of the handler returned an error, panicked or timed out, a tracked event
+    /// [failed](super::TrackedEvent::fail), or the checkpoint or the events cannot be read. The default does nothing;
+    /// every failure is logged in any case.
     ///
-    /// Called once per failure, before the processor retries or does what [`OnFailure`](super::OnFailure) says. It must
-    /// not block: to report the failure somewhere, spawn a task.
+    /// Called once per failure, before the processor retries or does what [`OnFailure`](super::OnFailure) says, also
+    /// while the partition stops. Not called for an error of a handler that has lost its partition, because such a
+    /// handler is expected to fail. It must not block: to report the failure somewhere, spawn a task.
     #[doc(alias = "process_error")]
     fn failed(&self, partition_id: &PartitionId, error: &Error) {
         let _ = (partition_id, error);

@@ -1,4 +1,4 @@
-//! Panics of an event source. The processor handles a panic as an error of the source, and retries.
+//! Panics of an event source, which the processor handles as errors of the source, and the messages of all panics.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

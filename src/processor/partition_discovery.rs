@@ -27,10 +27,17 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
     shared: &Arc<Shared<S, H>>,
 ) -> Result<Arc<[PartitionId]>> {
     let store = &shared.store;
-    let partitions = repeated(store, || hub_partitions(shared), Telemetry::hub_not_ready).await?;
-    repeated(store, || caught_request(shared.source.check_access(&partitions[0])), Telemetry::hub_not_ready).await?;
-    record_group_starts(shared, &partitions).await?;
-    Ok(partitions)
+    let starting = async {
+        let partitions = repeated(store, || hub_partitions(shared), Telemetry::hub_not_ready).await?;
+        repeated(store, || caught_request(shared.source.check_access(&partitions[0])), Telemetry::hub_not_ready)
+            .await?;
+        record_group_starts(shared, &partitions).await?;
+        Ok(partitions)
+    };
+    starting.await.map_err(|error: Error| {
+        telemetry::processor_not_started(&error);
+        Error::new(error.kind(), format!("cannot start in {}: {error}", shared.group)).with_source(error)
+    })
 }
 
 async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {

@@ -136,7 +136,7 @@ impl<E: Send + 'static> EventReceiver<E> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (sender, events) = mpsc::channel(prefetch.max(1));
+        let (sender, events) = mpsc::channel(prefetch.clamp(1, tokio::sync::Semaphore::MAX_PERMITS));
         let forwarding = tokio::spawn(forward(EventSender { events: sender }).in_current_span());
         Self::over(Reading::Task { events, forwarding })
     }

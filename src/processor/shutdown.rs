@@ -135,7 +135,8 @@ impl ShutdownReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PhaseReport {
-    /// How long it took.
+    /// How long it took. Serialized as seconds.
+    #[serde(serialize_with = "crate::seconds::serialize")]
     pub took: Duration,
     /// Whether the phase completed within its time limit.
     pub complete: bool,

@@ -54,10 +54,10 @@ pub enum StartPosition {
 
 impl StartPosition {
     /// Rejects times before 1970: no event hub holds events from before, and the official client panics at such a time.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self, setter: &str) -> Result<()> {
         match self {
             Self::EnqueuedAfter(time) if *time < OffsetDateTime::UNIX_EPOCH => Err(Error::config(format!(
-                "the start position is {time}, but no event was enqueued before 1970: use StartPosition::Earliest"
+                "{setter} is {time}, but no event was enqueued before 1970: use `StartPosition::Earliest`"
             ))),
             _ => Ok(()),
         }

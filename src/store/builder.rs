@@ -134,7 +134,7 @@ impl GroupStoreBuilder {
             with_retries(request_timeout, create).await?;
         }
         let prefix = names.prefix(RecordKind::Ownership);
-        let list = || within(request_timeout, StorageOperation::List.name(), self.container.list(prefix));
+        let list = || within(request_timeout, StorageOperation::List.as_str(), self.container.list(prefix));
         let listing = with_retries(request_timeout, list).await?;
         let earlier = self.latest_incarnation(&names, &listing.blobs, request_timeout).await?;
         let mut rng = seeded(self.seed)?;
@@ -156,7 +156,9 @@ impl GroupStoreBuilder {
             request_timeout,
             listing_timeouts: ListingTimeouts::new(request_timeout, self.config.lease_duration / 2),
             heartbeat: AsyncMutex::default(),
-            permits: std::array::from_fn(|_| Semaphore::new(self.config.max_concurrent_requests)),
+            permits: std::array::from_fn(|_| {
+                Semaphore::new(self.config.max_concurrent_requests.min(Semaphore::MAX_PERMITS))
+            }),
             reported: Default::default(),
             last_response: Mutex::new(listing.response),
             latest_server_time: Mutex::new(listing.response.server_time),
@@ -186,7 +188,7 @@ impl GroupStoreBuilder {
         timeout: Duration,
     ) -> Result<Option<Incarnation>> {
         let heartbeat = names.heartbeat(&self.owner);
-        let list = || within(timeout, StorageOperation::List.name(), self.container.list(&heartbeat));
+        let list = || within(timeout, StorageOperation::List.as_str(), self.container.list(&heartbeat));
         let heartbeats = with_retries(timeout, list).await?.blobs;
         let heartbeats = heartbeats.iter().filter(|blob| blob.name == heartbeat).filter_map(|blob| {
             let (record, _) = codec::decode_heartbeat(&blob.name, self.owner.clone(), &blob.metadata);

@@ -120,7 +120,7 @@ impl StoreConfig {
         LeaseDurations::new(self.lease_duration, self.foreign_lease_duration)
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let (lease, foreign) = (self.lease_duration, self.foreign_lease_duration);
         if lease < SHORTEST_LEASE {
             return Err(Error::config(format!(

@@ -433,7 +433,7 @@ impl GroupStore {
         let counted = self.inner.telemetry.requests().start(operation);
         // The backend may log, and the caller may be outside of the span.
         let request = request.instrument(self.telemetry().span().clone());
-        let response = within(limit, operation.name(), request).await;
+        let response = within(limit, operation.as_str(), request).await;
         observed.answered(counted.completed(&response));
         response.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));
         response

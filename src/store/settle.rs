@@ -52,7 +52,7 @@ impl GroupStore {
     /// the time limit begins now.
     pub(super) async fn settle<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
         let limit = MAX_TIMEOUTS * self.request_timeout();
-        let (operation, subject) = (write.operation().name(), write.subject());
+        let (operation, subject) = (write.operation().as_str(), write.subject());
         timeout(limit, until_settled(write)).await.unwrap_or_else(|_| {
             Err(Error::new(
                 ErrorKind::Indeterminate,

@@ -154,6 +154,8 @@ impl StorageCheck<'_> {
             Ok(_) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Unauthorized => Ok(Some(StorageWarning::CannotDelete)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            // No other operation deletes this blob, and nothing reads it.
+            Err(error) if error.is_retryable() || error.is_indeterminate() => Ok(None),
             Err(error) => Err(failed("a blob cannot be deleted", error)),
         }
     }

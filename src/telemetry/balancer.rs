@@ -21,7 +21,7 @@ const SCOPE_ADVICE: &str = "Set the lease scope to `Partition` while instances o
 
 impl Telemetry {
     pub(crate) fn ownership_indeterminate(&self, operation: StorageOperation, partition: &PartitionId, error: &Error) {
-        let (topic, operation) = (Some(operation), operation.name());
+        let (topic, operation) = (Some(operation), operation.as_str());
         warn_retry!(
             of topic, BALANCER, self, error,
             "outcome of storage operation unknown; retrying", partition_id = %partition, operation
@@ -29,7 +29,7 @@ impl Telemetry {
     }
 
     pub(crate) fn heartbeat_failed(&self, error: &Error) {
-        let operation = StorageOperation::Heartbeat.name();
+        let operation = StorageOperation::Heartbeat.as_str();
         self.span().in_scope(|| {
             warn_retry!(BALANCER, self, error, "heartbeat failed; other instances may not count this one", operation);
         });

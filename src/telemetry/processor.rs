@@ -35,9 +35,9 @@ impl Telemetry {
     pub(crate) fn partition_failed(&self, partition: &PartitionId, error: &Error, retry_in: Option<Duration>) {
         let partition_id = partition.as_str();
         if let Some(retry_in) = retry_in {
-            warn_retry!(PROCESSOR, self, error, "failed to receive from partition; retrying", %partition_id, ?retry_in);
+            warn_retry!(PROCESSOR, self, error, "partition failed; retrying", %partition_id, ?retry_in);
         } else {
-            warn!(target: PROCESSOR, %partition_id, error = %Causes(error), "failed to receive from partition");
+            warn!(target: PROCESSOR, %partition_id, error = %Causes(error), "partition failed");
         }
     }
 
@@ -49,6 +49,10 @@ impl Telemetry {
 
 pub(crate) fn processor_started(partitions: usize, incarnation: &Incarnation) {
     info!(target: PROCESSOR, partitions, %incarnation, "processor started");
+}
+
+pub(crate) fn processor_not_started(error: &Error) {
+    error!(target: PROCESSOR, error = %Causes(error), "processor did not start");
 }
 
 pub(crate) fn start_positions_recorded(with_checkpoint: usize, initial: usize, added: usize) {
@@ -158,7 +162,7 @@ pub(crate) fn token_dropped(
             partition_id = %partition,
             sequence_number,
             checkpoint,
-            "token dropped unfinished; the checkpoint stays before its event"
+            "tracked event dropped unfinished; the checkpoint stays before it"
         );
     });
 }

@@ -35,7 +35,7 @@ pub enum StorageOperation {
 
 impl StorageOperation {
     /// All operations, in the order of their declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: &'static [Self] = &[
         Self::List,
         Self::Read,
         Self::Claim,
@@ -49,7 +49,7 @@ impl StorageOperation {
 
     /// Returns the name in logs and metrics.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::List => "list",
             Self::Read => "read",
@@ -86,7 +86,7 @@ pub enum StorageOutcome {
 
 impl StorageOutcome {
     /// All outcomes, in the order of their declaration.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: &'static [Self] = &[
         Self::Ok,
         Self::Conflict,
         Self::NotFound,
@@ -98,7 +98,7 @@ impl StorageOutcome {
 
     /// Returns the name in logs and metrics.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Conflict => "conflict",
@@ -167,7 +167,7 @@ impl Drop for Request<'_> {
     fn drop(&mut self) {
         let Self { counters, operation, outcome } = *self;
         counters.table[operation as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
-        counters.metrics.request(operation.name(), outcome.name());
+        counters.metrics.request(operation.as_str(), outcome.as_str());
     }
 }
 
@@ -204,7 +204,7 @@ impl Serialize for RequestCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut totals = serializer.serialize_map(Some(StorageOperation::ALL.len()))?;
         for operation in StorageOperation::ALL {
-            totals.serialize_entry(operation.name(), &self.total(operation))?;
+            totals.serialize_entry(operation.as_str(), &self.total(*operation))?;
         }
         totals.end()
     }

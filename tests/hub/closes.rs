@@ -82,7 +82,7 @@ async fn source(hub: &EventHubEmulator, made: &Arc<AtomicUsize>) -> EventHubSour
     let (endpoint, made) = (hub.endpoint(), Arc::clone(made));
     let group = ConsumerGroup::from_connection_string(&hub.connection_string(), "$Default").unwrap();
     let builder =
-        EventHubSource::from_connection_string(&group, hub.connection_string()).with_consumer(move |client| {
+        EventHubSource::from_connection_string(&group, hub.connection_string()).with_client_builder(move |client| {
             made.fetch_add(1, Ordering::Relaxed);
             client.with_custom_endpoint(endpoint.clone())
         });

@@ -48,7 +48,7 @@ async fn source(hub: &EventHubEmulator, level: OwnerLevel) -> EventHubSource {
 async fn source_with(hub: &EventHubEmulator, level: OwnerLevel, max_retries: u32) -> EventHubSource {
     let endpoint = hub.endpoint();
     let builder =
-        EventHubSource::from_connection_string(&group(), hub.connection_string()).with_consumer(move |client| {
+        EventHubSource::from_connection_string(&group(), hub.connection_string()).with_client_builder(move |client| {
             let retries = RetryOptions { max_retries, ..RetryOptions::default() };
             client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
         });

@@ -47,13 +47,12 @@ async fn publish(hub: &EventHubEmulator, partition: &str, count: usize, size: us
 async fn counted_source(hub: &EventHubEmulator, retries: u32) -> (EventHubSource, Arc<AtomicUsize>) {
     let (endpoint, made) = (hub.endpoint(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&made);
-    let builder = EventHubSource::from_connection_string(&group("$Default"), hub.connection_string()).with_consumer(
-        move |client| {
+    let builder = EventHubSource::from_connection_string(&group("$Default"), hub.connection_string())
+        .with_client_builder(move |client| {
             count.fetch_add(1, Ordering::Relaxed);
             let retries = RetryOptions { max_retries: retries, ..RetryOptions::default() };
             client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
-        },
-    );
+        });
     (within("opening a consumer", builder.connect()).await.unwrap(), made)
 }
 
@@ -420,9 +419,10 @@ mod defects {
             .unwrap();
         publish(&hub, "0", 1, 10).await;
         let endpoint = hub.endpoint();
-        let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string()).with_consumer(
-            move |client| client.with_custom_endpoint(endpoint.clone()).with_consumer_group("$Default".into()),
-        );
+        let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string())
+            .with_client_builder(move |client| {
+                client.with_custom_endpoint(endpoint.clone()).with_consumer_group("$Default".into())
+            });
         let source = within("opening a consumer", builder.connect()).await.unwrap();
         for _ in 0..2 {
             let mut receiver = source.open_receiver(&partition("0"), StartPosition::Earliest, 10, EPOCH).await.unwrap();
@@ -443,7 +443,7 @@ mod defects {
             .unwrap();
         let endpoint = hub.endpoint();
         let builder = EventHubSource::from_connection_string(&group("billing"), hub.connection_string())
-            .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()));
+            .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
         let source = within("opening a consumer", builder.connect()).await.unwrap();
         let handler = handler_fn(|_: Vec<ReceivedEventData>, _: PartitionContext| async { Ok::<_, HandlerError>(()) });
         let error = Processor::builder(source, store().await, handler).build().map(drop).unwrap_err();

@@ -72,7 +72,7 @@ impl World {
     async fn start_with(&self, owner: &str, group: ConsumerGroup, connection_string: &str) -> Instance {
         let endpoint = self.hub.endpoint();
         let source = EventHubSource::from_connection_string(&group, connection_string)
-            .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()))
+            .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()))
             .connect()
             .await
             .unwrap();

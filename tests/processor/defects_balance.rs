@@ -188,7 +188,7 @@ async fn b09_a_drain_timeout_must_fit_into_a_handoff() {
     let error = with_drain(17 * SECOND).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("to stop a partition, 36s with `with_drain_timeout` 17s"), "{error}");
-    assert!(error.to_string().contains("change `with_drain_timeout`"), "{error}");
+    assert!(error.to_string().contains("reduce `with_drain_timeout`"), "{error}");
     let alone = ProcessorConfig::default().with_handoff(false);
     build(store(60 * SECOND, None).await, alone.with_drain_timeout(17 * SECOND)).unwrap();
 }

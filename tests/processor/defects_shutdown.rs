@@ -562,7 +562,7 @@ async fn e04_a_token_dropped_during_processing() {
     };
     assert!(held_for >= 2 * SECOND, "{held_for:?}");
     let reported = log.text();
-    let dropped: Vec<_> = reported.lines().filter(|line| line.contains("token dropped unfinished")).collect();
+    let dropped: Vec<_> = reported.lines().filter(|line| line.contains("tracked event dropped unfinished")).collect();
     assert!(dropped.len() == 1 && dropped[0].contains("WARN"), "{reported}");
     assert!(
         ["partition_id=0", "sequence_number=3", "checkpoint="].iter().all(|part| dropped[0].contains(part)),

@@ -443,7 +443,7 @@ async fn official_source(hub: &EventHubEmulator) -> EventHubSource {
     let group = ConsumerGroup::from_connection_string(&connection_string, "$Default").unwrap();
     let endpoint = hub.endpoint();
     let builder = EventHubSource::from_connection_string(&group, connection_string)
-        .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()));
+        .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
     within("opening a consumer", builder.connect()).await.unwrap()
 }
 

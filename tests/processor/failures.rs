@@ -1,5 +1,6 @@
 //! Partitions whose handler fails, and events that are delivered twice.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Tar
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::captured::Captured;
 use crate::world::{TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -333,6 +335,61 @@ mod failed_is_called {
 
     #[tokio::test(start_paused = true)]
     async fn and_its_panic_changes_nothing_else() {
+        let (log, _guard) = Captured::begin();
         assert_eq!(failures_of(true).await.len(), 2);
+        assert!(log.text().contains("the handler panicked: panicked on request"), "{}", log.text());
+    }
+
+    /// Its events fail, or its calls end too late, only when the partition stops.
+    struct LateFailures {
+        failures: Arc<Mutex<Vec<String>>>,
+        hangs: &'static str,
+    }
+
+    impl LateFailures {
+        async fn hang_in(&self, call: &str) {
+            if self.hangs == call {
+                pending::<()>().await;
+            }
+        }
+    }
+
+    impl Handler<MemoryEvent> for LateFailures {
+        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+            let tracked = context.track(&events[0]);
+            tokio::spawn(async move {
+                context.stopping().await;
+                tracked.fail("failed at the end");
+            });
+            self.hang_in("handle").await;
+            Ok(())
+        }
+
+        fn failed(&self, _: &PartitionId, error: &Error) {
+            let cause = std::error::Error::source(error).map(ToString::to_string);
+            self.failures.lock().unwrap().push(cause.unwrap_or_else(|| error.to_string()));
+        }
+
+        async fn stopped(&self, _: PartitionContext, _: StopReason) {
+            self.hang_in("stopped").await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_partition_stops() {
+        for (hangs, expected) in [
+            ("nowhere", ["failed at the end"].as_slice()),
+            ("handle", &["the handler did not finish within the drain timeout of 15s", "failed at the end"]),
+            ("stopped", &["failed at the end", "`stopped` did not finish within the drain timeout of 15s"]),
+        ] {
+            let world = World::new(1);
+            world.hub.publish(0, "x");
+            let failures = Arc::new(Mutex::new(Vec::new()));
+            let handler = LateFailures { failures: failures.clone(), hangs };
+            let a = world.start_with("a", world.hub.source(), handler).await;
+            a.wait_for_status("the event is in flight", |status| status.in_flight == 1).await;
+            a.shut_down().await.unwrap();
+            assert_eq!(*failures.lock().unwrap(), expected, "hangs in {hangs}");
+        }
     }
 }

@@ -211,9 +211,9 @@ async fn requests_match_the_counts_of_the_store() {
     world.faulty.set_plan(FaultPlan::default().with(0.1, Fault::Unreachable).with(0.1, Fault::RequestLost));
     processor.run(sleep(600 * SECOND)).await.unwrap();
     let requests = store.request_counts();
-    for operation in StorageOperation::ALL {
-        for outcome in StorageOutcome::ALL {
-            let labels = format!("operation={},outcome={}", operation.name(), outcome.name());
+    for &operation in StorageOperation::ALL {
+        for &outcome in StorageOutcome::ALL {
+            let labels = format!("operation={},outcome={}", operation.as_str(), outcome.as_str());
             let counted = observed.get("storage_requests_total", &labels);
             assert_eq!(counted.to_string(), requests.of(operation, outcome).to_string(), "{labels}");
         }

@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn account_and_key_in_the_wrong_order_are_rejected() {
-        let swapped = Access::account_key("https://a.example", "aHVzaA==", "devstoreaccount1", "leases");
+        let swapped = Access::account_key("https://a.example", "aHVzaA==", "account", "leases");
         let message = swapped.resolve().unwrap_err().to_string();
         assert!(message.contains("is it the key?") && !message.contains("aHVzaA"), "{message}");
     }

@@ -47,16 +47,16 @@ pub(in crate::blob) enum CredentialKind {
 
 impl Credentials {
     pub(super) fn account_key(account: &str, key: Secret) -> Result<Self> {
-        let is_base64 = base64::decode(key.secret()).is_ok_and(|bytes| !bytes.is_empty());
-        if !is_base64 {
-            return Err(Error::config("the account key (AccountKey) is not base64; copy the complete key"));
-        }
         if account.is_empty() {
             return Err(Error::config("the account name is empty; it is required with an account key"));
         }
         // The value is not shown: it may be the key.
         if !account.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
-            return Err(Error::config("the account name has other characters than letters and digits; is it the key?"));
+            return Err(Error::config("the account name has characters that no account name has; is it the key?"));
+        }
+        let is_base64 = base64::decode(key.secret()).is_ok_and(|bytes| !bytes.is_empty());
+        if !is_base64 {
+            return Err(Error::config("the account key (AccountKey) is not base64; copy the complete key"));
         }
         Ok(Self::AccountKey { account: account.to_owned(), key })
     }

@@ -1,8 +1,9 @@
 //! Calls the handler. A panic is caught, and once the partition stops, each call has a time limit.
 
 use std::any::Any;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -15,7 +16,7 @@ use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
 use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
-use crate::processor::panics::{caught_in, message_of};
+use crate::processor::panics::message_of;
 use crate::processor::shared::Shared;
 use crate::processor::source::EventSource;
 use crate::processor::stop::{HandlerError, StopReason};
@@ -43,13 +44,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             (Some(Err(panic)), None) => Happened::HandlerFailed(Arc::new(panicked(&*panic))),
             (Some(Ok(())), None) => Happened::Done,
             (started, reason) => {
-                match started {
-                    Some(Ok(())) => {}
-                    Some(Err(panic)) => self.callback_panicked("started", &*panic),
-                    None => {
-                        telemetry::callback_timed_out(&self.control.partition, "started", self.shared.drain_timeout);
-                    }
-                }
+                self.callback_ended("started", started);
                 Happened::Stop(reason.unwrap_or(StopReason::Shutdown))
             }
         }
@@ -67,21 +62,20 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             biased;
             handled = &mut handling => return self.after_handling(handled, events, session).await,
             reason = self.stopping_or_fenced(&mut session.writing) => reason,
-            () = at(deadline) => return Happened::HandlerFailed(Arc::new(self.timed_out())),
+            () = at(deadline) => {
+                let timeout = self.shared.config.handler_timeout.unwrap_or_default();
+                return Happened::HandlerFailed(Arc::new(out_of_time("the handler", "handler", timeout)));
+            }
         };
         let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
         match timeout_at(drained_by, handling).await.map(handler_failure) {
             Ok(None) => self.handled(events, session),
-            Ok(Some(error)) => {
-                self.control.progress.batch_failed(true);
-                self.control.metrics.handler_failed();
-                telemetry::handler_failed_while_draining(&self.control.partition, &error);
-                self.report_failure(&error);
-            }
+            Ok(Some(error)) => self.failed_while_draining(&Arc::new(error)),
             Err(_) => {
                 telemetry::drain_timed_out(&self.control.partition, self.shared.drain_timeout);
                 self.control.progress.aborted();
+                self.report_failure(&out_of_time("the handler", "drain", self.shared.drain_timeout));
             }
         }
         Happened::Stop(reason)
@@ -89,9 +83,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Calls the handler's `failed`. A panic of that call changes nothing else.
     pub(super) fn report_failure(&self, error: &Error) {
-        if let Err(panic) = caught_in(|| self.shared.handler.failed(&self.control.partition, error)) {
-            telemetry::callback_panicked(&self.control.partition, "failed", &panic);
+        let reporting = AssertUnwindSafe(|| self.shared.handler.failed(&self.control.partition, error));
+        if let Err(panic) = catch_unwind(reporting) {
+            telemetry::callback_panicked(&self.control.partition, "failed", &panicked(&*panic));
         }
+    }
+
+    /// Handles a failure of a partition that stops anyway.
+    fn failed_while_draining(&self, error: &Arc<Error>) {
+        self.control.progress.failed(error);
+        self.control.progress.batch_failed(true);
+        self.control.metrics.handler_failed();
+        telemetry::handler_failed_while_draining(&self.control.partition, error);
+        self.report_failure(error);
     }
 
     /// Handles the result of `handle`. A handler that waits for a checkpoint fails if the checkpoint is rejected: in
@@ -118,14 +122,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         self.control.metrics.handled(events);
     }
 
-    fn timed_out(&self) -> Error {
-        let timeout = self.shared.config.handler_timeout.unwrap_or_default();
-        Error::new(
-            ErrorKind::Handler,
-            format!("the handler did not finish its batch within the handler timeout of {timeout:?}"),
-        )
-    }
-
     /// Waits for the events in flight, calls `stopped`, and writes the last checkpoint.
     pub(super) async fn stop(&self, mut session: Session<S::Event>, reason: StopReason) {
         let checkpoints_count = !matches!(reason, StopReason::OwnershipLost { .. } | StopReason::Replaced);
@@ -134,6 +130,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let failed = matches!(reason, StopReason::Failed { .. });
         if checkpoints_count && !failed {
             self.finish_in_flight(&session.writer, session.drained_by).await;
+        }
+        if !failed && let Some(error) = session.writer.failed().now_or_never() {
+            self.failed_while_draining(&error);
         }
         self.call_stopped(session.context.clone(), reason).await;
         // Always after a failure: otherwise a handler that fails more often than the policy writes would make no
@@ -184,15 +183,25 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Calls `stopped`. A panic changes nothing: the partition has stopped.
     async fn call_stopped(&self, context: PartitionContext, reason: StopReason) {
         let stopping = AssertUnwindSafe(async { self.shared.handler.stopped(context, reason).await }).catch_unwind();
-        match timeout(self.shared.drain_timeout, stopping).await {
-            Ok(Ok(())) => {}
-            Ok(Err(panic)) => self.callback_panicked("stopped", &*panic),
-            Err(_) => telemetry::callback_timed_out(&self.control.partition, "stopped", self.shared.drain_timeout),
-        }
+        self.callback_ended("stopped", timeout(self.shared.drain_timeout, stopping).await.ok());
     }
 
-    fn callback_panicked(&self, callback: &str, panic: &(dyn Any + Send)) {
-        telemetry::callback_panicked(&self.control.partition, callback, &panicked(panic));
+    /// Reports a callback that panicked, or that did not end within the drain timeout.
+    fn callback_ended(&self, callback: &str, ended: Option<Result<(), Panic>>) {
+        let (partition, timeout) = (&self.control.partition, self.shared.drain_timeout);
+        let error = match ended {
+            Some(Ok(())) => return,
+            Some(Err(panic)) => {
+                let error = panicked(&*panic);
+                telemetry::callback_panicked(partition, callback, &error);
+                error
+            }
+            None => {
+                telemetry::callback_timed_out(partition, callback, timeout);
+                out_of_time(&format!("`{callback}`"), "drain", timeout)
+            }
+        };
+        self.report_failure(&error);
     }
 }
 
@@ -202,6 +211,10 @@ fn handler_failure(handled: Result<Result<(), HandlerError>, Panic>) -> Option<E
         Ok(Err(error)) => Some(Error::new(ErrorKind::Handler, "the handler failed").with_source(error)),
         Err(panic) => Some(panicked(&*panic)),
     }
+}
+
+fn out_of_time(call: &str, limit: &str, timeout: Duration) -> Error {
+    Error::new(ErrorKind::Handler, format!("{call} did not finish within the {limit} timeout of {timeout:?}"))
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {

@@ -152,7 +152,8 @@ impl MemoryHub {
     }
 
     /// Returns a client of this hub whose events have another type, so that the same handler works in tests and in
-    /// production. With feature `eventhubs`, a [`MemoryEvent`] converts into the event of the official client:
+    /// production. With feature `eventhubs`, a [`MemoryEvent`] converts into the event of the official client, with
+    /// its body, sequence number and offset, but without a time of enqueuing:
     ///
     /// ```
     /// # #[cfg(feature = "eventhubs")] {

@@ -84,7 +84,7 @@ impl Fleet {
         let store = store(&self.container, owner).await;
         let endpoint = self.hub.endpoint();
         let builder = EventHubSource::from_connection_string(store.group(), self.hub.connection_string())
-            .with_consumer(move |client| client.with_custom_endpoint(endpoint.clone()));
+            .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
         let source = timeout(TIMEOUT, builder.connect()).await.unwrap().unwrap();
         let processor = Processor::builder(source, store, recorder).with_config(config).build();
         CrateProcessor::run(owner, processor.unwrap())

@@ -102,7 +102,7 @@ pub async fn azurite_container() -> Arc<AzureContainer> {
 }
 
 pub fn adapter(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
-    BlobCheckpointStore::builder(container).with_lease_duration(EXPIRY).build()
+    BlobCheckpointStore::builder(container).with_lease_duration(EXPIRY).build().unwrap()
 }
 
 pub async fn until(what: &str, condition: impl Fn() -> bool) {

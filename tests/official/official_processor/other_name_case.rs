@@ -76,7 +76,8 @@ async fn with_verbatim_names_both_share_one_name_case() {
     let new = BlobCheckpointStore::builder(container)
         .with_wall_clock(LocalClock::ahead(0))
         .with_blob_name_case(BlobNameCase::Verbatim)
-        .build();
+        .build()
+        .unwrap();
     let shown = listed(&*new).await;
     assert_eq!((shown.len(), position(&*new, 0).await), (2, Some(5)));
     assert_eq!(cycle(&*new, "new", [0]).await, [0], "stolen as from any other");
@@ -94,7 +95,7 @@ async fn a_rejected_mismatch_ends_the_processor_at_once() {
     official(&container).await;
     let settings = |split| {
         let builder = BlobCheckpointStore::builder(container.clone()).with_wall_clock(LocalClock::ahead(0));
-        builder.with_on_case_mismatch(split).build()
+        builder.with_on_case_mismatch(split).build().unwrap()
     };
     let error = settings(OnCaseMismatch::Fail).list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap_err();
     assert_eq!(kind_of(&error), ErrorKind::Config);

@@ -50,7 +50,7 @@ impl WallClock for LocalClock {
 
 /// Returns this crate's store, on a machine whose clock is right.
 pub fn adapter(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
-    BlobCheckpointStore::builder(container).with_wall_clock(LocalClock::ahead(0)).build()
+    BlobCheckpointStore::builder(container).with_wall_clock(LocalClock::ahead(0)).build().unwrap()
 }
 
 /// Returns a container with faults on demand, and the container without them.

@@ -32,7 +32,7 @@ async fn sides_seen_with_a_clock(ahead: i64) -> Sides {
         assert_eq!(cycle(&*OfficialRules::new(official.clone()), owner, partitions.clone()).await.len(), 4);
         assert_eq!(cycle(&*adapter(here.clone()), owner, partitions).await.len(), 4);
     }
-    let adapter = BlobCheckpointStore::builder(here).with_wall_clock(clock.clone()).build();
+    let adapter = BlobCheckpointStore::builder(here).with_wall_clock(clock.clone()).build().unwrap();
     Sides { official: OfficialRules::new(official), adapter, clock }
 }
 

@@ -63,7 +63,7 @@ pub async fn line_2_needs_one_request_in_the_steady_state(bench: Bench) {
         a.checkpoint(&mut adoption, number).await;
     }
     assert_eq!(a.requests(), ["match checkpoint/0"; 10]);
-    for purpose in Purpose::ALL {
+    for &purpose in Purpose::ALL {
         let counted = a.store.request_counts().total(purpose) - before.total(purpose);
         assert_eq!(counted, if purpose == Purpose::Checkpoint { 10 } else { 0 }, "{purpose:?}");
     }

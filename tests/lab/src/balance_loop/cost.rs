@@ -13,7 +13,7 @@ const SIZES: [(u32, usize); 2] = [(32, 4), (64, 8)];
 
 fn requests(group: &Simulation, owners: &[&str]) -> u64 {
     let counts = owners.iter().map(|owner| group.store(owner).unwrap().request_counts());
-    counts.flat_map(|counts| StorageOperation::ALL.map(|operation| counts.total(operation))).sum()
+    counts.flat_map(|counts| StorageOperation::ALL.iter().map(move |operation| counts.total(*operation))).sum()
 }
 
 async fn requests_per_hour(partitions: u32, instances: usize, config: &BalancerConfig) -> u64 {

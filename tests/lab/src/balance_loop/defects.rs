@@ -12,7 +12,7 @@ use super::group::{EXPIRY, MINUTE, by_heartbeat, config, events, group_with};
 
 fn requests(group: &Simulation) -> u64 {
     let counts = group.store("a").unwrap().request_counts();
-    StorageOperation::ALL.map(|operation| counts.total(operation)).into_iter().sum()
+    StorageOperation::ALL.iter().map(|operation| counts.total(*operation)).sum()
 }
 
 async fn requests_in(group: &Simulation, time: Duration) -> u64 {

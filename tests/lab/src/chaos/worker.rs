@@ -165,7 +165,7 @@ async fn store(args: &Args, clock: &SkewedClock) -> Result<GroupStore, Failure> 
 async fn source(args: &Args) -> Result<EventHubSource, Failure> {
     let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
     let endpoint = args.hub_endpoint.clone();
-    let builder = EventHubSource::from_connection_string(&group, &args.hub).with_consumer(move |client| {
+    let builder = EventHubSource::from_connection_string(&group, &args.hub).with_client_builder(move |client| {
         let retries = RetryOptions { max_retries: 3, ..RetryOptions::default() };
         client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
     });

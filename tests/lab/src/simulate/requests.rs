@@ -94,7 +94,7 @@ fn counted((partitions, instances): (u32, u32), scope: LeaseScope) -> Result<u64
 
 fn sent(stores: &[GroupStore]) -> u64 {
     let counts = stores.iter().map(GroupStore::request_counts);
-    counts.flat_map(|counts| StorageOperation::ALL.map(|operation| counts.total(operation))).sum()
+    counts.flat_map(|counts| StorageOperation::ALL.iter().map(move |operation| counts.total(*operation))).sum()
 }
 
 #[cfg(test)]

@@ -302,6 +302,7 @@ async fn the_service_serves_probes_and_metrics() {
     command
         .env("EVENTHUBS_CONNECTION_STRING", &world.hub.connection_string)
         .env("STORAGE_CONNECTION_STRING", azurite::shared().await.unwrap().connection_string())
+        .env("OWNER_ID", "pod-1")
         .env("PORT", port.to_string())
         .env("NO_COLOR", "1");
     let mut process = Process::spawn("service", &mut command, world.folder.path());
