@@ -8,6 +8,7 @@ use crate::model::OwnerId;
 /// The outcome of the reset of one partition.
 #[derive(Debug)]
 #[non_exhaustive]
+#[must_use = "the reset may have failed"]
 pub enum ResetOutcome {
     /// The checkpoint is at the new position, and the partition was released: its next owner starts exactly there,
     /// unless the partition is reset again. With owners of other SDKs in the group the guarantee is weaker: none of

@@ -42,7 +42,7 @@ impl Session {
         };
         if let Failure::Failed(_) = failure {
             // The outcome is about the position. The outcome of the release does not change it.
-            self.release().await;
+            let _ = self.release().await;
         }
         match failure {
             Failure::Lost { .. } if self.indeterminate => ResetOutcome::Indeterminate { written: false, error: None },

@@ -294,7 +294,8 @@ impl OwnedPartitions {
             Ok(AdoptOutcome::Lost { by }) => self.forget(partition, owned, by.as_ref()),
             Err(error) if error.kind() == ErrorKind::Contended => {
                 telemetry::adoption_contended(partition, &error);
-                self.release_one(partition, owned, Instant::now()).await;
+                // If this fails, the lease expires.
+                let _ = self.release_one(partition, owned, Instant::now()).await;
             }
             Err(error) => self.store.telemetry().adoption_failed(partition, &error),
         }

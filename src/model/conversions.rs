@@ -5,12 +5,10 @@ use std::marker::PhantomData;
 
 use serde::de::{Error, Visitor};
 
-use super::names::InvalidName;
-
 /// Reads an id that a configuration file has as text or as a number.
 pub(super) struct IdVisitor<T>(pub(super) PhantomData<T>);
 
-impl<T: for<'a> TryFrom<&'a str, Error = InvalidName>> Visitor<'_> for IdVisitor<T> {
+impl<T: for<'a> TryFrom<&'a str, Error: fmt::Display>> Visitor<'_> for IdVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

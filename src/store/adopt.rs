@@ -41,6 +41,7 @@ impl Adoption {
 /// The outcome of an adoption.
 #[derive(Debug)]
 #[non_exhaustive]
+#[must_use = "the partition may be lost"]
 pub enum AdoptOutcome {
     /// From now on no checkpoint of a previous owner is accepted.
     Adopted(Adoption),

@@ -19,6 +19,7 @@ use crate::telemetry::StorageOperation;
 /// The outcome of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use = "the checkpoint may be rejected"]
 pub enum CheckpointOutcome {
     /// The position is stored durably.
     Written,

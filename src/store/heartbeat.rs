@@ -17,6 +17,7 @@ const DELETED_AFTER: u32 = 10;
 /// The outcome of a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use = "this instance may have been declared dead"]
 pub enum HeartbeatOutcome {
     /// The heartbeat was written.
     Written,

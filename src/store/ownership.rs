@@ -25,6 +25,7 @@ use crate::telemetry::StorageOperation;
 /// The outcome of a claim or a renewal.
 #[derive(Debug)]
 #[non_exhaustive]
+#[must_use = "the claim may be lost"]
 pub enum ClaimOutcome {
     /// This instance owns the partition.
     Won(Lease),
@@ -47,6 +48,7 @@ pub enum ClaimOutcome {
 /// The outcome of a release.
 #[derive(Debug)]
 #[non_exhaustive]
+#[must_use = "the release may have failed"]
 pub enum ReleaseOutcome {
     /// The release was written. This instance does not own the partition anymore.
     Released,

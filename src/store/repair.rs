@@ -88,7 +88,7 @@ mod tests {
         store.repair_checkpoint(&mut adoption, &place(4)).await.unwrap();
         assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(4), true));
         let seen = store.list_ownerships().await.unwrap().records.remove(0);
-        store.claim(&Claim::over(&seen)).await;
+        let _ = store.claim(&Claim::over(&seen)).await;
         let rejected = store.repair_checkpoint(&mut adoption, &place(5)).await.unwrap_err();
         assert_eq!(rejected.kind(), ErrorKind::Conflict);
         assert_eq!(store.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(4));

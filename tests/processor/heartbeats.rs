@@ -58,7 +58,7 @@ async fn losing_the_last_partition_sends_a_heartbeat() {
 async fn the_heartbeat_of_a_removed_instance_is_deleted() {
     let world = World::new(1);
     let a = owner_of_all(&world, 1, Duration::ZERO).await;
-    world.store("ghost").await.send_heartbeat().await.unwrap();
+    let _ = world.store("ghost").await.send_heartbeat().await.unwrap();
     for (wait, owner, kept) in [(590, "b", true), (20, "c", false)] {
         sleep(wait * SECOND).await;
         // A partition is free for the new instance, which lists the heartbeats before it claims.

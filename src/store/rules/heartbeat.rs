@@ -67,6 +67,7 @@ pub struct HeartbeatState<E> {
 /// Whether an owner that did not renew in time is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use = "the owner may be alive"]
 pub enum DeclareDeadOutcome {
     /// The heartbeat does not keep any lease alive anymore: claim its partitions.
     Declared,

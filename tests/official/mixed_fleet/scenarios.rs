@@ -50,7 +50,7 @@ async fn talkative(bench: &Bench) -> Owner {
 
 pub async fn each_lists_only_the_records_of_the_other(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
-    a.store.send_heartbeat().await.unwrap();
+    let _ = a.store.send_heartbeat().await.unwrap();
     let (lease, _) = a.run(0).await;
     a.renew(&lease.with_load(Some(7))).await.lease();
     peer.claim(1, None).unwrap();
@@ -227,14 +227,14 @@ pub async fn three_take_partitions_over_from_each_other(bench: Bench, (javascrip
 
         let reached = i64::from(turn) * 10;
         let mut adoption = a.adopted(own).await;
-        a.checkpoint(&mut adoption, reached + 1).await;
+        let _ = a.checkpoint(&mut adoption, reached + 1).await;
         javascript.checkpoint(second, &at(reached + 2));
         python.checkpoint(third, &at(reached + 3));
         let expected = Positions::from([(own, at(reached + 1)), (second, at(reached + 2)), (third, at(reached + 3))]);
         assert_eq!(positions(&a).await, expected, "turn {turn}");
         assert_eq!((javascript.positions(), python.positions()), (expected.clone(), expected), "turn {turn}");
 
-        a.release(&lease).await;
+        let _ = a.release(&lease).await;
         javascript.release(second);
         python.release(third);
         lease = a.take(third).await;

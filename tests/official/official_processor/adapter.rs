@@ -64,12 +64,12 @@ async fn a_lease_is_as_fresh_as_its_heartbeat() {
     let container = MemoryContainer::new();
     let (clock, heartbeat) = (LocalClock::ahead(0), format!("{NAMESPACE}/{HUB}/$default/heartbeat/b"));
     let b = group_store(container.clone(), "b").await;
-    b.send_heartbeat().await.unwrap();
-    b.claim(&Claim::unowned(zero()).with_lease_scope(LeaseScope::Instance)).await;
+    let _ = b.send_heartbeat().await.unwrap();
+    let _ = b.claim(&Claim::unowned(zero()).with_lease_scope(LeaseScope::Instance)).await;
     let a = adapter(container.clone());
     for _ in 0..3 {
         sleep(Duration::from_secs(40)).await;
-        b.send_heartbeat().await.unwrap();
+        let _ = b.send_heartbeat().await.unwrap();
         assert!(!looks_expired(&listed(&*a).await["0"], &*clock));
     }
     sleep(Duration::from_secs(70)).await;
@@ -79,8 +79,8 @@ async fn a_lease_is_as_fresh_as_its_heartbeat() {
 
     // A claim from a live owner is not a claim from a dead one.
     let c = group_store(container.clone(), "c").await;
-    c.send_heartbeat().await.unwrap();
-    c.claim(&Claim::unowned(1.into()).with_lease_scope(LeaseScope::Instance)).await;
+    let _ = c.send_heartbeat().await.unwrap();
+    let _ = c.claim(&Claim::unowned(1.into()).with_lease_scope(LeaseScope::Instance)).await;
     assert_eq!(cycle(&*a, "a", [1]).await, [1]);
     let heartbeat = container.get(&heartbeat.replace("heartbeat/b", "heartbeat/c")).await.unwrap();
     assert!(!heartbeat.metadata.contains_key("declareddeadby"));

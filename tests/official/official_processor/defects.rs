@@ -93,15 +93,15 @@ async fn a02_of_two_claims_of_an_unlisted_one_one_wins() {
 async fn a02_a_dead_heartbeat_owner_is_declared_dead_first() {
     let container = MemoryContainer::new();
     let b = group_store(container.clone(), "b").await;
-    b.send_heartbeat().await.unwrap();
+    let _ = b.send_heartbeat().await.unwrap();
     for id in [0, 1] {
-        b.claim(&Claim::unowned(id.into()).with_lease_scope(LeaseScope::Instance)).await;
+        let _ = b.claim(&Claim::unowned(id.into()).with_lease_scope(LeaseScope::Instance)).await;
     }
     let a = adapter(container.clone());
     cycle(&*a, "a", [2]).await;
     sleep(Duration::from_secs(63)).await;
     assert_eq!(listed(&*a).await.into_keys().collect::<Vec<_>>(), ["2"]);
-    b.send_heartbeat().await.unwrap();
+    let _ = b.send_heartbeat().await.unwrap();
     assert!(a.claim_ownership(&[wish("a", 0, None)]).await.unwrap().is_empty(), "alive again");
     sleep(Duration::from_secs(63)).await;
     assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1]);

@@ -14,7 +14,7 @@ use crate::wire::shown;
 pub async fn line_1_not_beyond_the_last_position_is_no_work(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
-    a.checkpoint(&mut adoption, 9).await;
+    let _ = a.checkpoint(&mut adoption, 9).await;
     a.sent();
     for not_beyond in [9, 8, -1] {
         assert_eq!(a.checkpoint(&mut adoption, not_beyond).await.describe(), "superseded");
@@ -39,7 +39,7 @@ pub async fn line_2_is_written_under_the_previous_etag(bench: Bench) {
     let (_, mut adoption) = a.run(0).await;
     let mut before = bench.blob(&checkpoint(0)).await.unwrap().etag;
     for number in 0..5 {
-        a.checkpoint(&mut adoption, number).await;
+        let _ = a.checkpoint(&mut adoption, number).await;
         let sent = a.sent().remove(0);
         assert_eq!(sent.under(), Some(&before));
         before = sent.etag.unwrap();
@@ -60,7 +60,7 @@ pub async fn line_2_needs_one_request_in_the_steady_state(bench: Bench) {
     let (_, mut adoption) = a.run(0).await;
     let before = a.store.request_counts();
     for number in 0..10 {
-        a.checkpoint(&mut adoption, number).await;
+        let _ = a.checkpoint(&mut adoption, number).await;
     }
     assert_eq!(a.requests(), ["match checkpoint/0"; 10]);
     for &purpose in Purpose::ALL {
@@ -150,7 +150,7 @@ pub async fn line_3_a_later_position_supersedes(bench: Bench) {
 pub async fn line_3_an_earlier_position_is_overwritten(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
-    a.checkpoint(&mut adoption, 5).await;
+    let _ = a.checkpoint(&mut adoption, 5).await;
     a.sent();
     let behind = bench.put(&checkpoint(0), &position(3)).await;
     assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "written");
@@ -239,7 +239,7 @@ pub async fn line_3_of_two_at_once_nothing_moves_back(bench: Bench) {
         );
         // The next write corrects what it moved back.
         a.faulty.set_plan(FaultPlan::default());
-        a.checkpoint(&mut adoption, 8).await;
+        let _ = a.checkpoint(&mut adoption, 8).await;
         assert_eq!(bench.position_of(partition).await, 8);
     }
 }

@@ -45,7 +45,7 @@ pub async fn line_1_it_grows_with_every_claim_within_a_second(bench: Bench) {
         assert!(next.epoch() > lease.epoch());
         lease = next;
     }
-    b.release(&lease).await;
+    let _ = b.release(&lease).await;
     assert!(a.take(0).await.epoch() > lease.epoch());
 }
 
@@ -83,7 +83,7 @@ pub async fn line_2_renewals_requests_and_releases_keep_it(bench: Bench) {
     assert!(bench.read(&ownership(0)).await.contains_key("handoffto"));
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
     let lease = a.renew(&lease.acknowledging_handoff()).await.lease();
-    a.release(&lease).await;
+    let _ = a.release(&lease).await;
     assert_eq!((bench.owner_of(0).await.as_str(), recorded(&bench, 0).await), ("", Some(lease.epoch())));
 }
 

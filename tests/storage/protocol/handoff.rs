@@ -123,7 +123,7 @@ pub async fn line_1_not_a_released_or_own_record(bench: Bench) {
     let a = cooperative(&bench, "a").await;
     let lease = a.win(0).await;
     assert_eq!(request_handoff(&a, 0).await.describe(), "lost");
-    a.release(&lease).await;
+    let _ = a.release(&lease).await;
     assert_eq!(request_handoff(&a, 0).await.describe(), "lost");
     assert_eq!(handoff_keys(&bench, 0).await, []);
 }
@@ -290,7 +290,7 @@ pub async fn line_3_a_reserved_release_repeats_no_event(bench: Bench) {
     let draining = a.renew(&lease.acknowledging_handoff()).await.lease();
     assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
     assert_eq!(a.checkpoint(&mut adoption, 7).await.describe(), "written");
-    a.release(&draining).await;
+    let _ = a.release(&draining).await;
     let taken = poll(&b, &mut handoff).await;
     assert!(matches!(taken, HandoffStatus::Ready(_)), "{taken:?}");
     assert_eq!(claimed(&b, taken).await, "won");
@@ -381,7 +381,7 @@ pub async fn line_4_a_steal_that_conflicts_is_polled_further(bench: Bench) {
     let draining = a.renew(&lease.acknowledging_handoff()).await.lease();
     assert_eq!(claimed(&b, stolen).await, "lost to a");
     let stolen = poll_with(&b, &mut handoff, &NONE).await;
-    a.release(&draining).await;
+    let _ = a.release(&draining).await;
     assert_eq!(claimed(&b, stolen).await, "lost to no owner");
     let taken = poll_with(&b, &mut handoff, &NONE).await;
     assert!(matches!(taken, HandoffStatus::Ready(_)), "{taken:?}");

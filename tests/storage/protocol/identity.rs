@@ -143,7 +143,7 @@ pub async fn operations_on_one_partition_are_serial(bench: Bench) {
         assert!(["won", "lost to no owner"].contains(&renewed.describe().as_str()), "{renewed:?}");
         assert_eq!(bench.owner_of(partition).await, "");
         a.take(partition).await;
-        join!(async { a.adopt(partition, Some(-1)).await.adoption() }, async {
+        let _ = join!(async { a.adopt(partition, Some(-1)).await.adoption() }, async {
             one.store.checkpoint(&mut adoption, &position).await.unwrap()
         },);
         // The ownership is read during a renewal: only writes must not overlap.

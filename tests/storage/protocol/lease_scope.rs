@@ -50,7 +50,7 @@ pub async fn is_in_claimed_records_and_not_in_released_ones(bench: Bench) {
     assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
     let lease = a.renew(&lease).await.lease();
     assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
-    a.release(&lease).await;
+    let _ = a.release(&lease).await;
     assert!(!bench.read(&ownership(0)).await.contains_key("leasescope"));
 }
 

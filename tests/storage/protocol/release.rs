@@ -176,7 +176,7 @@ pub async fn line_4_a_release_empties_ownerid_keeps_handoffto(bench: Bench) {
 pub async fn line_4_a_released_partition_can_be_claimed_at_once(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let lease = a.win(0).await;
-    a.release(&lease).await;
+    let _ = a.release(&lease).await;
     let listed = b.store.list_ownerships().await.unwrap().records.remove(0);
     assert_eq!(listed.record.owner, None);
     b.claim_over(0, &listed.etag).await.lease();

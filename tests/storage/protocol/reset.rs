@@ -140,7 +140,7 @@ pub async fn a_live_owner_is_displaced_and_gets_it_back(bench: Bench) {
 pub async fn every_record_of_an_operator_names_it(bench: Bench) {
     running(&bench, 0).await;
     let operator = bench.operator("o", quick_retries).await;
-    reset(&operator, 0, NEW).await;
+    let _ = reset(&operator, 0, NEW).await;
     let id = operator.store.id().as_str();
     assert!(id.starts_with("operator-"), "{id}");
     let writes: Vec<_> = operator.sent().into_iter().filter(|sent| sent.is_write_of("ownership/")).collect();
@@ -171,7 +171,7 @@ pub async fn keeps_the_measured_load(bench: Bench) {
 async fn by_heartbeat(bench: &Bench, heartbeat_age: i64) -> (Owner, Adoption, Owner<Operator>) {
     let mut a = bench.owner("a").await;
     a.scope = LeaseScope::Instance;
-    a.store.send_heartbeat().await.unwrap();
+    let _ = a.store.send_heartbeat().await.unwrap();
     let (_, mut adoption) = a.run(0).await;
     assert_eq!(a.checkpoint(&mut adoption, OLD).await.describe(), "written");
     let operator = bench.operator("o", quick_retries).await;

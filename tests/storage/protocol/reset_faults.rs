@@ -120,7 +120,7 @@ pub async fn one_fault_at_a_first_checkpoint(bench: Bench) {
         Fault::Unreachable,
     ]) {
         let (a, operator) = (bench.owner("a").await, bench.operator("o", quick_retries).await);
-        a.claim(partition).await;
+        let _ = a.claim(partition).await;
         operator.next_write(&checkpoint(partition), fault.clone());
         let reported = reset(&operator, partition, NEW).await.describe();
         assert_eq!(reported, "done", "{fault:?}");

@@ -42,7 +42,7 @@ async fn assert_unowned(bench: &Bench, pairs: &[(&str, &str)]) {
     let (a, listing) = ownerships_with(bench, "3", pairs).await;
     assert_reported(&listing.malformed, "ownership/3", "has no ownerid");
     assert_eq!((listing.records.len(), &listing.records[1].record.owner), (3, &None));
-    a.claim_over(3, &listing.records[1].etag).await;
+    let _ = a.claim_over(3, &listing.records[1].etag).await;
     assert_eq!(bench.owner_of(3).await, "a");
 }
 
@@ -59,7 +59,7 @@ pub async fn an_ownership_with_an_empty_ownerid_is_released(bench: Bench) {
     let (a, listing) = ownerships_with(&bench, "3", &[("ownerid", "")]).await;
     assert!(listing.malformed.is_empty());
     assert_eq!(listing.records[1].record.owner, None);
-    a.claim_over(3, &listing.records[1].etag).await;
+    let _ = a.claim_over(3, &listing.records[1].etag).await;
     assert_eq!(bench.owner_of(3).await, "a");
 }
 
@@ -222,7 +222,7 @@ pub async fn a_checkpoint_with_extra_keys(bench: Bench) {
     assert!(listing.malformed.is_empty());
     assert_eq!(listing.records[1].record.other, metadata(&[("clientidentifier", "net")]));
     let (_, mut adoption) = a.run(3).await;
-    a.checkpoint(&mut adoption, 8).await;
+    let _ = a.checkpoint(&mut adoption, 8).await;
     assert_eq!(bench.read(&checkpoint(3)).await["clientidentifier"], "net");
 }
 

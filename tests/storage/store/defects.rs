@@ -224,7 +224,7 @@ impl Intercept for Undeletable {
 async fn cleared(undeletable: Undeletable) -> Result<Vec<String>> {
     let container = Arc::new(Intercepted { inner: Arc::new(MemoryContainer::new()), interceptor: undeletable });
     for owner in ["a", "b", "c"] {
-        store_on(container.clone(), owner).await.send_heartbeat().await.unwrap();
+        let _ = store_on(container.clone(), owner).await.send_heartbeat().await.unwrap();
     }
     sleep(Duration::from_secs(601)).await;
     let this = store_on(container, "me").await;
