@@ -21,7 +21,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     // Silences the official client: it logs failures from which this crate recovers.
-    let filter = "warn,eventhubs_checkpoint=info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off";
+    let filter = "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off";
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 
     let (hub, container, _emulator) = connections().await?;

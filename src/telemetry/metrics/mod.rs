@@ -30,7 +30,7 @@
 //! | `eventhubs_checkpoint_incomplete_handoffs_total` | counter | count | `cause` | Requested handoffs in which the partition moved without its last checkpoint: `not_acknowledged`, `not_released`, `handler_still_running`, `checkpoint_not_written`. |
 //! | `eventhubs_checkpoint_cycle_duration_seconds` | histogram | seconds | | Time that a load-balancing cycle took, from its listing to its decision. |
 //! | `eventhubs_checkpoint_cycle_failures_total` | counter | count | | Load-balancing cycles that failed. |
-//! | `eventhubs_checkpoint_storage_requests_total` | counter | count | `operation`, `outcome` | Requests to the storage, by `store::StorageOperation` and `store::StorageOutcome`. |
+//! | `eventhubs_checkpoint_storage_requests_total` | counter | count | `operation`, `outcome` | Requests to the storage, by operation and outcome. |
 //!
 //! # Gauges
 //!

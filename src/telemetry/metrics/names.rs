@@ -109,5 +109,5 @@ metrics! {
     CYCLE_FAILURES = "cycle_failures_total", Counter, Count, [],
         "Load-balancing cycles that failed.";
     STORAGE_REQUESTS = "storage_requests_total", Counter, Count, ["operation", "outcome"],
-        "Requests to the storage, by `store::StorageOperation` and `store::StorageOutcome`.";
+        "Requests to the storage, by operation and outcome.";
 }
