@@ -76,8 +76,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let reason = match ended {
             Ok(WritingEnded::Fenced { by }) => {
                 // Set it at once: this future may be dropped while it waits below, and the outcome of the task is
-                // delivered only once.
-                self.control.set_stop_reason(StopReason::OwnershipLost { by: by.clone() });
+                // delivered only once. `by` names other owners only.
+                let other = by.clone().filter(|by| *by != self.shared.store.identity().owner);
+                self.control.set_stop_reason(StopReason::OwnershipLost { by: other });
                 self.lost(by).await
             }
             _ => StopReason::OwnershipLost { by: None },
