@@ -19,7 +19,7 @@ pub const NEW: i64 = 3;
 
 /// Failed attempts are retried soon.
 pub fn quick_retries(builder: GroupStoreBuilder) -> GroupStoreBuilder {
-    builder.with_request_timeout(Duration::from_secs(3))
+    builder.with_request_timeout(Duration::from_secs(1))
 }
 
 pub async fn reset(operator: &Owner<Operator>, partition: u32, to: i64) -> ResetOutcome {
