@@ -177,7 +177,7 @@ impl CheckpointWriter {
         self.shared.finished.send_replace(());
         if holds {
             let start = &self.shared.start;
-            telemetry::token_dropped(&start.span, &start.partition, sequence_number, checkpoint, is_first);
+            telemetry::tracked_event_dropped(&start.span, &start.partition, sequence_number, checkpoint, is_first);
         }
     }
 

@@ -147,8 +147,8 @@ pub(crate) fn tracked_late(span: &Span, partition: &PartitionId, sequence_number
     });
 }
 
-/// At `warn` for the first token of a start of the partition. `span` is that of the partition.
-pub(crate) fn token_dropped(
+/// At `warn` for the first dropped event of a start of the partition. `span` is that of the partition.
+pub(crate) fn tracked_event_dropped(
     span: &Span,
     partition: &PartitionId,
     sequence_number: i64,

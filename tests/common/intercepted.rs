@@ -42,7 +42,7 @@ pub struct Intercepted<M> {
 
 impl<M> fmt::Debug for Intercepted<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Meddled").field(&self.inner).finish()
+        f.debug_tuple("Intercepted").field(&self.inner).finish()
     }
 }
 

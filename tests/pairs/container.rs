@@ -21,7 +21,7 @@ pub struct RecordingContainer {
 
 impl fmt::Debug for RecordingContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Witness").finish_non_exhaustive()
+        f.debug_struct("RecordingContainer").finish_non_exhaustive()
     }
 }
 

@@ -87,7 +87,7 @@ fn without_instants(mut text: String) -> String {
 
 impl fmt::Debug for RecordingContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Recorded").field(&self.inner).finish()
+        f.debug_tuple("RecordingContainer").field(&self.inner).finish()
     }
 }
 

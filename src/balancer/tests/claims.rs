@@ -15,10 +15,7 @@ fn a_won_lease_is_renewed_at_half_its_duration() {
 
 #[test]
 fn a_loss_brings_the_next_cycle_forward() {
-    let mut me = Loop::started(BalancerConfig::default(), 1);
-    me.after(0);
-    me.listed(".");
-    assert_eq!(me.no_other_heartbeats(), "claim 0");
+    let mut me = Loop::claiming(BalancerConfig::default());
     let lost = Done::Claimed { partition: 0.into(), outcome: ClaimOutcome::Lost { by: Some(owner("x")) } };
     assert_eq!(me.done(lost), "ClaimLost");
     assert_eq!(me.snapshot.owner(&0.into()), Some(&PartitionOwner::Other(owner("x"))));
@@ -27,10 +24,7 @@ fn a_loss_brings_the_next_cycle_forward() {
 
 #[test]
 fn an_indeterminate_claim_is_not_repeated_at_once() {
-    let mut me = Loop::started(BalancerConfig::default(), 1);
-    me.after(0);
-    me.listed(".");
-    me.no_other_heartbeats();
+    let mut me = Loop::claiming(BalancerConfig::default());
     let indeterminate = ClaimOutcome::Indeterminate(unavailable());
     assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome: indeterminate }), "Indeterminate");
     assert_eq!(me.after(11), "list");

@@ -12,10 +12,7 @@ fn lease(me: &Loop, partition: u32) -> Lease {
 }
 
 fn owning() -> Loop {
-    let mut me = Loop::started(config(), 1);
-    me.after(0);
-    me.listed(".");
-    me.no_other_heartbeats();
+    let mut me = Loop::claiming(config());
     let outcome = ClaimOutcome::Won(lease(&me, 0));
     assert_eq!(me.done(Done::Claimed { partition: 0.into(), outcome }), "Claimed 0");
     me

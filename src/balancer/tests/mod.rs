@@ -157,6 +157,15 @@ impl Loop {
         self.done(Done::Renewed { partition: partition.into(), epoch, outcome })
     }
 
+    /// Creates a loop that claims the only partition.
+    fn claiming(config: BalancerConfig) -> Self {
+        let mut me = Self::started(config, 1);
+        me.after(0);
+        me.listed(".");
+        assert_eq!(me.no_other_heartbeats(), "claim 0");
+        me
+    }
+
     /// Creates a loop that owns this many partitions, all those of the event hub, each with epoch 1.
     fn owning(config: BalancerConfig, partitions: u32) -> Self {
         let mut owned = Self::started(config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy), partitions);

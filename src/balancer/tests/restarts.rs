@@ -35,10 +35,7 @@ fn a_draining_partition_is_released() {
 
 #[test]
 fn a_late_win_is_released() {
-    let mut me = Loop::started(BalancerConfig::default(), 1);
-    me.after(0);
-    me.listed(".");
-    me.no_other_heartbeats();
+    let mut me = Loop::claiming(BalancerConfig::default());
     assert_eq!(me.command(Command::Keep), "remove heartbeat");
     assert_eq!(me.wins(0, 1), "Claimed 0, Releasing 0 shutdown, release 0");
 }

@@ -26,10 +26,7 @@ fn partitions_not_released_in_time_are_left() {
 
 #[test]
 fn a_late_win_is_released() {
-    let mut me = Loop::started(BalancerConfig::default(), 1);
-    me.after(0);
-    me.listed(".");
-    me.no_other_heartbeats();
+    let mut me = Loop::claiming(BalancerConfig::default());
     assert_eq!(me.command(Command::Shutdown), "remove heartbeat");
     assert_eq!(me.wins(0, 1), "Claimed 0, Releasing 0 shutdown, release 0");
 }

@@ -36,7 +36,7 @@ impl Recorder {
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Witness").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("Recorder").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::chaos::clock::Moment;
 
-/// Successive events that one session processed at once.
+/// Consecutive events that one session processed in one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub first: i64,
