@@ -49,6 +49,12 @@ pub struct CheckpointRecord {
 }
 
 impl CheckpointRecord {
+    /// Returns the position, if the record contains both parts of it.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        Some(Position { sequence_number: self.sequence_number?, offset: self.offset.clone()? })
+    }
+
     /// Returns whether the record contains a position.
     #[must_use]
     pub fn has_position(&self) -> bool {

@@ -3,6 +3,8 @@
 use std::future::Future;
 
 use super::context::PartitionContext;
+use super::partition_start::PartitionStart;
+use super::source::StartPosition;
 use super::stop::{HandlerError, StopReason};
 use crate::error::Error;
 use crate::model::PartitionId;
@@ -13,8 +15,8 @@ use crate::model::PartitionId;
 /// run concurrently. A call that fails or panics stops its own partition only, and [`OnFailure`](super::OnFailure)
 /// determines what follows.
 ///
-/// Each start of a partition calls `started` once, then `handle` for each batch, then `stopped` once. The calls are
-/// always paired, unless the process or the runtime ends, the future of [`Processor::run`](super::Processor::run) is
+/// Each start of a partition calls `start_position` and `started` once, then `handle` for each batch, then `stopped`
+/// once. `started` and `stopped` are always paired, unless the process or the runtime ends, the future of [`Processor::run`](super::Processor::run) is
 /// dropped, a shutdown is requested a second time, or a handler blocks its thread at shutdown.
 ///
 /// Delivery is at least once: after a crash, a handoff or a failure, events after the last checkpoint may be
@@ -31,6 +33,36 @@ pub trait Handler<E>: Send + Sync + 'static {
         events: Vec<E>,
         context: PartitionContext,
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+
+    /// Returns the position at which to start the partition, for an application that stores its position together with
+    /// its results. Default: `None`, which starts the partition after the checkpoint.
+    ///
+    /// Called at every start of the partition, before [`started`](Self::started). At that time the checkpoint has been
+    /// taken over: a previous owner can no longer write it. A previous owner can still write to the storage of the
+    /// application. To reject these writes, store the [epoch](PartitionStart::epoch) and read the position in one
+    /// transaction, and commit results only while the stored epoch is their own. `docs/effects.md` has an example.
+    ///
+    /// A returned position replaces the checkpoint, also a later one, so that lag, scalers and tools agree with the
+    /// application. A checkpoint at the same sequence number stays. If the partition cannot be read from the position,
+    /// for example because the following events have expired, [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint)
+    /// determines where to start, and [`PartitionContext::started_after`] returns the position.
+    ///
+    /// Because the position of the application counts, resetting the checkpoint with a tool does not move the
+    /// partition. The call may be dropped at any `await` if the partition is requested to stop, and
+    /// [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.
+    ///
+    /// # Errors
+    ///
+    /// Return an error if the position cannot be read. [`OnFailure`](super::OnFailure) determines what follows; by
+    /// default the partition starts again after a wait.
+    #[doc(alias = "seek")]
+    fn start_position(
+        &self,
+        start: PartitionStart,
+    ) -> impl Future<Output = Result<Option<StartPosition>, HandlerError>> + Send {
+        let _ = start;
+        async { Ok(None) }
+    }
 
     /// Prepares for the events of a partition. The first batch waits until this call returns. If the partition stops
     /// meanwhile, the call has the drain timeout to finish. Default: does nothing.

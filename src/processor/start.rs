@@ -163,6 +163,20 @@ pub(super) fn resume(record: &CheckpointRecord, start: &StartPosition) -> StartP
     }
 }
 
+/// Returns the position of a start as a checkpoint would record it, as far as the start names one. It is compared with
+/// the partition as a checkpoint is.
+pub(super) fn recorded(start: &StartPosition) -> CheckpointRecord {
+    match start {
+        StartPosition::AfterSequenceNumber(number) => {
+            CheckpointRecord { sequence_number: Some(*number), ..CheckpointRecord::default() }
+        }
+        StartPosition::AfterOffset(offset) => {
+            CheckpointRecord { offset: Some(offset.clone()), ..CheckpointRecord::default() }
+        }
+        _ => CheckpointRecord::default(),
+    }
+}
+
 /// Returns why a checkpoint is invalid, as far as the properties show. They must have been read after the checkpoint:
 /// compared with older ones, a checkpoint that was written meanwhile appears to be after the end.
 pub(super) fn invalid_reason(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<InvalidReason> {

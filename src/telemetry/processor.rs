@@ -10,7 +10,7 @@ use super::causes::Causes;
 use super::rate_limit::warn_retry;
 use super::spans::PROCESSOR;
 use crate::error::Error;
-use crate::model::{Incarnation, PartitionId};
+use crate::model::{Incarnation, PartitionId, Position};
 
 /// Logs the same event at one of two levels. A level is part of the static metadata of an event.
 macro_rules! either {
@@ -61,6 +61,17 @@ pub(crate) fn start_positions_recorded(with_checkpoint: usize, initial: usize, a
 
 pub(crate) fn partition_started(partition: &PartitionId, start_position: &dyn fmt::Debug) {
     info!(target: PROCESSOR, partition_id = %partition, ?start_position, "processing started");
+}
+
+pub(crate) fn start_chosen(partition: &PartitionId, checkpoint: Option<i64>, chosen: &Position) {
+    let sequence_number = chosen.sequence_number;
+    info!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        checkpoint,
+        sequence_number,
+        "handler chose another start than the checkpoint"
+    );
 }
 
 pub(crate) fn partition_stopped(partition: &PartitionId, reason: &dyn fmt::Debug) {

@@ -27,6 +27,7 @@ mod loads;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod outages;
+mod own_positions;
 mod ownership_log;
 #[path = "../common/placing.rs"]
 mod placing;

@@ -23,7 +23,8 @@ use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition, caught_request};
 use crate::processor::stall_detector::StallDetector;
 use crate::processor::start::{
-    InvalidCheckpoint, InvalidReason, ResumeFailure, choose, confirmed_reason, corrected, invalid_reason, resume,
+    InvalidCheckpoint, InvalidReason, ResumeFailure, choose, confirmed_reason, corrected, invalid_reason, recorded,
+    resume,
 };
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
@@ -53,28 +54,56 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         match outcome {
             Ok(Begun::At(adoption, from)) => Ok(self.session(*adoption, from)),
             Ok(Begun::Lost { by }) => Err(Happened::Stop(self.lost(by).await)),
-            Err(error) => Err(Happened::Failed(Arc::new(error))),
+            Err(happened) => Err(happened),
         }
     }
 
-    async fn take_over(&self, failure: Option<&ResumeFailure>) -> Result<Begun> {
+    async fn take_over(&self, failure: Option<&ResumeFailure>) -> Result<Begun, Happened> {
         let Shared { store, config, .. } = &*self.shared;
         let mut adoption = match store.adopt(&self.control.partition, self.control.epoch, None).await? {
             AdoptOutcome::Adopted(adoption) => adoption,
             AdoptOutcome::Lost { by } => return Ok(Begun::Lost { by }),
         };
+        let chosen = self.chosen_start(adoption.record().clone()).await?;
         let properties = self.properties().await?;
+        if let Some(start) = chosen {
+            return Ok(self.start_as_chosen(adoption, &start, failure, properties).await?);
+        }
         let record = adoption.record();
         if !record.has_position() {
-            return self.first_start(&properties).await;
+            let start = self.shared.new_partitions.start_of(&self.control.partition, config);
+            let position = self.position_of(start, &properties).await?;
+            return Ok(self.start_at(adoption, &position).await?);
         }
         let (reason, properties) = self.validated(record, failure, properties).await?;
         if let Some(reason) = reason {
-            return self.start_elsewhere(adoption, properties, reason).await;
+            let record = record.clone();
+            return Ok(self.start_elsewhere(adoption, record, properties, reason).await?);
         }
         self.repair(&mut adoption, &properties).await?;
         let from = resume(adoption.record(), &config.start_position);
         Ok(Begun::At(Box::new(adoption), from))
+    }
+
+    /// Starts at the position that the application chose. The checkpoint follows it.
+    async fn start_as_chosen(
+        &self,
+        adoption: Adoption,
+        start: &StartPosition,
+        failure: Option<&ResumeFailure>,
+        properties: PartitionProperties,
+    ) -> Result<Begun> {
+        let chosen = recorded(start);
+        let (reason, properties) = self.validated(&chosen, failure, properties).await?;
+        if let Some(reason) = reason {
+            return self.start_elsewhere(adoption, chosen, properties, reason).await;
+        }
+        let position = self.position_of(start, &properties).await?;
+        let checkpoint = adoption.record().sequence_number;
+        if checkpoint != Some(position.sequence_number) {
+            telemetry::start_chosen(&self.control.partition, checkpoint, &position);
+        }
+        self.start_at(adoption, &position).await
     }
 
     /// Corrects the sequence number of the checkpoint if necessary. A number that is too great must be replaced,
@@ -121,44 +150,45 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok((reason_by(&properties), properties))
     }
 
-    /// Starts without a checkpoint. The start is recorded as a position before anything is read from there.
-    async fn first_start(&self, properties: &PartitionProperties) -> Result<Begun> {
-        let partition = &self.control.partition;
-        let start = self.shared.new_partitions.start_of(partition, &self.shared.config);
-        let position = self.position_of(start, properties).await?;
-        record_new_starts_before(&self.shared, partition).await?;
-        match self.shared.store.adopt(partition, self.control.epoch, Some(&position)).await? {
-            AdoptOutcome::Adopted(adoption) => {
-                let from = resume(adoption.record(), start);
-                Ok(Begun::At(Box::new(adoption), from))
-            }
-            AdoptOutcome::Lost { by } => Ok(Begun::Lost { by }),
+    /// Starts after this position, and records it before anything is read from there. An old checkpoint would reject all
+    /// smaller positions. Every link continues from the recorded position: if it were opened at "the latest event"
+    /// again, it would skip events.
+    async fn start_at(&self, mut adoption: Adoption, position: &Position) -> Result<Begun> {
+        let (store, partition) = (&self.shared.store, &self.control.partition);
+        if !adoption.record().has_position() {
+            record_new_starts_before(&self.shared, partition).await?;
+            adoption = match store.adopt(partition, self.control.epoch, Some(position)).await? {
+                AdoptOutcome::Adopted(adoption) => adoption,
+                AdoptOutcome::Lost { by } => return Ok(Begun::Lost { by }),
+            };
+        } else if adoption.record().position().as_ref() != Some(position) {
+            store.replace_checkpoint(&mut adoption, position).await?;
         }
+        let from = resume(adoption.record(), &StartPosition::AfterSequenceNumber(position.sequence_number));
+        Ok(Begun::At(Box::new(adoption), from))
     }
 
-    /// Starts where the policy says, and replaces the checkpoint: the old one would reject all smaller positions.
+    /// Starts where the policy says, because the partition cannot be read after `checkpoint`, which is the recorded
+    /// position or the one that the application chose.
     async fn start_elsewhere(
         &self,
-        mut adoption: Adoption,
+        adoption: Adoption,
+        checkpoint: CheckpointRecord,
         properties: PartitionProperties,
         reason: InvalidReason,
     ) -> Result<Begun> {
-        let partition = self.control.partition.clone();
-        let invalid = InvalidCheckpoint { partition, checkpoint: adoption.record().clone(), properties, reason };
+        let invalid = InvalidCheckpoint { partition: self.control.partition.clone(), checkpoint, properties, reason };
         let from = choose(&self.shared.config.on_invalid_checkpoint, &invalid)?;
-        let place = self.position_of(&from, &invalid.properties).await?;
+        let position = self.position_of(&from, &invalid.properties).await?;
         let events_lost = reason == InvalidReason::Expired;
         telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, events_lost);
         self.control.metrics.invalid_checkpoint(reason.name());
-        self.shared.store.replace_checkpoint(&mut adoption, &place).await?;
-        // Every link continues from the recorded position. If it were opened at "the latest event" again, it would skip
-        // events.
-        let from = resume(adoption.record(), &from);
-        Ok(Begun::At(Box::new(adoption), from))
+        self.start_at(adoption, &position).await
     }
 
     fn session(&self, adoption: Adoption, from: StartPosition) -> Session<S::Event> {
         let Shared { store, config, group, .. } = &*self.shared;
+        let started_after = adoption.record().sequence_number;
         let (policy, metrics) = (config.checkpoint_policy.clone(), self.control.metrics.clone());
         let over = watch::Sender::new(false);
         let (partition, stopping) = (self.control.partition.clone(), self.control.watch_stopping());
@@ -173,6 +203,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             checkpoints: writer.clone(),
             control: Arc::clone(&self.control),
             over: over.subscribe(),
+            started_after,
         };
         let stall_detector = StallDetector::new(config.lag_check_interval.unwrap_or(Duration::MAX));
         Session {

@@ -12,19 +12,41 @@ use super::machine::Happened;
 use super::task::{PartitionTask, Session};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind};
+use crate::model::CheckpointRecord;
 use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
 use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
 use crate::processor::panics::message_of;
+use crate::processor::partition_start::PartitionStart;
 use crate::processor::shared::Shared;
-use crate::processor::source::EventSource;
+use crate::processor::source::{EventSource, StartPosition};
 use crate::processor::stop::{HandlerError, StopReason};
 use crate::telemetry;
 
 type Panic = Box<dyn Any + Send>;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
+    /// Calls `start_position`. The call counts as a batch: if it takes too long, the partition is stalled.
+    pub(super) async fn chosen_start(&self, checkpoint: CheckpointRecord) -> Result<Option<StartPosition>, Happened> {
+        let Shared { handler, group, liveness, config, .. } = &*self.shared;
+        let _working = liveness.batch_started(&self.control.partition);
+        let (partition, epoch) = (self.control.partition.clone(), self.control.epoch);
+        let start = PartitionStart { partition, group: Arc::clone(group), epoch, checkpoint };
+        // The call is inside the future because it may panic before it returns one.
+        let choosing = AssertUnwindSafe(async { handler.start_position(start).await }).catch_unwind();
+        let limit = config.handler_timeout.unwrap_or(Duration::MAX);
+        let chosen = match timeout(limit, choosing).await {
+            Ok(chosen) => handler_result(chosen),
+            Err(_) => Err(out_of_time("`start_position`", "handler", limit)),
+        };
+        let checked = chosen.and_then(|chosen| {
+            chosen.as_ref().map_or(Ok(()), |start| start.check("the result of `start_position`"))?;
+            Ok(chosen)
+        });
+        checked.map_err(|error| Happened::HandlerFailed(Arc::new(error)))
+    }
+
     /// Calls `started`, and waits for it without a limit. Once the partition is requested to stop, the call has the
     /// drain timeout.
     pub(super) async fn start(&self, session: &mut Session<S::Event>) -> Happened {
@@ -69,9 +91,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
-        match timeout_at(drained_by, handling).await.map(handler_failure) {
-            Ok(None) => self.handled(events, session),
-            Ok(Some(error)) => self.failed_while_draining(&Arc::new(error)),
+        match timeout_at(drained_by, handling).await.map(handler_result) {
+            Ok(Ok(())) => self.handled(events, session),
+            Ok(Err(error)) => self.failed_while_draining(&Arc::new(error)),
             Err(_) => {
                 telemetry::drain_timed_out(&self.control.partition, self.shared.drain_timeout);
                 self.control.progress.aborted();
@@ -106,9 +128,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         events: usize,
         session: &mut Session<S::Event>,
     ) -> Happened {
-        let Some(failure) = handler_failure(handled) else {
-            self.handled(events, session);
-            return Happened::Done;
+        let failure = match handler_result(handled) {
+            Ok(()) => {
+                self.handled(events, session);
+                return Happened::Done;
+            }
+            Err(failure) => failure,
         };
         match session.writing.try_join_next() {
             Some(ended) => Happened::Stop(self.fenced(ended).await),
@@ -205,11 +230,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 }
 
-fn handler_failure(handled: Result<Result<(), HandlerError>, Panic>) -> Option<Error> {
+fn handler_result<T>(handled: Result<Result<T, HandlerError>, Panic>) -> Result<T, Error> {
     match handled {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(Error::new(ErrorKind::Handler, "the handler failed").with_source(error)),
-        Err(panic) => Some(panicked(&*panic)),
+        Ok(Ok(result)) => Ok(result),
+        Ok(Err(error)) => Err(Error::new(ErrorKind::Handler, "the handler failed").with_source(error)),
+        Err(panic) => Err(panicked(&*panic)),
     }
 }
 

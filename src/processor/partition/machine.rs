@@ -2,14 +2,15 @@
 //!
 //! | state | done | failed | requested to stop |
 //! |---|---|---|---|
-//! | Adopting | Starting | wait, Adopting | ended |
+//! | Adopting | Starting | wait, Adopting; handler: as the policy says | ended |
 //! | Starting | Opening | as the policy says | Stopping |
 //! | Opening | Running | wait, Opening | Stopping |
 //! | Running | | link: wait, Opening; handler: as the policy says | Stopping |
 //! | Stopping | ended; after a failure: wait, Adopting or Parked | | |
 //! | Parked | Adopting | | ended |
 //!
-//! *Adopting* takes over the checkpoint, which fences the previous owner, and determines where to start. *Starting*
+//! *Adopting* takes over the checkpoint, which fences the previous owner, and determines where to start, for which it
+//! may call the handler's `start_position`. *Starting*
 //! calls the handler's `started`. *Opening* and *Running* read and deliver batches; a failed link only returns to
 //! opening. *Stopping* calls `stopped` and writes the last checkpoint.
 //!
@@ -66,6 +67,12 @@ pub(super) enum Happened {
     Failed(Arc<Error>),
     /// The handler failed: it returned an error, panicked or timed out.
     HandlerFailed(Arc<Error>),
+}
+
+impl From<Error> for Happened {
+    fn from(error: Error) -> Self {
+        Self::Failed(Arc::new(error))
+    }
 }
 
 /// How the task ended.
@@ -141,7 +148,9 @@ impl Machine {
             (state, Happened::Failed(error)) if state.has_started() => self.link_failed(error),
             (state, Happened::HandlerFailed(error)) if state.has_started() => self.handler_failed(error),
             (State::Ended, _) => return Next::End(Ended::Stopped(StopReason::Shutdown)),
-            (_, Happened::Failed(error) | Happened::HandlerFailed(error)) => self.not_adopted(error),
+            (_, Happened::Failed(error)) => self.not_adopted(error),
+            // The handler could not choose the start, so there is nothing to stop.
+            (_, Happened::HandlerFailed(_)) => self.after_stopped(self.after_failure()),
         };
         self.state = state;
         next
@@ -182,12 +191,15 @@ impl Machine {
     }
 
     fn handler_failed(&mut self, error: Arc<Error>) -> (State, Next) {
-        let then = match self.on_failure {
+        stopping(StopReason::Failed { error }, self.after_failure())
+    }
+
+    fn after_failure(&self) -> Then {
+        match self.on_failure {
             OnFailure::Restart => Then::Restart,
             OnFailure::Release { cooldown } => Then::End(Ended::Release { cooldown }),
             OnFailure::Park => Then::Park,
-        };
-        stopping(StopReason::Failed { error }, then)
+        }
     }
 
     fn after_stopped(&mut self, then: Then) -> (State, Next) {

@@ -1,0 +1,397 @@
+//! Applications that store their position together with their results: `Handler::start_position`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::{
+    Handler, HandlerError, OnFailure, OnInvalidCheckpoint, PartitionContext, PartitionStart, PartitionState,
+    StartPosition,
+};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use time::OffsetDateTime;
+use time::macros::datetime;
+use tokio::time::sleep;
+
+use crate::captured::Captured;
+use crate::world::{Instance, World, random_faults};
+
+/// A database with one row per partition. Each method is one transaction.
+#[derive(Clone, Debug, Default)]
+struct Database(Arc<Mutex<Content>>);
+
+#[derive(Debug, Default)]
+struct Content {
+    /// The last epoch and the position of each partition.
+    positions: BTreeMap<String, (i64, i64)>,
+    /// How often each event was counted.
+    counted: BTreeMap<String, usize>,
+    rejected: usize,
+    skipped: usize,
+}
+
+impl Database {
+    fn at(position: i64) -> Self {
+        let database = Self::default();
+        database.0.lock().unwrap().positions.insert("0".into(), (0, position));
+        database
+    }
+
+    fn begin(&self, partition: &str, epoch: i64) -> Option<i64> {
+        let mut content = self.0.lock().unwrap();
+        let (stored, position) = content.positions.get(partition).copied().unwrap_or((0, -1));
+        assert!(stored <= epoch, "epoch {epoch} began after epoch {stored}");
+        content.positions.insert(partition.into(), (epoch, position));
+        (position >= 0).then_some(position)
+    }
+
+    fn set_position(&self, partition: &str, position: i64) {
+        if let Some((_, stored)) = self.0.lock().unwrap().positions.get_mut(partition) {
+            *stored = position;
+        }
+    }
+
+    fn count(&self, partition: &str, epoch: i64, event: &MemoryEvent) -> Result<(), HandlerError> {
+        let mut content = self.0.lock().unwrap();
+        let stored = content.positions.get_mut(partition).ok_or("count before begin")?;
+        if stored.0 > epoch {
+            content.rejected += 1;
+            return Err("a later owner has written".into());
+        }
+        if stored.1 >= event.sequence_number {
+            content.skipped += 1;
+            return Ok(());
+        }
+        *stored = (epoch, event.sequence_number);
+        *content.counted.entry(event.body.to_string()).or_default() += 1;
+        Ok(())
+    }
+
+    fn counted(&self) -> usize {
+        let content = self.0.lock().unwrap();
+        assert!(content.counted.values().all(|times| *times == 1), "counted twice: {:?}", content.counted);
+        content.counted.len()
+    }
+
+    async fn wait_until_counted(&self, events: usize) {
+        let waiting = async {
+            while self.counted() < events {
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(3600), waiting).await.expect("all events are counted");
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counter {
+    database: Database,
+    checkpoints: bool,
+    /// The wait before each event is counted.
+    delay: Duration,
+    started: Arc<Mutex<Vec<Option<i64>>>>,
+}
+
+impl Handler<MemoryEvent> for Counter {
+    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+        assert_eq!(start.group().name(), "$Default");
+        Ok(self.database.begin(start.partition_id().as_str(), start.epoch()).map(StartPosition::AfterSequenceNumber))
+    }
+
+    async fn started(&self, context: PartitionContext) {
+        self.started.lock().unwrap().push(context.started_after());
+        if let Some(position) = context.started_after() {
+            self.database.set_position(context.partition_id().as_str(), position);
+        }
+    }
+
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        for event in &events {
+            sleep(self.delay).await;
+            self.database.count(context.partition_id().as_str(), context.epoch(), event)?;
+            if self.checkpoints {
+                context.checkpoint(event);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn publish(world: &World, numbers: Range<usize>) {
+    for number in numbers {
+        world.hub.publish(0, number.to_string());
+    }
+}
+
+fn published(events: usize) -> World {
+    let world = World::new(1);
+    publish(&world, 0..events);
+    world
+}
+
+/// Writes the checkpoint with an instance that processes all events.
+async fn checkpointed(world: &World, checkpoint: i64) {
+    let a = world.start("a").await;
+    while world.checkpoint().await != Some(checkpoint) {
+        sleep(Duration::from_millis(100)).await;
+    }
+    a.shut_down().await.unwrap();
+}
+
+async fn start(world: &World, counter: &Counter) -> Instance {
+    world.start_with("b", world.hub.source(), counter.clone()).await
+}
+
+mod the_position_counts {
+    use super::*;
+
+    /// The record moves backward, and forward, before any event is processed.
+    #[tokio::test(start_paused = true)]
+    async fn more_than_the_checkpoint() {
+        for (stored, checkpoint, expected) in [(3, 9, 6), (9, 4, 0), (9, 9, 0)] {
+            let world = published(checkpoint + 1);
+            checkpointed(&world, checkpoint.try_into().unwrap()).await;
+            publish(&world, checkpoint + 1..10);
+            let counter = Counter { database: Database::at(stored), ..Counter::default() };
+            let (log, _guard) = Captured::begin();
+            let b = start(&world, &counter).await;
+            b.wait_until_all_idle(1).await;
+            counter.database.wait_until_counted(expected).await;
+            assert_eq!(world.checkpoint().await, Some(stored), "the record follows the position");
+            assert_eq!(b.status().checkpoint, Some(stored), "and the status");
+            let is_other = stored != i64::try_from(checkpoint).unwrap();
+            assert_eq!(log.text().contains("handler chose another start than the checkpoint"), is_other);
+            assert_eq!(*counter.started.lock().unwrap(), [Some(stored)]);
+            b.shut_down().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_checkpoint() {
+        for (stored, expected) in [(3, 6), (9, 0), (-1, 10)] {
+            let world = published(10);
+            let counter = Counter { database: Database::at(stored), ..Counter::default() };
+            // The position of the application is negative only if the hub is empty, so here the first start sets it.
+            let earliest = FromEarliest(counter.clone());
+            let b = if stored < 0 {
+                world.start_with("b", world.hub.source(), earliest).await
+            } else {
+                start(&world, &counter).await
+            };
+            b.wait_until_all_idle(1).await;
+            counter.database.wait_until_counted(expected).await;
+            assert_eq!(world.checkpoint().await, Some(stored), "the start is recorded");
+            b.shut_down().await.unwrap();
+        }
+    }
+
+    /// Returns the first position for an empty database.
+    struct FromEarliest(Counter);
+
+    impl Handler<MemoryEvent> for FromEarliest {
+        async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+            assert!(start.checkpoint().is_none(), "the start of the configuration is not recorded first");
+            Ok(self.0.start_position(start).await?.or(Some(StartPosition::AfterSequenceNumber(-1))))
+        }
+
+        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+            self.0.handle(events, context).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_every_start() {
+        let world = published(4);
+        let counter = Counter { checkpoints: true, ..Counter::default() };
+        for events in [4, 8, 12] {
+            let b = start(&world, &counter).await;
+            counter.database.wait_until_counted(events).await;
+            b.crash().await;
+            publish(&world, events..events + 4);
+        }
+        assert_eq!(counter.database.0.lock().unwrap().skipped, 0, "no event was delivered again");
+    }
+}
+
+mod a_position_out_of_range {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn is_an_invalid_checkpoint() {
+        let cases = [
+            (12, 0, OnInvalidCheckpoint::Earliest, 10, -1, "the event hub was recreated"),
+            (12, 0, OnInvalidCheckpoint::Latest, 0, 9, "the event hub was recreated"),
+            (1, 5, OnInvalidCheckpoint::Earliest, 5, 4, "events after it expired"),
+        ];
+        for (stored, first, policy, expected, from, reason) in cases {
+            let mut world = published(10);
+            world.hub.expire_before(0, first);
+            world.config = world.config.with_on_invalid_checkpoint(policy);
+            let counter = Counter { database: Database::at(stored), ..Counter::default() };
+            let (log, _guard) = Captured::begin();
+            let b = start(&world, &counter).await;
+            b.wait_until_all_idle(1).await;
+            counter.database.wait_until_counted(expected).await;
+            let text = log.text();
+            assert!(text.contains("checkpoint unusable") && text.contains(reason), "{text}");
+            assert!(text.contains(&format!("is at sequence number {stored}")), "it names the position: {text}");
+            let started = counter.started.lock().unwrap().clone();
+            assert_eq!(started, [Some(from)], "the handler learns where the partition starts");
+            assert_eq!(world.checkpoint().await, Some(from));
+            b.shut_down().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_the_processor_if_configured() {
+        let mut world = published(3);
+        world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
+        let counter = Counter { database: Database::at(7), ..Counter::default() };
+        let error = start(&world, &counter).await.ended().await.unwrap_err();
+        assert!(error.to_string().contains("is at sequence number 7"), "{error}");
+        assert_eq!(counter.database.counted(), 0);
+    }
+}
+
+mod a_failure_to_choose {
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Answer {
+        Error,
+        Panic,
+        Hang,
+        BeforeTime(OffsetDateTime),
+        Default,
+    }
+
+    /// Does this once, and then starts at the checkpoint.
+    #[derive(Clone, Debug)]
+    struct Failing {
+        answer: Arc<Mutex<Answer>>,
+        counter: Counter,
+    }
+
+    impl Failing {
+        fn with(answer: Answer) -> Self {
+            Self { answer: Arc::new(Mutex::new(answer)), counter: Counter::default() }
+        }
+    }
+
+    impl Handler<MemoryEvent> for Failing {
+        async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+            let answer = std::mem::replace(&mut *self.answer.lock().unwrap(), Answer::Default);
+            match answer {
+                Answer::Error => Err("the database is down".into()),
+                Answer::Panic => panic!("panicked on request"),
+                Answer::Hang => std::future::pending().await,
+                Answer::BeforeTime(time) => Ok(Some(StartPosition::EnqueuedAfter(time))),
+                Answer::Default => self.counter.start_position(start).await,
+            }
+        }
+
+        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+            self.counter.handle(events, context).await
+        }
+
+        async fn stopped(&self, _: PartitionContext, _: eventhubs_checkpoint::processor::StopReason) {
+            assert!(matches!(&*self.answer.lock().unwrap(), Answer::Default), "stopped, but never started");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn restarts_the_partition() {
+        let cases = [
+            (Answer::Error, "the database is down"),
+            (Answer::Panic, "panicked on request"),
+            (Answer::Hang, "`start_position` did not finish within the handler timeout of 20s"),
+            (Answer::BeforeTime(datetime!(1969-01-01 00:00 UTC)), "the result of `start_position` is 1969"),
+        ];
+        for (answer, message) in cases {
+            let mut world = published(3);
+            world.config = world.config.with_handler_timeout(Duration::from_secs(20));
+            let failing = Failing::with(answer);
+            let (log, _guard) = Captured::begin();
+            let b = world.start_with("b", world.hub.source(), failing.clone()).await;
+            failing.counter.database.wait_until_counted(3).await;
+            assert!(log.text().contains("handler failed") && log.text().contains(message), "{}", log.text());
+            assert_eq!(b.status().failures, 1);
+            b.shut_down().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn parks_the_partition_if_configured() {
+        let mut world = published(3);
+        world.config = world.config.with_on_failure(OnFailure::Park);
+        let failing = Failing::with(Answer::Error);
+        let b = world.start_with("b", world.hub.source(), failing.clone()).await;
+        let parked = b.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
+        assert_eq!(failing.counter.database.counted(), 0);
+        b.handle.resume(&parked.partition);
+        failing.counter.database.wait_until_counted(3).await;
+        b.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn by_hanging_is_a_stall_and_delays_no_stop() {
+        let mut world = published(3);
+        world.config = world.config.with_stall_timeout(Duration::from_secs(60));
+        let failing = Failing::with(Answer::Hang);
+        let mut b = world.start_with("b", world.hub.source(), failing.clone()).await;
+        b.wait_until_it_holds(1).await;
+        sleep(Duration::from_secs(100)).await;
+        assert!(!b.handle.health().issues.is_empty(), "a stall is reported");
+        let report = b.shut_down().await.unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+}
+
+mod an_old_owner {
+    use super::*;
+
+    /// The first owner keeps its batch while it loses its lease and the second owner counts, and then tries to count
+    /// the same events.
+    #[tokio::test(start_paused = true)]
+    async fn commits_nothing_after_the_next_one_began() {
+        let world = published(50);
+        let database = Database::default();
+        let slow = Counter { database: database.clone(), delay: Duration::from_secs(5), ..Counter::default() };
+        let a = world.start_with("a", world.hub.source(), slow).await;
+        database.wait_until_counted(3).await;
+        world.give_to("b").await;
+        let quick = Counter { database: database.clone(), ..Counter::default() };
+        let b = world.start_with("b", world.hub.source(), quick).await;
+        database.wait_until_counted(50).await;
+        sleep(Duration::from_secs(60)).await;
+        assert!(database.0.lock().unwrap().rejected > 0, "the old owner tried");
+        b.shut_down().await.unwrap();
+        a.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn and_lost_answers_count_nothing_twice() {
+        for seed in 0..6 {
+            let mut world = published(0);
+            world.config = world.config.with_seed(seed);
+            let database = Database::default();
+            let counter = |checkpoints| Counter {
+                database: database.clone(),
+                checkpoints,
+                delay: Duration::from_millis(300),
+                ..Counter::default()
+            };
+            world.faulty.set_plan(random_faults());
+            let mut events = 0;
+            for owner in ["a", "b", "c"] {
+                let instance = world.start_with(owner, world.hub.source(), counter(seed % 2 == 0)).await;
+                publish(&world, events..events + 20);
+                events += 20;
+                database.wait_until_counted(events).await;
+                instance.crash().await;
+            }
+            assert_eq!(database.counted(), 60, "seed {seed}");
+        }
+    }
+}
