@@ -106,7 +106,7 @@ pub use telemetry::metrics;
 #[cfg(feature = "azure")]
 pub use blob::azure::AzureContainer;
 #[cfg(feature = "eventhubs")]
-pub use eventhubs::EventHubSource;
+pub use eventhubs::{EventHubDeadLetters, EventHubSource};
 
 #[cfg(any(feature = "azure", feature = "eventhubs"))]
 pub use azure_core;

@@ -5,6 +5,7 @@ mod clients;
 mod connect;
 mod connection_health;
 mod connector;
+mod dead_letters;
 mod errors;
 mod link;
 mod listed;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
 pub use connect::EventHubSourceBuilder;
+pub use dead_letters::EventHubDeadLetters;
 pub use owner_level::OwnerLevel;
 pub use source::EventHubSource;
 

@@ -15,7 +15,7 @@ use super::config::CheckpointPolicy;
 use super::dropped::{Dropped, HeldCheckpoint};
 use super::error_summary::ErrorSummary;
 use super::orders::Stopping;
-use super::stop::HandlerError;
+use super::stop::EventError;
 use super::tracker::{Reached, Tracker};
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
@@ -181,14 +181,18 @@ impl CheckpointWriter {
         }
     }
 
+    /// Records a token that is given up: the event holds the checkpoint back until the partition restarts.
+    pub(super) fn give_up(&self) {
+        self.shared.with(|pending| pending.dropped.add(None));
+        self.shared.finished.send_replace(());
+    }
+
     /// Records that the event of a token cannot be processed. The first such error counts.
-    pub(super) fn fail(&self, sequence_number: Option<i64>, error: HandlerError) {
-        if sequence_number.is_some() {
-            self.shared.with(|pending| pending.dropped.add(None));
-            self.shared.finished.send_replace(());
+    pub(super) fn fail(&self, error: EventError) {
+        if error.sequence_number().is_some() {
+            self.give_up();
         }
-        let event = sequence_number.map_or("an event".to_owned(), |number| format!("event {number}"));
-        let error = Error::new(ErrorKind::Handler, format!("{event} could not be processed")).with_source(error);
+        let error = Error::new(ErrorKind::Handler, "a tracked event failed").with_source(error);
         self.shared.failed.send_if_modified(|failed| failed.is_none() && failed.replace(Arc::new(error)).is_none());
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::checkpointing::CheckpointWriter;
 use super::control::Control;
 use super::positioned::Positioned;
-use super::stop::HandlerError;
+use super::stop::{EventError, HandlerError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
@@ -68,6 +68,16 @@ impl PartitionContext {
     #[must_use]
     pub fn epoch(&self) -> i64 {
         self.control.epoch
+    }
+
+    /// Returns how many times the handler has been called for the current events, this call included: 1 for new events, 2
+    /// after a failure, and so on. It counts the failures of the handler in this epoch since the handler last processed
+    /// an event that it had not processed before. Redelivered events that were processed before the failed ones have
+    /// the same attempt.
+    #[doc(alias = "delivery_count")]
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.control.attempts.failing().map_or(1, |failing| failing.failures.saturating_add(1))
     }
 
     /// Returns the sequence number after which this start of the partition reads: that of the checkpoint, or of the
@@ -248,7 +258,14 @@ impl TrackedEvent {
     #[doc(alias = "nack")]
     pub fn fail(mut self, error: impl Into<HandlerError>) {
         let event = self.place.take().map(|(number, _)| number);
-        self.checkpoints.fail(event, error.into());
+        self.checkpoints.fail(EventError::of_tracked(event, error));
+    }
+
+    /// Gives the event up before the partition fails for another reason: unlike a drop, this is not reported.
+    pub(super) fn give_up(mut self) {
+        if self.place.take().is_some() {
+            self.checkpoints.give_up();
+        }
     }
 }
 

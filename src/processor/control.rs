@@ -6,6 +6,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Span;
 
+use super::attempts::Attempts;
+use super::handler_call::CallLimit;
 use super::orders::{Orders, Stopping};
 use super::properties::PartitionProperties;
 use super::status::Progress;
@@ -18,6 +20,8 @@ use crate::telemetry::PartitionMetrics;
 pub(super) struct Control {
     pub(super) partition: PartitionId,
     pub(super) epoch: i64,
+    pub(super) attempts: Attempts,
+    pub(super) call_limit: CallLimit,
     pub(super) progress: Progress,
     pub(super) metrics: PartitionMetrics,
     pub(super) span: Span,
@@ -28,10 +32,18 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(partition: PartitionId, epoch: i64, metrics: PartitionMetrics, span: Span) -> Self {
+    pub(super) fn new(
+        partition: PartitionId,
+        epoch: i64,
+        call_limit: CallLimit,
+        metrics: PartitionMetrics,
+        span: Span,
+    ) -> Self {
         Self {
             partition,
             epoch,
+            attempts: Attempts::default(),
+            call_limit,
             progress: Progress::new(),
             metrics,
             span,

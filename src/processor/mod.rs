@@ -20,12 +20,14 @@
 //! After a crash, a failure or a handoff that was not completed, events after the last checkpoint are redelivered.
 //! Dropping the future of [`Processor::run`] is a crash: nothing is released.
 
+mod attempts;
 mod batch;
 mod builder;
 mod checkpointing;
 mod config;
 mod context;
 mod control;
+mod dead_letters;
 mod delivery;
 mod dropped;
 mod error_summary;
@@ -34,6 +36,7 @@ mod gather;
 mod gauges;
 mod handle;
 mod handler;
+mod handler_call;
 mod health;
 mod lag;
 mod lag_checks;
@@ -82,6 +85,7 @@ pub use crate::balancer::{Assignment, LoadBalancingStrategy, OnLeaseExpiry, OnSt
 pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
+pub use dead_letters::{CloneEvent, DeadLetter, DeadLetterPolicy, DeadLetterSink, DeadLetters};
 pub use error_summary::ErrorSummary;
 pub use handle::ProcessorHandle;
 pub use handler::{Handler, handler_fn};
@@ -96,7 +100,7 @@ pub(crate) use source::NO_EPOCH;
 pub use source::StartPosition;
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
-pub use stop::{HandlerError, StopReason};
+pub use stop::{EventError, HandlerError, StopReason};
 pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
 
 use limits::CLOSE_LIMIT;

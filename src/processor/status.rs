@@ -116,6 +116,8 @@ pub struct PartitionStatus {
     /// How many failures it has had since this instance won it: of the handler, of the receiver, or of taking over the
     /// checkpoint.
     pub failures: u64,
+    /// How many events it moved to the [dead letters](super::DeadLetters) since this instance won it.
+    pub dead_letters: u64,
     /// The last error; `None` once a batch was handled after it.
     pub last_error: Option<ErrorSummary>,
 }
@@ -139,7 +141,10 @@ pub(super) enum Phase {
 struct Inner {
     phase: Phase,
     since: Instant,
+    /// The first and the last event of the batch that the handler has, or with which it failed.
+    batch: Option<(i64, i64)>,
     handled: Option<i64>,
+    dead_letters: u64,
     link_stalled: bool,
     failures: u64,
     last_error: Option<Arc<Error>>,
@@ -178,7 +183,9 @@ impl Progress {
         Self(Mutex::new(Inner {
             phase: Phase::Adopting,
             since: Instant::now(),
+            batch: None,
             handled: None,
+            dead_letters: 0,
             link_stalled: false,
             failures: 0,
             last_error: None,
@@ -199,11 +206,26 @@ impl Progress {
         }
     }
 
+    /// Records that the handler gets a batch from the first to the last event, if they have numbers.
+    pub(super) fn handling(&self, batch: Option<(i64, i64)>) {
+        self.enter(Phase::Handling);
+        self.inner().batch = batch;
+    }
+
+    /// Returns the first and the last event of the batch with which the handler failed, unless it failed without one.
+    pub(super) fn take_batch(&self) -> Option<(i64, i64)> {
+        self.inner().batch.take()
+    }
+
+    pub(super) fn dead_lettered(&self) {
+        self.inner().dead_letters += 1;
+    }
+
     /// Records that a batch was handled: the task waits for the next one.
     pub(super) fn handled(&self, last: Option<i64>) {
         let mut inner = self.inner();
         (inner.phase, inner.since, inner.link_stalled) = (Phase::Idle, Instant::now(), false);
-        inner.handled = last.max(inner.handled);
+        (inner.handled, inner.batch) = (last.max(inner.handled), None);
         inner.last_error = None;
     }
 
@@ -286,6 +308,7 @@ impl Progress {
             lag: Lag::between(written, properties, age.unwrap_or_default(), lag_checks_due),
             in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
             failures: inner.failures,
+            dead_letters: inner.dead_letters,
             last_error: inner.last_error.as_deref().map(ErrorSummary::of),
         }
     }

@@ -12,6 +12,7 @@ use tracing::Instrument;
 
 use super::control::Control;
 use super::handler::Handler;
+use super::handler_call::CallLimit;
 use super::limits::{CLOSE_LIMIT, stop_limit};
 use super::panics::message_of;
 use super::partition::{Ended, PartitionTask};
@@ -110,7 +111,9 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     fn start(&mut self, partition: PartitionId, epoch: i64) {
         let telemetry = self.shared.store.telemetry();
         let (metrics, span) = (telemetry.metrics().of_partition(&partition), telemetry.partition_span(&partition));
-        let control = Arc::new(Control::new(partition.clone(), epoch, metrics, span.clone()));
+        let Shared { liveness, config, .. } = &*self.shared;
+        let call_limit = CallLimit::new(partition.clone(), liveness.clone(), config.handler_timeout);
+        let control = Arc::new(Control::new(partition.clone(), epoch, call_limit, metrics, span.clone()));
         self.registry.insert(Arc::clone(&control));
         self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };

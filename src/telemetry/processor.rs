@@ -87,27 +87,62 @@ pub(crate) fn adoption_contended(partition: &PartitionId, error: &Error) {
     warn!(target: PROCESSOR, partition_id = %partition, %error, "checkpoint keeps changing; releasing partition");
 }
 
+/// The sequence numbers of the first and the last event of a batch.
+type Batch = Option<(i64, i64)>;
+
 /// At `error` if the policy parks the partition, because nothing retries it then.
-pub(crate) fn handler_failed(partition: &PartitionId, error: &Error, policy: &dyn fmt::Debug, parks: bool) {
-    let error = Causes(error);
-    either!(parks, error, warn, target: PROCESSOR, partition_id = %partition, %error, ?policy, "handler failed");
+pub(crate) fn handler_failed(
+    partition: &PartitionId,
+    batch: Batch,
+    error: &Error,
+    policy: &dyn fmt::Debug,
+    parks: bool,
+) {
+    let (first_sequence_number, last_sequence_number) = batch.unzip();
+    either!(
+        parks, error, warn,
+        target: PROCESSOR,
+        partition_id = %partition,
+        first_sequence_number,
+        last_sequence_number,
+        error = %Causes(error),
+        ?policy,
+        "handler failed"
+    );
 }
 
-pub(crate) fn handler_failed_while_draining(partition: &PartitionId, error: &Error) {
+pub(crate) fn handler_failed_while_draining(partition: &PartitionId, batch: Batch, error: &Error) {
+    let (first_sequence_number, last_sequence_number) = batch.unzip();
     warn!(
         target: PROCESSOR,
         partition_id = %partition,
+        first_sequence_number,
+        last_sequence_number,
         error = %Causes(error),
         "handler failed while draining; its batch will be redelivered"
     );
 }
 
-pub(crate) fn drain_timed_out(partition: &PartitionId, timeout: Duration) {
+pub(crate) fn drain_timed_out(partition: &PartitionId, batch: Batch, timeout: Duration) {
+    let (first_sequence_number, last_sequence_number) = batch.unzip();
     warn!(
         target: PROCESSOR,
         partition_id = %partition,
+        first_sequence_number,
+        last_sequence_number,
         ?timeout,
         "handler did not finish in time; its batch will be redelivered"
+    );
+}
+
+pub(crate) fn dead_lettered(partition: &PartitionId, sequence_number: Option<i64>, attempts: u32, error: &Error) {
+    warn!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        sequence_number,
+        attempts,
+        error = %Causes(error),
+        "event moved to the dead letters"
     );
 }
 

@@ -3,6 +3,7 @@
 
 #[path = "../common/captured.rs"]
 mod captured;
+mod dead_letters;
 mod dedicated_thread;
 mod defects;
 mod defects_amqp;

@@ -1,50 +1,38 @@
 //! Calls the handler. A panic is caught, and once the partition stops, each call has a time limit.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::machine::Happened;
 use super::task::{PartitionTask, Session};
-use crate::clock::at;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::model::CheckpointRecord;
 use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
+use crate::processor::handler_call::{Panic, handler_result, out_of_time, panicked};
 use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
-use crate::processor::panics::message_of;
 use crate::processor::partition_start::PartitionStart;
 use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition};
 use crate::processor::stop::{HandlerError, StopReason};
 use crate::telemetry;
 
-type Panic = Box<dyn Any + Send>;
-
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Calls `start_position`. The call counts as a batch: if it takes too long, the partition is stalled.
     pub(super) async fn chosen_start(&self, checkpoint: CheckpointRecord) -> Result<Option<StartPosition>, Happened> {
-        let Shared { handler, group, liveness, config, .. } = &*self.shared;
-        let _working = liveness.batch_started(&self.control.partition);
         let (partition, epoch) = (self.control.partition.clone(), self.control.epoch);
-        let start = PartitionStart { partition, group: Arc::clone(group), epoch, checkpoint };
+        let start = PartitionStart { partition, group: Arc::clone(&self.shared.group), epoch, checkpoint };
         // The call is inside the future because it may panic before it returns one.
-        let choosing = AssertUnwindSafe(async { handler.start_position(start).await }).catch_unwind();
-        let limit = config.handler_timeout.unwrap_or(Duration::MAX);
-        let chosen = match timeout(limit, choosing).await {
-            Ok(chosen) => handler_result(chosen),
-            Err(_) => Err(out_of_time("`start_position`", "handler", limit)),
-        };
-        let checked = chosen.and_then(|chosen| {
+        let choosing = async { self.shared.handler.start_position(start).await };
+        let chosen = self.control.call_limit.call("`start_position`", choosing).await.and_then(|chosen| {
             chosen.as_ref().map_or(Ok(()), |start| start.check("the result of `start_position`"))?;
             Ok(chosen)
         });
-        checked.map_err(|error| Happened::HandlerFailed(Arc::new(error)))
+        chosen.map_err(|error| Happened::HandlerFailed(Arc::new(error)))
     }
 
     /// Calls `started`, and waits for it without a limit. Once the partition is requested to stop, the call has the
@@ -75,17 +63,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Calls `handle` once. If the partition is requested to stop meanwhile, the handler has the drain timeout to
     /// finish.
     pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>) -> Happened {
-        let _working = self.shared.liveness.batch_started(&self.control.partition);
+        let _working = self.control.call_limit.begin();
         let (context, events) = (session.context.clone(), batch.len());
         let handling = AssertUnwindSafe(async { self.shared.handler.handle(batch, context).await }).catch_unwind();
         tokio::pin!(handling);
-        let deadline = self.shared.config.handler_timeout.map(|timeout| Instant::now() + timeout);
         let reason = tokio::select! {
             biased;
             handled = &mut handling => return self.after_handling(handled, events, session).await,
             reason = self.stopping_or_fenced(&mut session.writing) => reason,
-            () = at(deadline) => {
-                let timeout = self.shared.config.handler_timeout.unwrap_or_default();
+            timeout = self.control.call_limit.expired() => {
                 return Happened::HandlerFailed(Arc::new(out_of_time("the handler", "handler", timeout)));
             }
         };
@@ -95,7 +81,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Ok(Ok(())) => self.handled(events, session),
             Ok(Err(error)) => self.failed_while_draining(&Arc::new(error)),
             Err(_) => {
-                telemetry::drain_timed_out(&self.control.partition, self.shared.drain_timeout);
+                let batch = self.control.progress.take_batch();
+                telemetry::drain_timed_out(&self.control.partition, batch, self.shared.drain_timeout);
                 self.control.progress.aborted();
                 self.report_failure(&out_of_time("the handler", "drain", self.shared.drain_timeout));
             }
@@ -116,7 +103,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         self.control.progress.failed(error);
         self.control.progress.batch_failed(true);
         self.control.metrics.handler_failed();
-        telemetry::handler_failed_while_draining(&self.control.partition, error);
+        let batch = self.control.progress.take_batch();
+        telemetry::handler_failed_while_draining(&self.control.partition, batch, error);
         self.report_failure(error);
     }
 
@@ -228,20 +216,4 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         self.report_failure(&error);
     }
-}
-
-fn handler_result<T>(handled: Result<Result<T, HandlerError>, Panic>) -> Result<T, Error> {
-    match handled {
-        Ok(Ok(result)) => Ok(result),
-        Ok(Err(error)) => Err(Error::new(ErrorKind::Handler, "the handler failed").with_source(error)),
-        Err(panic) => Err(panicked(&*panic)),
-    }
-}
-
-fn out_of_time(call: &str, limit: &str, timeout: Duration) -> Error {
-    Error::new(ErrorKind::Handler, format!("{call} did not finish within the {limit} timeout of {timeout:?}"))
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Error {
-    Error::new(ErrorKind::Handler, format!("the handler panicked: {}", message_of(panic)))
 }

@@ -41,6 +41,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 other => break other,
             }
         };
+        if let Happened::HandlerFailed(error) = &happened {
+            self.control.attempts.failed(error);
+        }
         backoff.link_held(link.opened_at.elapsed());
         session.link = Some(link);
         self.close_link(session).await;
@@ -55,7 +58,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         backoff: &mut RestartBackoff,
     ) -> Happened {
         let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
-        self.control.progress.enter(Phase::Handling);
+        let first = batch.first().and_then(S::Event::sequence_number);
+        self.control.progress.handling(first.zip(last));
         session.writer.delivered(batch.iter().filter_map(S::Event::sequence_number));
         let handling = self.control.metrics.handling();
         let happened = tokio::select! {
@@ -67,8 +71,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if let Happened::Done = happened {
             self.control.progress.handled(last);
             // The token of a redelivered event may fail again, so progress counts only if no such event is open.
-            if backoff.furthest().and_then(|furthest| session.writer.waits_for(furthest)).is_none() {
-                backoff.handled(last);
+            let waits = backoff.furthest().and_then(|furthest| session.writer.waits_for(furthest)).is_some();
+            if !waits && backoff.handled(last) {
+                self.control.attempts.progressed();
             }
         }
         happened

@@ -84,7 +84,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.control.expects_resume();
                 self.control.metrics.handler_failed();
                 let policy = &self.shared.config.on_failure;
-                telemetry::handler_failed(partition, &error, policy, matches!(policy, OnFailure::Park));
+                let batch = progress.take_batch();
+                telemetry::handler_failed(partition, batch, &error, policy, matches!(policy, OnFailure::Park));
                 self.report_failure(&error);
                 machine.step(Happened::HandlerFailed(error))
             }

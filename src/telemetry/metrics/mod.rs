@@ -11,6 +11,7 @@
 //! | `eventhubs_checkpoint_batches_handled_total` | counter | count | `partition` | Batches that the handler processed without an error. |
 //! | `eventhubs_checkpoint_handler_duration_seconds` | histogram | seconds | | Time that the handler took for a batch, whatever the outcome. |
 //! | `eventhubs_checkpoint_handler_failures_total` | counter | count | `partition` | Errors, panics and timeouts of the handler. |
+//! | `eventhubs_checkpoint_dead_letters_total` | counter | count | `partition` | Events that were moved to the dead letters. |
 //! | `eventhubs_checkpoint_link_failures_total` | counter | count | `partition` | Links that failed to open, broke, stalled, or were taken by another reader. |
 //! | `eventhubs_checkpoint_stalled_links_total` | counter | count | `partition` | Links that were reopened because they delivered nothing although the partition had events. |
 //! | `eventhubs_checkpoint_repeated_events_total` | counter | count | `partition` | Events that a link delivered again and that were dropped. |
@@ -70,9 +71,9 @@ use crate::model::{ConsumerGroup, PartitionId};
 use facade::{Counter, Histogram, Scope};
 use names::{
     BATCHES_HANDLED, CHECKPOINT_WRITE_DURATION, CHECKPOINT_WRITES, CLAIMS, CYCLE_DURATION, CYCLE_FAILURES,
-    DECLARED_DEAD, EVENTS_HANDLED, HANDLER_DURATION, HANDLER_FAILURES, HANDOFF_REQUESTS, INCOMPLETE_HANDOFFS,
-    INVALID_CHECKPOINTS, LINK_FAILURES, OLDEST_LEASE_AGE, OWNERSHIP_LOSSES, PARTITIONS_OWNED, RELEASES,
-    REPEATED_EVENTS, STALLED_LINKS, STORAGE_REQUESTS,
+    DEAD_LETTERS, DECLARED_DEAD, EVENTS_HANDLED, HANDLER_DURATION, HANDLER_FAILURES, HANDOFF_REQUESTS,
+    INCOMPLETE_HANDOFFS, INVALID_CHECKPOINTS, LINK_FAILURES, OLDEST_LEASE_AGE, OWNERSHIP_LOSSES, PARTITIONS_OWNED,
+    RELEASES, REPEATED_EVENTS, STALLED_LINKS, STORAGE_REQUESTS,
 };
 #[cfg(feature = "metrics")]
 use names::{EVENTS_IN_FLIGHT, LAG, PARTITIONS};
@@ -202,6 +203,10 @@ impl PartitionMetrics {
 
     pub(crate) fn handler_failed(&self) {
         self.counter(&HANDLER_FAILURES).increment(1);
+    }
+
+    pub(crate) fn dead_lettered(&self) {
+        self.counter(&DEAD_LETTERS).increment(1);
     }
 
     pub(crate) fn link_failed(&self) {

@@ -70,6 +70,8 @@ metrics! {
         "Time that the handler took for a batch, whatever the outcome.";
     HANDLER_FAILURES = "handler_failures_total", Counter, Count, ["partition"],
         "Errors, panics and timeouts of the handler.";
+    DEAD_LETTERS = "dead_letters_total", Counter, Count, ["partition"],
+        "Events that were moved to the dead letters.";
     LINK_FAILURES = "link_failures_total", Counter, Count, ["partition"],
         "Links that failed to open, broke, stalled, or were taken by another reader.";
     STALLED_LINKS = "stalled_links_total", Counter, Count, ["partition"],
