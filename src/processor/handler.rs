@@ -3,9 +3,7 @@
 use std::future::Future;
 
 use super::context::PartitionContext;
-use super::dead_letters::{CloneEvent, DeadLetterPolicy, DeadLetterSink, DeadLetters};
 use super::partition_start::PartitionStart;
-use super::positioned::Positioned;
 use super::source::StartPosition;
 use super::stop::{HandlerError, StopReason};
 use crate::error::Error;
@@ -94,36 +92,6 @@ pub trait Handler<E>: Send + Sync + 'static {
     fn stopped(&self, context: PartitionContext, reason: StopReason) -> impl Future<Output = ()> + Send {
         let _ = (context, reason);
         async {}
-    }
-
-    /// Returns a handler that moves events which fail again and again to a sink, so that the partition continues; see
-    /// [`DeadLetters`]. Without it, such an event stops its partition until the handler can process it.
-    ///
-    /// ```
-    /// use eventhubs_checkpoint::processor::{
-    ///     CloneEvent, DeadLetter, DeadLetterPolicy, Handler, PartitionContext, Positioned, handler_fn,
-    /// };
-    ///
-    /// fn handler<E: CloneEvent + Positioned + Send + 'static>() -> impl Handler<E> {
-    ///     let handler = handler_fn(|events: Vec<E>, context: PartitionContext| async move {
-    ///         events.iter().for_each(|event| context.checkpoint(event));
-    ///         Ok(())
-    ///     });
-    ///     let sink = |letter: DeadLetter<E>| async move {
-    ///         println!("{:?} of {}: {}", letter.event.sequence_number(), letter.partition_id, letter.error);
-    ///         Ok(())
-    ///     };
-    ///     handler.with_dead_letters(sink, DeadLetterPolicy::default())
-    /// }
-    /// ```
-    #[doc(alias = "poison")]
-    fn with_dead_letters<K>(self, sink: K, policy: DeadLetterPolicy) -> DeadLetters<Self, K>
-    where
-        Self: Sized,
-        E: CloneEvent + Positioned + Send + 'static,
-        K: DeadLetterSink<E>,
-    {
-        DeadLetters::new(self, sink, policy)
     }
 }
 

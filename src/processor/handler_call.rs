@@ -15,6 +15,9 @@ use crate::error::{Error, ErrorKind};
 use crate::lock::lock;
 use crate::model::PartitionId;
 
+/// The name of `handle` in errors.
+pub(super) const HANDLER: &str = "the handler";
+
 pub(super) type Panic = Box<dyn Any + Send>;
 
 /// Limits the calls of one partition's handler to the handler timeout, and reports calls that take too long. The
@@ -60,17 +63,17 @@ impl CallLimit {
         let _working = self.begin();
         tokio::select! {
             biased;
-            result = AssertUnwindSafe(call).catch_unwind() => handler_result(result),
+            result = AssertUnwindSafe(call).catch_unwind() => result_of(name, result),
             timeout = self.expired() => Err(out_of_time(name, "handler", timeout)),
         }
     }
 }
 
-pub(super) fn handler_result<T>(result: Result<Result<T, HandlerError>, Panic>) -> Result<T, Error> {
+pub(super) fn result_of<T>(call: &str, result: Result<Result<T, HandlerError>, Panic>) -> Result<T, Error> {
     match result {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(Error::new(ErrorKind::Handler, "the handler failed").with_source(error)),
-        Err(panic) => Err(panicked(&*panic)),
+        Ok(Err(error)) => Err(Error::new(ErrorKind::Handler, format!("{call} failed")).with_source(error)),
+        Err(panic) => Err(panicked(call, &*panic)),
     }
 }
 
@@ -78,6 +81,6 @@ pub(super) fn out_of_time(call: &str, limit: &str, timeout: Duration) -> Error {
     Error::new(ErrorKind::Handler, format!("{call} did not finish within the {limit} timeout of {timeout:?}"))
 }
 
-pub(super) fn panicked(panic: &(dyn Any + Send)) -> Error {
-    Error::new(ErrorKind::Handler, format!("the handler panicked: {}", message_of(panic)))
+pub(super) fn panicked(call: &str, panic: &(dyn Any + Send)) -> Error {
+    Error::new(ErrorKind::Handler, format!("{call} panicked: {}", message_of(panic)))
 }

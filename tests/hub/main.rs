@@ -6,6 +6,7 @@ mod captured;
 mod hub_client;
 
 mod closes;
+mod dead_letters;
 mod event_hub;
 mod event_processor;
 mod operations;

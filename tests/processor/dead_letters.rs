@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, DeadLetter, DeadLetterPolicy, DeadLetterSink, EventError, Handler, HandlerError,
+    CheckpointPolicy, DeadLetter, DeadLetterPolicy, DeadLetterSink, EventError, Handler, HandlerError, HandlerExt,
     PartitionContext, PartitionStart, StartPosition,
 };
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::CloneEvent;
 use super::policy::DeadLetterPolicy;
 use crate::error::Error;
 use crate::processor::attempts::{Failing, failed_event};
+use crate::processor::clone_event::CloneEvent;
 use crate::processor::context::{PartitionContext, TrackedEvent};
 use crate::processor::handler::Handler;
+use crate::processor::handler_call::HANDLER;
 use crate::processor::positioned::Positioned;
 use crate::processor::stop::HandlerError;
 
@@ -108,7 +109,7 @@ impl<'a, E: CloneEvent + Positioned, H: Handler<E>> Isolation<'a, E, H> {
         let (copies, context) = (events.iter().map(E::clone_event).collect(), self.context.clone());
         // The call is inside the future because it may panic before it returns one.
         let handling = async { self.handler.handle(copies, context).await };
-        let Err(error) = self.context.control.call_limit.call("the handler", handling).await else {
+        let Err(error) = self.context.control.call_limit.call(HANDLER, handling).await else {
             self.succeeded = true;
             return Ok(());
         };

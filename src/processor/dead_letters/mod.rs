@@ -5,6 +5,7 @@ mod policy;
 
 use std::sync::Arc;
 
+use super::clone_event::CloneEvent;
 use super::context::PartitionContext;
 use super::handler::Handler;
 use super::partition_start::PartitionStart;
@@ -16,15 +17,6 @@ use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
 use isolation::{Failed, Failure, Isolation, NamedBy, give_up};
 pub use policy::DeadLetterPolicy;
-
-/// An event that can be copied: the handler gets a copy, and the original remains for the sink.
-///
-/// The events of the official client implement it, although they do not implement [`Clone`].
-pub trait CloneEvent {
-    /// Returns a copy with the same content and position.
-    #[must_use]
-    fn clone_event(&self) -> Self;
-}
 
 /// An event that the handler could not process, for a [`DeadLetterSink`].
 #[derive(Clone, Debug)]
@@ -68,7 +60,7 @@ where
 }
 
 /// A handler that moves events which fail again and again to a [`DeadLetterSink`], so that the partition continues. See
-/// [`Handler::with_dead_letters`].
+/// [`HandlerExt::with_dead_letters`].
 ///
 /// As long as the policy does not [apply](DeadLetterPolicy), batches go to the handler unchanged. Then the handler gets
 /// a batch as a whole once more. If it fails, the failing event is isolated: the handler gets the halves of the batch,
@@ -91,11 +83,42 @@ pub struct DeadLetters<H, K> {
     policy: DeadLetterPolicy,
 }
 
-impl<H, K> DeadLetters<H, K> {
-    pub(super) fn new(handler: H, sink: K, policy: DeadLetterPolicy) -> Self {
-        Self { handler, sink, policy }
+/// Wraps handlers in others. Every [`Handler`] implements it.
+pub trait HandlerExt<E>: Handler<E> {
+    /// Returns a handler that moves events which fail again and again to a sink, so that the partition continues; see
+    /// [`DeadLetters`]. Without it, such an event stops its partition until the handler can process it.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::processor::{
+    ///     CloneEvent, DeadLetter, DeadLetterPolicy, Handler, HandlerExt, PartitionContext, Positioned, handler_fn,
+    /// };
+    ///
+    /// fn handler<E: CloneEvent + Positioned + Send + 'static>() -> impl Handler<E> {
+    ///     let handler = handler_fn(|events: Vec<E>, context: PartitionContext| async move {
+    ///         events.iter().for_each(|event| context.checkpoint(event));
+    ///         Ok(())
+    ///     });
+    ///     let sink = |letter: DeadLetter<E>| async move {
+    ///         println!("{:?} of {}: {}", letter.event.sequence_number(), letter.partition_id, letter.error);
+    ///         Ok(())
+    ///     };
+    ///     handler.with_dead_letters(sink, DeadLetterPolicy::default())
+    /// }
+    /// ```
+    #[doc(alias = "poison")]
+    fn with_dead_letters<K>(self, sink: K, policy: DeadLetterPolicy) -> DeadLetters<Self, K>
+    where
+        Self: Sized,
+        E: CloneEvent + Positioned + Send + 'static,
+        K: DeadLetterSink<E>,
+    {
+        DeadLetters { handler: self, sink, policy }
     }
+}
 
+impl<E, H: Handler<E>> HandlerExt<E> for H {}
+
+impl<H, K> DeadLetters<H, K> {
     /// Stores the failed events, in order. Those after an event that is not stored stay unfinished.
     async fn store_all<E>(&self, failed: Vec<Failed<E>>, context: &PartitionContext) -> Result<(), HandlerError>
     where
@@ -105,7 +128,9 @@ impl<H, K> DeadLetters<H, K> {
         let mut failed = failed.into_iter();
         for Failed { event, token, failure } in failed.by_ref() {
             let number = event.sequence_number();
-            let storing = self.sink.store(letter(event, &failure, context));
+            let letter = letter(event, &failure, context);
+            // The call is inside the future because it may panic before it returns one.
+            let storing = async { self.sink.store(letter).await };
             if let Err(error) = context.control.call_limit.call("the dead-letter sink", storing).await {
                 token.give_up();
                 give_up(failed);

@@ -13,7 +13,7 @@ use crate::model::CheckpointRecord;
 use crate::processor::checkpointing::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
-use crate::processor::handler_call::{Panic, handler_result, out_of_time, panicked};
+use crate::processor::handler_call::{HANDLER, Panic, out_of_time, panicked, result_of};
 use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
 use crate::processor::partition_start::PartitionStart;
 use crate::processor::shared::Shared;
@@ -51,7 +51,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
         };
         match (started, reason) {
-            (Some(Err(panic)), None) => Happened::HandlerFailed(Arc::new(panicked(&*panic))),
+            (Some(Err(panic)), None) => Happened::HandlerFailed(Arc::new(panicked(HANDLER, &*panic))),
             (Some(Ok(())), None) => Happened::Done,
             (started, reason) => {
                 self.callback_ended("started", started);
@@ -72,19 +72,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             handled = &mut handling => return self.after_handling(handled, events, session).await,
             reason = self.stopping_or_fenced(&mut session.writing) => reason,
             timeout = self.control.call_limit.expired() => {
-                return Happened::HandlerFailed(Arc::new(out_of_time("the handler", "handler", timeout)));
+                return Happened::HandlerFailed(Arc::new(out_of_time(HANDLER, "handler", timeout)));
             }
         };
         let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
-        match timeout_at(drained_by, handling).await.map(handler_result) {
+        match timeout_at(drained_by, handling).await.map(|result| result_of(HANDLER, result)) {
             Ok(Ok(())) => self.handled(events, session),
             Ok(Err(error)) => self.failed_while_draining(&Arc::new(error)),
             Err(_) => {
                 let batch = self.control.progress.take_batch();
                 telemetry::drain_timed_out(&self.control.partition, batch, self.shared.drain_timeout);
                 self.control.progress.aborted();
-                self.report_failure(&out_of_time("the handler", "drain", self.shared.drain_timeout));
+                self.report_failure(&out_of_time(HANDLER, "drain", self.shared.drain_timeout));
             }
         }
         Happened::Stop(reason)
@@ -94,7 +94,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     pub(super) fn report_failure(&self, error: &Error) {
         let reporting = AssertUnwindSafe(|| self.shared.handler.failed(&self.control.partition, error));
         if let Err(panic) = catch_unwind(reporting) {
-            telemetry::callback_panicked(&self.control.partition, "failed", &panicked(&*panic));
+            telemetry::callback_panicked(&self.control.partition, "failed", &panicked(HANDLER, &*panic));
         }
     }
 
@@ -116,7 +116,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         events: usize,
         session: &mut Session<S::Event>,
     ) -> Happened {
-        let failure = match handler_result(handled) {
+        let failure = match result_of(HANDLER, handled) {
             Ok(()) => {
                 self.handled(events, session);
                 return Happened::Done;
@@ -205,7 +205,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let error = match ended {
             Some(Ok(())) => return,
             Some(Err(panic)) => {
-                let error = panicked(&*panic);
+                let error = panicked(HANDLER, &*panic);
                 telemetry::callback_panicked(partition, callback, &error);
                 error
             }

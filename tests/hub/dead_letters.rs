@@ -1,0 +1,189 @@
+//! Dead letters in an event hub, sent by the official producer.
+//!
+//! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use azure_messaging_eventhubs::models::{AmqpSimpleValue, EventData, ReceivedEventData};
+use azure_messaging_eventhubs::{ProducerClient, RetryOptions, SendEventOptions};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::eventhubs::EventHubSource;
+use eventhubs_checkpoint::processor::{
+    DeadLetterPolicy, HandlerExt, PartitionContext, PartitionState, Processor, ProcessorConfig, ProcessorHandle,
+    handler_fn,
+};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_checkpoint::{ConsumerGroup, EventHubDeadLetters, OwnerId};
+
+use crate::captured::Captured;
+use crate::hub_client::{LIMIT, consumer, earliest, next, numbered, open, producer, send, until, within};
+
+const EVENTS: usize = 10_000;
+const POISON: usize = 6_789;
+
+async fn orders() -> EventHubEmulator {
+    let hub = EventHubEmulator::builder("orders").with_partitions(1).start("127.0.0.1:0").await.unwrap();
+    let producer = producer(&hub).await;
+    send(&producer, "0", numbered(POISON)).await;
+    let poison = EventData::builder()
+        .with_body(b"poison".to_vec())
+        .with_message_id("message-7")
+        .add_property("type".to_owned(), "order")
+        .build();
+    let options = SendEventOptions { partition_id: Some("0".to_owned()) };
+    within("send_event", producer.send_event(poison, Some(options))).await.unwrap();
+    send(&producer, "0", numbered(EVENTS - POISON - 1)).await;
+    hub
+}
+
+/// Starts the hub for dead letters at an address, after an earlier one at the same address was dropped.
+async fn dead_letter_hub(address: &str) -> EventHubEmulator {
+    let deadline = tokio::time::Instant::now() + LIMIT;
+    loop {
+        match EventHubEmulator::builder("orders-dead-letters").with_partitions(1).start(address).await {
+            Ok(hub) => return hub,
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{address} stays in use: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn sink(hub: &EventHubEmulator) -> EventHubDeadLetters {
+    let retries = RetryOptions {
+        max_retries: 1,
+        initial_delay: azure_core::time::Duration::milliseconds(10),
+        ..Default::default()
+    };
+    let connection_string = hub.connection_string();
+    let opening = ProducerClient::builder()
+        .with_custom_endpoint(hub.endpoint())
+        .with_retry_options(retries)
+        .open_with_connection_string(&connection_string, None);
+    EventHubDeadLetters::new(within("opening the sink", opening).await.unwrap())
+}
+
+struct Consumer {
+    handle: ProcessorHandle,
+    running: tokio::task::JoinHandle<eventhubs_checkpoint::Result<eventhubs_checkpoint::processor::ShutdownReport>>,
+    processed: Arc<Mutex<Vec<i64>>>,
+    store: GroupStore,
+}
+
+/// Processes the hub with a handler that fails at the poison event.
+async fn start(hub: &EventHubEmulator, sink: EventHubDeadLetters) -> Consumer {
+    let group = ConsumerGroup::new("localhost", "orders", "$Default").unwrap();
+    let endpoint = hub.endpoint();
+    let source = EventHubSource::from_connection_string(&group, hub.connection_string())
+        .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
+    let source = within("opening a consumer", source.connect()).await.unwrap();
+    let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("a").unwrap()).await.unwrap();
+    let processed = Arc::new(Mutex::new(Vec::new()));
+    let done = Arc::clone(&processed);
+    let handler = handler_fn(move |events: Vec<ReceivedEventData>, context: PartitionContext| {
+        let done = Arc::clone(&done);
+        async move {
+            for event in &events {
+                if event.event_data().body() == Some(b"poison") {
+                    return Err("no customer has this id".into());
+                }
+                done.lock().unwrap().extend(event.sequence_number());
+                context.checkpoint(event);
+            }
+            Ok(())
+        }
+    });
+    let policy = DeadLetterPolicy::default().with_max_attempts(2).with_min_failing_time(Duration::ZERO);
+    let config = ProcessorConfig::default().with_load_balancing_interval(Duration::from_millis(250));
+    let processor = Processor::builder(source, store.clone(), handler.with_dead_letters(sink, policy))
+        .with_config(config)
+        .build()
+        .unwrap();
+    let handle = processor.handle();
+    let running = tokio::spawn(processor.run(std::future::pending()));
+    Consumer { handle, running, processed, store }
+}
+
+impl Consumer {
+    fn failures(&self) -> u64 {
+        self.handle.partitions().first().map_or(0, |status| status.failures)
+    }
+
+    async fn processes_all_others_in_order(self) {
+        let last = i64::try_from(EVENTS).unwrap() - 1;
+        until("the last event", || self.processed.lock().unwrap().last() == Some(&last)).await;
+        let mut processed = self.processed.lock().unwrap().clone();
+        // The events before the poison one in its batch may be redelivered.
+        let mut expected = -1;
+        processed.retain(|number| {
+            let is_new = *number > expected;
+            expected = expected.max(*number);
+            is_new
+        });
+        let others: Vec<_> = (0..=last).filter(|number| *number != i64::try_from(POISON).unwrap()).collect();
+        assert!(processed == others, "all others are processed, in order");
+        assert_eq!(self.handle.partitions()[0].dead_letters, 1);
+        self.handle.shutdown();
+        assert!(within("the shutdown", self.running).await.unwrap().unwrap().is_clean());
+        let checkpoints = self.store.list_checkpoints().await.unwrap().records;
+        assert_eq!(checkpoints[0].record.sequence_number, Some(last));
+    }
+}
+
+async fn assert_that_it_has_the_letter(hub: &EventHubEmulator) {
+    let consumer = consumer(hub).await;
+    let letters = next(&open(&consumer, "0", earliest()).await, 1).await;
+    let letter = letters[0].event_data();
+    assert_eq!(letter.body(), Some(b"poison".as_slice()));
+    assert_eq!(letter.message_id(), Some(&"message-7".into()));
+    let properties = letter.properties().unwrap();
+    let text = |name: &str| format!("{:?}", properties.get(name).unwrap_or_else(|| panic!("no {name}")));
+    for (name, value) in [
+        ("type", "order"),
+        ("x-original-event-hub", "orders"),
+        ("x-original-consumer-group", "$Default"),
+        ("x-original-partition", "0"),
+        ("x-original-sequence-number", &POISON.to_string()),
+        ("x-original-error", "the handler failed: no customer has this id"),
+        ("x-original-enqueued-time", "20"),
+    ] {
+        assert!(text(name).contains(value), "{name} is {}", text(name));
+    }
+    assert!(properties.contains_key("x-original-offset"));
+    // Failures of the sink are attempts, too.
+    let attempts = properties.get("x-original-attempts");
+    assert!(matches!(attempts, Some(AmqpSimpleValue::Int(3..))), "{attempts:?}");
+    assert_eq!(hub.event_count("0"), Some(1));
+}
+
+#[tokio::test]
+async fn a_poison_event_among_10000_is_moved() {
+    let (log, _guard) = Captured::begin();
+    let (orders, dead_letters) = (orders().await, dead_letter_hub("127.0.0.1:0").await);
+    let consumer = start(&orders, sink(&dead_letters).await).await;
+    consumer.processes_all_others_in_order().await;
+    assert_that_it_has_the_letter(&dead_letters).await;
+    let failure = log.text().lines().find(|line| line.contains("handler failed")).map(str::to_owned).unwrap();
+    assert!(failure.contains("first_sequence_number=") && failure.contains("last_sequence_number="), "{failure}");
+}
+
+#[tokio::test]
+async fn a_sink_that_is_down_holds_the_partition() {
+    let (orders, dead_letters) = (orders().await, dead_letter_hub("127.0.0.1:0").await);
+    let address = format!("127.0.0.1:{}", dead_letters.port());
+    let sink = sink(&dead_letters).await;
+    drop(dead_letters);
+    let consumer = start(&orders, sink).await;
+    until("the sink fails twice", || consumer.failures() >= 4).await;
+    let status = consumer.handle.partitions().remove(0);
+    assert_eq!(status.dead_letters, 0);
+    assert!(status.checkpoint < Some(i64::try_from(POISON).unwrap()), "{status:?}");
+    assert_eq!(status.state, PartitionState::Failing);
+    let error = status.last_error.unwrap();
+    assert!(error.message.contains("the dead-letter sink did not store it"), "{error:?}");
+
+    let dead_letters = dead_letter_hub(&address).await;
+    consumer.processes_all_others_in_order().await;
+    assert_that_it_has_the_letter(&dead_letters).await;
+}
