@@ -2,6 +2,7 @@
 //! other: the whole path on real components, over AMQP and HTTP.
 #![cfg(unix)]
 
+mod exactly_once;
 mod journal;
 mod process;
 #[path = "../../../../examples/support/publisher.rs"]

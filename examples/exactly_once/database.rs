@@ -1,0 +1,120 @@
+//! The database of the application. Each method is one transaction.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+pub type Result<T, E = rusqlite::Error> = std::result::Result<T, E>;
+
+/// An event, as far as the totals need it.
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub customer: String,
+    pub amount: i64,
+}
+
+impl Order {
+    /// Derives an order from the position of its event, because the events of the publisher have no content of interest.
+    pub fn of(partition: &str, sequence_number: i64) -> Self {
+        Self { customer: format!("{partition}-{}", sequence_number % 3), amount: sequence_number + 1 }
+    }
+}
+
+/// The total of one customer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Total {
+    pub customer: String,
+    pub orders: i64,
+    pub amount: i64,
+}
+
+/// Whether a commit was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    Yes,
+    /// A later owner has begun. Nothing was written.
+    Fenced,
+}
+
+pub struct Database {
+    connection: Connection,
+    checks_epoch: bool,
+}
+
+impl Database {
+    pub fn open(file: &Path, checks_epoch: bool) -> Result<Self> {
+        let connection = Connection::open(file)?;
+        connection.busy_timeout(Duration::from_secs(20))?;
+        connection.execute_batch(
+            "PRAGMA journal_mode = WAL;
+             CREATE TABLE IF NOT EXISTS totals (
+                 customer TEXT PRIMARY KEY, orders INTEGER NOT NULL, amount INTEGER NOT NULL);
+             CREATE TABLE IF NOT EXISTS positions (
+                 partition_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, position INTEGER);",
+        )?;
+        Ok(Self { connection, checks_epoch })
+    }
+
+    /// Begins an epoch, and returns the position of the partition, if there is one. From now on all commits of earlier
+    /// epochs are rejected, so the position cannot change anymore before this owner changes it.
+    pub fn begin_epoch(&mut self, partition: &str, epoch: i64) -> Result<Option<i64>> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        transaction.execute(
+            "INSERT INTO positions (partition_id, epoch) VALUES (?1, ?2)
+             ON CONFLICT (partition_id) DO UPDATE SET epoch = ?2 WHERE epoch < ?2",
+            params![partition, epoch],
+        )?;
+        let position = transaction
+            .query_row("SELECT position FROM positions WHERE partition_id = ?1", [partition], |row| row.get(0))
+            .optional()?;
+        transaction.commit()?;
+        Ok(position.flatten())
+    }
+
+    /// Adds the orders to the totals and advances the position, both or neither.
+    pub fn commit(&mut self, partition: &str, epoch: i64, position: i64, orders: &[Order]) -> Result<Committed> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let epoch = if self.checks_epoch { epoch } else { i64::MAX };
+        let changed = transaction.execute(
+            "UPDATE positions SET position = ?3 WHERE partition_id = ?1 AND epoch <= ?2",
+            params![partition, epoch, position],
+        )?;
+        if changed == 0 {
+            // Dropping the transaction rolls it back.
+            return Ok(Committed::Fenced);
+        }
+        for order in orders {
+            transaction.execute(
+                "INSERT INTO totals (customer, orders, amount) VALUES (?1, 1, ?2)
+                 ON CONFLICT (customer) DO UPDATE SET orders = orders + 1, amount = amount + ?2",
+                params![order.customer, order.amount],
+            )?;
+        }
+        transaction.commit()?;
+        Ok(Committed::Yes)
+    }
+
+    /// Moves the position without any result, because the partition cannot be read from the stored one.
+    pub fn move_to(&mut self, partition: &str, epoch: i64, position: i64) -> Result<()> {
+        self.connection.execute(
+            "UPDATE positions SET position = ?3 WHERE partition_id = ?1 AND epoch <= ?2",
+            params![partition, epoch, position],
+        )?;
+        Ok(())
+    }
+
+    pub fn totals(&self) -> Result<Vec<Total>> {
+        let mut query = self.connection.prepare("SELECT customer, orders, amount FROM totals ORDER BY customer")?;
+        let rows =
+            query.query_map([], |row| Ok(Total { customer: row.get(0)?, orders: row.get(1)?, amount: row.get(2)? }))?;
+        rows.collect()
+    }
+
+    /// Returns the position of each partition.
+    pub fn positions(&self) -> Result<Vec<(String, i64)>> {
+        let mut query = self.connection.prepare("SELECT partition_id, coalesce(position, -1) FROM positions")?;
+        let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect()
+    }
+}

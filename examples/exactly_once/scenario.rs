@@ -1,0 +1,163 @@
+//! The run: two workers, of which one is frozen and woken, and then the other one killed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::BlobContainer;
+use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, GroupStore, OwnerId};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::database::Database;
+use crate::publisher::{Address, Load, publish};
+use crate::report::{Report, last_delivered};
+use crate::support::azurite::Azurite;
+use crate::workspace::Workspace;
+use crate::{Args, Failure};
+
+const PARTITIONS: u16 = 4;
+const LOAD: Load = Load { events_per_batch: 20, event_size: 100, pace: Duration::from_millis(60) };
+/// How long a step may take, even on a busy machine.
+const STEP_LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns whether every event was counted once.
+pub async fn run(args: &Args) -> Result<bool, Failure> {
+    let temporary = tempfile::tempdir()?;
+    let folder = args.folder.clone().unwrap_or_else(|| temporary.path().to_owned());
+    std::fs::create_dir_all(&folder)?;
+    step("starting the storage and the event hub");
+    let azurite = Azurite::start().await?;
+    let hub = EventHubEmulator::builder("orders").with_partitions(PARTITIONS).start("127.0.0.1:0").await?;
+    let scenario = Scenario::new(folder, &azurite, &hub, !args.without_epoch).await?;
+
+    let address = Address { endpoint: hub.endpoint(), connection_string: hub.connection_string() };
+    let (_batches, batches) = watch::channel(args.events.div_ceil(LOAD.events_per_batch));
+    let publishing = tokio::spawn(publish(address, LOAD, batches));
+    let (mut first, mut second) = (scenario.start("worker-1")?, scenario.start("worker-2")?);
+    scenario.freeze_and_wake(&first).await?;
+    step("worker-2 is killed");
+    second.0.kill()?;
+    let last = publishing.await??;
+    scenario.until("worker-1 has counted the rest", || Ok(scenario.positions()? == last)).await?;
+    signal(&first, Signal::TERM)?;
+    first.0.wait()?;
+
+    let report = Report::new(&scenario.workspace, &scenario.database, &last)?;
+    println!("{report}");
+    Ok(report.is_exact())
+}
+
+/// A worker process, which is killed when this value is dropped.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Scenario {
+    workspace: Workspace,
+    database: Database,
+    store: GroupStore,
+    checks_epoch: bool,
+}
+
+impl Scenario {
+    async fn new(
+        folder: PathBuf,
+        azurite: &Azurite,
+        hub: &EventHubEmulator,
+        checks_epoch: bool,
+    ) -> Result<Self, Failure> {
+        let (storage, hub) = (azurite.connection_string(), hub.connection_string_with_port());
+        let observer = OwnerId::random()?;
+        let container = format!("exactly-once-{observer}").to_lowercase();
+        let records = AzureContainer::from_connection_string(&storage, &container)?;
+        records.create_container().await?;
+        let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
+        let store = GroupStore::connect(records, group, observer).await?;
+        let workspace = Workspace { folder, container, storage, hub };
+        let database = Database::open(&workspace.database(), checks_epoch)?;
+        Ok(Self { workspace, database, store, checks_epoch })
+    }
+
+    fn start(&self, owner: &str) -> Result<Worker, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        self.workspace.pass_to(&mut command);
+        command.args((!self.checks_epoch).then_some("--without-epoch")).args(["worker", owner]);
+        let log = File::create(self.workspace.folder.join(format!("{owner}.log")))?;
+        Ok(Worker(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?))
+    }
+
+    async fn freeze_and_wake(&self, worker: &Worker) -> Result<(), Failure> {
+        let half = usize::from(PARTITIONS) / 2;
+        self.until_owned(&[("worker-1", half), ("worker-2", half)]).await?;
+        self.workspace.request_freeze("worker-1")?;
+        self.until("worker-1 is frozen before a transaction", || Ok(self.workspace.is_frozen("worker-1"))).await?;
+        self.until_owned(&[("worker-2", 2 * half)]).await?;
+        let frozen = last_delivered(&self.workspace, "worker-1")?;
+        self.until("worker-2 has counted the same events", || {
+            let positions = self.positions()?;
+            Ok(frozen.iter().all(|(partition, last)| positions.get(partition) >= Some(last)))
+        })
+        .await?;
+        signal(worker, Signal::CONT)?;
+        step("worker-1 is awake");
+        self.until_owned(&[("worker-1", half), ("worker-2", half)]).await
+    }
+
+    fn positions(&self) -> Result<BTreeMap<String, i64>, Failure> {
+        Ok(self.database.positions()?.into_iter().collect())
+    }
+
+    async fn until_owned(&self, expected: &[(&str, usize)]) -> Result<(), Failure> {
+        let expected: BTreeMap<_, _> = expected.iter().map(|(owner, count)| ((*owner).to_owned(), *count)).collect();
+        let deadline = Instant::now() + STEP_LIMIT;
+        loop {
+            let mut owned = BTreeMap::<_, usize>::new();
+            for record in self.store.list_ownerships().await?.records {
+                *owned.entry(record.record.owner.map(|owner| owner.to_string()).unwrap_or_default()).or_default() += 1;
+            }
+            if owned == expected {
+                step(&format!("partitions are owned: {owned:?}"));
+                return Ok(());
+            }
+            self.pause(deadline, "the partitions are shared").await?;
+        }
+    }
+
+    async fn until(&self, what: &str, reached: impl Fn() -> Result<bool, Failure>) -> Result<(), Failure> {
+        let deadline = Instant::now() + STEP_LIMIT;
+        while !reached()? {
+            self.pause(deadline, what).await?;
+        }
+        step(what);
+        Ok(())
+    }
+
+    async fn pause(&self, deadline: Instant, what: &str) -> Result<(), Failure> {
+        if Instant::now() > deadline {
+            let folder = self.workspace.folder.display();
+            return Err(format!("not within {STEP_LIMIT:?}: {what}; the logs are in {folder}, see --folder").into());
+        }
+        sleep(Duration::from_millis(50)).await;
+        Ok(())
+    }
+}
+
+fn step(text: &str) {
+    eprintln!("{text}");
+}
+
+fn signal(worker: &Worker, signal: Signal) -> Result<(), Failure> {
+    let id = i32::try_from(worker.0.id())?;
+    Ok(kill_process(Pid::from_raw(id).ok_or("the worker has no process id")?, signal)?)
+}

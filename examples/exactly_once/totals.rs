@@ -1,0 +1,85 @@
+//! The handler: it keeps its position in its database, in the transaction that writes the results.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::PartitionContext;
+use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionStart, StartPosition};
+use tokio::task::spawn_blocking;
+
+use crate::database::{Committed, Database, Order, Result};
+use crate::journal::Journal;
+use crate::workspace::Workspace;
+
+pub struct Totals {
+    pub owner: String,
+    pub database: Arc<Mutex<Database>>,
+    /// Every event that the handler got, and those whose transaction was rejected: for the report only.
+    pub delivered: Journal,
+    pub rejected: Journal,
+    pub workspace: Workspace,
+}
+
+impl Totals {
+    /// Runs a transaction on a thread that may block.
+    async fn database<T: Send + 'static>(
+        &self,
+        transaction: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
+    ) -> Result<T, HandlerError> {
+        let database = Arc::clone(&self.database);
+        let running = spawn_blocking(move || transaction(&mut database.lock().unwrap_or_else(PoisonError::into_inner)));
+        Ok(running.await??)
+    }
+
+    /// Freezes this process if the scenario asks for it, at the worst moment: the results are computed, and not written.
+    /// Holds the connection, so that the frozen process locks no other one out of the database.
+    async fn freeze_if_asked(&self) -> Result<(), HandlerError> {
+        if !self.workspace.is_freeze_requested(&self.owner) {
+            return Ok(());
+        }
+        let (workspace, owner) = (self.workspace.clone(), self.owner.clone());
+        self.database(move |_| {
+            workspace.freeze(&owner);
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Handler<ReceivedEventData> for Totals {
+    /// Called after every win of a partition, before the first event.
+    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+        let (partition, epoch) = (start.partition_id().to_string(), start.epoch());
+        let position = self.database(move |database| database.begin_epoch(&partition, epoch)).await?;
+        Ok(position.map(StartPosition::AfterSequenceNumber))
+    }
+
+    /// Follows the processor, which starts elsewhere if the events after the position have expired, for example.
+    async fn started(&self, context: PartitionContext) {
+        let Some(position) = context.started_after() else { return };
+        let (partition, epoch) = (context.partition_id().to_string(), context.epoch());
+        if let Err(error) = self.database(move |database| database.move_to(&partition, epoch, position)).await {
+            tracing::warn!(%error, "the position was not stored; the next transaction stores it");
+        }
+    }
+
+    async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
+        let partition = context.partition_id();
+        let numbers = || events.iter().filter_map(ReceivedEventData::sequence_number);
+        self.delivered.append(partition, numbers(), &self.owner)?;
+        let (Some(last), Some(position)) = (events.last(), numbers().last()) else { return Ok(()) };
+        let orders: Vec<_> = numbers().map(|number| Order::of(partition.as_str(), number)).collect();
+        self.freeze_if_asked().await?;
+
+        let (name, epoch) = (partition.to_string(), context.epoch());
+        match self.database(move |database| database.commit(&name, epoch, position, &orders)).await? {
+            // The checkpoint follows the position, for the lag, scalers and tools. No result depends on it.
+            Committed::Yes => context.checkpoint(last),
+            Committed::Fenced => {
+                self.rejected.append(partition, numbers(), &self.owner)?;
+                return Err("a later owner has begun, so nothing was written".into());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! One worker process.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::ProcessorConfig;
+use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId, Processor};
+use tracing_subscriber::EnvFilter;
+
+use crate::Failure;
+use crate::database::Database;
+use crate::totals::Totals;
+use crate::workspace::Workspace;
+
+/// Short, so that the example ends in seconds. The default is 60 s.
+const LEASE_DURATION: Duration = Duration::from_secs(4);
+const LOAD_BALANCING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Processes until SIGTERM.
+pub async fn run(owner: &str, checks_epoch: bool) -> Result<(), Failure> {
+    let filter = EnvFilter::new("info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off");
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
+
+    let workspace = Workspace::from_environment()?;
+    let group = ConsumerGroup::from_connection_string(&workspace.hub, "$Default")?;
+    let container = AzureContainer::from_connection_string(&workspace.storage, &workspace.container)?;
+    let builder = GroupStore::builder(Arc::new(container), group.clone(), OwnerId::new(owner)?);
+    let store = builder.with_lease_duration(LEASE_DURATION).connect().await?;
+    let source = EventHubSource::from_connection_string(&group, workspace.hub.clone()).connect().await?;
+    let handler = Totals {
+        owner: owner.to_owned(),
+        database: Arc::new(Mutex::new(Database::open(&workspace.database(), checks_epoch)?)),
+        delivered: workspace.journal("delivered")?,
+        rejected: workspace.journal("rejected")?,
+        workspace,
+    };
+    let config = ProcessorConfig::default().with_load_balancing_interval(LOAD_BALANCING_INTERVAL);
+    Processor::builder(source, store, handler).with_config(config).build()?.run_until_signal().await?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The files and settings that the processes share.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::Failure;
+use crate::journal::Journal;
+
+const FOLDER: &str = "EXACTLY_ONCE_FOLDER";
+const CONTAINER: &str = "EXACTLY_ONCE_CONTAINER";
+const STORAGE: &str = "STORAGE_CONNECTION_STRING";
+const HUB: &str = "EVENTHUBS_CONNECTION_STRING";
+
+/// The folder of one run, and where its processes connect to.
+#[derive(Clone)]
+pub struct Workspace {
+    pub folder: PathBuf,
+    pub container: String,
+    pub storage: String,
+    /// Contains the address of the emulator.
+    pub hub: String,
+}
+
+impl Workspace {
+    pub fn from_environment() -> Result<Self, Failure> {
+        Ok(Self {
+            folder: env::var(FOLDER)?.into(),
+            container: env::var(CONTAINER)?,
+            storage: env::var(STORAGE)?,
+            hub: env::var(HUB)?,
+        })
+    }
+
+    pub fn pass_to(&self, command: &mut Command) {
+        command.env(FOLDER, &self.folder).env(CONTAINER, &self.container);
+        command.env(STORAGE, &self.storage).env(HUB, &self.hub);
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.folder.join("totals.sqlite")
+    }
+
+    /// Opens a journal of the run: `delivered` or `rejected`.
+    pub fn journal(&self, name: &str) -> Result<Journal, Failure> {
+        Journal::open(&self.folder.join(name))
+    }
+
+    fn request(&self, owner: &str) -> PathBuf {
+        self.folder.join(format!("freeze-{owner}"))
+    }
+
+    fn frozen(&self, owner: &str) -> PathBuf {
+        self.folder.join(format!("frozen-{owner}"))
+    }
+
+    pub fn request_freeze(&self, owner: &str) -> std::io::Result<()> {
+        fs::write(self.request(owner), "")
+    }
+
+    pub fn is_freeze_requested(&self, owner: &str) -> bool {
+        self.request(owner).exists()
+    }
+
+    pub fn is_frozen(&self, owner: &str) -> bool {
+        self.frozen(owner).exists()
+    }
+
+    /// Freezes this process. Returns when another process wakes it.
+    pub fn freeze(&self, owner: &str) {
+        // Only one of several concurrent calls renames the request.
+        if fs::rename(self.request(owner), self.frozen(owner)).is_ok()
+            && let Err(error) = kill_process(getpid(), Signal::STOP)
+        {
+            tracing::error!(%error, "cannot freeze this process");
+        }
+    }
+}
