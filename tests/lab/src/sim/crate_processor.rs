@@ -7,8 +7,8 @@ use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, PartitionContext, Processor,
-    ProcessorConfig, StartPosition, StopReason, TrackedEvent,
+    CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, PartitionContext, PartitionStart,
+    Processor, ProcessorConfig, StartPosition, StopReason, TrackedEvent,
 };
 use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -20,8 +20,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
+use super::ledger::Ledger;
 use super::observer::BatchInProgress;
-use super::plan::{Settings, StartAt, Tuning};
+use super::plan::{OwnPositions, Settings, StartAt, Tuning};
 
 /// The wait before a process that cannot connect tries again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -197,15 +198,51 @@ impl Worker {
     }
 }
 
+/// The transactions of an application that keeps its own positions.
+impl Worker {
+    /// Returns the epoch, unless the application does not compare epochs.
+    fn checked(&self, epoch: i64) -> Option<i64> {
+        (self.host.settings.own_positions != OwnPositions::Unfenced).then_some(epoch)
+    }
+
+    fn count(
+        &self,
+        ledger: &Ledger,
+        handling: &BatchInProgress,
+        events: &[MemoryEvent],
+        context: &PartitionContext,
+    ) -> Result<(), HandlerError> {
+        let Some(last) = events.last() else { return Ok(()) };
+        if !ledger.commit(context.partition_id(), self.checked(context.epoch()), last.sequence_number) {
+            return Err(Error::new(ErrorKind::Handler, "a later owner has begun").into());
+        }
+        handling.counted(events);
+        Ok(())
+    }
+}
+
 impl Handler<MemoryEvent> for Worker {
+    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+        self.host.runs().await;
+        let Some(ledger) = &self.host.ledger else { return Ok(None) };
+        if self.fails() {
+            return Err(Error::new(ErrorKind::Handler, "the database is down").into());
+        }
+        Ok(ledger.begin(start.partition_id(), start.epoch()).map(StartPosition::AfterSequenceNumber))
+    }
+
     async fn started(&self, context: PartitionContext) {
         self.host.reporter.started(context.partition_id(), Some(context.epoch()));
+        if let (Some(ledger), Some(position)) = (&self.host.ledger, context.started_after()) {
+            ledger.commit(context.partition_id(), self.checked(context.epoch()), position);
+        }
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         self.host.runs().await;
         let handling = self.host.reporter.begins(context.partition_id(), &events);
-        if self.host.member.tracks {
+        let ledger = self.host.ledger.as_ref();
+        if self.host.member.tracks && ledger.is_none() {
             for event in &events {
                 self.finish_later(&handling, event, context.track(event));
             }
@@ -213,10 +250,12 @@ impl Handler<MemoryEvent> for Worker {
         }
         self.work().await;
         if self.fails() {
-            let half = events.len() / 2;
-            handling.done(&events[..half]);
+            let half = &events[..events.len() / 2];
+            ledger.map_or(Ok(()), |ledger| self.count(ledger, &handling, half, &context))?;
+            handling.done(half);
             return Err(Error::new(ErrorKind::Handler, "an occasional failure").into());
         }
+        ledger.map_or(Ok(()), |ledger| self.count(ledger, &handling, &events, &context))?;
         handling.done(&events);
         if let Some(last) = events.last() {
             context.checkpoint(last);

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::freeze::{Gate, HostSource};
+use super::ledger::Ledger;
 use super::observer::Reporter;
 use super::plan::{Member, Settings};
 
@@ -36,6 +37,8 @@ pub struct Host {
     pub source: HostSource,
     /// The wall clock of the host.
     pub clock: Arc<dyn WallClock>,
+    /// The database of the application, if it keeps its own positions.
+    pub ledger: Option<Ledger>,
     /// Receives what the handlers do.
     pub reporter: Reporter,
     /// `true` when the process is to shut down gracefully.

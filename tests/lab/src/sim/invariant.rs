@@ -43,6 +43,8 @@ pub enum Invariant {
     Conditional,
     /// E1, E2: of two ownerships that processed events, the later one has the greater epoch.
     EpochGrows,
+    /// An application that keeps its own positions, and commits only in the epoch that began last, counts no event twice.
+    CountedOnce,
     /// What an operator reports of a reset is true and stays true. No owner of this crate requests a handoff from an
     /// operator, or takes a partition from it before its lease has expired.
     Operator,
@@ -54,7 +56,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Fenced,
         Self::CheckpointMonotonic,
         Self::NothingSkipped,
@@ -71,6 +73,7 @@ impl Invariant {
         Self::OwnRecord,
         Self::Conditional,
         Self::EpochGrows,
+        Self::CountedOnce,
         Self::Operator,
         Self::CleanShutdown,
         Self::NoLeaks,

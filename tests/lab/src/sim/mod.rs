@@ -29,6 +29,7 @@ mod foreign;
 mod freeze;
 mod host;
 mod invariant;
+mod ledger;
 mod loops;
 mod observer;
 mod plan;
@@ -47,10 +48,12 @@ pub use self::foreign::{Foreign, Sdk};
 pub use self::freeze::HostSource;
 pub use self::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 pub use self::invariant::{Invariant, Violation};
+pub use self::ledger::Ledger;
 pub use self::loops::{Entry, LoopEventKind, Move, Simulation};
 pub use self::observer::{BatchInProgress, Reporter, TimelineEntry, TimelineEvent};
 pub use self::plan::{
-    Incident, IncidentKind, Load, Member, Plan, Reset, Role, Scale, Settings, StartAt, StorageFault, Tuning,
+    Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StartAt, StorageFault,
+    Tuning,
 };
 pub use self::report::{Report, Totals};
 pub use self::rivals::LeaseGrab;

@@ -114,6 +114,8 @@ pub struct Settings {
     pub handoff: bool,
     /// Whether an instance that shuts down keeps its partitions for its own restart.
     pub keep: bool,
+    /// Whether the application keeps its own positions.
+    pub own_positions: OwnPositions,
     /// What keeps leases alive.
     pub lease_scope: LeaseScope,
     /// Whether an instance has the same owner id after a restart.
@@ -138,12 +140,25 @@ impl Default for Settings {
             checkpoint_every: seconds(5),
             handoff: true,
             keep: false,
+            own_positions: OwnPositions::None,
             lease_scope: LeaseScope::default(),
             stable_names: true,
             latency: Duration::from_millis(50),
             tuning: Tuning::default(),
         }
     }
+}
+
+/// Whether an application stores its position together with its results, as
+/// [`Handler::start_position`](eventhubs_checkpoint::processor::Handler::start_position) allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnPositions {
+    /// It uses the checkpoints.
+    None,
+    /// It commits results only in the epoch that began last.
+    Fenced,
+    /// It does not compare epochs, so that events are counted twice.
+    Unfenced,
 }
 
 /// A member of the group.

@@ -17,8 +17,8 @@ use rand::{RngExt, SeedableRng};
 
 use crate::sim::plan::reset;
 use crate::sim::{
-    BuiltIn, Foreign, Host, IncidentKind, InstanceFactory, InstanceFuture, InstanceKind, Invariant, Plan, Report,
-    Reset, Role, Scale, Sdk, Totals, run, shrink,
+    BuiltIn, Foreign, Host, IncidentKind, InstanceFactory, InstanceFuture, InstanceKind, Invariant, OwnPositions, Plan,
+    Report, Reset, Role, Scale, Sdk, Totals, run, shrink,
 };
 
 /// Seeds from 1 on. In debug builds each takes six seconds; `cargo simulate` runs thousands.
@@ -29,6 +29,9 @@ const SEEDS_OVER_PLATFORM: u64 = 4;
 
 /// The number of seeds with settings from the whole range that `build` accepts.
 const WILD_SEEDS: u64 = 4;
+
+/// The number of seeds with applications that keep their own positions.
+const OWN_POSITION_SEEDS: u64 = 4;
 
 /// The number of seeds with operators.
 const RESET_SEEDS: u64 = 4;
@@ -134,6 +137,33 @@ fn stormy(seed: u64) -> Plan {
 #[test]
 fn operators_reset_during_faults() {
     assert_no_violation("operators_reset_during_faults", RESET_SEEDS, stormy);
+}
+
+/// Returns a plan for an application that keeps its own positions.
+fn with_own_positions(seed: u64, own_positions: OwnPositions) -> Plan {
+    let (platform, wild) = (seed.is_multiple_of(2), seed.is_multiple_of(3));
+    let scale = Scale { instances: 4, foreign: false, platform, wild, ..Scale::default() };
+    let mut plan = Plan::draw(seed, &scale);
+    plan.settings.own_positions = own_positions;
+    plan.incidents.retain(|incident| !matches!(incident.kind, IncidentKind::Reset(_)));
+    plan
+}
+
+#[test]
+fn own_positions_count_every_event_once() {
+    let draw = |seed| with_own_positions(seed, OwnPositions::Fenced);
+    let totals = assert_no_violation("own_positions_count_every_event_once", OWN_POSITION_SEEDS, draw);
+    assert!(totals.checked[&Invariant::CountedOnce] > 1000 * totals.plans, "{totals:?}");
+}
+
+/// The observer finds what the comparison of epochs prevents.
+#[test]
+fn unfenced_own_positions_count_events_twice() {
+    let counts_twice = |seed| {
+        let report = play(&with_own_positions(seed, OwnPositions::Unfenced), false);
+        report.violations.iter().any(|violation| violation.invariant == Invariant::CountedOnce)
+    };
+    assert!((1..20).any(counts_twice));
 }
 
 /// Returns a plan with occasional operators and no other incidents.

@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::slot::Slot;
 use super::factory::InstanceFactory;
+use super::ledger::Ledger;
 use super::observer::{Observer, TimelineEvent};
 use super::plan::{IncidentKind, Plan, StorageFault};
 use super::report::{Report, Totals};
@@ -85,6 +86,7 @@ struct World<'a> {
     /// The target of all requests: the memory, or a platform over it.
     container: Arc<dyn BlobContainer>,
     hub: MemoryHub,
+    ledger: Ledger,
     /// How often the hub was recreated.
     generation: u32,
     /// How many instances are under heavy load and may count as stalled.
@@ -123,6 +125,7 @@ impl<'a> World<'a> {
             memory,
             container,
             hub: MemoryHub::new(HUB, plan.partitions),
+            ledger: Ledger::default(),
             generation: 0,
             heavy: 0,
             rng: StdRng::seed_from_u64(plan.seed ^ 0x5eed),

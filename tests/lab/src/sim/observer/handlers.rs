@@ -1,5 +1,7 @@
 //! Calls of handlers. Calls of a crashed incarnation do not count, although its tasks may take a moment to end.
 
+use std::sync::Arc;
+
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -96,6 +98,21 @@ impl State {
             let number = event.sequence_number;
             self.totals.handled += 1;
             self.totals.repeated += book.history.processed(Some(since), number, number);
+        }
+    }
+
+    /// The application has committed the results of these events. Also counts for incarnations that have ended: what is
+    /// committed stays.
+    pub(super) fn counted(&mut self, incarnation: usize, partition: usize, events: &[MemoryEvent]) {
+        let name = self.name_of(incarnation);
+        for event in events {
+            let Some(book) = self.partitions.get_mut(partition) else { return };
+            let (body, number) = (Arc::clone(&event.body), event.sequence_number);
+            let before = book.counted.replace((Arc::clone(&body), number));
+            let again = before.is_some_and(|(of, last)| of == body && number <= last);
+            self.check(Invariant::CountedOnce, !again, || {
+                format!("{name} counts event {number} of partition {partition} again")
+            });
         }
     }
 

@@ -114,6 +114,8 @@ struct Partition {
     record: Metadata,
     /// The stored checkpoint was written by an owner of another SDK, over a later one.
     set_back: bool,
+    /// The body and the number of the last event that an application with its own positions has counted.
+    counted: Option<(Arc<str>, i64)>,
     /// The last event at the time when the group began: a start at the latest event skips nothing after it.
     begun_at: Option<i64>,
     /// An operator has reset the checkpoint to this position, and it has not moved since.
@@ -132,6 +134,7 @@ impl Partition {
             written: Instant::now(),
             record: Metadata::new(),
             set_back: false,
+            counted: None,
             begun_at: None,
             put_to: None,
             adopted_by: None,

@@ -66,6 +66,11 @@ impl BatchInProgress {
     pub fn done(&self, events: &[MemoryEvent]) {
         self.reporter.observer.lock().handled(self.reporter.incarnation, self.partition, self.session, events);
     }
+
+    /// Reports that the results of these events are committed, in an application that keeps its own positions.
+    pub fn counted(&self, events: &[MemoryEvent]) {
+        self.reporter.observer.lock().counted(self.reporter.incarnation, self.partition, events);
+    }
 }
 
 impl Clone for BatchInProgress {

@@ -6,7 +6,9 @@ use eventhubs_checkpoint::LeaseScope;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Incident, IncidentKind, Load, Member, Plan, Reset, Role, Scale, Settings, StorageFault, Tuning};
+use super::{
+    Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StorageFault, Tuning,
+};
 use crate::sim::foreign::Sdk;
 
 /// All instances start within this time.
@@ -29,9 +31,15 @@ impl Plan {
         if scale.wild {
             settings = settings.with_wild_settings(seed, members.iter().map(|member| member.role));
         }
+        if keeps_positions(&members, seed) {
+            settings.own_positions = OwnPositions::Fenced;
+        }
         let loads = (0..scale.partitions.max(1)).map(|_| load(&mut rng)).collect();
         let mut drawing = Drawing { rng, scale, members: scale.instances.max(1), settings: &settings };
-        let incidents = drawing.incidents();
+        let mut incidents = drawing.incidents();
+        // A reset does not move an application that keeps its own positions.
+        let resets = settings.own_positions == OwnPositions::None;
+        incidents.retain(|incident| resets || !matches!(incident.kind, IncidentKind::Reset(_)));
         let partitions = scale.partitions.max(1);
         let (platform, storm) = (scale.platform, scale.storm);
         Self { seed, platform, partitions, settings, members, loads, storm, incidents }
@@ -67,6 +75,7 @@ fn settings(rng: &mut StdRng) -> Settings {
         lease_scope: if rng.random_bool(0.4) { LeaseScope::Instance } else { LeaseScope::Partition },
         stable_names: rng.random_bool(0.5),
         keep: rng.random_bool(0.2),
+        own_positions: OwnPositions::None,
         latency: Duration::from_millis([5, 50, 400][rng.random_range(0..3)]),
         tuning: Tuning::default(),
     }
@@ -86,6 +95,13 @@ fn member(rng: &mut StdRng, index: u32, mixed: bool) -> Member {
         tracks: rng.random_bool(0.4),
         failures_per_mille: if rng.random_bool(0.3) { 5 } else { 0 },
     }
+}
+
+/// A third of the groups without owners of other SDKs, which would not store their position. Uses its own random numbers,
+/// so that the rest of the plan stays the same.
+fn keeps_positions(members: &[Member], seed: u64) -> bool {
+    let of_this_crate = members.iter().all(|member| member.role == Role::CrateProcessor);
+    of_this_crate && StdRng::seed_from_u64(seed ^ 0x0b05).random_bool(0.33)
 }
 
 /// Names members in pairs: without dots, both with dots, or with names that differ only by a dot. Uses its own random

@@ -16,7 +16,7 @@ use crate::sim::freeze::{Gate, GatedContainer, HostSource};
 use crate::sim::host::{ExitStatus, HandleSlot, Host, Skewed};
 use crate::sim::invariant::Invariant;
 use crate::sim::observer::{NewIncarnation, Reporter};
-use crate::sim::plan::{Role, StorageFault};
+use crate::sim::plan::{OwnPositions, Role, StorageFault};
 use crate::sim::recorder::Recorder;
 
 /// How long a process may take to end before it is killed.
@@ -79,6 +79,7 @@ impl World<'_> {
             container: Arc::new(container),
             source: HostSource { inner: self.hub.source(), gate: gate.clone() },
             clock: Arc::new(clock),
+            ledger: (self.plan.settings.own_positions != OwnPositions::None).then(|| self.ledger.clone()),
             reporter,
             shutdown: requested,
             extra_work: extra,
