@@ -119,3 +119,8 @@ pub use time;
 #[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+/// Compiles the examples of the page about effects.
+#[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]
+#[doc = include_str!("../docs/effects.md")]
+mod effects {}
