@@ -1,7 +1,7 @@
 //! An event hub as the sink of dead letters.
 
 use azure_core_amqp::message::{AmqpAnnotations, AmqpApplicationProperties};
-use azure_core_amqp::{AmqpMessage, AmqpSymbol, AmqpValue};
+use azure_core_amqp::{AmqpMessage, AmqpSimpleValue, AmqpSymbol, AmqpValue};
 use azure_messaging_eventhubs::ProducerClient;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use time::format_description::well_known::Rfc3339;
@@ -97,20 +97,25 @@ fn message(letter: &DeadLetter<ReceivedEventData>) -> AmqpMessage {
 
 fn add_origin(properties: &mut AmqpApplicationProperties, letter: &DeadLetter<ReceivedEventData>) {
     let event = &letter.event;
-    properties.insert("x-original-event-hub".into(), letter.group.event_hub());
-    properties.insert("x-original-consumer-group".into(), letter.group.name());
-    properties.insert("x-original-partition".into(), letter.partition_id.as_str());
+    let mut set = |name: &str, value: AmqpSimpleValue| {
+        // `insert` keeps a former value, too.
+        while properties.0.remove(name).is_some() {}
+        properties.insert(name.to_owned(), value);
+    };
+    set("x-original-event-hub", letter.group.event_hub().into());
+    set("x-original-consumer-group", letter.group.name().into());
+    set("x-original-partition", letter.partition_id.as_str().into());
     if let Some(number) = event.sequence_number() {
-        properties.insert("x-original-sequence-number".into(), number);
+        set("x-original-sequence-number", number.into());
     }
     if let Some(offset) = event.offset() {
-        properties.insert("x-original-offset".into(), offset.as_str());
+        set("x-original-offset", offset.as_str().into());
     }
     if let Some(Ok(time)) = event.enqueued_at().map(|time| time.format(&Rfc3339)) {
-        properties.insert("x-original-enqueued-time".into(), time);
+        set("x-original-enqueued-time", time.into());
     }
-    properties.insert("x-original-attempts".into(), i32::try_from(letter.attempts).unwrap_or(i32::MAX));
-    properties.insert("x-original-error".into(), shortened(Causes(&letter.error).to_string()));
+    set("x-original-attempts", i32::try_from(letter.attempts).unwrap_or(i32::MAX).into());
+    set("x-original-error", shortened(Causes(&letter.error).to_string()).into());
 }
 
 fn shortened(mut text: String) -> String {
@@ -129,8 +134,6 @@ impl CloneEvent for ReceivedEventData {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use azure_core_amqp::AmqpSimpleValue;
 
     use super::*;
     use crate::model::{ConsumerGroup, PartitionId};

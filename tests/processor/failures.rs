@@ -366,8 +366,11 @@ mod failed_is_called {
         }
 
         fn failed(&self, _: &PartitionId, error: &Error) {
-            let cause = std::error::Error::source(error).map(ToString::to_string);
-            self.failures.lock().unwrap().push(cause.unwrap_or_else(|| error.to_string()));
+            let mut cause: &dyn std::error::Error = error;
+            while let Some(source) = cause.source() {
+                cause = source;
+            }
+            self.failures.lock().unwrap().push(cause.to_string());
         }
 
         async fn stopped(&self, _: PartitionContext, _: StopReason) {
