@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::metrics::{ALL, SAMPLE_EVERY};
-use eventhubs_checkpoint::processor::{HandlerError, PartitionContext, Processor, handler_fn};
+use eventhubs_checkpoint::processor::{
+    DeadLetter, DeadLetterPolicy, HandlerError, HandlerExt, PartitionContext, Processor, handler_fn,
+};
 use eventhubs_checkpoint::store::{StorageOperation, StorageOutcome};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -54,6 +56,22 @@ async fn events_handlers_checkpoints_and_links_are_counted() {
     a.shut_down().await.unwrap();
     assert_eq!(observed.get("releases_total", "reason=shutdown"), 2.0);
     observed.assert_described(ALL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letters_are_counted() {
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
+    let world = World::new(1);
+    world.hub.publish(0, "poison");
+    let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Err("poisoned".into()) });
+    let sink = |_: DeadLetter<MemoryEvent>| async { Ok(()) };
+    let policy = DeadLetterPolicy::default().with_max_attempts(2).with_min_failing_time(Duration::ZERO);
+    let a = world.start_with("a", world.hub.source(), handler.with_dead_letters(sink, policy)).await;
+    a.wait_for_status("a dead letter", |status| status.dead_letters == 1).await;
+    assert_eq!(observed.get("dead_letters_total", "partition=0"), 1.0);
+    assert_eq!(observed.get("handler_failures_total", "partition=0"), 2.0);
+    a.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -68,7 +68,7 @@ where
 /// Then the sink stores the failed event, and only then the checkpoint may pass it.
 ///
 /// Two kinds of failures name their event, so that no isolation is needed: an [`EventError`] that the handler returns,
-/// and an event that is tracked and [fails](super::TrackedEvent::fail). An event that fails as a tracked event does not go to
+/// and an event that is tracked and [fails](crate::processor::TrackedEvent::fail). An event that fails as a tracked event does not go to
 /// the handler again.
 ///
 /// Nothing is moved, and the partition fails as without dead letters, if the [policy](DeadLetterPolicy) finds that the

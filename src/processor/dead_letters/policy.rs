@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// - Nothing is moved while all events of a batch fail, or more than `max_events_per_batch`.
 /// - If the batch is a single event, only attempts and time decide. Choose `min_failing_time` longer than the outages
 ///   that the handler should survive, or turn `isolate` off, so that only events with an `EventError` are moved.
-/// - An event that is tracked and [fails](super::TrackedEvent::fail) is named, but the other events of its batch show
+/// - An event that is tracked and [fails](crate::processor::TrackedEvent::fail) is named, but the other events of its batch show
 ///   nothing about an outage, because they are still being processed. Attempts and time decide.
 ///
 /// Attempts are counted in the memory of the owner. After the partition moved to another instance, the count starts
