@@ -47,8 +47,10 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// for example because the following events have expired, [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint)
     /// determines where to start, and [`PartitionContext::started_after`] returns the position.
     ///
-    /// Because the position of the application counts, resetting the checkpoint with a tool does not move the
-    /// partition. The call may be dropped at any `await` if the partition is requested to stop, and
+    /// Because the position of the application counts, resetting the checkpoint with a tool does not move the partition.
+    /// With [dead letters](super::DeadLetters), the handler must name the event that fails.
+    ///
+    /// The call may be dropped at any `await` if the partition is requested to stop, and
     /// [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.
     ///
     /// # Errors

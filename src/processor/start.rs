@@ -163,6 +163,13 @@ pub(super) fn resume(record: &CheckpointRecord, start: &StartPosition) -> StartP
     }
 }
 
+/// Returns whether the checkpoint is at the event that the start names. The checkpoint also has the offset of that
+/// event, which shows if the event hub was recreated.
+pub(super) fn is_at(record: &CheckpointRecord, start: &StartPosition) -> bool {
+    let is_event = record.offset.as_deref().is_some_and(|offset| offset != BEFORE_EVERYTHING);
+    is_event && matches!(start, StartPosition::AfterSequenceNumber(number) if record.sequence_number == Some(*number))
+}
+
 /// Returns the position of a start as a checkpoint would record it, as far as the start names one. It is compared with
 /// the partition as a checkpoint is.
 pub(super) fn recorded(start: &StartPosition) -> CheckpointRecord {
@@ -319,6 +326,16 @@ mod tests {
         assert_eq!(resume(&record(None, "o"), &start), StartPosition::AfterOffset("o".into()));
         assert_eq!(resume(&record(-1, "-1"), &start), StartPosition::Earliest);
         assert_eq!(resume(&record(6, "-1"), &start), StartPosition::Earliest);
+    }
+
+    #[test]
+    fn a_chosen_start_may_agree_with_the_checkpoint() {
+        let after = StartPosition::AfterSequenceNumber;
+        assert!(is_at(&record(7, "70"), &after(7)));
+        assert!(!is_at(&record(7, "70"), &after(8)));
+        assert!(!is_at(&record(7, None), &after(7)), "the record needs the offset");
+        assert!(!is_at(&record(7, "-1"), &after(7)), "it starts at the first event, whichever that is");
+        assert!(!is_at(&record(None, None), &StartPosition::Earliest));
     }
 
     #[test]

@@ -181,7 +181,7 @@ async fn a_sink_that_is_down_holds_the_partition() {
     assert!(status.checkpoint < Some(i64::try_from(POISON).unwrap()), "{status:?}");
     assert_eq!(status.state, PartitionState::Failing);
     let error = status.last_error.unwrap();
-    assert!(error.message.contains("the dead-letter sink did not store it"), "{error:?}");
+    assert!(error.message.contains("was not moved to the dead letters"), "{error:?}");
 
     let dead_letters = dead_letter_hub(&address).await;
     consumer.processes_all_others_in_order().await;

@@ -1,7 +1,7 @@
 //! Events that fail again and again: `Handler::with_dead_letters`.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ struct Picky {
     calls: Arc<AtomicUsize>,
     /// Fails this many times to return the start position.
     failing_starts: Arc<AtomicUsize>,
+    /// The position that the application keeps. Negative if it keeps none.
+    position: Arc<AtomicI64>,
 }
 
 impl Picky {
@@ -51,6 +53,7 @@ impl Picky {
             poisoned: Arc::default(),
             calls: Arc::default(),
             failing_starts: Arc::default(),
+            position: Arc::new(AtomicI64::new(-1)),
         }
     }
 
@@ -81,7 +84,11 @@ impl Handler<MemoryEvent> for Picky {
     async fn start_position(&self, _: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
         let failing =
             self.failing_starts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        if failing.is_ok() { Err("the position cannot be read".into()) } else { Ok(None) }
+        if failing.is_ok() {
+            return Err("the position cannot be read".into());
+        }
+        let position = self.position.load(Ordering::Relaxed);
+        Ok((position >= 0).then_some(StartPosition::AfterSequenceNumber(position)))
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
@@ -95,6 +102,9 @@ impl Handler<MemoryEvent> for Picky {
                 continue;
             }
             self.processed.lock().unwrap().push(event.sequence_number);
+            // Only if it keeps one.
+            let advance = |kept: i64| (kept >= 0).then_some(event.sequence_number);
+            let _ = self.position.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance);
             context.checkpoint(event);
         }
         Ok(())
@@ -379,7 +389,7 @@ mod a_failing_sink {
                 assert_eq!(world.checkpoint().await, Some(36), "{failure:?}: it never passes the event");
                 assert_eq!(status.dead_letters, 0);
                 let text = log.text();
-                assert!(text.contains("event 37 failed, and the dead-letter sink did not store it"), "{text}");
+                assert!(text.contains("event 37 failed, and was not moved to the dead letters"), "{text}");
                 assert!(text.contains(message), "{text}");
                 assert!(!text.contains("dropped unfinished"), "giving up is not reported as a mistake: {text}");
                 sink.set(SinkState::Up);
@@ -391,22 +401,46 @@ mod a_failing_sink {
         }
     }
 
-    /// The checkpoint waits for the sink although all later events are processed.
+    /// The checkpoint waits for the sink. A named event is stored before later events are processed, any other one after
+    /// them.
     #[tokio::test(start_paused = true)]
     async fn holds_the_checkpoint_back() {
-        let mut world = poisoned(&[37]);
-        world.config = world.config.with_handler_timeout(500 * SECOND);
-        let (handler, sink) = (Picky::new(Failure::Unnamed), Sink::new(SinkState::Hangs));
-        let a = start(&world, &handler, &sink, quick()).await;
-        wait_for("it is asked", || sink.asked.load(Ordering::Relaxed) == 1).await;
-        sleep(60 * SECOND).await;
-        assert_eq!((world.checkpoint().await, handler.distinct().len()), (Some(36), 99));
-        sink.set(SinkState::Up);
-        a.crash().await;
-        let b = start(&world, &handler, &sink, quick()).await;
-        checkpoint_at(&world, 99).await;
-        assert_eq!(sink.letters(), [(37, 4, "poisoned".to_owned())], "the new owner counts from the beginning");
-        b.shut_down().await.unwrap();
+        for (failure, processed) in
+            [(Failure::Unnamed, 99), (Failure::Named, 37), (Failure::Tracked, 99), (Failure::Panic, 99)]
+        {
+            let mut world = poisoned(&[37]);
+            world.config = world.config.with_handler_timeout(500 * SECOND);
+            let (handler, sink) = (Picky::new(failure), Sink::new(SinkState::Hangs));
+            let a = start(&world, &handler, &sink, quick()).await;
+            wait_for("it is asked", || sink.asked.load(Ordering::Relaxed) == 1).await;
+            sleep(60 * SECOND).await;
+            assert_eq!((world.checkpoint().await, handler.distinct().len()), (Some(36), processed), "{failure:?}");
+            sink.set(SinkState::Up);
+            a.crash().await;
+            let b = start(&world, &handler, &sink, quick()).await;
+            checkpoint_at(&world, 99).await;
+            let letters = sink.letters();
+            assert_eq!(letters.len(), 1, "{failure:?}");
+            assert!(letters[0].1 <= 4, "the new owner counts from the beginning: {letters:?}");
+            b.shut_down().await.unwrap();
+        }
+    }
+
+    /// Processing a later event would move the position past an event that is not stored yet.
+    #[tokio::test(start_paused = true)]
+    async fn holds_the_position_of_the_application_back() {
+        for (failure, moved) in [(Failure::Unnamed, 0), (Failure::Panic, 0), (Failure::Named, 1)] {
+            let (world, handler, sink) = (poisoned(&[37]), Picky::new(failure), Sink::new(SinkState::Up));
+            handler.position.store(20, Ordering::Relaxed);
+            let a = start(&world, &handler, &sink, quick()).await;
+            wait_for("many attempts or a letter", || failures(&a) > 20 || sink.letters().len() == 1).await;
+            sleep(SECOND).await;
+            assert_eq!(sink.letters().len(), moved, "{failure:?}");
+            let last = if moved == 0 { 36 } else { 99 };
+            assert_eq!(handler.position.load(Ordering::Relaxed), last, "{failure:?}");
+            assert_eq!(handler.distinct().len(), if moved == 0 { 16 } else { 78 });
+            a.shut_down().await.unwrap();
+        }
     }
 }
 

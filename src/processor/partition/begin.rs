@@ -23,8 +23,8 @@ use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition, caught_request};
 use crate::processor::stall_detector::StallDetector;
 use crate::processor::start::{
-    InvalidCheckpoint, InvalidReason, ResumeFailure, choose, confirmed_reason, corrected, invalid_reason, recorded,
-    resume,
+    InvalidCheckpoint, InvalidReason, ResumeFailure, choose, confirmed_reason, corrected, invalid_reason, is_at,
+    recorded, resume,
 };
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
@@ -66,7 +66,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         let chosen = self.chosen_start(adoption.record().clone()).await?;
         let properties = self.properties().await?;
-        if let Some(start) = chosen {
+        if let Some(start) = chosen.filter(|start| !is_at(adoption.record(), start)) {
             return Ok(self.start_as_chosen(adoption, &start, failure, properties).await?);
         }
         let record = adoption.record();

@@ -43,6 +43,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         if let Happened::HandlerFailed(error) = &happened {
             self.control.attempts.failed(error);
+            self.control.progress.batch_failed(true);
         }
         backoff.link_held(link.opened_at.elapsed());
         session.link = Some(link);

@@ -80,7 +80,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
             Happened::HandlerFailed(error) => {
                 progress.failed(&error);
-                progress.batch_failed(true);
                 self.control.expects_resume();
                 self.control.metrics.handler_failed();
                 let policy = &self.shared.config.on_failure;
