@@ -53,9 +53,9 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The exit status is 0 if every event was counted once, 1 if not, 2 after an error.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Leaves out the check of the epoch: the woken process commits, and events are counted twice.
+    /// Leaves out the comparison of epoch and position: the woken process commits, and events are counted twice.
     #[arg(long)]
-    without_epoch: bool,
+    without_fence: bool,
 
     /// The number of events to publish.
     #[arg(long, default_value_t = 4000, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..))]
@@ -81,7 +81,7 @@ enum Role {
 async fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match &args.role {
-        Some(Role::Worker { owner }) => worker::run(owner, !args.without_epoch).await.map(|()| true),
+        Some(Role::Worker { owner }) => worker::run(owner, !args.without_fence).await.map(|()| true),
         None => scenario::run(&args).await,
     };
     match outcome {

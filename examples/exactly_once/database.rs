@@ -33,17 +33,17 @@ pub struct Total {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Committed {
     Yes,
-    /// A later owner has begun. Nothing was written.
+    /// A later start has begun. Nothing was written.
     Fenced,
 }
 
 pub struct Database {
     connection: Connection,
-    checks_epoch: bool,
+    is_fenced: bool,
 }
 
 impl Database {
-    pub fn open(file: &Path, checks_epoch: bool) -> Result<Self> {
+    pub fn open(file: &Path, is_fenced: bool) -> Result<Self> {
         let connection = Connection::open(file)?;
         connection.busy_timeout(Duration::from_secs(20))?;
         connection.execute_batch(
@@ -53,7 +53,7 @@ impl Database {
              CREATE TABLE IF NOT EXISTS positions (
                  partition_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, position INTEGER);",
         )?;
-        Ok(Self { connection, checks_epoch })
+        Ok(Self { connection, is_fenced })
     }
 
     /// Begins an epoch, and returns the position of the partition, if there is one. From now on all commits of earlier
@@ -72,13 +72,16 @@ impl Database {
         Ok(position.flatten())
     }
 
-    /// Adds the orders to the totals and advances the position, both or neither.
-    pub fn commit(&mut self, partition: &str, epoch: i64, position: i64, orders: &[Order]) -> Result<Committed> {
+    /// Adds the orders to the totals and advances the position from before the first to the last event, both or neither.
+    /// The epoch rejects late commits of previous owners, the position those of an earlier start of the same owner.
+    pub fn commit(&mut self, partition: &str, epoch: i64, events: (i64, i64), orders: &[Order]) -> Result<Committed> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let epoch = if self.checks_epoch { epoch } else { i64::MAX };
+        // Without the check, every commit is accepted.
+        let (epoch, (first, last)) = if self.is_fenced { (epoch, events) } else { (i64::MAX, (i64::MAX, events.1)) };
         let changed = transaction.execute(
-            "UPDATE positions SET position = ?3 WHERE partition_id = ?1 AND epoch <= ?2",
-            params![partition, epoch, position],
+            "UPDATE positions SET position = ?4
+             WHERE partition_id = ?1 AND epoch <= ?2 AND (position IS NULL OR position < ?3)",
+            params![partition, epoch, first, last],
         )?;
         if changed == 0 {
             // Dropping the transaction rolls it back.

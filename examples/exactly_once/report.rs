@@ -97,7 +97,7 @@ impl fmt::Display for Report {
             ("published", &self.published),
             ("delivered", &self.delivered),
             ("delivered again", &self.delivered_again),
-            ("rejected, because of the epoch", &self.rejected),
+            ("rejected, because too late", &self.rejected),
             ("counted", &self.counted),
             ("counted twice", &self.counted_twice),
             ("lost", &self.lost),

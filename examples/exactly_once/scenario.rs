@@ -33,7 +33,7 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
     step("starting the storage and the event hub");
     let azurite = Azurite::start().await?;
     let hub = EventHubEmulator::builder("orders").with_partitions(PARTITIONS).start("127.0.0.1:0").await?;
-    let scenario = Scenario::new(folder, &azurite, &hub, !args.without_epoch).await?;
+    let scenario = Scenario::new(folder, &azurite, &hub, !args.without_fence).await?;
 
     let address = Address { endpoint: hub.endpoint(), connection_string: hub.connection_string() };
     let (_batches, batches) = watch::channel(args.events.div_ceil(LOAD.events_per_batch));
@@ -67,16 +67,11 @@ struct Scenario {
     workspace: Workspace,
     database: Database,
     store: GroupStore,
-    checks_epoch: bool,
+    is_fenced: bool,
 }
 
 impl Scenario {
-    async fn new(
-        folder: PathBuf,
-        azurite: &Azurite,
-        hub: &EventHubEmulator,
-        checks_epoch: bool,
-    ) -> Result<Self, Failure> {
+    async fn new(folder: PathBuf, azurite: &Azurite, hub: &EventHubEmulator, is_fenced: bool) -> Result<Self, Failure> {
         let (storage, hub) = (azurite.connection_string(), hub.connection_string_with_port());
         let observer = OwnerId::random()?;
         let container = format!("exactly-once-{observer}").to_lowercase();
@@ -85,14 +80,14 @@ impl Scenario {
         let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
         let store = GroupStore::connect(records, group, observer).await?;
         let workspace = Workspace { folder, container, storage, hub };
-        let database = Database::open(&workspace.database(), checks_epoch)?;
-        Ok(Self { workspace, database, store, checks_epoch })
+        let database = Database::open(&workspace.database(), is_fenced)?;
+        Ok(Self { workspace, database, store, is_fenced })
     }
 
     fn start(&self, owner: &str) -> Result<Worker, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         self.workspace.pass_to(&mut command);
-        command.args((!self.checks_epoch).then_some("--without-epoch")).args(["worker", owner]);
+        command.args((!self.is_fenced).then_some("--without-fence")).args(["worker", owner]);
         let log = File::create(self.workspace.folder.join(format!("{owner}.log")))?;
         Ok(Worker(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?))
     }

@@ -67,17 +67,17 @@ impl Handler<ReceivedEventData> for Totals {
         let partition = context.partition_id();
         let numbers = || events.iter().filter_map(ReceivedEventData::sequence_number);
         self.delivered.append(partition, numbers(), &self.owner)?;
-        let (Some(last), Some(position)) = (events.last(), numbers().last()) else { return Ok(()) };
+        let (Some(first), Some(last)) = (numbers().next(), numbers().last()) else { return Ok(()) };
         let orders: Vec<_> = numbers().map(|number| Order::of(partition.as_str(), number)).collect();
         self.freeze_if_asked().await?;
 
         let (name, epoch) = (partition.to_string(), context.epoch());
-        match self.database(move |database| database.commit(&name, epoch, position, &orders)).await? {
+        match self.database(move |database| database.commit(&name, epoch, (first, last), &orders)).await? {
             // The checkpoint follows the position, for the lag, scalers and tools. No result depends on it.
-            Committed::Yes => context.checkpoint(last),
+            Committed::Yes => events.iter().for_each(|event| context.checkpoint(event)),
             Committed::Fenced => {
                 self.rejected.append(partition, numbers(), &self.owner)?;
-                return Err("a later owner has begun, so nothing was written".into());
+                return Err("a later start of the partition has begun, so nothing was written".into());
             }
         }
         Ok(())

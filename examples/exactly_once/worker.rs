@@ -17,7 +17,7 @@ const LEASE_DURATION: Duration = Duration::from_secs(4);
 const LOAD_BALANCING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Processes until SIGTERM.
-pub async fn run(owner: &str, checks_epoch: bool) -> Result<(), Failure> {
+pub async fn run(owner: &str, is_fenced: bool) -> Result<(), Failure> {
     let filter = EnvFilter::new("info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off");
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
 
@@ -29,7 +29,7 @@ pub async fn run(owner: &str, checks_epoch: bool) -> Result<(), Failure> {
     let source = EventHubSource::from_connection_string(&group, workspace.hub.clone()).connect().await?;
     let handler = Totals {
         owner: owner.to_owned(),
-        database: Arc::new(Mutex::new(Database::open(&workspace.database(), checks_epoch)?)),
+        database: Arc::new(Mutex::new(Database::open(&workspace.database(), is_fenced)?)),
         delivered: workspace.journal("delivered")?,
         rejected: workspace.journal("rejected")?,
         workspace,

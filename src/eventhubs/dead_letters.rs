@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::REQUEST_TIMEOUT;
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::{CloneEvent, DeadLetter, DeadLetterSink, HandlerError, Positioned};
+use crate::processor::{DeadLetter, DeadLetterSink, HandlerError, Positioned};
 use crate::telemetry::Causes;
 
 /// The longest text of an error, in bytes. The event and its properties together must not exceed the size limit of the
@@ -27,9 +27,9 @@ const PARTITION_KEY: &str = "x-opt-partition-key";
 /// |---|---|
 /// | `x-original-event-hub`, `x-original-consumer-group` | the event hub of the event, and the consumer group that could not process it |
 /// | `x-original-partition`, `x-original-offset` | the partition and the offset, as text |
-/// | `x-original-sequence-number` | the sequence number, a long |
+/// | `x-original-sequence-number` | the sequence number, a 64-bit integer |
 /// | `x-original-enqueued-time` | when the event hub enqueued the event, as RFC 3339 text |
-/// | `x-original-attempts` | how many times in a row the handler failed, an int |
+/// | `x-original-attempts` | how many times in a row the event failed, a 32-bit integer |
 /// | `x-original-error` | the last failure with its causes, at most 1024 bytes |
 ///
 /// An event may be sent twice, after a crash or a lost response. A property of the same name is replaced, for example if
@@ -124,13 +124,6 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// Copies the message as it was received.
-impl CloneEvent for ReceivedEventData {
-    fn clone_event(&self) -> Self {
-        self.raw_amqp_message().clone().into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -201,12 +194,5 @@ mod tests {
         assert_eq!(property(&message, "x-original-error"), Some(&expected));
         assert_eq!(property(&message, "x-original-offset"), None);
         assert_eq!(message.message_annotations, None);
-    }
-
-    #[test]
-    fn a_copied_event_is_equal() {
-        let message = annotated(&[("x-opt-sequence-number", AmqpValue::Long(42))]);
-        let copy = ReceivedEventData::from(message.clone()).clone_event();
-        assert_eq!(copy.raw_amqp_message(), &message);
     }
 }

@@ -1,62 +1,192 @@
-//! How often the handler has failed without any progress.
+//! At which event a partition fails, and how often it has failed there.
 
-use std::error::Error as _;
+use std::error::Error as StdError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::stop::EventError;
+use super::stop::{DeadLetterError, EventError};
 use crate::error::Error;
 use crate::lock::lock;
 
-/// The failures of the handler, in one epoch, since it last processed an event that it had not processed before.
+/// The failures of the handler of one partition in one epoch.
 #[derive(Debug, Default)]
-pub(super) struct Attempts(Mutex<Option<Failing>>);
+pub(super) struct Attempts(Mutex<State>);
 
-/// At least one failure.
+#[derive(Debug, Default)]
+struct State {
+    /// The first event and the number of events of the current call.
+    call: Option<(i64, usize)>,
+    failing: Option<Failing>,
+}
+
+/// The place at which the partition failed last, and its successive failures there.
 #[derive(Clone, Debug)]
 pub(super) struct Failing {
+    pub(super) place: Place,
     pub(super) failures: u32,
     since: Instant,
     /// The last failure.
     pub(super) error: Arc<Error>,
 }
 
-impl Failing {
-    /// Returns the event that failed as a tracked event, if the last failure was that.
-    pub(super) fn tracked_event(&self) -> Option<i64> {
-        event_error(&self.error).filter(|error| error.is_tracked())?.sequence_number()
+/// What is known about the event at which a partition fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is this event: the failure names it, or the handler was called with this event alone.
+    Event(i64),
+    /// It is one of this many events, of which this is the first one.
+    From { first: i64, events: usize },
+    /// The events have no sequence numbers.
+    Unknown,
+}
+
+impl Place {
+    /// Returns the first event that the place includes.
+    pub(super) fn first(self) -> Option<i64> {
+        match self {
+            Self::Event(first) | Self::From { first, .. } => Some(first),
+            Self::Unknown => None,
+        }
     }
 
-    /// Returns the time since the first failure.
+    /// Returns whether a failure here continues the failures at `before`.
+    fn continues(self, before: Self) -> bool {
+        match (self, before) {
+            // The number of events changes while the place is narrowed down.
+            (Self::From { first, .. }, Self::From { first: before, .. }) => first == before,
+            _ => self == before,
+        }
+    }
+}
+
+impl Failing {
+    /// Returns the time since the first of the failures.
     pub(super) fn failing_for(&self) -> Duration {
         self.since.elapsed()
     }
-}
 
-/// Returns the event that a failure names, if it names one.
-pub(super) fn failed_event(error: &Error) -> Option<i64> {
-    event_error(error)?.sequence_number()
-}
+    /// Returns whether the last failure names its event.
+    pub(super) fn is_named(&self) -> bool {
+        found::<EventError>(&self.error).is_some()
+    }
 
-fn event_error(error: &Error) -> Option<&EventError> {
-    error.source()?.downcast_ref()
+    /// Returns whether the handler says that no further attempt can succeed.
+    pub(super) fn is_permanent(&self) -> bool {
+        found::<EventError>(&self.error).is_some_and(EventError::is_permanent)
+    }
 }
 
 impl Attempts {
-    pub(super) fn failed(&self, error: &Arc<Error>) {
-        let mut failing = lock(&self.0);
-        let (failures, since) =
-            failing.as_ref().map_or((0, Instant::now()), |failing| (failing.failures, failing.since));
-        *failing = Some(Failing { failures: failures.saturating_add(1), since, error: Arc::clone(error) });
+    /// Records that the handler gets this many events, of which this is the first one.
+    pub(super) fn calling(&self, first: Option<i64>, events: usize) {
+        lock(&self.0).call = first.map(|first| (first, events));
     }
 
-    pub(super) fn progressed(&self) {
-        *lock(&self.0) = None;
+    /// Records a failure of the current call, or of a tracked event. A dead-letter sink that fails says nothing about
+    /// the event.
+    pub(super) fn failed(&self, error: &Arc<Error>) {
+        if found::<DeadLetterError>(error).is_some() {
+            return;
+        }
+        let mut state = lock(&self.0);
+        let named = found::<EventError>(error).and_then(EventError::sequence_number);
+        let place = match (named, state.call) {
+            (Some(event), _) | (None, Some((event, 1))) => Place::Event(event),
+            (None, Some((first, events))) => Place::From { first, events },
+            (None, None) => Place::Unknown,
+        };
+        let before = state.failing.take().filter(|before| place.continues(before.place));
+        let (failures, since) = before.map_or((0, Instant::now()), |before| (before.failures, before.since));
+        state.failing = Some(Failing { place, failures: failures.saturating_add(1), since, error: Arc::clone(error) });
+    }
+
+    /// Records that all events up to this one are processed; `None` if the events have no sequence numbers.
+    pub(super) fn passed(&self, event: Option<i64>) {
+        let passed = |failing: &mut Failing| event.is_none() || event >= failing.place.first();
+        lock(&self.0).failing.take_if(passed);
     }
 
     pub(super) fn failing(&self) -> Option<Failing> {
-        lock(&self.0).clone()
+        lock(&self.0).failing.clone()
+    }
+}
+
+/// Finds an error of this type among the causes.
+fn found<T: StdError + 'static>(error: &Error) -> Option<&T> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn failure(cause: impl StdError + Send + Sync + 'static) -> Arc<Error> {
+        Arc::new(Error::new(ErrorKind::Handler, "the handler failed").with_source(cause))
+    }
+
+    fn unnamed() -> Arc<Error> {
+        failure(std::io::Error::other("broken"))
+    }
+
+    fn named(event: i64) -> Arc<Error> {
+        failure(EventError::of_tracked(Some(event), "broken"))
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("wrapped")]
+    struct Wrapped(#[source] EventError);
+
+    fn place_and_failures(attempts: &Attempts) -> Option<(Place, u32)> {
+        attempts.failing().map(|failing| (failing.place, failing.failures))
+    }
+
+    #[tokio::test]
+    async fn failures_count_for_one_place_only() {
+        let attempts = Attempts::default();
+        let fails = |call: Option<(i64, usize)>, error: Arc<Error>| {
+            attempts.calling(call.map(|(first, _)| first), call.map_or(1, |(_, events)| events));
+            attempts.failed(&error);
+            place_and_failures(&attempts).unwrap()
+        };
+        assert_eq!(fails(Some((3, 100)), unnamed()), (Place::From { first: 3, events: 100 }, 1));
+        assert_eq!(fails(Some((3, 10)), unnamed()), (Place::From { first: 3, events: 10 }, 2), "it is narrowed down");
+        assert_eq!(fails(Some((3, 1)), unnamed()), (Place::Event(3), 1), "now it is known");
+        assert_eq!(fails(Some((3, 1)), unnamed()), (Place::Event(3), 2));
+        assert_eq!(fails(Some((0, 100)), named(3)), (Place::Event(3), 3), "named, and alone");
+        assert_eq!(fails(Some((0, 100)), failure(Wrapped(EventError::of_tracked(Some(3), "x")))), (Place::Event(3), 4));
+        assert_eq!(fails(Some((0, 100)), named(4)), (Place::Event(4), 1), "another event");
+        assert_eq!(fails(Some((3, 1)), unnamed()), (Place::Event(3), 1), "it starts over");
+        assert_eq!(fails(None, unnamed()), (Place::Unknown, 1));
+        assert_eq!(fails(None, unnamed()), (Place::Unknown, 2));
+    }
+
+    #[tokio::test]
+    async fn a_place_that_was_passed_is_forgotten() {
+        let attempts = Attempts::default();
+        attempts.calling(Some(3), 10);
+        for (passed, left) in [(Some(2), true), (Some(3), false), (Some(9), false), (None, false)] {
+            attempts.failed(&unnamed());
+            attempts.passed(passed);
+            assert_eq!(attempts.failing().is_some(), left, "{passed:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failure_of_the_sink_does_not_count() {
+        let attempts = Attempts::default();
+        attempts.failed(&named(3));
+        attempts.failed(&failure(DeadLetterError::new(Some(3), Error::new(ErrorKind::Handler, "down"))));
+        assert_eq!(place_and_failures(&attempts), Some((Place::Event(3), 1)));
+        assert!(attempts.failing().unwrap().error.source().unwrap().is::<EventError>(), "the error stays");
     }
 }

@@ -126,6 +126,7 @@ impl Shared {
 #[derive(Debug)]
 enum Command {
     Flush(oneshot::Sender<Result<()>>),
+    ConfirmOwner(oneshot::Sender<Result<()>>),
     Close { last_by: Option<Instant> },
 }
 
@@ -181,19 +182,33 @@ impl CheckpointWriter {
         }
     }
 
-    /// Records a token that is given up: the event holds the checkpoint back until the partition restarts.
-    pub(super) fn give_up(&self) {
-        self.shared.with(|pending| pending.dropped.add(None));
-        self.shared.finished.send_replace(());
-    }
-
     /// Records that the event of a token cannot be processed. The first such error counts.
     pub(super) fn fail(&self, error: EventError) {
         if error.sequence_number().is_some() {
-            self.give_up();
+            self.shared.with(|pending| pending.dropped.add(None));
+            self.shared.finished.send_replace(());
         }
         let error = Error::new(ErrorKind::Handler, "a tracked event failed").with_source(error);
         self.shared.failed.send_if_modified(|failed| failed.is_none() && failed.replace(Arc::new(error)).is_none());
+    }
+
+    /// Lets the checkpoint advance over an event that the handler does not process, if it covers all events before:
+    /// `before` in the same batch, and those of earlier batches. Otherwise a later checkpoint advances over it.
+    pub(super) fn advance_over(&self, before: Option<i64>, sequence_number: i64, offset: &str) {
+        self.shared.advance(|tracker| tracker.advance_over(before, sequence_number, offset));
+    }
+
+    /// Returns the last event up to which all events are finished.
+    pub(super) fn reached(&self) -> Option<i64> {
+        self.shared.with(|pending| pending.tracker.reached())
+    }
+
+    /// Checks by the ownership record that this instance still owns the partition.
+    pub(super) async fn confirm_owner(&self) -> Result<()> {
+        let closed = || Error::new(ErrorKind::Closed, "the partition has stopped");
+        let (reply, response) = oneshot::channel();
+        self.commands.send(Command::ConfirmOwner(reply)).map_err(|_| closed())?;
+        response.await.unwrap_or_else(|_| Err(closed()))
     }
 
     /// Waits until a token has failed.
@@ -339,6 +354,11 @@ impl Checkpointer {
                 biased;
                 command = self.commands.recv() => match command {
                     Some(Command::Flush(reply)) => Wake::Write(Some(reply)),
+                    Some(Command::ConfirmOwner(reply)) => {
+                        // An error means that the caller no longer waits.
+                        let _ = reply.send(self.confirm_owner().await);
+                        continue;
+                    }
                     Some(Command::Close { last_by }) => return self.close(last_by).await,
                     None => return Ended::Closed,
                 },
@@ -420,19 +440,30 @@ impl Checkpointer {
         outcome
     }
 
+    async fn confirm_owner(&self) -> Result<()> {
+        let partition = self.adoption.partition();
+        let seen = self.store.read_ownership(partition).await?;
+        let (this, epoch) = (self.store.identity(), self.adoption.epoch());
+        if seen.as_ref().is_some_and(|seen| seen.record.is_mine_in(this, epoch)) {
+            return Ok(());
+        }
+        Err(fenced(partition, seen.and_then(|seen| seen.record.owner).as_ref()))
+    }
+
     /// Returns the outcome of a flush for the caller.
     fn flush_result(&self, outcome: Result<CheckpointOutcome>) -> Result<()> {
         let partition = self.adoption.partition();
         match outcome? {
-            CheckpointOutcome::Fenced { by } => {
-                let by = by.as_ref().map_or("none", OwnerId::as_str);
-                let message =
-                    format!("partition {partition} is no longer owned by this instance (current owner: {by})");
-                Err(Error::new(ErrorKind::Fenced, message))
-            }
+            CheckpointOutcome::Fenced { by } => Err(fenced(partition, by.as_ref())),
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
         }
     }
+}
+
+fn fenced(partition: &PartitionId, by: Option<&OwnerId>) -> Error {
+    let by = by.map_or("none", OwnerId::as_str);
+    let message = format!("partition {partition} is no longer owned by this instance (current owner: {by})");
+    Error::new(ErrorKind::Fenced, message)
 }
 
 /// Failed writes are repeated no more often than successful ones, so that a storage that throttles does not receive

@@ -70,10 +70,11 @@ impl PartitionContext {
         self.control.epoch
     }
 
-    /// Returns how many times the handler has been called for the current events, this call included: 1 for new events, 2
-    /// after a failure, and so on. It counts the failures of the handler in this epoch since the handler last processed
-    /// an event that it had not processed before. Redelivered events that were processed before the failed ones have
-    /// the same attempt.
+    /// Returns how often in a row the partition has failed at the same place, plus one: 1 as long as nothing fails, 2 after
+    /// a failure, and so on. The place is the event that the failure names, or the first event of the call that failed.
+    /// The count starts again once the partition fails at another place, has processed the event, or moves to another
+    /// instance. Events before the place that are redelivered have the same attempt, so the count alone must not decide
+    /// that an event is set aside.
     #[doc(alias = "delivery_count")]
     #[must_use]
     pub fn attempt(&self) -> u32 {
@@ -259,13 +260,6 @@ impl TrackedEvent {
     pub fn fail(mut self, error: impl Into<HandlerError>) {
         let event = self.place.take().map(|(number, _)| number);
         self.checkpoints.fail(EventError::of_tracked(event, error));
-    }
-
-    /// Gives the event up before the partition fails for another reason: unlike a drop, this is not reported.
-    pub(super) fn give_up(mut self) {
-        if self.place.take().is_some() {
-            self.checkpoints.give_up();
-        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Requests to the task of one partition. The task, the supervisor, contexts and handles share them.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -23,8 +22,6 @@ pub(super) struct Control {
     pub(super) epoch: i64,
     pub(super) attempts: Attempts,
     pub(super) call_limit: CallLimit,
-    /// The application has returned a position of its own.
-    pub(super) keeps_positions: AtomicBool,
     pub(super) progress: Progress,
     pub(super) metrics: PartitionMetrics,
     pub(super) span: Span,
@@ -47,7 +44,6 @@ impl Control {
             epoch,
             attempts: Attempts::default(),
             call_limit,
-            keeps_positions: AtomicBool::new(false),
             progress: Progress::new(),
             metrics,
             span,

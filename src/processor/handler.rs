@@ -16,8 +16,9 @@ use crate::model::PartitionId;
 /// determines what follows.
 ///
 /// Each start of a partition calls `start_position` and `started` once, then `handle` for each batch, then `stopped`
-/// once. `started` and `stopped` are always paired, unless the process or the runtime ends, the future of [`Processor::run`](super::Processor::run) is
-/// dropped, a shutdown is requested a second time, or a handler blocks its thread at shutdown.
+/// once. `started` and `stopped` are always paired, unless the process or the runtime ends, the future of
+/// [`Processor::run`](super::Processor::run) is dropped, a shutdown is requested a second time, or a handler blocks its
+/// thread at shutdown.
 ///
 /// Delivery is at least once: after a crash, a handoff or a failure, events after the last checkpoint may be
 /// redelivered.
@@ -47,8 +48,9 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// for example because the following events have expired, [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint)
     /// determines where to start, and [`PartitionContext::started_after`] returns the position.
     ///
-    /// Because the position of the application counts, resetting the checkpoint with a tool does not move the partition.
-    /// With [dead letters](super::DeadLetters), the handler must name the event that fails.
+    /// Return a sequence number: [`StartPosition::Latest`] or [`StartPosition::EnqueuedAfter`], returned at every start,
+    /// skip events at each restart. Because the position of the application takes precedence, resetting the checkpoint
+    /// with a tool does not move the partition.
     ///
     /// The call may be dropped at any `await` if the partition is requested to stop, and
     /// [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.

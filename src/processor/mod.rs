@@ -24,7 +24,6 @@ mod attempts;
 mod batch;
 mod builder;
 mod checkpointing;
-mod clone_event;
 mod config;
 mod context;
 mod control;
@@ -84,7 +83,6 @@ use crate::telemetry;
 #[doc(no_inline)]
 pub use crate::balancer::{Assignment, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 pub use builder::ProcessorBuilder;
-pub use clone_event::CloneEvent;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
 pub use dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink, DeadLetters, HandlerExt};

@@ -9,6 +9,7 @@
 //! are attached. For a partition that this instance may not own, the epoch is [`NO_EPOCH`](super::source::NO_EPOCH),
 //! with which a receiver displaces no other: the search must not interrupt the owner.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -99,6 +100,12 @@ pub(super) async fn position_of<S: EventSource>(
         Sought::Offset(number) => Ok(search.event(number).await?.0),
         Sought::First { exists } => search.before_first(properties, exists).await,
     }
+}
+
+/// Returns whether the broker rejects the start, so that another one must be chosen.
+pub(super) fn is_rejection(error: &Error) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<Error>());
+    [Some(error), cause].into_iter().flatten().any(|error| error.kind() == ErrorKind::InvalidPosition)
 }
 
 struct Search<'a, S> {

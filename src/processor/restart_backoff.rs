@@ -40,14 +40,11 @@ impl RestartBackoff {
         self.furthest
     }
 
-    /// Records a handled batch. Returns whether it is progress.
-    pub(super) fn handled(&mut self, last: Option<i64>) -> bool {
-        let progressed = last.is_none() || last > self.furthest;
-        if progressed {
+    pub(super) fn handled(&mut self, last: Option<i64>) {
+        if last.is_none() || last > self.furthest {
             self.furthest = last.or(self.furthest);
             self.failures = 0;
         }
-        progressed
     }
 
     /// Records how long a link was open. A link that was open for long was healthy, even without events.

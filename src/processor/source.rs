@@ -25,7 +25,8 @@ pub(crate) const NO_EPOCH: i64 = 0;
 /// How long the event hub may take to respond to a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where to start reading a partition that has no checkpoint.
+/// Where to start reading a partition that has no checkpoint, or for which the application
+/// [chooses a position](super::Handler::start_position).
 ///
 /// The processor resolves the start to a position when it first owns the partition, and records this position before it
 /// reads from there. From then on the recorded position counts, also for an instance with another start setting: "five

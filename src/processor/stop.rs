@@ -10,15 +10,21 @@ use crate::model::OwnerId;
 /// The error that a handler returns.
 pub type HandlerError = Box<dyn StdError + Send + Sync>;
 
-/// An error that names the event which cannot be processed. A handler that returns it needs no isolation of the event;
-/// see [`DeadLetters`](super::DeadLetters). A tracked event that [fails](super::TrackedEvent::fail) is named, too.
+/// An error that names the event which cannot be processed. It may be the error that the handler returns, or one of its
+/// causes. A tracked event that [fails](super::TrackedEvent::fail) is named, too. See
+/// [`DeadLetters`](super::DeadLetters).
+///
+/// Name an event only if the event itself is the reason. If a database is down, return the error as it is: otherwise
+/// events are moved to the dead letters one after the other.
 ///
 /// ```
 /// use eventhubs_checkpoint::processor::{EventError, HandlerError, Positioned};
 ///
+/// # fn parse<E>(_: &E) -> Result<i32, std::num::ParseIntError> { Ok(1) }
+/// # fn store(_: i32) -> Result<(), std::io::Error> { Ok(()) }
 /// fn process<E: Positioned>(event: &E) -> Result<(), HandlerError> {
-///     # fn parse<E>(_: &E) -> Result<(), std::num::ParseIntError> { Ok(()) }
-///     parse(event).map_err(|error| EventError::new(event, error))?;
+///     let order = parse(event).map_err(|error| EventError::permanent(event, error))?;
+///     store(order)?;
 ///     Ok(())
 /// }
 /// ```
@@ -26,27 +32,25 @@ pub type HandlerError = Box<dyn StdError + Send + Sync>;
 #[error("{} could not be processed", named(*sequence_number))]
 pub struct EventError {
     sequence_number: Option<i64>,
-    tracked: bool,
+    permanent: bool,
     source: HandlerError,
 }
 
-fn named(event: Option<i64>) -> String {
-    event.map_or("an event".to_owned(), |number| format!("event {number}"))
-}
-
 impl EventError {
-    /// Creates an error that names the event.
+    /// Creates an error that names the event. The event is attempted again.
     pub fn new(event: &impl Positioned, error: impl Into<HandlerError>) -> Self {
-        Self { sequence_number: event.sequence_number(), tracked: false, source: error.into() }
+        Self { sequence_number: event.sequence_number(), permanent: false, source: error.into() }
+    }
+
+    /// Creates an error that names the event, and says that no further attempt can succeed, for example because the event
+    /// has an unknown format. With dead letters, the event is moved at its next delivery.
+    pub fn permanent(event: &impl Positioned, error: impl Into<HandlerError>) -> Self {
+        Self { permanent: true, ..Self::new(event, error) }
     }
 
     /// Names an event that failed as a tracked event.
     pub(super) fn of_tracked(sequence_number: Option<i64>, error: impl Into<HandlerError>) -> Self {
-        Self { sequence_number, tracked: true, source: error.into() }
-    }
-
-    pub(super) fn is_tracked(&self) -> bool {
-        self.tracked
+        Self { sequence_number, permanent: false, source: error.into() }
     }
 
     /// Returns the sequence number of the event, if it has one.
@@ -54,6 +58,30 @@ impl EventError {
     pub fn sequence_number(&self) -> Option<i64> {
         self.sequence_number
     }
+
+    /// Returns whether no further attempt can succeed.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        self.permanent
+    }
+}
+
+/// An event was not moved to the dead letters.
+#[derive(Debug, thiserror::Error)]
+#[error("{} was not moved to the dead letters", named(*sequence_number))]
+pub(super) struct DeadLetterError {
+    sequence_number: Option<i64>,
+    source: Error,
+}
+
+impl DeadLetterError {
+    pub(super) fn new(sequence_number: Option<i64>, source: Error) -> Self {
+        Self { sequence_number, source }
+    }
+}
+
+fn named(event: Option<i64>) -> String {
+    event.map_or("an event".to_owned(), |number| format!("event {number}"))
 }
 
 /// Why a partition stops. [`Handler::stopped`](super::Handler::stopped) receives it.

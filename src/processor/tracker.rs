@@ -34,6 +34,9 @@ pub(super) struct Tracker {
     /// so that one event that stays open forever does not make this map grow.
     finished: BTreeMap<i64, String>,
     in_flight: usize,
+    /// The last event of the batch in the handler, and of the one before it.
+    last_delivered: Option<i64>,
+    last_of_batch_before: Option<i64>,
 }
 
 impl Tracker {
@@ -45,13 +48,37 @@ impl Tracker {
             open: BTreeMap::new(),
             finished: BTreeMap::new(),
             in_flight: 0,
+            last_delivered: None,
+            last_of_batch_before: None,
         }
     }
 
     /// Records a batch that goes to the handler. The numbers must ascend.
     pub(super) fn delivered(&mut self, numbers: impl Iterator<Item = i64>) {
         let reached = self.reached;
+        self.last_of_batch_before = self.last_delivered;
+        let last = &mut self.last_delivered;
+        let numbers = numbers.inspect(|number| *last = Some(*number));
         self.undecided.extend(numbers.filter(|number| Some(*number) > reached));
+    }
+
+    /// Advances over an event that the handler does not process, if all events before it are finished: `before`, the
+    /// event before it in the same batch, and those of earlier batches.
+    pub(super) fn advance_over<'a>(
+        &mut self,
+        before: Option<i64>,
+        number: i64,
+        offset: &'a str,
+    ) -> Option<Reached<'a>> {
+        if self.reached < before.or(self.last_of_batch_before) {
+            return None;
+        }
+        self.request(number, offset)
+    }
+
+    /// Returns the greatest position ever returned, or the checkpoint at the start.
+    pub(super) fn reached(&self) -> Option<i64> {
+        self.reached
     }
 
     /// Records that the handler returned: events of the batch without a token no longer hold the checkpoint back.
@@ -293,6 +320,22 @@ mod tests {
             assert_eq!(tracker.request(7), Some(2));
             assert_eq!(tracker.finish(5), Some(7));
         }
+    }
+
+    #[test]
+    fn an_event_that_is_not_processed_is_passed_in_order() {
+        let over = |tracker: &mut Tracker, before, event| number(tracker.advance_over(before, event, &offset(event)));
+        let mut tracker = Tracker::new(Some(3));
+        tracker.delivered(4..=6);
+        assert_eq!(over(&mut tracker, None, 4), Some(4), "the first event after the checkpoint");
+        assert_eq!(over(&mut tracker, Some(5), 6), None, "5 is not finished");
+        assert_eq!(number(tracker.request(5, &offset(5))), Some(5));
+        assert_eq!(over(&mut tracker, Some(5), 6), Some(6));
+        tracker.delivered(7..=9);
+        tracker.handled();
+        tracker.delivered(10..=12);
+        assert_eq!(over(&mut tracker, None, 10), None, "the batch before is not finished");
+        assert_eq!(number(tracker.request(11, &offset(11))), Some(11), "a later checkpoint passes it");
     }
 
     mod open_events {

@@ -70,7 +70,7 @@ pub(crate) fn start_chosen(partition: &PartitionId, checkpoint: Option<i64>, cho
         partition_id = %partition,
         checkpoint,
         sequence_number,
-        "handler chose another start than the checkpoint"
+        "handler chose a start position other than the checkpoint"
     );
 }
 

@@ -161,7 +161,7 @@ mod the_position_counts {
             assert_eq!(world.checkpoint().await, Some(stored), "the record follows the position");
             assert_eq!(b.status().checkpoint, Some(stored), "and the status");
             let is_other = stored != i64::try_from(checkpoint).unwrap();
-            assert_eq!(log.text().contains("handler chose another start than the checkpoint"), is_other);
+            assert_eq!(log.text().contains("handler chose a start position other than the checkpoint"), is_other);
             assert_eq!(*counter.started.lock().unwrap(), [Some(stored)]);
             b.shut_down().await.unwrap();
         }

@@ -1,45 +1,47 @@
 //! Dead letters: events that fail again and again are moved out of the way of the others.
 
-mod isolation;
+mod parts;
 mod policy;
 mod sink;
 
-use super::clone_event::CloneEvent;
+use std::sync::Arc;
+
+use super::attempts::Failing;
 use super::context::PartitionContext;
 use super::handler::Handler;
 use super::partition_start::PartitionStart;
 use super::positioned::Positioned;
 use super::source::StartPosition;
-use super::stop::{HandlerError, StopReason};
-use crate::error::Error;
+use super::stop::{DeadLetterError, HandlerError, StopReason};
+use crate::error::{Error, ErrorKind};
 use crate::model::PartitionId;
-use isolation::Isolation;
+use crate::telemetry;
+use parts::{Part, split};
 pub use policy::DeadLetterPolicy;
 pub use sink::{DeadLetter, DeadLetterSink};
 
 /// A handler that moves events which fail again and again to a [`DeadLetterSink`], so that the partition continues. See
 /// [`HandlerExt::with_dead_letters`].
 ///
-/// As long as the policy does not [apply](DeadLetterPolicy), batches go to the handler unchanged. Then the handler gets
-/// the batch as a whole once more. If it fails again, what follows depends on the failure:
+/// Without failures, batches go to the handler unchanged. What follows a failure depends on what it shows:
 ///
-/// - *The failure names the event*: the handler returned an [`EventError`](super::EventError), or a
-///   [tracked event failed](super::TrackedEvent::fail). The events before it are processed, the sink stores the event,
-///   and the events after it are processed. An event that failed as a tracked event does not go to the handler again.
-/// - *It does not*: the event is isolated. The handler gets the halves of the batch, and of the half that fails the halves
-///   again, until a single event fails. Once all other events of the batch are processed, in order, the sink stores the
-///   failed one. Their results show that the handler works.
+/// - *It names the event*: the handler returned an [`EventError`](super::EventError), or a
+///   [tracked event failed](super::TrackedEvent::fail). From then on the handler gets this event alone.
+/// - *It does not*: the handler gets the events that failed together in smaller calls, with a tenth of the events after
+///   each failure, until the failing event is alone.
 ///
-/// The checkpoint never passes a failed event before the sink has stored it. For an application that keeps its [own
-/// position](Handler::start_position), only named events have this guarantee, because the application itself advances
-/// the position when it processes the events after the failed one. Such an application must name its events: once
-/// `start_position` has returned a position, events of the partition are not isolated.
+/// Each failure restarts the partition, as [`OnFailure`](super::OnFailure) says. Once the event alone has failed as often
+/// and as long as the [policy](DeadLetterPolicy) requires, it is not given to the handler again. The sink stores it after
+/// the events before it were processed, and before the events after it are. So the order of the events is kept, and
+/// neither the checkpoint nor an application's [own position](Handler::start_position) passes an event that is neither
+/// processed nor stored.
 ///
-/// Nothing is moved, and the partition fails as without dead letters, if the [policy](DeadLetterPolicy) finds that the
-/// events are probably not the reason, if the partition is to stop, if the checkpoint before the failed event cannot be
-/// written, or if the sink fails.
+/// Nothing is moved, and the partition fails as without dead letters, if the partition is to stop, if the ownership
+/// record does not show that this instance owns the partition, or if the sink fails.
 ///
-/// In an isolation the handler timeout applies to each call of the handler and of the sink.
+/// The handler timeout applies to each call of the handler and of the sink. Without a
+/// [handler timeout](super::ProcessorConfig::handler_timeout), which is the default, a call that hangs never fails, so
+/// its event is never moved.
 #[derive(Debug)]
 pub struct DeadLetters<H, K> {
     handler: H,
@@ -54,10 +56,10 @@ pub trait HandlerExt<E>: Handler<E> {
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::{
-    ///     CloneEvent, DeadLetter, DeadLetterPolicy, Handler, HandlerExt, PartitionContext, Positioned, handler_fn,
+    ///     DeadLetter, DeadLetterPolicy, Handler, HandlerExt, PartitionContext, Positioned, handler_fn,
     /// };
     ///
-    /// fn handler<E: CloneEvent + Positioned + Send + 'static>() -> impl Handler<E> {
+    /// fn handler<E: Positioned + Send + 'static>() -> impl Handler<E> {
     ///     let handler = handler_fn(|events: Vec<E>, context: PartitionContext| async move {
     ///         events.iter().for_each(|event| context.checkpoint(event));
     ///         Ok(())
@@ -73,7 +75,7 @@ pub trait HandlerExt<E>: Handler<E> {
     fn with_dead_letters<K>(self, sink: K, policy: DeadLetterPolicy) -> DeadLetters<Self, K>
     where
         Self: Sized,
-        E: CloneEvent + Positioned + Send + 'static,
+        E: Positioned + Send + 'static,
         K: DeadLetterSink<E>,
     {
         DeadLetters { handler: self, sink, policy }
@@ -82,19 +84,90 @@ pub trait HandlerExt<E>: Handler<E> {
 
 impl<E, H: Handler<E>> HandlerExt<E> for H {}
 
+impl<H, K> DeadLetters<H, K> {
+    async fn call<E>(&self, events: Vec<E>, context: &PartitionContext) -> Result<(), HandlerError>
+    where
+        H: Handler<E>,
+        E: Positioned,
+    {
+        let _working = context.control.call_limit.begin();
+        context.control.attempts.calling(events.first().and_then(E::sequence_number), events.len());
+        self.handler.handle(events, context.clone()).await
+    }
+
+    /// `before` is the event before this one in the same batch.
+    async fn store<E>(
+        &self,
+        event: E,
+        before: Option<i64>,
+        failing: Failing,
+        context: &PartitionContext,
+    ) -> Result<(), HandlerError>
+    where
+        K: DeadLetterSink<E>,
+        E: Positioned,
+    {
+        let (number, position, control) = (event.sequence_number(), event.position(), &context.control);
+        let letter = DeadLetter {
+            event,
+            group: Arc::clone(&context.group),
+            partition_id: context.partition_id().clone(),
+            epoch: context.epoch(),
+            attempts: failing.failures,
+            error: Arc::clone(&failing.error),
+        };
+        let storing = async {
+            confirm_owner(context).await?;
+            self.sink.store(letter).await
+        };
+        if let Err(error) = control.call_limit.call("the dead-letter sink", storing).await {
+            return Err(DeadLetterError::new(number, error).into());
+        }
+        if let Some(position) = position {
+            context.checkpoints.advance_over(before, position.sequence_number, &position.offset);
+        }
+        control.progress.dead_lettered();
+        control.metrics.dead_lettered();
+        telemetry::dead_lettered(context.partition_id(), number, failing.failures, &failing.error);
+        Ok(())
+    }
+}
+
+/// A previous owner that does not know yet that it lost the partition must store nothing.
+async fn confirm_owner(context: &PartitionContext) -> Result<(), Error> {
+    if context.is_stopping() {
+        return Err(Error::new(ErrorKind::Closed, "the partition is stopping"));
+    }
+    context.checkpoints.confirm_owner().await
+}
+
 impl<E, H, K> Handler<E> for DeadLetters<H, K>
 where
-    E: CloneEvent + Positioned + Send + 'static,
+    E: Positioned + Send + 'static,
     H: Handler<E>,
     K: DeadLetterSink<E>,
 {
     async fn handle(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
-        let failing = context.control.attempts.failing();
-        let Some(failing) = failing.filter(|failing| self.policy.applies(failing.failures, failing.failing_for()))
-        else {
+        let Some(failing) = context.control.attempts.failing() else {
             return self.handler.handle(events, context).await;
         };
-        Isolation::new(&self.handler, &self.sink, &self.policy, &context, &failing, events).run().await
+        if !self.policy.isolation && !failing.is_named() {
+            return self.handler.handle(events, context).await;
+        }
+        let mut before = None;
+        for part in split(events, failing.place) {
+            match part {
+                Part::Suspect(event) if self.policy.applies(&failing) => {
+                    self.store(event, before, failing.clone(), &context).await?;
+                }
+                Part::Suspect(event) => self.call(vec![event], &context).await?,
+                Part::Events(events) => {
+                    before = events.last().and_then(E::sequence_number);
+                    self.call(events, &context).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn start_position(

@@ -16,10 +16,10 @@ pub struct DeadLetter<E> {
     pub group: Arc<ConsumerGroup>,
     /// The partition of the event.
     pub partition_id: PartitionId,
-    /// The epoch in which this instance owns the partition; see [`PartitionContext::epoch`](crate::processor::PartitionContext::epoch).
+    /// The epoch in which this instance owns the partition; see
+    /// [`PartitionContext::epoch`](crate::processor::PartitionContext::epoch).
     pub epoch: i64,
-    /// How many times in a row the handler has failed at the event, as
-    /// [`PartitionContext::attempt`](crate::processor::PartitionContext::attempt) counts.
+    /// How many times in a row the partition has failed at the event.
     pub attempts: u32,
     /// The last failure, with its causes.
     pub error: Arc<Error>,

@@ -18,7 +18,7 @@ use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
 use crate::processor::partition_discovery::record_new_starts_before;
 use crate::processor::properties::PartitionProperties;
-use crate::processor::resolve::position_of;
+use crate::processor::resolve::{is_rejection, position_of};
 use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition, caught_request};
 use crate::processor::stall_detector::StallDetector;
@@ -98,7 +98,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if let Some(reason) = reason {
             return self.start_elsewhere(adoption, chosen, properties, reason).await;
         }
-        let position = self.position_of(start, &properties).await?;
+        let position = match self.position_of(start, &properties).await {
+            Ok(position) if !was_rejected(failure, &position) => position,
+            Err(error) if !is_rejection(&error) => return Err(error),
+            _ => return self.start_elsewhere(adoption, chosen, properties, InvalidReason::Rejected).await,
+        };
         let checkpoint = adoption.record().sequence_number;
         if checkpoint != Some(position.sequence_number) {
             telemetry::start_chosen(&self.control.partition, checkpoint, &position);
@@ -218,4 +222,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             drained_by: None,
         }
     }
+}
+
+/// Returns whether the broker rejected to read after this position before.
+fn was_rejected(failure: Option<&ResumeFailure>, position: &Position) -> bool {
+    let place = StartPosition::AfterSequenceNumber(position.sequence_number);
+    failure == Some(&ResumeFailure::Rejected(place))
 }

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -30,10 +29,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         // The call is inside the future because it may panic before it returns one.
         let choosing = async { self.shared.handler.start_position(start).await };
         let chosen = self.control.call_limit.call("`start_position`", choosing).await.and_then(|chosen| {
-            if let Some(start) = &chosen {
-                start.check("the result of `start_position`")?;
-                self.control.keeps_positions.store(true, Ordering::Relaxed);
-            }
+            chosen.as_ref().map_or(Ok(()), |start| start.check("the result of `start_position`"))?;
             Ok(chosen)
         });
         chosen.map_err(|error| Happened::HandlerFailed(Arc::new(error)))

@@ -59,8 +59,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         backoff: &mut RestartBackoff,
     ) -> Happened {
         let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
-        let first = batch.first().and_then(S::Event::sequence_number);
+        let (first, events) = (batch.first().and_then(S::Event::sequence_number), batch.len());
         self.control.progress.handling(first.zip(last));
+        if let Some(reached) = session.writer.reached() {
+            self.control.attempts.passed(Some(reached));
+        }
+        self.control.attempts.calling(first, events);
         session.writer.delivered(batch.iter().filter_map(S::Event::sequence_number));
         let handling = self.control.metrics.handling();
         let happened = tokio::select! {
@@ -71,10 +75,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         handling.end();
         if let Happened::Done = happened {
             self.control.progress.handled(last);
-            // The token of a redelivered event may fail again, so progress counts only if no such event is open.
-            let waits = backoff.furthest().and_then(|furthest| session.writer.waits_for(furthest)).is_some();
-            if !waits && backoff.handled(last) {
-                self.control.attempts.progressed();
+            // Tokens may fail again, so only events that are not open count.
+            let is_open = |event: i64| session.writer.waits_for(event).is_some();
+            if !backoff.furthest().is_some_and(is_open) {
+                backoff.handled(last);
+            }
+            let failing = self.control.attempts.failing().and_then(|failing| failing.place.first());
+            if !failing.is_some_and(is_open) {
+                self.control.attempts.passed(last);
             }
         }
         happened

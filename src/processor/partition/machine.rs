@@ -10,9 +10,8 @@
 //! | Parked | Adopting | | ended |
 //!
 //! *Adopting* takes over the checkpoint, which fences the previous owner, and determines where to start, for which it
-//! may call the handler's `start_position`. *Starting*
-//! calls the handler's `started`. *Opening* and *Running* read and deliver batches; a failed link only returns to
-//! opening. *Stopping* calls `stopped` and writes the last checkpoint.
+//! calls the handler's `start_position`. *Starting* calls the handler's `started`. *Opening* and *Running* read and
+//! deliver batches; a failed link only returns to opening. *Stopping* calls `stopped` and writes the last checkpoint.
 //!
 //! In every sequence of events, `started` and `stopped` alternate, each `started` is followed by a `stopped`, and
 //! nothing is read outside of them.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::processor::{CloneEvent, Positioned};
+use crate::processor::Positioned;
 
 /// An event of a [`MemoryHub`](super::MemoryHub). Its texts are shared, so a read does not copy them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +21,6 @@ impl MemoryEvent {
     #[must_use]
     pub fn new(sequence_number: i64, body: impl Into<Arc<str>>) -> Self {
         Self { sequence_number, offset: (sequence_number * 10).to_string().into(), body: body.into() }
-    }
-}
-
-impl CloneEvent for MemoryEvent {
-    fn clone_event(&self) -> Self {
-        self.clone()
     }
 }
 

@@ -205,19 +205,32 @@ impl Worker {
         (self.host.settings.own_positions != OwnPositions::Unfenced).then_some(epoch)
     }
 
-    fn count(
+    /// Commits on a task of its own, as a database does: the commit may arrive after the call was dropped.
+    async fn count(
         &self,
         ledger: &Ledger,
         handling: &BatchInProgress,
         events: &[MemoryEvent],
         context: &PartitionContext,
     ) -> Result<(), HandlerError> {
-        let Some(last) = events.last() else { return Ok(()) };
-        if !ledger.commit(context.partition_id(), self.checked(context.epoch()), last.sequence_number) {
-            return Err(Error::new(ErrorKind::Handler, "a later owner has begun").into());
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(()) };
+        let range = (first.sequence_number, last.sequence_number);
+        let (partition, epoch) = (context.partition_id().clone(), self.checked(context.epoch()));
+        let (ledger, handling, events) = (ledger.clone(), handling.clone(), events.to_vec());
+        let (host, time) = (Arc::clone(&self.host), self.up_to(Duration::from_secs(2)));
+        let committing = tokio::spawn(async move {
+            sleep(time).await;
+            host.runs().await;
+            let accepted = ledger.commit(&partition, epoch, range);
+            if accepted {
+                handling.counted(&events);
+            }
+            accepted
+        });
+        match committing.await {
+            Ok(true) => Ok(()),
+            _ => Err(Error::new(ErrorKind::Handler, "a later start has begun").into()),
         }
-        handling.counted(events);
-        Ok(())
     }
 }
 
@@ -234,7 +247,7 @@ impl Handler<MemoryEvent> for Worker {
     async fn started(&self, context: PartitionContext) {
         self.host.reporter.started(context.partition_id(), Some(context.epoch()));
         if let (Some(ledger), Some(position)) = (&self.host.ledger, context.started_after()) {
-            ledger.commit(context.partition_id(), self.checked(context.epoch()), position);
+            ledger.move_to(context.partition_id(), context.epoch(), position);
         }
     }
 
@@ -251,11 +264,15 @@ impl Handler<MemoryEvent> for Worker {
         self.work().await;
         if self.fails() {
             let half = &events[..events.len() / 2];
-            ledger.map_or(Ok(()), |ledger| self.count(ledger, &handling, half, &context))?;
+            if let Some(ledger) = ledger {
+                self.count(ledger, &handling, half, &context).await?;
+            }
             handling.done(half);
             return Err(Error::new(ErrorKind::Handler, "an occasional failure").into());
         }
-        ledger.map_or(Ok(()), |ledger| self.count(ledger, &handling, &events, &context))?;
+        if let Some(ledger) = ledger {
+            self.count(ledger, &handling, &events, &context).await?;
+        }
         handling.done(&events);
         if let Some(last) = events.last() {
             context.checkpoint(last);

@@ -43,7 +43,8 @@ pub enum Invariant {
     Conditional,
     /// E1, E2: of two ownerships that processed events, the later one has the greater epoch.
     EpochGrows,
-    /// An application that keeps its own positions, and commits only in the epoch that began last, counts no event twice.
+    /// An application that keeps its own positions, and commits as [`OwnPositions::Fenced`](super::OwnPositions::Fenced)
+    /// says, counts no event twice.
     CountedOnce,
     /// What an operator reports of a reset is true and stays true. No owner of this crate requests a handoff from an
     /// operator, or takes a partition from it before its lease has expired.

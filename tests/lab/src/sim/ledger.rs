@@ -27,15 +27,24 @@ impl Ledger {
         row.position
     }
 
-    /// Counts events up to this one, or moves the position without any event. Returns false, and changes nothing, if a
-    /// later epoch has begun, unless the epoch is not checked.
-    pub(super) fn commit(&self, partition: &PartitionId, epoch: Option<i64>, position: i64) -> bool {
+    /// Counts the events from the first to the last one. Returns false, and changes nothing, if a later epoch has begun or
+    /// the position is not before the first event, unless that is not checked.
+    pub(super) fn commit(&self, partition: &PartitionId, epoch: Option<i64>, (first, last): (i64, i64)) -> bool {
         let mut rows = lock(&self.0);
         let row = rows.entry(partition.clone()).or_default();
-        let accepted = epoch.is_none_or(|epoch| row.epoch <= epoch);
+        let accepted = epoch.is_none_or(|epoch| row.epoch <= epoch && row.position < Some(first));
         if accepted {
-            row.position = Some(position);
+            row.position = Some(last);
         }
         accepted
+    }
+
+    /// Moves the position without any event, unless a later epoch has begun.
+    pub(super) fn move_to(&self, partition: &PartitionId, epoch: i64, position: i64) {
+        let mut rows = lock(&self.0);
+        let row = rows.entry(partition.clone()).or_default();
+        if row.epoch <= epoch {
+            row.position = Some(position);
+        }
     }
 }

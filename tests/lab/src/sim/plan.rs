@@ -155,9 +155,9 @@ impl Default for Settings {
 pub enum OwnPositions {
     /// It uses the checkpoints.
     None,
-    /// It commits results only in the epoch that began last.
+    /// It commits results only in the epoch that began last, and after its position.
     Fenced,
-    /// It does not compare epochs, so that events are counted twice.
+    /// It compares neither, so that events are counted twice.
     Unfenced,
 }
 

@@ -40,7 +40,7 @@ async fn every_event_is_counted_once() {
     assert!(delivered.duplicates > 0 && delivered.lost.is_empty(), "events are delivered again: {delivered:?}");
     assert_eq!(value("delivered"), delivered.processed.to_string());
     assert_eq!(value("delivered again"), delivered.duplicates.to_string());
-    assert_ne!(value("rejected, because of the epoch"), "0", "the woken process tries to commit");
+    assert_ne!(value("rejected, because too late"), "0", "the woken process tries to commit");
     let expected = [("counted", "4000"), ("counted twice", "0"), ("lost", "0"), ("amounts", "correct")];
     for (name, expected) in expected {
         assert_eq!(value(name), expected, "{name}");
@@ -49,10 +49,10 @@ async fn every_event_is_counted_once() {
 }
 
 #[tokio::test]
-async fn without_the_epoch_events_are_counted_twice() {
+async fn without_the_fence_events_are_counted_twice() {
     let folder = TempDir::new().unwrap();
-    let (code, value) = run(&folder, &["--without-epoch"]).await;
-    assert_eq!((value("rejected, because of the epoch").as_str(), value("amounts").as_str()), ("0", "wrong"));
+    let (code, value) = run(&folder, &["--without-fence"]).await;
+    assert_eq!((value("rejected, because too late").as_str(), value("amounts").as_str()), ("0", "wrong"));
     assert!(value("counted twice").parse::<u64>().unwrap() > 0);
     assert_eq!(code, Some(1));
 }
