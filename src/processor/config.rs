@@ -309,9 +309,10 @@ impl ProcessorConfig {
         with_checkpoint_policy(checkpoint_policy: CheckpointPolicy);
         /// Sets what to do with a partition whose handler failed. Default [`OnFailure::Restart`].
         with_on_failure(on_failure: OnFailure);
-        /// Sets how long one call of [`Handler::handle`](super::Handler::handle) may take. The processor drops a call that
-        /// takes longer, which counts as a failure. Default: no limit, because only the application knows whether its work
-        /// may be dropped halfway. [`with_stall_timeout`](Self::with_stall_timeout) only reports.
+        /// Sets how long one call of [`Handler::handle`](super::Handler::handle) or
+        /// [`start_position`](super::Handler::start_position) may take. The processor drops a call that takes longer, which
+        /// counts as a failure. Default: no limit, because only the application knows whether its work may be dropped
+        /// halfway. [`with_stall_timeout`](Self::with_stall_timeout) only reports.
         with_handler_timeout(handler_timeout: Some(Duration));
         /// Sets the most events of one call of the handler. Default 100.
         with_max_batch_size(max_batch_size: usize);

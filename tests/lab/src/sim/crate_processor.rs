@@ -217,13 +217,15 @@ impl Worker {
         let range = (first.sequence_number, last.sequence_number);
         let (partition, epoch) = (context.partition_id().clone(), self.checked(context.epoch()));
         let (ledger, handling, events) = (ledger.clone(), handling.clone(), events.to_vec());
-        let (host, time) = (Arc::clone(&self.host), self.up_to(Duration::from_secs(2)));
+        let longest = Duration::from_secs(2).mul_f64(self.host.settings.tuning.pace());
+        let (host, time) = (Arc::clone(&self.host), self.up_to(longest));
         let committing = tokio::spawn(async move {
             sleep(time).await;
             host.runs().await;
             let accepted = ledger.commit(&partition, epoch, range);
             if accepted {
                 handling.counted(&events);
+                handling.done(&events);
             }
             accepted
         });
@@ -264,16 +266,16 @@ impl Handler<MemoryEvent> for Worker {
         self.work().await;
         if self.fails() {
             let half = &events[..events.len() / 2];
-            if let Some(ledger) = ledger {
-                self.count(ledger, &handling, half, &context).await?;
+            match ledger {
+                Some(ledger) => self.count(ledger, &handling, half, &context).await?,
+                None => handling.done(half),
             }
-            handling.done(half);
             return Err(Error::new(ErrorKind::Handler, "an occasional failure").into());
         }
-        if let Some(ledger) = ledger {
-            self.count(ledger, &handling, &events, &context).await?;
+        match ledger {
+            Some(ledger) => self.count(ledger, &handling, &events, &context).await?,
+            None => handling.done(&events),
         }
-        handling.done(&events);
         if let Some(last) = events.last() {
             context.checkpoint(last);
         }
