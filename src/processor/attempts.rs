@@ -171,6 +171,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_tracked_event_may_fail_permanently() {
+        let attempts = Attempts::default();
+        for permanent in [false, true] {
+            let event = crate::testing::memory_hub::MemoryEvent::new(3, "x");
+            let error = if permanent { EventError::permanent(&event, "x") } else { EventError::new(&event, "x") };
+            attempts.failed(&failure(EventError::of_tracked(Some(3), error)));
+            assert_eq!(attempts.failing().unwrap().is_permanent(), permanent);
+        }
+    }
+
+    #[tokio::test]
     async fn a_place_that_was_passed_is_forgotten() {
         let attempts = Attempts::default();
         attempts.calling(Some(3), 10);

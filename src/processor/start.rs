@@ -60,7 +60,8 @@ impl fmt::Display for InvalidReason {
 pub struct InvalidCheckpoint {
     /// The partition.
     pub partition: PartitionId,
-    /// The content of the checkpoint.
+    /// The content of the checkpoint, or the position that the [application
+    /// returned](super::Handler::start_position).
     pub checkpoint: CheckpointRecord,
     /// The range of events that the partition holds.
     pub properties: PartitionProperties,

@@ -50,7 +50,9 @@ impl EventError {
 
     /// Names an event that failed as a tracked event.
     pub(super) fn of_tracked(sequence_number: Option<i64>, error: impl Into<HandlerError>) -> Self {
-        Self { sequence_number, permanent: false, source: error.into() }
+        let source = error.into();
+        let permanent = source.downcast_ref().is_some_and(Self::is_permanent);
+        Self { sequence_number, permanent, source }
     }
 
     /// Returns the sequence number of the event, if it has one.

@@ -234,7 +234,7 @@ async fn r04_own_positions_and_dead_letters_lose_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r05_dedupe_by_position_and_dead_letters_lose_nothing() {
+async fn r05_dedupe_and_dead_letters_lose_nothing() {
     assert_eq!(effects_with_a_sink_that_is_down(true).await, (vec![], vec![37]));
 }
 
@@ -304,7 +304,7 @@ async fn r08_a_letter_has_the_error_of_the_event() {
 
 /// The handler timeout drops the call, but not its transaction on another thread. The epoch of the restart is the same.
 #[tokio::test(start_paused = true)]
-async fn r10_a_late_commit_of_the_same_owner_counts_nothing_twice() {
+async fn r10_a_late_commit_of_the_same_owner_is_rejected() {
     let mut world = world(10, &[]);
     world.config = world.config.with_handler_timeout(20 * SECOND);
     let effects = Effects { slow: 25 * SECOND, ..Effects::default() };
@@ -317,7 +317,7 @@ async fn r10_a_late_commit_of_the_same_owner_counts_nothing_twice() {
 
 /// Before the event hub was recreated it had more events. One failure per hour, each cured by the restart.
 #[tokio::test(start_paused = true)]
-async fn r12_attempts_are_reset_after_the_event_hub_was_recreated() {
+async fn r12_attempts_start_again_in_a_recreated_event_hub() {
     let (world, attempts) = (world(500, &[]), Arc::new(Mutex::new(Vec::new())));
     let (seen, failed) = (Arc::clone(&attempts), Arc::new(Mutex::new(BTreeSet::new())));
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
@@ -378,7 +378,7 @@ async fn r13_a_checkpoint_at_the_own_position_stays() {
 
 /// A handler error that has the `EventError` as its source.
 #[tokio::test(start_paused = true)]
-async fn r14_an_event_error_within_another_error_names_its_event() {
+async fn r14_an_event_error_may_be_a_cause_of_another() {
     #[derive(Debug, thiserror::Error)]
     #[error("cannot process the batch")]
     struct Batch(#[from] EventError);
@@ -402,7 +402,7 @@ async fn r14_an_event_error_within_another_error_names_its_event() {
 /// A poison event 150, and a checkpoint only at the end of each batch of the application's 1000 events: events 0 to 99
 /// are processed again at each restart. One of them then fails once.
 #[tokio::test(start_paused = true)]
-async fn r15_the_attempts_of_one_event_do_not_count_for_another() {
+async fn r15_attempts_count_for_one_event_only() {
     let (world, letters, calls) = (world(200, &[150]), Letters::default(), Arc::new(AtomicUsize::new(0)));
     let handler = handler_fn(move |events: Vec<MemoryEvent>, _: PartitionContext| {
         let calls = Arc::clone(&calls);

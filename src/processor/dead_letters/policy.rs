@@ -12,9 +12,9 @@ use crate::processor::attempts::Failing;
 /// in which no event can be processed. They count for one event: the next failing event needs its own. In an outage that
 /// is longer than `min_failing_time`, each partition therefore moves one event in each such period. Choose it longer than
 /// the outages that the handler should survive, or turn `isolation` off, so that only events that the handler names with
-/// an [`EventError`](super::EventError) are moved.
+/// an [`EventError`](crate::processor::EventError) are moved.
 ///
-/// A [permanent](super::EventError::permanent) error is certain. Its event is moved at the next delivery.
+/// A [permanent](crate::processor::EventError::permanent) error is certain. Its event is moved at the next delivery.
 ///
 /// Attempts are counted in the memory of the owner. After the partition moved to another instance, the count starts
 /// again, so with [`OnFailure::Release`](crate::processor::OnFailure::Release) the policy may never apply.

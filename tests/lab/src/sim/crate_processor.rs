@@ -16,6 +16,7 @@ use eventhubs_checkpoint::{Error, ErrorKind};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use time::OffsetDateTime;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -159,7 +160,7 @@ fn checkpoints(settings: &Settings) -> CheckpointPolicy {
 struct Worker {
     host: Arc<Host>,
     rng: Mutex<StdRng>,
-    /// Tracked events that are finished later.
+    /// Tracked events that are finished later, and commits.
     under_way: Mutex<JoinSet<()>>,
 }
 
@@ -187,14 +188,19 @@ impl Worker {
         let (handling, host, event) = (handling.clone(), Arc::clone(&self.host), event.clone());
         let longest = self.host.member.work + Duration::from_millis(500);
         let time = self.up_to(longest.mul_f64(self.host.settings.tuning.pace()));
-        let mut under_way = lock(&self.under_way);
-        while under_way.try_join_next().is_some() {}
-        under_way.spawn(async move {
+        self.in_background(async move {
             sleep(time).await;
             host.runs().await;
             handling.done(std::slice::from_ref(&event));
             token.finish();
         });
+    }
+
+    /// Runs work that ends with the process, but not with the call of the handler.
+    fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut under_way = lock(&self.under_way);
+        while under_way.try_join_next().is_some() {}
+        under_way.spawn(work);
     }
 }
 
@@ -205,7 +211,7 @@ impl Worker {
         (self.host.settings.own_positions != OwnPositions::Unfenced).then_some(epoch)
     }
 
-    /// Commits on a task of its own, as a database does: the commit may arrive after the call was dropped.
+    /// Commits in the background, as a database does: the commit may arrive after the call was dropped.
     async fn count(
         &self,
         ledger: &Ledger,
@@ -219,7 +225,8 @@ impl Worker {
         let (ledger, handling, events) = (ledger.clone(), handling.clone(), events.to_vec());
         let longest = Duration::from_secs(2).mul_f64(self.host.settings.tuning.pace());
         let (host, time) = (Arc::clone(&self.host), self.up_to(longest));
-        let committing = tokio::spawn(async move {
+        let (committed, outcome) = oneshot::channel();
+        self.in_background(async move {
             sleep(time).await;
             host.runs().await;
             let accepted = ledger.commit(&partition, epoch, range);
@@ -227,9 +234,10 @@ impl Worker {
                 handling.counted(&events);
                 handling.done(&events);
             }
-            accepted
+            // An error means that the call was dropped.
+            let _ = committed.send(accepted);
         });
-        match committing.await {
+        match outcome.await {
             Ok(true) => Ok(()),
             _ => Err(Error::new(ErrorKind::Handler, "a later start has begun").into()),
         }
