@@ -54,12 +54,12 @@ impl Handler<ReceivedEventData> for Totals {
         Ok(position.map(StartPosition::AfterSequenceNumber))
     }
 
-    /// Follows the processor, which starts elsewhere if the events after the position have expired, for example.
+    /// Follows the processor if it cannot start at the position, for example because the event hub was created again.
     async fn started(&self, context: PartitionContext) {
-        let Some(position) = context.started_after() else { return };
+        let Some(position) = context.started_elsewhere() else { return };
         let (partition, epoch) = (context.partition_id().to_string(), context.epoch());
         if let Err(error) = self.database(move |database| database.move_to(&partition, epoch, position)).await {
-            tracing::warn!(%error, "the position was not stored; the next transaction stores it");
+            tracing::error!(%error, "the position was not stored; commits may be rejected until the next start");
         }
     }
 

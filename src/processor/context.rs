@@ -25,7 +25,7 @@ pub struct PartitionContext {
     pub(super) control: Arc<Control>,
     /// True once this start of the handler is ending.
     pub(super) over: watch::Receiver<bool>,
-    pub(super) started_after: Option<i64>,
+    pub(super) started_elsewhere: Option<i64>,
 }
 
 impl PartitionContext {
@@ -81,14 +81,14 @@ impl PartitionContext {
         self.control.attempts.failing().map_or(1, |failing| failing.failures.saturating_add(1))
     }
 
-    /// Returns the sequence number after which this start of the partition reads: that of the checkpoint, or of the
-    /// position that [`Handler::start_position`](super::Handler::start_position) returned. If the partition cannot be
-    /// read from there, it is the number where [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint) continues. An
-    /// application that stores its own position must then replace it with this number, which is smaller if the event
-    /// hub was recreated. `None` if another SDK wrote the checkpoint without a sequence number.
+    /// Returns the sequence number after which this start of the partition reads, if it could not read after the
+    /// checkpoint, or after the position that [`Handler::start_position`](super::Handler::start_position) returned, and
+    /// [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint) chose another one. An application that keeps its own position
+    /// must then replace it with this number, which is smaller if the event hub was recreated. `None` if the partition
+    /// started as requested.
     #[must_use]
-    pub fn started_after(&self) -> Option<i64> {
-        self.started_after
+    pub fn started_elsewhere(&self) -> Option<i64> {
+        self.started_elsewhere
     }
 
     /// Requests a checkpoint at this event: the event and all events before it are processed. Does not wait and does

@@ -46,7 +46,7 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// A returned position replaces the checkpoint, also a later one, so that lag, scalers and tools agree with the
     /// application. A checkpoint at the same sequence number stays. If the partition cannot be read from the position,
     /// for example because the following events have expired, [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint)
-    /// determines where to start, and [`PartitionContext::started_after`] returns the position.
+    /// determines where to start, and [`PartitionContext::started_elsewhere`] returns the position.
     ///
     /// Return a sequence number: [`StartPosition::Latest`] or [`StartPosition::EnqueuedAfter`], returned at every start,
     /// skip events at each restart. Because the position of the application takes precedence, resetting the checkpoint

@@ -36,9 +36,17 @@ use crate::telemetry;
 pub(super) const RECHECK_WAITS: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
 
+/// Where a partition starts.
+struct Begin {
+    adoption: Adoption,
+    from: StartPosition,
+    /// The position that replaces one after which the partition cannot be read.
+    elsewhere: Option<i64>,
+}
+
 /// The outcome of taking over the checkpoint.
 enum Begun {
-    At(Box<Adoption>, StartPosition),
+    At(Box<Begin>),
     Lost { by: Option<OwnerId> },
 }
 
@@ -52,7 +60,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             outcome = self.take_over(failure) => outcome,
         };
         match outcome {
-            Ok(Begun::At(adoption, from)) => Ok(self.session(*adoption, from)),
+            Ok(Begun::At(begin)) => Ok(self.session(*begin)),
             Ok(Begun::Lost { by }) => Err(Happened::Stop(self.lost(by).await)),
             Err(happened) => Err(happened),
         }
@@ -82,7 +90,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         self.repair(&mut adoption, &properties).await?;
         let from = resume(adoption.record(), &config.start_position);
-        Ok(Begun::At(Box::new(adoption), from))
+        Ok(Begun::At(Box::new(Begin { adoption, from, elsewhere: None })))
     }
 
     /// Starts at the position that the application chose. The checkpoint follows it.
@@ -169,7 +177,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             store.replace_checkpoint(&mut adoption, position).await?;
         }
         let from = resume(adoption.record(), &StartPosition::AfterSequenceNumber(position.sequence_number));
-        Ok(Begun::At(Box::new(adoption), from))
+        Ok(Begun::At(Box::new(Begin { adoption, from, elsewhere: None })))
     }
 
     /// Starts where the policy says, because the partition cannot be read after `checkpoint`, which is the recorded
@@ -187,12 +195,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let events_lost = reason == InvalidReason::Expired;
         telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, events_lost);
         self.control.metrics.invalid_checkpoint(reason.name());
-        self.start_at(adoption, &position).await
+        let mut begun = self.start_at(adoption, &position).await?;
+        if let Begun::At(start) = &mut begun {
+            start.elsewhere = Some(position.sequence_number);
+        }
+        Ok(begun)
     }
 
-    fn session(&self, adoption: Adoption, from: StartPosition) -> Session<S::Event> {
+    fn session(&self, Begin { adoption, from, elsewhere }: Begin) -> Session<S::Event> {
         let Shared { store, config, group, .. } = &*self.shared;
-        let started_after = adoption.record().sequence_number;
         let (policy, metrics) = (config.checkpoint_policy.clone(), self.control.metrics.clone());
         let over = watch::Sender::new(false);
         let (partition, stopping) = (self.control.partition.clone(), self.control.watch_stopping());
@@ -207,7 +218,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             checkpoints: writer.clone(),
             control: Arc::clone(&self.control),
             over: over.subscribe(),
-            started_after,
+            started_elsewhere: elsewhere,
         };
         let stall_detector = StallDetector::new(config.lag_check_interval.unwrap_or(Duration::MAX));
         Session {

@@ -256,7 +256,7 @@ impl Handler<MemoryEvent> for Worker {
 
     async fn started(&self, context: PartitionContext) {
         self.host.reporter.started(context.partition_id(), Some(context.epoch()));
-        if let (Some(ledger), Some(position)) = (&self.host.ledger, context.started_after()) {
+        if let (Some(ledger), Some(position)) = (&self.host.ledger, context.started_elsewhere()) {
             ledger.move_to(context.partition_id(), context.epoch(), position);
         }
     }
