@@ -36,6 +36,9 @@ const PARTITION_KEY: &str = "x-opt-partition-key";
 /// a handler of the dead-letter hub fails. The error text is that of the application: if it contains personal data or
 /// secrets, so does the property.
 ///
+/// The official client reports success also if the event hub releases or modifies a transfer instead of accepting it.
+/// Such an event would be lost.
+///
 /// The producer needs the right to send to its event hub. An event that is too large for that event hub together with
 /// its new properties cannot be moved. Its partition keeps failing; use a sink of your own for such events.
 #[derive(Debug)]

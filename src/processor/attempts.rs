@@ -1,12 +1,13 @@
 //! At which event a partition fails, and how often it has failed there.
 
-use std::error::Error as StdError;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::stop::{DeadLetterError, EventError};
+use super::positioned::Positioned;
+use super::stop::{DeadLetterError, EventError, cause_of};
 use crate::error::Error;
 use crate::lock::lock;
 
@@ -19,6 +20,9 @@ struct State {
     /// The first event and the number of events of the current call.
     call: Option<(i64, usize)>,
     failing: Option<Failing>,
+    /// The sequence numbers and offsets of the events that were moved to the dead letters. They may be redelivered, if
+    /// neither a checkpoint nor a position of the application has passed them.
+    moved: BTreeMap<i64, String>,
 }
 
 /// The place at which the partition failed last, and its successive failures there.
@@ -26,7 +30,8 @@ struct State {
 pub(super) struct Failing {
     pub(super) place: Place,
     pub(super) failures: u32,
-    since: Instant,
+    first_at: Instant,
+    last_at: Instant,
     /// The last failure.
     pub(super) error: Arc<Error>,
 }
@@ -62,19 +67,19 @@ impl Place {
 }
 
 impl Failing {
-    /// Returns the time since the first of the failures.
+    /// Returns the time from the first to the last of the failures. Later time, such as that of a pause, shows nothing.
     pub(super) fn failing_for(&self) -> Duration {
-        self.since.elapsed()
+        self.last_at - self.first_at
     }
 
     /// Returns whether the last failure names its event.
     pub(super) fn is_named(&self) -> bool {
-        found::<EventError>(&self.error).is_some()
+        cause_of::<EventError>(&*self.error).is_some()
     }
 
     /// Returns whether the handler says that no further attempt can succeed.
     pub(super) fn is_permanent(&self) -> bool {
-        found::<EventError>(&self.error).is_some_and(EventError::is_permanent)
+        cause_of::<EventError>(&*self.error).is_some_and(EventError::is_permanent)
     }
 }
 
@@ -87,19 +92,47 @@ impl Attempts {
     /// Records a failure of the current call, or of a tracked event. A dead-letter sink that fails says nothing about
     /// the event.
     pub(super) fn failed(&self, error: &Arc<Error>) {
-        if found::<DeadLetterError>(error).is_some() {
+        if cause_of::<DeadLetterError>(&**error).is_some() {
             return;
         }
         let mut state = lock(&self.0);
-        let named = found::<EventError>(error).and_then(EventError::sequence_number);
+        let named = cause_of::<EventError>(&**error).and_then(EventError::sequence_number);
         let place = match (named, state.call) {
             (Some(event), _) | (None, Some((event, 1))) => Place::Event(event),
             (None, Some((first, events))) => Place::From { first, events },
             (None, None) => Place::Unknown,
         };
         let before = state.failing.take().filter(|before| place.continues(before.place));
-        let (failures, since) = before.map_or((0, Instant::now()), |before| (before.failures, before.since));
-        state.failing = Some(Failing { place, failures: failures.saturating_add(1), since, error: Arc::clone(error) });
+        let last_at = Instant::now();
+        let (failures, first_at) = before.map_or((0, last_at), |before| (before.failures, before.first_at));
+        let (failures, error) = (failures.saturating_add(1), Arc::clone(error));
+        state.failing = Some(Failing { place, failures, first_at, last_at, error });
+    }
+
+    /// Records that the partition starts after this event. If it starts `elsewhere`, the event hub may be another one, so
+    /// that nothing is known about its events.
+    pub(super) fn started(&self, after: Option<i64>, elsewhere: bool) {
+        let mut state = lock(&self.0);
+        if elsewhere {
+            *state = State::default();
+        }
+        state.moved.retain(|number, _| Some(*number) > after);
+    }
+
+    pub(super) fn moved(&self, sequence_number: i64, offset: &str) {
+        lock(&self.0).moved.insert(sequence_number, offset.to_owned());
+    }
+
+    /// Returns whether this event was moved before.
+    pub(super) fn was_moved(&self, event: &impl Positioned) -> bool {
+        let state = lock(&self.0);
+        let moved = event.sequence_number().and_then(|number| state.moved.get(&number));
+        moved.is_some_and(|offset| event.offset() == Some(offset))
+    }
+
+    /// Returns whether any event was moved that may be redelivered.
+    pub(super) fn has_moved(&self) -> bool {
+        !lock(&self.0).moved.is_empty()
     }
 
     /// Records that all events up to this one are processed; `None` if the events have no sequence numbers.
@@ -113,20 +146,10 @@ impl Attempts {
     }
 }
 
-/// Finds an error of this type among the causes.
-fn found<T: StdError + 'static>(error: &Error) -> Option<&T> {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        cause = error.source();
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
+    use std::error::Error as StdError;
+
     use super::*;
     use crate::error::ErrorKind;
 

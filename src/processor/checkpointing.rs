@@ -113,9 +113,16 @@ impl Shared {
         let wake = self.with(|pending| {
             let idle = pending.unwritten().is_none();
             let Pending { tracker, requested, .. } = pending;
-            let Some(reached) = step(tracker) else { return false };
-            Pending::reach(requested, &reached);
-            idle || self.has_enough(pending)
+            let reached = step(tracker);
+            let mut advanced = reached.is_some();
+            if let Some(reached) = &reached {
+                Pending::reach(requested, reached);
+            }
+            while let Some(passed) = tracker.next_passed() {
+                Pending::reach(requested, &passed);
+                advanced = true;
+            }
+            advanced && (idle || self.has_enough(pending))
         });
         if wake {
             self.advanced.notify_one();
@@ -192,10 +199,12 @@ impl CheckpointWriter {
         self.shared.failed.send_if_modified(|failed| failed.is_none() && failed.replace(Arc::new(error)).is_none());
     }
 
-    /// Lets the checkpoint advance over an event that the handler does not process, if it covers all events before:
-    /// `before` in the same batch, and those of earlier batches. Otherwise a later checkpoint advances over it.
-    pub(super) fn advance_over(&self, before: Option<i64>, sequence_number: i64, offset: &str) {
-        self.shared.advance(|tracker| tracker.advance_over(before, sequence_number, offset));
+    /// Lets the checkpoint advance over an event that the handler does not process, once it covers all events before.
+    pub(super) fn pass_over(&self, sequence_number: i64, offset: &str) {
+        self.shared.advance(|tracker| {
+            tracker.pass_over(sequence_number, offset);
+            None
+        });
     }
 
     /// Returns the last event up to which all events are finished.

@@ -51,7 +51,7 @@ impl EventError {
     /// Names an event that failed as a tracked event.
     pub(super) fn of_tracked(sequence_number: Option<i64>, error: impl Into<HandlerError>) -> Self {
         let source = error.into();
-        let permanent = source.downcast_ref().is_some_and(Self::is_permanent);
+        let permanent = source.downcast_ref().or_else(|| cause_of(&*source)).is_some_and(Self::is_permanent);
         Self { sequence_number, permanent, source }
     }
 
@@ -80,6 +80,18 @@ impl DeadLetterError {
     pub(super) fn new(sequence_number: Option<i64>, source: Error) -> Self {
         Self { sequence_number, source }
     }
+}
+
+/// Finds an error of this type among the causes.
+pub(super) fn cause_of<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
 }
 
 fn named(event: Option<i64>) -> String {

@@ -37,6 +37,8 @@ pub(super) struct Tracker {
     /// The last event of the batch in the handler, and of the one before it.
     last_delivered: Option<i64>,
     last_of_batch_before: Option<i64>,
+    /// The events that the handler does not process, each with the event before it that must be covered first.
+    passed: Vec<(Option<i64>, i64, String)>,
 }
 
 impl Tracker {
@@ -50,6 +52,7 @@ impl Tracker {
             in_flight: 0,
             last_delivered: None,
             last_of_batch_before: None,
+            passed: Vec::new(),
         }
     }
 
@@ -62,18 +65,21 @@ impl Tracker {
         self.undecided.extend(numbers.filter(|number| Some(*number) > reached));
     }
 
-    /// Advances over an event that the handler does not process, if all events before it are finished: `before`, the
-    /// event before it in the same batch, and those of earlier batches.
-    pub(super) fn advance_over<'a>(
-        &mut self,
-        before: Option<i64>,
-        number: i64,
-        offset: &'a str,
-    ) -> Option<Reached<'a>> {
-        if self.reached < before.or(self.last_of_batch_before) {
-            return None;
-        }
-        self.request(number, offset)
+    /// Records an event of the batch in the handler that the handler does not process. The position advances over it once
+    /// it covers all events before; see [`next_passed`](Self::next_passed).
+    pub(super) fn pass_over(&mut self, number: i64, offset: &str) {
+        let in_batch = self.undecided.iter().copied().take_while(|undecided| *undecided < number).last();
+        let open = self.open.range(..number).next_back().map(|(open, _)| *open);
+        let before = in_batch.max(open).max(self.last_of_batch_before);
+        self.passed.push((before, number, offset.to_owned()));
+    }
+
+    /// Returns the next position that advances over an event which the handler does not process.
+    pub(super) fn next_passed(&mut self) -> Option<Reached<'static>> {
+        let due = self.passed.iter().position(|(before, ..)| self.reached >= *before)?;
+        let (_, number, offset) = self.passed.swap_remove(due);
+        let reached = self.request(number, &offset)?;
+        Some(Reached { sequence_number: reached.sequence_number, offset: Cow::Owned(reached.offset.into_owned()) })
     }
 
     /// Returns the greatest position ever returned, or the checkpoint at the start.
@@ -322,20 +328,45 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_event_that_is_not_processed_is_passed_in_order() {
-        let over = |tracker: &mut Tracker, before, event| number(tracker.advance_over(before, event, &offset(event)));
-        let mut tracker = Tracker::new(Some(3));
-        tracker.delivered(4..=6);
-        assert_eq!(over(&mut tracker, None, 4), Some(4), "the first event after the checkpoint");
-        assert_eq!(over(&mut tracker, Some(5), 6), None, "5 is not finished");
-        assert_eq!(number(tracker.request(5, &offset(5))), Some(5));
-        assert_eq!(over(&mut tracker, Some(5), 6), Some(6));
-        tracker.delivered(7..=9);
-        tracker.handled();
-        tracker.delivered(10..=12);
-        assert_eq!(over(&mut tracker, None, 10), None, "the batch before is not finished");
-        assert_eq!(number(tracker.request(11, &offset(11))), Some(11), "a later checkpoint passes it");
+    mod events_that_are_not_processed {
+        use super::*;
+
+        fn pass_over(tracker: &mut Numbered, event: i64) -> Option<i64> {
+            tracker.0.pass_over(event, &offset(event));
+            number(tracker.0.next_passed())
+        }
+
+        #[test]
+        fn are_passed_once_the_events_before_are_covered() {
+            let mut tracker = Numbered(Tracker::new(Some(3)));
+            tracker.0.delivered(4..=6);
+            assert_eq!(pass_over(&mut tracker, 4), Some(4), "the first event after the checkpoint");
+            assert_eq!(pass_over(&mut tracker, 6), None, "5 is not finished");
+            assert_eq!(tracker.request(5), Some(5));
+            assert_eq!(number(tracker.0.next_passed()), Some(6));
+            assert_eq!(number(tracker.0.next_passed()), None);
+        }
+
+        #[test]
+        fn wait_for_tokens_before_them() {
+            let mut tracker = Numbered::with_batch(0..=2);
+            tracker.track([0, 1]);
+            assert_eq!(pass_over(&mut tracker, 2), None);
+            assert_eq!(tracker.handled(), None);
+            assert_eq!((tracker.finish(1), number(tracker.0.next_passed())), (None, None));
+            assert_eq!(tracker.finish(0), Some(1));
+            assert_eq!(number(tracker.0.next_passed()), Some(2));
+        }
+
+        #[test]
+        fn wait_for_earlier_batches() {
+            let mut tracker = Numbered::with_batch(0..=2);
+            tracker.handled();
+            tracker.0.delivered(3..=5);
+            assert_eq!(pass_over(&mut tracker, 3), None, "no checkpoint covers the batch before");
+            assert_eq!(tracker.request(4), Some(4), "a later checkpoint passes it");
+            assert_eq!(number(tracker.0.next_passed()), None);
+        }
     }
 
     mod open_events {

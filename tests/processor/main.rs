@@ -8,6 +8,7 @@ mod dedicated_thread;
 mod defects;
 mod defects_amqp;
 mod defects_balance;
+mod defects_dead_letters;
 mod defects_effects;
 mod defects_pairs;
 mod defects_races;

@@ -34,7 +34,12 @@ pub use sink::{DeadLetter, DeadLetterSink};
 /// and as long as the [policy](DeadLetterPolicy) requires, it is not given to the handler again. The sink stores it after
 /// the events before it were processed, and before the events after it are. So the order of the events is kept, and
 /// neither the checkpoint nor an application's [own position](Handler::start_position) passes an event that is neither
-/// processed nor stored.
+/// processed nor stored. Tracked events may still be in flight meanwhile.
+///
+/// It must be the outermost handler: a handler around it must not pass it parts of a batch.
+///
+/// The owner remembers in memory which events it has moved. If one is redelivered, it is neither given to the handler nor
+/// stored again.
 ///
 /// Nothing is moved, and the partition fails as without dead letters, if the partition is to stop, if the ownership
 /// record does not show that this instance owns the partition, or if the sink fails.
@@ -95,14 +100,7 @@ impl<H, K> DeadLetters<H, K> {
         self.handler.handle(events, context.clone()).await
     }
 
-    /// `before` is the event before this one in the same batch.
-    async fn store<E>(
-        &self,
-        event: E,
-        before: Option<i64>,
-        failing: Failing,
-        context: &PartitionContext,
-    ) -> Result<(), HandlerError>
+    async fn store<E>(&self, event: E, failing: Failing, context: &PartitionContext) -> Result<(), HandlerError>
     where
         K: DeadLetterSink<E>,
         E: Positioned,
@@ -124,13 +122,23 @@ impl<H, K> DeadLetters<H, K> {
             return Err(DeadLetterError::new(number, error).into());
         }
         if let Some(position) = position {
-            context.checkpoints.advance_over(before, position.sequence_number, &position.offset);
+            control.attempts.moved(position.sequence_number, &position.offset);
+            context.checkpoints.pass_over(position.sequence_number, &position.offset);
         }
         control.progress.dead_lettered();
         control.metrics.dead_lettered();
         telemetry::dead_lettered(context.partition_id(), number, failing.failures, &failing.error);
         Ok(())
     }
+}
+
+/// An event that was moved is not given to the handler again, and not stored again.
+fn skip_if_moved(event: &impl Positioned, context: &PartitionContext) -> bool {
+    let moved = context.control.attempts.was_moved(event);
+    if let (true, Some(position)) = (moved, event.position()) {
+        context.checkpoints.pass_over(position.sequence_number, &position.offset);
+    }
+    moved
 }
 
 /// A previous owner that does not know yet that it lost the partition must store nothing.
@@ -147,24 +155,22 @@ where
     H: Handler<E>,
     K: DeadLetterSink<E>,
 {
-    async fn handle(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
-        let Some(failing) = context.control.attempts.failing() else {
-            return self.handler.handle(events, context).await;
-        };
-        if !self.policy.isolation && !failing.is_named() {
-            return self.handler.handle(events, context).await;
+    async fn handle(&self, mut events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
+        let attempts = &context.control.attempts;
+        if attempts.has_moved() {
+            events.retain(|event| !skip_if_moved(event, &context));
         }
-        let mut before = None;
+        let failing = attempts.failing().filter(|failing| self.policy.isolation || failing.is_named());
+        let Some(failing) = failing else {
+            return if events.is_empty() { Ok(()) } else { self.call(events, &context).await };
+        };
         for part in split(events, failing.place) {
             match part {
                 Part::Suspect(event) if self.policy.applies(&failing) => {
-                    self.store(event, before, failing.clone(), &context).await?;
+                    self.store(event, failing.clone(), &context).await?;
                 }
                 Part::Suspect(event) => self.call(vec![event], &context).await?,
-                Part::Events(events) => {
-                    before = events.last().and_then(E::sequence_number);
-                    self.call(events, &context).await?;
-                }
+                Part::Events(events) => self.call(events, &context).await?,
             }
         }
         Ok(())

@@ -25,7 +25,8 @@ pub struct DeadLetterPolicy {
     /// How many attempts must have failed at the event. Default 5. 0 counts as 1.
     #[doc(alias = "max_delivery_count")]
     pub max_attempts: u32,
-    /// How long the attempts must have failed at the event. Default 60 s, so that a restart of a database moves nothing.
+    /// How long the attempts must have failed at the event, from the first failure to the last one. Default 60 s, so that a
+    /// restart of a database moves nothing.
     #[serde(with = "humantime_serde")]
     pub min_failing_time: Duration,
     /// Whether to find the failing event if the failure does not name it. Default true.

@@ -204,6 +204,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     fn session(&self, Begin { adoption, from, elsewhere }: Begin) -> Session<S::Event> {
         let Shared { store, config, group, .. } = &*self.shared;
+        self.control.attempts.started(adoption.record().sequence_number, elsewhere.is_some());
         let (policy, metrics) = (config.checkpoint_policy.clone(), self.control.metrics.clone());
         let over = watch::Sender::new(false);
         let (partition, stopping) = (self.control.partition.clone(), self.control.watch_stopping());
