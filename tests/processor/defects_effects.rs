@@ -509,8 +509,6 @@ async fn rejected(position: Option<StartPosition>) -> usize {
     let counted = Arc::new(AtomicUsize::new(0));
     let b = world.start_with("b", Rejecting(world.hub.source()), At(position, Arc::clone(&counted))).await;
     sleep(3600 * SECOND).await;
-    let status = b.status();
-    println!("{status:?}");
     b.shut_down().await.unwrap();
     counted.load(Ordering::Relaxed)
 }
