@@ -119,13 +119,19 @@ fn far_from_the_defaults() {
     assert_no_violation("far_from_the_defaults", WILD_SEEDS, |seed| Plan::draw(seed, &scale));
 }
 
+/// A reset does not move an application that keeps its own positions.
+fn resettable(mut plan: Plan) -> Plan {
+    plan.settings.own_positions = OwnPositions::None;
+    plan
+}
+
 /// Returns a plan with frequent operators and every kind of fault.
 fn stormy(seed: u64) -> Plan {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0be2);
     let storm = Duration::from_secs(1440);
     let (platform, wild) = (seed.is_multiple_of(2), seed.is_multiple_of(3));
     let scale = Scale { instances: 5, partitions: 12, storm, platform, wild, ..Scale::default() };
-    let mut plan = Plan::draw(seed, &scale);
+    let mut plan = resettable(Plan::draw(seed, &scale));
     let mut at = Duration::from_secs(60);
     while at < scale.storm {
         at += Duration::from_secs(rng.random_range(1..150));
@@ -171,7 +177,7 @@ fn calm(seed: u64) -> Plan {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0be2);
     let scale =
         Scale { instances: 5, partitions: 12, storm: Duration::from_secs(3600), foreign: false, ..Scale::default() };
-    let mut plan = Plan::calm(seed, &scale);
+    let mut plan = resettable(Plan::calm(seed, &scale));
     let mut at = Duration::from_secs(300);
     while at < scale.storm {
         let reset = reset(&mut rng, plan.partitions, &plan.settings);
