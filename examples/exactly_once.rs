@@ -57,7 +57,7 @@ struct Args {
     #[arg(long)]
     without_fence: bool,
 
-    /// The number of events to publish.
+    /// The number of events to publish. If the steps take longer, there are more.
     #[arg(long, default_value_t = 4000, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..))]
     events: u32,
 

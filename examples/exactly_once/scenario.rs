@@ -36,12 +36,14 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
     let scenario = Scenario::new(folder, &azurite, &hub, !args.without_fence).await?;
 
     let address = Address { endpoint: hub.endpoint(), connection_string: hub.connection_string() };
-    let (_batches, batches) = watch::channel(args.events.div_ceil(LOAD.events_per_batch));
+    // A worker needs events to freeze at, however long the steps before take.
+    let (end, batches) = watch::channel(u32::MAX);
     let publishing = tokio::spawn(publish(address, LOAD, batches));
     let (mut first, mut second) = (scenario.start("worker-1")?, scenario.start("worker-2")?);
     scenario.freeze_and_wake(&first).await?;
     step("worker-2 is killed");
     second.0.kill()?;
+    end.send_replace(args.events.div_ceil(LOAD.events_per_batch));
     let last = publishing.await??;
     scenario.until("worker-1 has counted the rest", || Ok(scenario.positions()? == last)).await?;
     signal(&first, Signal::TERM)?;
