@@ -4,6 +4,8 @@ use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -14,6 +16,8 @@ const FOLDER: &str = "EXACTLY_ONCE_FOLDER";
 const CONTAINER: &str = "EXACTLY_ONCE_CONTAINER";
 const STORAGE: &str = "STORAGE_CONNECTION_STRING";
 const HUB: &str = "EVENTHUBS_CONNECTION_STRING";
+/// By then, SIGSTOP has stopped every thread of this process.
+const STOPPED_WITHIN: Duration = Duration::from_millis(500);
 
 /// The folder of one run, and where its processes connect to.
 #[derive(Clone)]
@@ -69,13 +73,17 @@ impl Workspace {
         self.frozen(owner).exists()
     }
 
-    /// Freezes this process. Returns when another process wakes it.
+    /// Freezes this process. Returns after another process has woken it.
+    #[expect(clippy::disallowed_methods, reason = "called on a thread that may block")]
     pub fn freeze(&self, owner: &str) {
         // Only one of several concurrent calls renames the request.
-        if fs::rename(self.request(owner), self.frozen(owner)).is_ok()
-            && let Err(error) = kill_process(getpid(), Signal::STOP)
-        {
-            tracing::error!(%error, "cannot freeze this process");
+        if fs::rename(self.request(owner), self.frozen(owner)).is_err() {
+            return;
+        }
+        match kill_process(getpid(), Signal::STOP) {
+            // The call can return before all threads have stopped.
+            Ok(()) => thread::sleep(STOPPED_WITHIN),
+            Err(error) => tracing::error!(%error, "cannot freeze this process"),
         }
     }
 }
