@@ -14,9 +14,10 @@
 //! The reader is tolerant: other SDKs omit keys or leave them empty. It reports what it cannot use, and continues.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -49,7 +50,7 @@ const YES: &str = "1";
 const SCOPE_INSTANCE: &str = "instance";
 
 /// How the first three segments of a blob name are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BlobNameCase {
@@ -69,6 +70,16 @@ impl BlobNameCase {
             Self::Lower => Self::Verbatim,
             Self::Verbatim => Self::Lower,
         }
+    }
+}
+
+/// Writes the case as it is serialized.
+impl fmt::Display for BlobNameCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Lower => "lower",
+            Self::Verbatim => "verbatim",
+        })
     }
 }
 

@@ -3,17 +3,19 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::FutureExt;
+use futures::future::{join_all, pending};
 
 use super::outcome::{NotDone, ResetOutcome};
+use super::plan::Expected;
 use super::retries::Retries;
-use super::session::Session;
-use super::takeover::{Takeover, takeover};
+use super::session::{Order, Session};
+use super::survey::{GroupRecords, Survey};
+use super::takeover::{Allowed, Takeover, takeover};
 use crate::error::{Error, Result};
-use crate::model::{Heartbeat, OwnerId, Ownership, PartitionId, Position};
-use crate::planner::{Observer, observe};
+use crate::model::{OwnerId, PartitionId, Position};
 use crate::store::membership::DeclareDeadOutcome;
-use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder};
+use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, ReleaseOutcome};
 
 /// How many times a partition is claimed. A renewal between the listing and the claim costs one attempt.
 const MAX_CLAIMS: u32 = 3;
@@ -26,6 +28,9 @@ pub struct ResetOptions {
     /// detect the loss of a partition before its next listing or checkpoint, and its checkpoints are not rejected
     /// before that.
     pub allow_foreign: bool,
+    /// Whether to take partitions from live owners of this crate. Default true: they detect the loss, and their late
+    /// checkpoints are rejected.
+    pub allow_live: bool,
     /// How long the operator owns each partition before it writes the new position, so that owners of other SDKs detect
     /// that they lost it, and their last handlers end. Default 60 s: twice the longest default interval of the other
     /// SDKs. It does not help against a handler that takes longer.
@@ -34,7 +39,7 @@ pub struct ResetOptions {
 
 impl Default for ResetOptions {
     fn default() -> Self {
-        Self { allow_foreign: false, settle: Duration::from_secs(60) }
+        Self { allow_foreign: false, allow_live: true, settle: Duration::from_secs(60) }
     }
 }
 
@@ -44,6 +49,17 @@ impl ResetOptions {
     pub fn with_allow_foreign(mut self, allow_foreign: bool) -> Self {
         self.allow_foreign = allow_foreign;
         self
+    }
+
+    /// Sets whether to take partitions from live owners of this crate. Default true.
+    #[must_use]
+    pub fn with_allow_live(mut self, allow_live: bool) -> Self {
+        self.allow_live = allow_live;
+        self
+    }
+
+    fn allowed(&self) -> Allowed {
+        Allowed { live: self.allow_live, foreign: self.allow_foreign }
     }
 
     /// Sets how long the operator waits for owners of other SDKs. Default 60 s.
@@ -82,11 +98,13 @@ pub struct Operator {
     store: GroupStore,
 }
 
-/// The group, as it was listed.
-struct Survey {
-    ownerships: Vec<Ownership>,
-    other_name_case: Vec<Ownership>,
-    heartbeats: Vec<Heartbeat>,
+/// Why an operator takes a partition over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// To reset its checkpoint. The partition is then reserved for its owner.
+    Reset,
+    /// To release it, for any member.
+    Release,
 }
 
 impl Operator {
@@ -138,35 +156,86 @@ impl Operator {
                 "partition {twice} has two new positions: pass one position per partition"
             )));
         }
-        let survey = self.survey().await?;
+        let survey = Survey::read(&self.store).await?;
         let resets = resets.into_iter().map(|(partition, position)| {
             let survey = &survey;
             async move {
-                let outcome = self.reset_one(survey, &partition, &position, options).await;
+                let order = Order { position, expected: Expected::Any, stop: pending().boxed().shared() };
+                let outcome = self.reset_one(survey, &partition, &order, options).await;
                 (partition, outcome)
             }
         });
         Ok(join_all(resets).await)
     }
 
-    async fn survey(&self) -> Result<Survey> {
-        let ownerships = self.store.list_ownerships().await?.records;
-        let other_name_case = self.store.list_other_name_case().await?.records;
-        let heartbeats = self.store.list_heartbeats().await?.records;
-        Ok(Survey { ownerships, other_name_case, heartbeats })
-    }
-
-    async fn reset_one(
+    /// Resets one partition, by a listing of the group.
+    pub(super) async fn reset_one(
         &self,
         first: &Survey,
         partition: &PartitionId,
-        position: &Position,
+        order: &Order,
         options: &ResetOptions,
     ) -> ResetOutcome {
-        match self.take_over(first, partition, options).await {
-            Ok(session) => session.reset(position).await,
+        if order.stop.clone().now_or_never().is_some() {
+            return ResetOutcome::NotDone(NotDone::Stopped);
+        }
+        match self.take_over(first, partition, Purpose::Reset, options).await {
+            Ok(session) => session.reset(order).await,
             Err(reason) => ResetOutcome::NotDone(reason),
         }
+    }
+
+    /// Releases partitions: takes each one over and releases it, for any member. Its owner, if it is alive, detects the
+    /// loss as after a [reset](Self::reset). It may claim the partition again.
+    ///
+    /// Use it for a partition whose owner is stuck, or has ended without a release and whose lease is long. The
+    /// checkpoints stay.
+    ///
+    /// # Errors
+    ///
+    /// The error of the storage, if the group could not be listed: nothing was written. The outcome of each partition is
+    /// in its own result.
+    pub async fn release(
+        &self,
+        partitions: Vec<PartitionId>,
+        options: &ResetOptions,
+    ) -> Result<Vec<(PartitionId, Result<(), NotDone>)>> {
+        let survey = Survey::read(&self.store).await?;
+        let releases = partitions.into_iter().map(|partition| {
+            let survey = &survey;
+            async move {
+                let released = self.release_one(survey, &partition, options).await;
+                (partition, released)
+            }
+        });
+        Ok(join_all(releases).await)
+    }
+
+    async fn release_one(
+        &self,
+        survey: &Survey,
+        partition: &PartitionId,
+        options: &ResetOptions,
+    ) -> Result<(), NotDone> {
+        let session = self.take_over(survey, partition, Purpose::Release, options).await?;
+        match session.release().await {
+            ReleaseOutcome::Released => Ok(()),
+            ReleaseOutcome::Lost { by } => Err(NotDone::Lost { by }),
+            ReleaseOutcome::Indeterminate(error) => Err(NotDone::Failed(error)),
+        }
+    }
+
+    /// Reads all records of the group. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The error of the storage.
+    pub async fn read(&self) -> Result<GroupRecords> {
+        GroupRecords::read(&self.store).await
+    }
+
+    pub(super) fn store(&self) -> &GroupStore {
+        &self.store
     }
 
     /// Takes the partition over. Lists the group again if another owner wrote the record first, or if the claim failed:
@@ -175,10 +244,11 @@ impl Operator {
         &self,
         first: &Survey,
         partition: &PartitionId,
+        purpose: Purpose,
         options: &ResetOptions,
     ) -> Result<Session, NotDone> {
         let mut retries = Retries::new(&self.store, MAX_CLAIMS);
-        let mut taken = self.take_over_once(first, partition, options).await;
+        let mut taken = self.take_over_once(first, partition, purpose, options).await;
         loop {
             let goes_on = match &taken {
                 Err(NotDone::Lost { .. }) => retries.again(),
@@ -188,8 +258,8 @@ impl Operator {
             if !goes_on {
                 return taken;
             }
-            taken = match self.survey().await {
-                Ok(survey) => self.take_over_once(&survey, partition, options).await,
+            taken = match Survey::read(&self.store).await {
+                Ok(survey) => self.take_over_once(&survey, partition, purpose, options).await,
                 Err(error) => Err(NotDone::Failed(error)),
             };
         }
@@ -199,9 +269,13 @@ impl Operator {
         &self,
         survey: &Survey,
         partition: &PartitionId,
+        purpose: Purpose,
         options: &ResetOptions,
     ) -> Result<Session, NotDone> {
-        let takeover = self.decide(survey, partition, options)?;
+        let mut takeover = self.decide(survey, partition, options)?;
+        if purpose == Purpose::Release {
+            takeover.return_to = None;
+        }
         let settle = takeover.settle.then_some(options.settle);
         match self.claim(survey, partition, takeover).await {
             ClaimOutcome::Won(lease) => Ok(Session::new(self.store.clone(), lease, settle)),
@@ -212,19 +286,11 @@ impl Operator {
     }
 
     fn decide(&self, survey: &Survey, partition: &PartitionId, options: &ResetOptions) -> Result<Takeover, NotDone> {
-        let hub: BTreeSet<_> = survey.ownerships.iter().map(|seen| &seen.partition).chain([partition]).collect();
-        let hub: Vec<_> = hub.into_iter().cloned().collect();
-        let observer = Observer {
-            this: self.store.identity(),
-            lease_durations: self.store.lease_durations(),
-            running: &BTreeSet::new(),
-            other_name_case: &survey.other_name_case,
-            heartbeats: &survey.heartbeats,
-            interval: self.store.lease_durations().own / 6,
-            outage_ended: None,
-        };
-        let view = observe(&survey.ownerships, &hub, &observer, self.store.lease_clock_now());
-        takeover(&view, partition, options.allow_foreign)
+        let listed = survey.ownerships.records.iter().map(|seen| &seen.partition);
+        let partitions: BTreeSet<_> = listed.chain([partition]).cloned().collect();
+        let partitions: Vec<_> = partitions.into_iter().collect();
+        let view = survey.view(&self.store, &partitions, self.store.lease_clock_now());
+        takeover(&view, partition, options.allowed())
     }
 
     async fn claim(&self, survey: &Survey, partition: &PartitionId, takeover: Takeover) -> ClaimOutcome {
@@ -233,7 +299,7 @@ impl Operator {
         };
         if takeover.declare_dead && seen.is_kept_alive_by_heartbeat(self.store.identity()) {
             let owner = seen.record.owner.as_ref();
-            let heartbeat = survey.heartbeats.iter().find(|heartbeat| Some(&heartbeat.record.owner) == owner);
+            let heartbeat = survey.heartbeats.records.iter().find(|heartbeat| Some(&heartbeat.record.owner) == owner);
             match self.store.declare_dead(&seen, heartbeat).await {
                 Ok(DeclareDeadOutcome::Declared) => {}
                 Ok(DeclareDeadOutcome::StillAlive) => return ClaimOutcome::Lost { by: seen.record.owner },

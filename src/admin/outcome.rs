@@ -57,6 +57,19 @@ pub enum NotDone {
         /// Its owner.
         owner: OwnerId,
     },
+    /// An owner of this crate has the partition, and the options do not permit to take it over. Stop the owner first, or
+    /// see [`ResetOptions::allow_live`](super::ResetOptions).
+    Live {
+        /// The owner.
+        owner: OwnerId,
+    },
+    /// The checkpoint is not as it was when the reset was planned. Plan again.
+    Changed {
+        /// The sequence number of the checkpoint as it is, if it has one.
+        sequence_number: Option<i64>,
+    },
+    /// The caller stopped the operator before it wrote the position.
+    Stopped,
     /// The storage failed. Correct what the error names, and reset again.
     Failed(Error),
 }
@@ -79,6 +92,14 @@ impl fmt::Display for NotDone {
                 f,
                 "{owner} owns the partition under a different blob-name case: use the blob-name case of its application"
             ),
+            Self::Live { owner } => write!(f, "{owner} is processing the partition: stop it first"),
+            Self::Changed { sequence_number: Some(number) } => {
+                write!(f, "the checkpoint is at {number} now, which is not what the plan is for: plan again")
+            }
+            Self::Changed { sequence_number: None } => {
+                f.write_str("the checkpoint has changed since it was planned: plan again")
+            }
+            Self::Stopped => f.write_str("stopped before the checkpoint was written"),
             Self::Failed(error) => write!(f, "{error}"),
         }
     }

@@ -3,16 +3,30 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either, Shared, select};
 use tokio::time::{Instant, sleep};
 
 use super::outcome::{NotDone, ResetOutcome};
+use super::plan::Expected;
 use super::retries::Retries;
 use crate::error::{Error, ErrorKind};
-use crate::model::{OwnerId, Position};
+use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::store::{AdoptOutcome, Adoption, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 
 /// How many times the position, or the release, is tried.
 const MAX_ATTEMPTS: u32 = 5;
+
+/// Ends when the operator should write no further positions.
+pub(super) type Stop = Shared<BoxFuture<'static, ()>>;
+
+/// A position to write.
+pub(super) struct Order {
+    pub(super) position: Position,
+    /// What the checkpoint must be.
+    pub(super) expected: Expected,
+    pub(super) stop: Stop,
+}
 
 /// A partition that the operator owns.
 pub(super) struct Session {
@@ -26,7 +40,11 @@ pub(super) struct Session {
 
 /// Why the position was not written.
 enum Failure {
-    Lost { by: Option<OwnerId> },
+    Lost {
+        by: Option<OwnerId>,
+    },
+    /// The operator must not write it.
+    Refused(NotDone),
     Failed(Error),
 }
 
@@ -35,45 +53,63 @@ impl Session {
         Self { store, lease, settle, indeterminate: false }
     }
 
-    pub(super) async fn reset(mut self, position: &Position) -> ResetOutcome {
-        let failure = match self.put(position).await {
+    pub(super) async fn reset(mut self, order: &Order) -> ResetOutcome {
+        let failure = match self.put(order).await {
             Ok(()) => return self.release_written().await,
             Err(failure) => failure,
         };
-        if let Failure::Failed(_) = failure {
+        if let Failure::Failed(_) | Failure::Refused(_) = failure {
             // The outcome is about the position. The outcome of the release does not change it.
             let _ = self.release().await;
         }
         match failure {
-            Failure::Lost { .. } if self.indeterminate => ResetOutcome::Indeterminate { written: false, error: None },
+            Failure::Lost { .. } | Failure::Refused(_) if self.indeterminate => {
+                ResetOutcome::Indeterminate { written: false, error: None }
+            }
             Failure::Failed(error) if self.indeterminate => {
                 ResetOutcome::Indeterminate { written: false, error: Some(error) }
             }
             Failure::Lost { by } => ResetOutcome::NotDone(NotDone::Lost { by }),
+            Failure::Refused(reason) => ResetOutcome::NotDone(reason),
             Failure::Failed(error) => ResetOutcome::NotDone(NotDone::Failed(error)),
         }
     }
 
     /// Adopts and writes, again after a conflict or without a response.
-    async fn put(&mut self, position: &Position) -> Result<(), Failure> {
+    async fn put(&mut self, order: &Order) -> Result<(), Failure> {
         let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
         loop {
-            match self.put_once(position).await {
+            match self.put_once(order).await {
                 Err(Failure::Failed(error)) if retries.again_after(&error).await => {}
                 settled => return settled,
             }
         }
     }
 
-    async fn put_once(&mut self, position: &Position) -> Result<(), Failure> {
+    async fn put_once(&mut self, order: &Order) -> Result<(), Failure> {
         let mut adoption = self.adopt().await?;
-        if let Some(settle) = self.settle {
-            self.hold(settle).await?;
+        self.check(order, adoption.record())?;
+        if let Some(settle) = self.settle
+            && let Either::Left((held, _)) = select(Box::pin(self.hold(settle)), order.stop.clone()).await
+        {
+            held?;
         }
-        self.store.replace_checkpoint(&mut adoption, position).await.map_err(|error| {
+        if order.stop.clone().now_or_never().is_some() {
+            return Err(Failure::Refused(NotDone::Stopped));
+        }
+        self.store.replace_checkpoint(&mut adoption, &order.position).await.map_err(|error| {
             self.indeterminate |= may_be_applied(&error);
             Failure::Failed(error)
         })
+    }
+
+    /// Fails if the checkpoint is not the expected one. An earlier attempt may have written the new position.
+    fn check(&self, order: &Order, found: &CheckpointRecord) -> Result<(), Failure> {
+        let is_written = self.indeterminate && found.position().as_ref() == Some(&order.position);
+        if is_written || order.expected.permits(found) {
+            return Ok(());
+        }
+        Err(Failure::Refused(NotDone::Changed { sequence_number: found.sequence_number }))
     }
 
     async fn adopt(&self) -> Result<Adoption, Failure> {
@@ -115,7 +151,7 @@ impl Session {
         }
     }
 
-    async fn release(&self) -> ReleaseOutcome {
+    pub(super) async fn release(&self) -> ReleaseOutcome {
         let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
         loop {
             match self.store.release(&self.lease).await {

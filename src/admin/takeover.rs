@@ -18,13 +18,21 @@ pub struct Takeover {
     pub settle: bool,
 }
 
-/// Decides by the operator's view. With `allow_foreign`, it also takes over in a group with a live owner of another
-/// SDK.
+/// The owners that an operator may take partitions from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Live owners of this crate.
+    pub live: bool,
+    /// Partitions in a group with a live owner of another SDK.
+    pub foreign: bool,
+}
+
+/// Decides by the operator's view.
 ///
 /// # Errors
 ///
 /// The reason why the operator must leave the partition alone.
-pub fn takeover(view: &View<'_>, partition: &PartitionId, allow_foreign: bool) -> Result<Takeover, NotDone> {
+pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> Result<Takeover, NotDone> {
     let record = view.record(partition);
     let entry = view.partitions.iter().find(|entry| entry.partition == *partition);
     let free = PartitionView::new(partition.clone(), PartitionOwner::Unowned);
@@ -37,8 +45,13 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, allow_foreign: bool) -
         _ => {}
     }
     let foreign = foreign_owner(view);
-    if let Some(owner) = foreign.filter(|_| !allow_foreign) {
+    if let Some(owner) = foreign.filter(|_| !allowed.foreign) {
         return Err(NotDone::Foreign { owner: owner.clone() });
+    }
+    if let PartitionOwner::Other(owner) = &entry.owner
+        && !allowed.live
+    {
+        return Err(NotDone::Live { owner: owner.clone() });
     }
     let is_expired = matches!(entry.owner, PartitionOwner::Expired(_));
     // An earlier operator may have crashed during its work, or this one failed.
@@ -98,7 +111,7 @@ mod tests {
     }
 
     /// Returns what is decided about partition 0.
-    fn decided(listing: &[Ownership], other_name_case: &[Ownership], allow_foreign: bool) -> Result<Takeover, NotDone> {
+    fn decided(listing: &[Ownership], other_name_case: &[Ownership], foreign: bool) -> Result<Takeover, NotDone> {
         let (me, running) = (Identity::new(owner("operator-9"), incarnation()), BTreeSet::new());
         let lease_duration = Duration::from_secs(60);
         let observer = Observer {
@@ -111,7 +124,7 @@ mod tests {
             outage_ended: None,
         };
         let view = observe(listing, &[0.into(), 1.into()], &observer, Moment::ZERO);
-        takeover(&view, &0.into(), allow_foreign)
+        takeover(&view, &0.into(), Allowed { live: true, foreign })
     }
 
     fn returned_to(record: OwnershipRecord, age: u64) -> Option<OwnerId> {

@@ -93,6 +93,7 @@ pub use health::{Health, HealthIssue};
 pub use lag::{Lag, LagState};
 pub use partition_start::PartitionStart;
 pub use positioned::Positioned;
+pub(crate) use resolve::position_of;
 pub use shutdown::{PhaseReport, ShutdownReport};
 use source::EventSource;
 #[cfg(feature = "eventhubs")]

@@ -87,7 +87,7 @@ fn is_after(start: &StartPosition, event: &impl Positioned) -> Option<bool> {
 /// [`ErrorKind::Config`] if the broker rejects the start, or if the events of the source have no sequence numbers.
 /// [`ErrorKind::Fenced`] if the broker rejects the receiver because of another reader. After any other error the caller
 /// should read the properties again and retry.
-pub(super) async fn position_of<S: EventSource>(
+pub(crate) async fn position_of<S: EventSource>(
     source: &S,
     partition: &PartitionId,
     start: &StartPosition,

@@ -152,7 +152,7 @@ pub trait EventSource: Send + Sync + 'static {
 }
 
 /// Returns the outcome of a request to the event source. A panic and a timeout are errors.
-pub(super) async fn caught_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn caught_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(REQUEST_TIMEOUT, caught(request)).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unavailable, format!("the event hub did not respond within {REQUEST_TIMEOUT:?}")))
     })

@@ -148,6 +148,7 @@ impl GroupStoreBuilder {
         let other_name_case = (self.config.on_case_mismatch != OnCaseMismatch::Ignore && other_name_case != names)
             .then_some(other_name_case);
         let inner = Inner {
+            blob_name_case: self.config.blob_name_case,
             names,
             other_name_case,
             group: self.group,

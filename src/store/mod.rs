@@ -19,6 +19,7 @@ mod builder;
 mod checkpoint;
 mod config;
 mod declare_dead;
+mod deletion;
 pub mod handoff;
 mod heartbeat;
 mod init_checkpoint;
@@ -63,6 +64,7 @@ pub(crate) use attempts::BackOff;
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
 pub use config::StoreConfig;
+pub use deletion::RecordName;
 pub use init_checkpoint::InitOutcome;
 pub use lease::{Claim, Lease};
 use listing::ListingTimeouts;
@@ -133,6 +135,7 @@ pub struct GroupStore {
 
 #[derive(Debug)]
 struct Inner {
+    blob_name_case: BlobNameCase,
     names: BlobNames,
     /// The blob names in the other letter case, unless they are the same or ignored.
     other_name_case: Option<BlobNames>,
@@ -200,6 +203,12 @@ impl GroupStore {
         &self.inner.identity
     }
 
+    /// Returns the letter case of the blob names.
+    #[must_use]
+    pub fn blob_name_case(&self) -> BlobNameCase {
+        self.inner.blob_name_case
+    }
+
     /// Returns how long ownerships are valid without renewal.
     #[must_use]
     pub fn lease_durations(&self) -> LeaseDurations {
@@ -253,13 +262,7 @@ impl GroupStore {
     ///
     /// Those of [`BlobContainer`]. A malformed blob is not an error; see [`Listing::malformed`].
     pub async fn list_checkpoints(&self) -> Result<Listing<Checkpoint>> {
-        self.list(&self.inner.names, RecordKind::Checkpoint, |partition, blob| {
-            let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
-            let checkpoint =
-                Checkpoint { partition, record, etag: blob.etag.clone(), last_modified: blob.last_modified };
-            (checkpoint, problem)
-        })
-        .await
+        self.list(&self.inner.names, RecordKind::Checkpoint, checkpoint_listed).await
     }
 
     /// Reads the checkpoint of one partition; returns `None` if it has none.
@@ -449,6 +452,12 @@ impl GroupStore {
         let permit = self.inner.permits[kind as usize].acquire().await.ok();
         OperationGuard { state, _alone: alone, _permit: permit }
     }
+}
+
+fn checkpoint_listed(partition: PartitionId, blob: &Blob) -> (Checkpoint, Option<MalformedRecord>) {
+    let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
+    let checkpoint = Checkpoint { partition, record, etag: blob.etag.clone(), last_modified: blob.last_modified };
+    (checkpoint, problem)
 }
 
 /// Decodes the ownership in a blob that a response contained at this moment.

@@ -8,7 +8,7 @@
 
 use serde::Deserialize;
 
-use super::{GroupStore, Listing, Ownership};
+use super::{Checkpoint, GroupStore, Listing, Ownership, checkpoint_listed};
 use crate::blob::Blob;
 use crate::codec::RecordKind;
 use crate::error::{Error, Result};
@@ -52,6 +52,15 @@ impl GroupStore {
             }
         }
         Ok(listing)
+    }
+
+    /// Reads the checkpoints in the other name case, or nothing as in
+    /// [`list_other_name_case`](Self::list_other_name_case).
+    pub(crate) async fn list_other_checkpoints(&self) -> Result<Listing<Checkpoint>> {
+        let Some(names) = &self.inner.other_name_case else {
+            return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
+        };
+        self.list(names, RecordKind::Checkpoint, checkpoint_listed).await
     }
 
     /// Returns whether there is another name case that counts.

@@ -31,6 +31,8 @@ pub enum StorageOperation {
     RequestHandoff,
     /// Writing the heartbeat of this instance, or deleting stale heartbeats.
     Heartbeat,
+    /// Deleting a record on behalf of an [operator](crate::admin::Operator).
+    Delete,
 }
 
 impl StorageOperation {
@@ -45,6 +47,7 @@ impl StorageOperation {
         Self::Checkpoint,
         Self::RequestHandoff,
         Self::Heartbeat,
+        Self::Delete,
     ];
 
     /// Returns the name in logs and metrics.
@@ -60,6 +63,7 @@ impl StorageOperation {
             Self::Checkpoint => "checkpoint",
             Self::RequestHandoff => "request_handoff",
             Self::Heartbeat => "heartbeat",
+            Self::Delete => "delete",
         }
     }
 }

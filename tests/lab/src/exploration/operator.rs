@@ -16,7 +16,7 @@ use super::state::{
 };
 use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
-use eventhubs_checkpoint::internal::admin::{Takeover, takeover};
+use eventhubs_checkpoint::internal::admin::{Allowed, Takeover, takeover};
 use eventhubs_checkpoint::internal::planner::{Observer, observe};
 use eventhubs_checkpoint::internal::rules::Goal;
 use eventhubs_checkpoint::{OwnerId, PartitionId};
@@ -107,7 +107,8 @@ impl Model {
             outage_ended: None,
         };
         let view = observe(record.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);
-        let Takeover { return_to, settle, .. } = takeover(&view, &partition, true).ok()?;
+        let Takeover { return_to, settle, .. } =
+            takeover(&view, &partition, Allowed { live: true, foreign: true }).ok()?;
         let is_left = state.ownership.filter(|record| record.keys.operator && record.owner != Owner::Unowned);
         let return_to = match is_left.map(|record| record.owner) {
             Some(Owner::Member(operator)) if self.leaves_out(Rule::ResetInherits) => Some(operator),

@@ -1,0 +1,65 @@
+//! Executes a plan.
+
+use futures::FutureExt;
+use futures::stream::{FuturesUnordered, Stream};
+
+use super::operator::{Operator, ResetOptions};
+use super::outcome::ResetOutcome;
+use super::plan::{Plan, PlannedChange};
+use super::session::Order;
+use super::survey::Survey;
+use crate::error::Result;
+use crate::model::PartitionId;
+use crate::store::InitOutcome;
+
+impl Plan {
+    /// Executes the changes that write something, concurrently, as [`Operator::reset`] does. Returns the outcome of
+    /// each partition when it is known.
+    ///
+    /// A checkpoint that is not as it was when the reset was planned stays as it is:
+    /// [`NotDone::Changed`](super::NotDone). If the partition had a live owner, that owner may have advanced it.
+    ///
+    /// When `stop` ends, no further checkpoint is written: partitions that are not done yet report
+    /// [`NotDone::Stopped`](super::NotDone). Poll the stream to its end all the same, because the operator releases the
+    /// partitions that it took over.
+    ///
+    /// # Errors
+    ///
+    /// The error of the storage, if the group could not be listed: nothing was written.
+    pub async fn execute<'a>(
+        &'a self,
+        operator: &'a Operator,
+        options: &'a ResetOptions,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<impl Stream<Item = (&'a PartitionId, ResetOutcome)> + 'a> {
+        let survey = std::sync::Arc::new(Survey::read(operator.store()).await?);
+        let stop = stop.boxed().shared();
+        let resets = self.writes().filter_map(move |change| {
+            let order = Order { position: change.to.clone()?, expected: change.expected(), stop: stop.clone() };
+            let survey = std::sync::Arc::clone(&survey);
+            Some(async move {
+                let partition = &change.partition;
+                (partition, operator.reset_one(&survey, partition, &order, options).await)
+            })
+        });
+        Ok(resets.collect::<FuturesUnordered<_>>())
+    }
+
+    /// Writes the planned positions as initial checkpoints, where there is no checkpoint yet. Takes no partition over:
+    /// a checkpoint of an owner replaces an initial one. See
+    /// [`GroupStore::init_checkpoint`](crate::store::GroupStore::init_checkpoint).
+    ///
+    /// # Errors
+    ///
+    /// Each partition has its own result, with the error of the storage. Repeat the call: it changes no checkpoint that
+    /// it has written.
+    pub async fn init(&self, operator: &Operator) -> Vec<(&PartitionId, Result<InitOutcome>)> {
+        let mut outcomes = Vec::new();
+        for PlannedChange { partition, to, .. } in self.writes().filter(|change| change.from.is_none()) {
+            if let Some(to) = to {
+                outcomes.push((partition, operator.store().init_checkpoint(partition, to).await));
+            }
+        }
+        outcomes
+    }
+}
