@@ -8,9 +8,11 @@ use super::description::{
     PartitionDescription, Sdk,
 };
 use super::hub::HubRanges;
+use super::plan::BEFORE_EVERYTHING;
 use super::survey::GroupRecords;
-use crate::model::{Heartbeat, LeaseDurations, OwnerId, Ownership, OwnershipRecord, PartitionId};
+use crate::model::{CheckpointRecord, Heartbeat, LeaseDurations, OwnerId, Ownership, OwnershipRecord, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView, View};
+use crate::processor::source::PartitionProperties;
 use crate::processor::{Lag, LagState};
 use crate::store::{BlobNameCase, Checkpoint};
 
@@ -77,7 +79,6 @@ impl Description<'_> {
     fn partition(&self, entry: &PartitionView, checkpoint: Option<&Checkpoint>) -> PartitionDescription {
         let id = &entry.partition;
         let properties = self.hub.and_then(|hub| hub.of(id));
-        let position = checkpoint.and_then(|checkpoint| checkpoint.record.sequence_number);
         let record = match entry.owner {
             PartitionOwner::OtherNameCase(_) => self.in_other_name_case(id),
             _ => self.view.record(id),
@@ -86,7 +87,7 @@ impl Description<'_> {
             id: id.clone(),
             checkpoint: checkpoint.map(checkpoint_description),
             hub: properties.map(Into::into),
-            lag: Lag::between(position, properties, Duration::ZERO, Duration::MAX),
+            lag: lag_of(checkpoint.map(|checkpoint| &checkpoint.record), properties),
             state: state_of(entry),
             owner: record.and_then(|seen| self.owner(seen)),
         }
@@ -132,10 +133,14 @@ impl Description<'_> {
             let member = members
                 .entry(owner.clone())
                 .or_insert_with(|| self.member(owner, sdk(&seen.record), blob_name_case, age));
+            member.renewed = member.renewed.max(self.records.taken_at - age);
+            // Its earlier incarnation may have used the other name case.
+            if member.partitions.contains(&seen.partition) {
+                continue;
+            }
             member.partitions.push(seen.partition.clone());
             member.load = [member.load, seen.record.load].into_iter().flatten().reduce(u64::saturating_add);
             member.since = [member.since, seen.record.claimed_at].into_iter().flatten().min();
-            member.renewed = member.renewed.max(self.records.taken_at - age);
         }
         for heartbeat in survey.heartbeats.records.iter().filter(|heartbeat| self.is_live(heartbeat)) {
             let (owner, age) = (&heartbeat.record.owner, heartbeat.age_at(self.records.read_at));
@@ -165,7 +170,8 @@ impl Description<'_> {
         let has_record = !self.records.partitions().is_empty() || !self.records.survey.heartbeats.records.is_empty();
         let kinds: BTreeSet<_> =
             members.iter().map(|member| (member.sdk, member.blob_name_case == self.blob_name_case())).collect();
-        let is_settled = |state| matches!(state, OwnershipState::Owned | OwnershipState::Away);
+        let is_settled =
+            |state| matches!(state, OwnershipState::Owned | OwnershipState::Away | OwnershipState::OtherNameCase);
         if !has_record && members.is_empty() {
             GroupState::Absent
         } else if members.is_empty() {
@@ -184,13 +190,31 @@ impl Description<'_> {
 fn state_of(entry: &PartitionView) -> OwnershipState {
     match &entry.owner {
         _ if entry.is_owned_by_operator() => OwnershipState::Operator,
+        // The observer is an operator itself.
+        PartitionOwner::This | PartitionOwner::Reclaimable => OwnershipState::Operator,
         PartitionOwner::OtherNameCase(_) => OwnershipState::OtherNameCase,
         PartitionOwner::Unowned => OwnershipState::Unowned,
         PartitionOwner::Released => OwnershipState::Released,
         PartitionOwner::Expired(_) => OwnershipState::Expired,
         _ if entry.away => OwnershipState::Away,
         _ if entry.handoff_to.is_some() => OwnershipState::HandingOver,
-        PartitionOwner::This | PartitionOwner::Reclaimable | PartitionOwner::Other(_) => OwnershipState::Owned,
+        PartitionOwner::Other(_) => OwnershipState::Owned,
+    }
+}
+
+/// Returns the lag of a checkpoint. It is unknown if the record has only an offset, unless that is one whose number the
+/// range shows.
+fn lag_of(record: Option<&CheckpointRecord>, properties: Option<&PartitionProperties>) -> Lag {
+    let between = |number| Lag::between(number, properties, Duration::ZERO, Duration::MAX);
+    let number = record.and_then(|record| record.sequence_number);
+    let Some(offset) = record.filter(|_| number.is_none()).and_then(|record| record.offset.as_deref()) else {
+        return between(number);
+    };
+    let Some(properties) = properties.filter(|properties| !properties.is_empty()) else { return between(None) };
+    match properties.last_enqueued() {
+        Some(last) if last.offset == offset => between(Some(last.sequence_number)),
+        _ if offset == BEFORE_EVERYTHING => between(Some(properties.beginning_sequence_number().saturating_sub(1))),
+        _ => Lag { events: None, state: LagState::Unknown },
     }
 }
 

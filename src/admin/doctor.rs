@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::description::{GroupDescription, GroupState, OwnershipState, PartitionDescription, Sdk};
+use super::description::{GroupDescription, GroupState, OwnershipState, PartitionDescription, RecordedPosition, Sdk};
 use super::hub::HubRanges;
+use super::plan::names_another_event;
 use super::survey::GroupRecords;
 use crate::model::PartitionId;
 
@@ -71,6 +72,23 @@ pub enum Check {
 }
 
 impl Check {
+    /// All checks, in the order of their declaration.
+    pub const ALL: &'static [Self] = &[
+        Self::NoMembers,
+        Self::UnownedPartition,
+        Self::ExpiredOwner,
+        Self::TwoOwners,
+        Self::OtherNameCase,
+        Self::SeveralSdks,
+        Self::ExpiredCheckpoint,
+        Self::CheckpointBeyondEnd,
+        Self::IncompleteCheckpoint,
+        Self::StuckPartition,
+        Self::OrphanRecord,
+        Self::MalformedRecord,
+        Self::IdleMembers,
+    ];
+
     /// Returns the name, as it is serialized.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -213,7 +231,7 @@ impl Examination<'_> {
         });
         let idle: Vec<_> =
             members.iter().filter(|member| member.partitions.is_empty()).map(|member| member.id.as_str()).collect();
-        let idle = (!idle.is_empty() && members.len() > group.partitions.len())
+        let idle = (self.hub.is_some() && !idle.is_empty() && members.len() > group.partitions.len())
             .then(|| Finding::new(Check::IdleMembers, Vec::new(), format!("own nothing: {}", idle.join(", "))));
         [no_members, unowned, expired, twice, several, idle].into_iter().flatten()
     }
@@ -228,13 +246,13 @@ impl Examination<'_> {
         });
         let beyond = self.partitions(|partition| {
             let number = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
-            number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| number > hub.last.unwrap_or(-1))
+            number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| {
+                number > hub.last.unwrap_or(-1) || (hub.last == Some(number) && is_of_another_event(partition))
+            })
         });
         let beyond =
             some(Check::CheckpointBeyondEnd, beyond, |count| format!("{count} with a checkpoint after the last event"));
-        let incomplete = self.partitions(|partition| {
-            partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.position.complete().is_none())
-        });
+        let incomplete = self.partitions(is_incomplete);
         let incomplete = some(Check::IncompleteCheckpoint, incomplete, |count| {
             format!(
                 "{count} without a sequence number, at which KEDA fails, or without an offset, at which other SDKs fail"
@@ -261,7 +279,8 @@ impl Examination<'_> {
             let case = self.group.group.blob_name_case.other();
             Finding::new(Check::OtherNameCase, Vec::new(), format!("records exist under {case} names, too"))
         });
-        let malformed = self.records.malformed().map(|malformed| {
+        let malformed = self.records.malformed().filter(|malformed| !self.is_incomplete(&malformed.blob));
+        let malformed = malformed.map(|malformed| {
             Finding::new(Check::MalformedRecord, Vec::new(), format!("{}: {}", malformed.blob, malformed.problem))
         });
         [orphans, other_case].into_iter().flatten().chain(malformed)
@@ -272,12 +291,33 @@ impl Examination<'_> {
         found.map(|partition| partition.id.clone()).collect()
     }
 
+    /// Returns whether this blob is a checkpoint that only lacks a number. That is a finding of its own.
+    fn is_incomplete(&self, blob: &str) -> bool {
+        let named = blob.rsplit_once("/checkpoint/").and_then(|(_, name)| PartitionId::new(name).ok());
+        named.and_then(|id| self.group.partition(&id)).is_some_and(is_incomplete)
+    }
+
     /// Returns the partitions that two live members own.
     fn owned_in_both_cases(&self) -> Vec<PartitionId> {
         let owners =
             |id: &PartitionId| self.group.members.iter().filter(|member| member.partitions.contains(id)).count();
         self.partitions(|partition| owners(&partition.id) > 1)
     }
+}
+
+/// Returns whether the checkpoint has only one of the two numbers.
+fn is_incomplete(partition: &PartitionDescription) -> bool {
+    partition.checkpoint.as_ref().is_some_and(|checkpoint| {
+        let RecordedPosition { sequence_number, offset } = &checkpoint.position;
+        sequence_number.is_some() != offset.is_some()
+    })
+}
+
+/// Returns whether the offset of the checkpoint is not that of the last event.
+fn is_of_another_event(partition: &PartitionDescription) -> bool {
+    let recorded = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.offset.as_deref());
+    let last = partition.hub.as_ref().and_then(|hub| hub.last_offset.as_deref());
+    recorded.zip(last).is_some_and(|(recorded, last)| names_another_event(recorded, last))
 }
 
 /// Returns a finding, if it concerns any partition.

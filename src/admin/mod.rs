@@ -4,6 +4,7 @@
 //!
 //! | call | does |
 //! |---|---|
+//! | [`list_groups`] | lists the groups in a container |
 //! | [`read`](Operator::read), [`describe`](GroupRecords::describe) | shows owners, checkpoints and lag |
 //! | [`plan`](Operator::plan), [`Plan::execute`] | resets checkpoints, after a look at what would change |
 //! | [`Plan::init`] | writes initial checkpoints, where there are none |
@@ -22,6 +23,7 @@ mod description;
 mod doctor;
 mod execution;
 mod export;
+mod groups;
 mod hub;
 mod operator;
 mod outcome;
@@ -46,6 +48,7 @@ pub use description::{
 };
 pub use doctor::{Check, Finding, Severity};
 pub use export::{Export, ExportedPartition};
+pub use groups::list_groups;
 pub use hub::HubRanges;
 pub use operator::{Operator, ResetOptions};
 pub use outcome::{NotDone, ResetOutcome};

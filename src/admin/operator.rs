@@ -13,7 +13,7 @@ use super::session::{Order, Session};
 use super::survey::{GroupRecords, Survey};
 use super::takeover::{Allowed, Takeover, takeover};
 use crate::error::{Error, Result};
-use crate::model::{OwnerId, PartitionId, Position};
+use crate::model::{OwnerId, OwnershipRecord, PartitionId, Position};
 use crate::store::membership::DeclareDeadOutcome;
 use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, ReleaseOutcome};
 
@@ -105,6 +105,24 @@ enum Purpose {
     Reset,
     /// To release it, for any member.
     Release,
+}
+
+/// What the claims of one takeover replace. An attempt without a response may have replaced a record that the next
+/// attempt does not find anymore.
+#[derive(Default)]
+struct Displaced {
+    record: Option<OwnershipRecord>,
+    settle: bool,
+}
+
+impl Displaced {
+    fn note(&mut self, takeover: &Takeover, operator: &OwnerId) {
+        self.settle |= takeover.settle;
+        let found = takeover.over.as_ref().map(|seen| &seen.record);
+        if found.is_none_or(|found| found.owner.as_ref() != Some(operator)) {
+            self.record = found.cloned();
+        }
+    }
 }
 
 impl Operator {
@@ -248,7 +266,8 @@ impl Operator {
         options: &ResetOptions,
     ) -> Result<Session, NotDone> {
         let mut retries = Retries::new(&self.store, MAX_CLAIMS);
-        let mut taken = self.take_over_once(first, partition, purpose, options).await;
+        let mut earlier = Displaced::default();
+        let mut taken = self.take_over_once(first, partition, purpose, options, &mut earlier).await;
         loop {
             let goes_on = match &taken {
                 Err(NotDone::Lost { .. }) => retries.again(),
@@ -259,7 +278,7 @@ impl Operator {
                 return taken;
             }
             taken = match Survey::read(&self.store).await {
-                Ok(survey) => self.take_over_once(&survey, partition, purpose, options).await,
+                Ok(survey) => self.take_over_once(&survey, partition, purpose, options, &mut earlier).await,
                 Err(error) => Err(NotDone::Failed(error)),
             };
         }
@@ -271,14 +290,16 @@ impl Operator {
         partition: &PartitionId,
         purpose: Purpose,
         options: &ResetOptions,
+        displaced: &mut Displaced,
     ) -> Result<Session, NotDone> {
         let mut takeover = self.decide(survey, partition, options)?;
         if purpose == Purpose::Release {
             takeover.return_to = None;
         }
-        let settle = takeover.settle.then_some(options.settle);
+        displaced.note(&takeover, self.id());
+        let settle = displaced.settle.then_some(options.settle);
         match self.claim(survey, partition, takeover).await {
-            ClaimOutcome::Won(lease) => Ok(Session::new(self.store.clone(), lease, settle)),
+            ClaimOutcome::Won(lease) => Ok(Session::new(self.store.clone(), lease, displaced.record.take(), settle)),
             ClaimOutcome::Lost { by } => Err(NotDone::Lost { by }),
             ClaimOutcome::Replaced { .. } => Err(NotDone::Lost { by: Some(self.id().clone()) }),
             ClaimOutcome::Indeterminate(error) => Err(NotDone::Failed(error)),

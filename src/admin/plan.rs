@@ -4,9 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::description::{GroupDescription, OwnerDescription, PartitionDescription, PartitionRange, RecordedPosition};
-use crate::model::{CheckpointRecord, PartitionId, Position};
+use super::description::{
+    GroupDescription, OwnerDescription, OwnershipState, PartitionDescription, PartitionRange, RecordedPosition,
+};
+use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, PartitionId, Position};
 use crate::processor::StartPosition;
+
+/// The offset of the position before all events.
+pub(super) const BEFORE_EVERYTHING: &str = "-1";
 
 /// Which checkpoints to set, and where to. See [`Operator::plan`](super::Operator::plan).
 #[derive(Clone, Debug)]
@@ -101,6 +106,9 @@ pub struct PlannedChange {
     pub effect: PlannedEffect,
     /// Why, if the effect needs a reason.
     pub why: Option<String>,
+    /// Whether its owner may advance the checkpoint before it is set.
+    #[serde(skip)]
+    pub(super) may_advance: bool,
 }
 
 /// What a reset would do to one checkpoint.
@@ -149,7 +157,11 @@ impl PlannedEffect {
 impl Plan {
     const SCHEMA: &'static str = "ehcp.plan/1";
 
-    pub(super) fn new(changes: Vec<PlannedChange>) -> Self {
+    pub(super) fn of(reset: &Reset, mut changes: Vec<PlannedChange>) -> Self {
+        for change in &mut changes {
+            // A checkpoint that its owner writes first stays.
+            change.may_advance &= !reset.keep_existing;
+        }
         Self { schema: Self::SCHEMA, changes }
     }
 
@@ -168,20 +180,26 @@ pub(super) enum Expected {
     Planned {
         /// The checkpoint that the plan found, if there was one.
         from: Option<RecordedPosition>,
-        /// Whether the partition had a live owner.
-        live: bool,
+        /// The live owner and its epoch, which may have advanced it.
+        by: Option<(OwnerId, Option<i64>)>,
     },
 }
 
 impl Expected {
-    pub(super) fn permits(&self, found: &CheckpointRecord) -> bool {
-        let Self::Planned { from, live } = self else { return true };
+    /// Returns whether this checkpoint may be set. `displaced` is the ownership that the operator has replaced: in
+    /// another epoch, another operator may have set the checkpoint.
+    pub(super) fn permits(&self, found: &CheckpointRecord, displaced: Option<&OwnershipRecord>) -> bool {
+        let Self::Planned { from, by } = self else { return true };
+        let is_planned_owner = |seen: &OwnershipRecord| {
+            by.as_ref().is_some_and(|(id, epoch)| seen.owner.as_ref() == Some(id) && seen.epoch == *epoch)
+        };
+        let may_advance = displaced.is_some_and(is_planned_owner);
         let found = RecordedPosition::from(found);
         let from = from.clone().unwrap_or_default();
         match (from.sequence_number, found.sequence_number) {
             _ if found == from => true,
-            (Some(from), Some(found)) => *live && found > from,
-            (None, _) => *live,
+            (Some(from), Some(found)) => may_advance && found > from,
+            (None, _) => may_advance,
             (Some(_), None) => false,
         }
     }
@@ -189,7 +207,8 @@ impl Expected {
 
 impl PlannedChange {
     pub(super) fn expected(&self) -> Expected {
-        Expected::Planned { from: self.from.clone(), live: self.owner.is_some() }
+        let by = self.owner.as_ref().filter(|_| self.may_advance).map(|owner| (owner.id.clone(), owner.epoch));
+        Expected::Planned { from: self.from.clone(), by }
     }
 }
 
@@ -273,6 +292,7 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
     let kept = unchanged(partition);
     let from = kept.from.clone().unwrap_or_default();
     let is_there = from.sequence_number == Some(to.sequence_number);
+    let is_elsewhere = from.offset.as_ref().is_some_and(|offset| continues_elsewhere(partition, offset, &to));
     let is_there_by_offset = from.sequence_number.is_none() && from.offset.as_ref() == Some(&to.offset);
     let clamped = match effect {
         PlannedEffect::Expired => Some("the requested events have expired".to_owned()),
@@ -281,6 +301,9 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
     };
     let (effect, why) = match effect {
         _ if kept.from.is_none() => (PlannedEffect::Create, clamped),
+        effect if is_there && is_elsewhere => {
+            (effect, clamped.or_else(|| Some("its offset is that of another event".to_owned())))
+        }
         _ if is_there && from.offset.is_some() => (PlannedEffect::NoChange, clamped),
         _ if is_there || is_there_by_offset => {
             (PlannedEffect::Complete, Some("a number of the record is missing".to_owned()))
@@ -289,6 +312,23 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
     };
     let delta = from.sequence_number.map(|from| to.sequence_number.saturating_sub(from));
     PlannedChange { to: Some(to), delta, effect, why, ..kept }
+}
+
+/// Returns whether processing would continue elsewhere after a record with the same number and this offset. That is so
+/// if the event hub was created again. Offsets that are not plain numbers change without a meaning.
+fn continues_elsewhere(partition: &PartitionDescription, offset: &str, to: &Position) -> bool {
+    let before_first = partition.hub.as_ref().map(|range| range.first.saturating_sub(1));
+    match (offset == BEFORE_EVERYTHING, to.offset == BEFORE_EVERYTHING) {
+        (true, true) => false,
+        (false, false) => names_another_event(offset, &to.offset),
+        _ => before_first != Some(to.sequence_number),
+    }
+}
+
+/// Returns whether two offsets for one sequence number show that they belong to different events.
+pub(super) fn names_another_event(one: &str, other: &str) -> bool {
+    let plain = |offset: &str| offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse::<u64>().ok())?;
+    plain(one).zip(plain(other)).is_some_and(|(one, other)| one != other)
 }
 
 /// Returns a checkpoint that stays as it is, for this reason.
@@ -311,10 +351,13 @@ fn unchanged(partition: &PartitionDescription) -> PlannedChange {
         delta: None,
         effect: PlannedEffect::NoChange,
         why: None,
+        may_advance: partition.state.is_live() && partition.state != OwnershipState::Operator,
     }
 }
 
-/// Returns the first of these partitions that the group and its event hub do not have.
-pub(super) fn unknown_partition<'a>(reset: &'a Reset, description: &GroupDescription) -> Option<&'a PartitionId> {
-    reset.partitions.iter().flatten().find(|partition| description.partition(partition).is_none())
+/// Returns the first selected partition that the group and its event hub do not have.
+pub(super) fn unknown_partition(reset: &Reset, description: &GroupDescription) -> Option<PartitionId> {
+    let named = reset.named();
+    let selected = reset.partitions.as_ref().unwrap_or(&named);
+    selected.iter().find(|partition| description.partition(partition).is_none()).cloned()
 }

@@ -11,7 +11,7 @@ use super::outcome::{NotDone, ResetOutcome};
 use super::plan::Expected;
 use super::retries::Retries;
 use crate::error::{Error, ErrorKind};
-use crate::model::{CheckpointRecord, OwnerId, Position};
+use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, Position};
 use crate::store::{AdoptOutcome, Adoption, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 
 /// How many times the position, or the release, is tried.
@@ -32,6 +32,8 @@ pub(super) struct Order {
 pub(super) struct Session {
     store: GroupStore,
     lease: Lease,
+    /// The ownership that it has replaced, if there was one.
+    displaced: Option<OwnershipRecord>,
     /// How long to wait before the position is written.
     settle: Option<Duration>,
     /// Whether the outcome of a write of the position is unknown.
@@ -49,8 +51,13 @@ enum Failure {
 }
 
 impl Session {
-    pub(super) fn new(store: GroupStore, lease: Lease, settle: Option<Duration>) -> Self {
-        Self { store, lease, settle, indeterminate: false }
+    pub(super) fn new(
+        store: GroupStore,
+        lease: Lease,
+        displaced: Option<OwnershipRecord>,
+        settle: Option<Duration>,
+    ) -> Self {
+        Self { store, lease, displaced, settle, indeterminate: false }
     }
 
     pub(super) async fn reset(mut self, order: &Order) -> ResetOutcome {
@@ -106,7 +113,7 @@ impl Session {
     /// Fails if the checkpoint is not the expected one. An earlier attempt may have written the new position.
     fn check(&self, order: &Order, found: &CheckpointRecord) -> Result<(), Failure> {
         let is_written = self.indeterminate && found.position().as_ref() == Some(&order.position);
-        if is_written || order.expected.permits(found) {
+        if is_written || order.expected.permits(found, self.displaced.as_ref()) {
             return Ok(());
         }
         Err(Failure::Refused(NotDone::Changed { sequence_number: found.sequence_number }))

@@ -1,0 +1,151 @@
+//! `ehcp check`, for monitoring systems.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::admin::{GroupDescription, PartitionDescription};
+use serde::Serialize;
+
+use crate::args::{Check, Format, Global};
+use crate::connection::Connection;
+use crate::exit::{Failure, Result};
+use crate::output::print;
+use crate::text::{ranges, short};
+
+/// The states of a Nagios plugin, whose exit codes they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Ok,
+    Warning,
+    Critical,
+    Unknown,
+}
+
+impl State {
+    fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Warning => 1,
+            Self::Critical => 2,
+            Self::Unknown => 3,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Warning => "WARNING",
+            Self::Critical => "CRITICAL",
+            Self::Unknown => "UNKNOWN",
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    state: State,
+    problems: Vec<String>,
+    lag: Option<u64>,
+    owners: usize,
+    unowned: usize,
+}
+
+/// Returns the exit code. A failure is unknown, not critical: it says nothing about the group.
+pub async fn run(global: &Global, check: &Check) -> Result<u8> {
+    let report = match look(global).await {
+        Ok(group) => examine(&group, check),
+        Err(failure) => Report {
+            schema: SCHEMA,
+            state: State::Unknown,
+            problems: vec![failure.to_string()],
+            lag: None,
+            owners: 0,
+            unowned: 0,
+        },
+    };
+    let text = match global.output {
+        Format::Json => serde_json::to_string_pretty(&report).map_err(|error| Failure::failed(error.to_string()))?,
+        Format::Ndjson => serde_json::to_string(&report).map_err(|error| Failure::failed(error.to_string()))?,
+        Format::Table | Format::Wide | Format::Csv => line(&report),
+    };
+    print(&(text + "\n"))?;
+    Ok(report.state.code())
+}
+
+const SCHEMA: &str = "ehcp.check/1";
+
+async fn look(global: &Global) -> Result<GroupDescription> {
+    let connection = Connection::resolve(global)?;
+    connection.describe().await
+}
+
+fn examine(group: &GroupDescription, check: &Check) -> Report {
+    let lag = group.group.lag.events;
+    let mut problems = Vec::new();
+    let above = |limit: Option<u64>| limit.zip(lag).filter(|(limit, lag)| lag > limit);
+    if let Some((limit, lag)) = above(check.lag_crit) {
+        problems.push((State::Critical, format!("lag {lag} is more than {limit}")));
+    } else if let Some((limit, lag)) = above(check.lag_warn) {
+        problems.push((State::Warning, format!("lag {lag} is more than {limit}")));
+    }
+    if lag.is_none() && (check.lag_warn.is_some() || check.lag_crit.is_some()) {
+        problems.push((State::Unknown, "the lag is unknown".to_owned()));
+    }
+    let unowned = of(group, |partition| is_unowned_for(group, partition, check.unowned_for.unwrap_or_default()));
+    if !unowned.is_empty() {
+        problems.push((State::Critical, format!("without a live owner: {unowned}")));
+    }
+    if let Some(within) = check.updated_within {
+        let old = of(group, |partition| is_old(group, partition, within));
+        if !old.is_empty() {
+            problems.push((State::Critical, format!("no checkpoint within {}: {old}", short(within))));
+        }
+    }
+    Report {
+        schema: SCHEMA,
+        // An unknown lag hides no critical problem.
+        state: worst(&problems),
+        problems: problems.into_iter().map(|(_, problem)| problem).collect(),
+        lag,
+        owners: group.group.members,
+        unowned: group.group.unowned,
+    }
+}
+
+fn worst(problems: &[(State, String)]) -> State {
+    let has = |wanted| problems.iter().any(|(state, _)| *state == wanted);
+    [State::Critical, State::Unknown, State::Warning].into_iter().find(|state| has(*state)).unwrap_or(State::Ok)
+}
+
+fn of(group: &GroupDescription, wanted: impl Fn(&PartitionDescription) -> bool) -> String {
+    ranges(group.partitions.iter().filter(|partition| wanted(partition)).map(|partition| &partition.id))
+}
+
+/// A released partition has no time of its release; its checkpoint was written before that.
+fn is_unowned_for(group: &GroupDescription, partition: &PartitionDescription, time: Duration) -> bool {
+    if partition.state.is_live() {
+        return false;
+    }
+    let renewed = partition.owner.as_ref().map(|owner| owner.renewed);
+    let seen = renewed.or_else(|| partition.checkpoint.as_ref().map(|checkpoint| checkpoint.updated));
+    seen.is_none_or(|seen| group.taken_at - seen >= time)
+}
+
+fn is_old(group: &GroupDescription, partition: &PartitionDescription, within: Duration) -> bool {
+    let waits = partition.lag.events.is_none_or(|events| events > 0);
+    let updated = partition.checkpoint.as_ref().map(|checkpoint| checkpoint.updated);
+    waits && updated.is_none_or(|updated| group.taken_at - updated > within)
+}
+
+/// Returns the line of a Nagios plugin, with performance data.
+fn line(report: &Report) -> String {
+    let problems = if report.problems.is_empty() {
+        "every partition has a live owner".to_owned()
+    } else {
+        report.problems.join("; ")
+    };
+    let lag = report.lag.map(|lag| format!("lag={lag} ")).unwrap_or_default();
+    let (state, owners, unowned) = (report.state.name(), report.owners, report.unowned);
+    format!("EHCP {state} - {problems} | {lag}owners={owners} unowned={unowned}")
+}

@@ -1,0 +1,150 @@
+//! `ehcp describe`.
+
+use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState, PartitionDescription};
+
+use crate::args::{Describe, Global};
+use crate::connection::Connection;
+use crate::exit::{Exit, Result};
+use crate::output::{Column, Output, Table, Tone, print};
+use crate::text::{ago, count, or_dash, ranges, short, time};
+
+const PARTITIONS: &[Column] = &[
+    Column::text("PARTITION"),
+    Column::text("STATE"),
+    Column::text("OWNER"),
+    Column::text("RENEWED"),
+    Column::text("EXPIRES").wide(),
+    Column::text("SINCE").wide(),
+    Column::number("EPOCH").wide(),
+    Column::number("SEQUENCE"),
+    Column::text("OFFSET").wide(),
+    Column::number("FIRST"),
+    Column::number("LAST"),
+    Column::number("LAG"),
+    Column::text("LAG-STATE").wide(),
+    Column::text("UPDATED"),
+];
+
+const MEMBERS: &[Column] = &[
+    Column::text("OWNER"),
+    Column::text("SDK"),
+    Column::text("CASE").wide(),
+    Column::text("PARTITIONS"),
+    Column::number("LOAD"),
+    Column::text("SINCE"),
+    Column::text("RENEWED"),
+];
+
+const STATE: &[Column] = &[
+    Column::text("GROUP"),
+    Column::text("STATE"),
+    Column::number("OWNERS"),
+    Column::number("PARTITIONS"),
+    Column::number("UNOWNED"),
+    Column::number("TOTAL-LAG"),
+];
+
+pub async fn run(global: &Global, describe: &Describe) -> Result<Exit> {
+    let connection = Connection::resolve(global)?;
+    let group = connection.describe().await?;
+    let output = Output::new(global);
+    if describe.members {
+        output.show(&group, &group.members, &members(&group))?;
+    } else if describe.state {
+        output.show(&group, &[&group.group], &state(&group))?;
+    } else {
+        if output.is_for_people() {
+            print(&format!("{}\n\n", headline(&group)))?;
+        }
+        output.show(&group, &group.partitions, &partitions(&group))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn headline(group: &GroupDescription) -> String {
+    let summary = &group.group;
+    format!(
+        "{}  {}, {}, {}, {} without an owner, lag {}",
+        name(group),
+        summary.state,
+        count(summary.members, "owner"),
+        count(group.partitions.len(), "partition"),
+        summary.unowned,
+        summary.lag,
+    )
+}
+
+fn name(group: &GroupDescription) -> String {
+    let summary = &group.group;
+    format!("{}/{}/{}", summary.namespace, summary.event_hub, summary.consumer_group)
+}
+
+fn partitions(group: &GroupDescription) -> Table {
+    let mut table = Table::new(PARTITIONS);
+    for partition in &group.partitions {
+        let owner = partition.owner.as_ref();
+        let checkpoint = partition.checkpoint.as_ref();
+        let position = checkpoint.map(|checkpoint| &checkpoint.position);
+        let hub = partition.hub.as_ref();
+        let cells = [
+            partition.id.to_string(),
+            partition.state.to_string(),
+            or_dash(owner.map(|owner| &owner.id)),
+            or_dash(owner.map(|owner| ago(group.taken_at, owner.renewed))),
+            or_dash(owner.map(|owner| short(owner.expires_in))),
+            or_dash(owner.and_then(|owner| owner.since).map(time)),
+            or_dash(owner.and_then(|owner| owner.epoch)),
+            or_dash(position.and_then(|position| position.sequence_number)),
+            or_dash(position.and_then(|position| position.offset.as_deref())),
+            or_dash(hub.map(|hub| hub.first)),
+            or_dash(hub.and_then(|hub| hub.last)),
+            or_dash(partition.lag.events),
+            serde_json::to_value(partition.lag.state).map_or_else(|_| "-".to_owned(), |state| unquoted(&state)),
+            or_dash(checkpoint.map(|checkpoint| ago(group.taken_at, checkpoint.updated))),
+        ];
+        table.toned(cells, tone(partition));
+    }
+    table
+}
+
+fn unquoted(value: &serde_json::Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn tone(partition: &PartitionDescription) -> Tone {
+    match partition.state {
+        OwnershipState::Expired => Tone::Bad,
+        OwnershipState::Unowned | OwnershipState::Released | OwnershipState::OtherNameCase => Tone::Warning,
+        _ => Tone::Plain,
+    }
+}
+
+fn members(group: &GroupDescription) -> Table {
+    let mut table = Table::new(MEMBERS);
+    for member in &group.members {
+        table.row([
+            member.id.to_string(),
+            member.sdk.to_string(),
+            member.blob_name_case.to_string(),
+            ranges(&member.partitions),
+            or_dash(member.load),
+            or_dash(member.since.map(time)),
+            ago(group.taken_at, member.renewed),
+        ]);
+    }
+    table
+}
+
+fn state(group: &GroupDescription) -> Table {
+    let summary = &group.group;
+    let mut table = Table::new(STATE);
+    table.row([
+        name(group),
+        summary.state.to_string(),
+        summary.members.to_string(),
+        group.partitions.len().to_string(),
+        summary.unowned.to_string(),
+        or_dash(summary.lag.events),
+    ]);
+    table
+}

@@ -1,0 +1,184 @@
+//! `ehcp doctor`.
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::admin::{Check, GroupRecords, HubRanges, Severity};
+use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::store::StorageWarning;
+use serde::Serialize;
+
+use crate::args::{Doctor, Global};
+use crate::connection::{Connection, ranges};
+use crate::exit::{Exit, Failure, Result};
+use crate::output::{Column, Output, Table, Tone};
+use crate::text;
+
+const COLUMNS: &[Column] = &[
+    Column::text("CHECK"),
+    Column::text("RESULT"),
+    Column::text("PARTITIONS"),
+    Column::text("DETAIL"),
+    Column::text("REMEDY"),
+];
+
+/// The checks of the connections, which come before those of the records.
+const STORAGE: &str = "storage";
+const STORAGE_WRITE: &str = "storage-write";
+const HUB: &str = "hub";
+
+#[derive(Serialize)]
+struct Row {
+    check: String,
+    /// `ok`, `info`, `warning` or `error`.
+    result: String,
+    partitions: Vec<PartitionId>,
+    detail: String,
+    remedy: Option<String>,
+}
+
+impl Row {
+    fn ok(check: &str, detail: impl Into<String>) -> Self {
+        Self {
+            check: check.to_owned(),
+            result: "ok".to_owned(),
+            partitions: Vec::new(),
+            detail: detail.into(),
+            remedy: None,
+        }
+    }
+
+    fn new(check: &str, severity: Severity, detail: impl Into<String>, remedy: &str) -> Self {
+        Self { result: severity.to_string(), remedy: Some(remedy.to_owned()), ..Self::ok(check, detail) }
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    checks: &'a [Row],
+}
+
+pub async fn run(global: &Global, doctor: &Doctor) -> Result<Exit> {
+    check_names(&doctor.only)?;
+    let connection = Connection::resolve(global)?;
+    let mut rows = Vec::new();
+    let records = storage(&connection, &mut rows).await;
+    if doctor.write_probe {
+        rows.extend(write_probe(&connection).await);
+    }
+    let hub = hub(&connection, &mut rows).await;
+    if let Some(records) = &records {
+        rows.extend(findings(records, hub.as_ref()));
+    }
+    rows.retain(|row| doctor.only.is_empty() || doctor.only.contains(&row.check));
+    show(global, &rows)?;
+    let is_finding = |row: &Row| row.result == "warning" || row.result == "error";
+    Ok(if rows.iter().any(is_finding) { Exit::Differences } else { Exit::Done })
+}
+
+fn check_names(only: &[String]) -> Result<()> {
+    let known: Vec<_> =
+        [STORAGE, STORAGE_WRITE, HUB].into_iter().chain(Check::ALL.iter().map(|check| check.as_str())).collect();
+    match only.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(unknown) => Err(Failure::usage(format!("{unknown:?} is no check: use one of {}", known.join(", ")))),
+        None => Ok(()),
+    }
+}
+
+async fn storage(connection: &Connection, rows: &mut Vec<Row>) -> Option<GroupRecords> {
+    const REMEDY: &str = "grant Storage Blob Data Reader on the container, and check the names";
+    let read = async { Ok::<_, Failure>(connection.operator().await?.read().await?) };
+    match read.await {
+        Ok(records) => {
+            let group = records.describe(None).group;
+            let detail = format!("container {:?}: the group is {}", connection.container_name, group.state);
+            rows.push(Row::ok(STORAGE, detail));
+            Some(records)
+        }
+        Err(failure) => {
+            rows.push(Row::new(STORAGE, Severity::Error, failure.to_string(), REMEDY));
+            None
+        }
+    }
+}
+
+/// Writes, lists and deletes a blob that no member reads.
+async fn write_probe(connection: &Connection) -> Vec<Row> {
+    const REMEDY: &str = "grant Storage Blob Data Contributor on the container to the members";
+    let verified = async { Ok::<_, Failure>(connection.store()?.with_verify_storage(true).connect().await?) };
+    match verified.await {
+        Ok(store) if store.storage_warnings().is_empty() => {
+            vec![Row::ok(STORAGE_WRITE, "conditional writes, metadata in listings, deletion")]
+        }
+        Ok(store) => {
+            let warnings = store.storage_warnings().iter().map(StorageWarning::advice);
+            let row = |advice: String| {
+                let (detail, remedy) = advice.split_once(": ").unwrap_or((&advice, "see docs/storage.md"));
+                Row::new(STORAGE_WRITE, Severity::Warning, detail, remedy)
+            };
+            warnings.map(row).collect()
+        }
+        Err(failure) => vec![Row::new(STORAGE_WRITE, Severity::Error, failure.to_string(), REMEDY)],
+    }
+}
+
+async fn hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRanges> {
+    const REMEDY: &str = "grant Azure Event Hubs Data Receiver on the event hub, and check the names";
+    if connection.global.no_hub {
+        return None;
+    }
+    let read = async {
+        let source = connection.needed_hub().await?;
+        let ranges = ranges(&source).await?;
+        // A rejected reader shows that the group exists.
+        let access = match ranges.partitions().next() {
+            Some(partition) => source.check_access(partition).await,
+            None => Ok(()),
+        };
+        match access {
+            Err(error) if error.kind() == eventhubs_checkpoint::ErrorKind::Fenced => Ok(ranges),
+            access => access.map(|()| ranges).map_err(Failure::from),
+        }
+    };
+    match read.await {
+        Ok(ranges) => {
+            let detail = format!("{}: {}", connection.group, text::count(ranges.partitions().count(), "partition"));
+            rows.push(Row::ok(HUB, detail));
+            Some(ranges)
+        }
+        Err(failure) => {
+            rows.push(Row::new(HUB, Severity::Error, failure.to_string(), REMEDY));
+            None
+        }
+    }
+}
+
+/// Returns a row for each finding, and one for each check without any.
+fn findings(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<Row> {
+    let findings = records.diagnose(hub);
+    let found = findings.iter().map(|finding| Row {
+        check: finding.check.to_string(),
+        result: finding.severity.to_string(),
+        partitions: finding.partitions.clone(),
+        detail: finding.detail.clone(),
+        remedy: Some(finding.remedy.to_owned()),
+    });
+    let is_clean = |check: &&Check| findings.iter().all(|finding| finding.check != **check);
+    let clean = Check::ALL.iter().filter(is_clean).map(|check| Row::ok(check.as_str(), ""));
+    found.chain(clean).collect()
+}
+
+fn show(global: &Global, rows: &[Row]) -> Result<()> {
+    let mut table = Table::new(COLUMNS);
+    for row in rows {
+        let tone = match row.result.as_str() {
+            "ok" => Tone::Good,
+            "warning" => Tone::Warning,
+            "error" => Tone::Bad,
+            _ => Tone::Plain,
+        };
+        let remedy = row.remedy.clone().unwrap_or_default();
+        let partitions = text::ranges(&row.partitions);
+        table.toned([row.check.clone(), row.result.clone(), partitions, row.detail.clone(), remedy], tone);
+    }
+    Output::new(global).show(&Document { schema: "ehcp.doctor/1", checks: rows }, rows, &table)
+}

@@ -1,0 +1,51 @@
+//! `ehcp lag`.
+
+use serde::Serialize;
+
+use crate::args::{Global, Lag};
+use crate::connection::Connection;
+use crate::exit::{Exit, Failure, Result};
+use crate::output::{Column, Output, Table, print};
+use crate::text::or_dash;
+
+const COLUMNS: &[Column] = &[Column::number("TOTAL"), Column::number("MAX"), Column::text("PARTITION")];
+
+#[derive(Serialize)]
+struct Totals {
+    schema: &'static str,
+    total: u64,
+    /// The lag of the partition that has the most.
+    max: Option<u64>,
+    partition: Option<String>,
+}
+
+pub async fn run(global: &Global, lag: &Lag) -> Result<Exit> {
+    let connection = Connection::resolve(global)?;
+    if global.no_hub {
+        return Err(Failure::usage("the lag needs the event hub: remove --no-hub"));
+    }
+    let group = connection.describe().await?;
+    let total = group.group.lag.events;
+    let total = total.ok_or_else(|| Failure::failed("the lag of a partition is unknown: see `ehcp describe`"))?;
+    if lag.sum {
+        print(&format!("{total}\n"))?;
+    } else {
+        let most = group.partitions.iter().max_by_key(|partition| partition.lag.events);
+        let totals = Totals {
+            schema: "ehcp.lag/1",
+            total,
+            max: most.and_then(|most| most.lag.events),
+            partition: most.map(|most| most.id.to_string()),
+        };
+        let mut table = Table::new(COLUMNS);
+        table.row([total.to_string(), or_dash(totals.max), or_dash(totals.partition.as_deref())]);
+        Output::new(global).show(&totals, &[&totals], &table)?;
+    }
+    match lag.max {
+        Some(max) if total > max => {
+            eprintln!("the lag is {total}, more than {max}");
+            Ok(Exit::Differences)
+        }
+        _ => Ok(Exit::Done),
+    }
+}

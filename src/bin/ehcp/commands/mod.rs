@@ -1,0 +1,50 @@
+//! The commands.
+
+mod check;
+mod delete;
+mod describe;
+mod doctor;
+mod export;
+mod lag;
+mod list;
+mod peek;
+pub mod positions;
+mod profile;
+mod release;
+mod reset;
+
+use clap::CommandFactory;
+
+use crate::args::{Args, Command};
+use crate::exit::{Exit, Failure, Result};
+
+pub async fn run(args: Args) -> Result<u8> {
+    let global = args.global;
+    let exit = match args.command {
+        Command::Check(check) => return check::run(&global, &check).await,
+        Command::List(list) => list::run(&global, &list).await?,
+        Command::Describe(describe) => describe::run(&global, &describe).await?,
+        Command::Lag(lag) => lag::run(&global, &lag).await?,
+        Command::Reset(reset) => reset::reset(&global, reset).await?,
+        Command::Init(init) => reset::init(&global, init).await?,
+        Command::Delete(delete) => delete::run(&global, &delete).await?,
+        Command::Release(release) => release::run(&global, &release).await?,
+        Command::Export(export) => export::run(&global, &export).await?,
+        Command::Import(import) => reset::import(&global, import).await?,
+        Command::Copy(copy) => reset::copy(&global, copy).await?,
+        Command::Peek(peek) => peek::run(&global, &peek).await?,
+        Command::Doctor(doctor) => doctor::run(&global, &doctor).await?,
+        Command::Profile(profile) => profile::run(&global, profile)?,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "ehcp", &mut std::io::stdout());
+            Exit::Done
+        }
+        Command::Man { to } => {
+            std::fs::create_dir_all(&to)?;
+            let written = clap_mangen::generate_to(Args::command(), &to);
+            written.map_err(|error| Failure::failed(format!("cannot write to {}: {error}", to.display())))?;
+            Exit::Done
+        }
+    };
+    Ok(exit.code())
+}

@@ -1,0 +1,150 @@
+//! `ehcp peek`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use eventhubs_checkpoint::azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::processor::{Positioned, StartPosition};
+use eventhubs_checkpoint::{PartitionId, Result as LibraryResult};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::args::{Global, Peek};
+use crate::connection::Connection;
+use crate::exit::{Exit, Failure, Result};
+use crate::output::{Column, Output, Table};
+use crate::progress::Progress;
+use crate::text::{or_dash, time};
+
+const COLUMNS: &[Column] = &[
+    Column::number("SEQUENCE"),
+    Column::text("OFFSET"),
+    Column::text("ENQUEUED"),
+    Column::text("KEY"),
+    Column::number("BYTES"),
+    Column::text("BODY"),
+];
+
+/// How much of a body the default table shows.
+const SHOWN_CHARACTERS: usize = 60;
+
+#[derive(Serialize)]
+struct Event {
+    sequence_number: Option<i64>,
+    offset: Option<String>,
+    enqueued_at: Option<String>,
+    partition_key: Option<String>,
+    bytes: usize,
+    /// The body as text. Missing if it is none.
+    body: Option<String>,
+    /// The body in Base64, if it is no text.
+    body_base64: Option<String>,
+    properties: Vec<(String, String)>,
+}
+
+#[derive(Serialize)]
+struct Events<'a> {
+    schema: &'static str,
+    partition: &'a PartitionId,
+    #[serde(rename = "events")]
+    read: &'a [Event],
+}
+
+pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
+    let connection = Connection::resolve(global)?;
+    let partition = PartitionId::new(&peek.partition)?;
+    let start = match peek.at {
+        Some(number) => StartPosition::AfterSequenceNumber(number.saturating_sub(1)),
+        None => after_checkpoint(&connection, &partition).await?,
+    };
+    let hub = connection.needed_hub().await?;
+    let known = hub.event_hub_properties().await?.partitions;
+    if !known.contains(&partition) {
+        let known: Vec<_> = known.iter().map(PartitionId::as_str).collect();
+        return Err(Failure::usage(format!(
+            "there is no partition {partition}: the partitions are {}",
+            known.join(", ")
+        )));
+    }
+    let progress = Progress::spinner("reading");
+    let events = read(&hub, &partition, start, peek).await?;
+    drop(progress);
+    let events: Vec<_> = events.iter().map(event).collect();
+    let mut table = Table::new(COLUMNS);
+    let is_short = Output::new(global).is_for_people() && global.output != crate::args::Format::Wide;
+    for event in &events {
+        table.row([
+            or_dash(event.sequence_number),
+            or_dash(event.offset.as_deref()),
+            or_dash(event.enqueued_at.as_deref()),
+            or_dash(event.partition_key.as_deref()),
+            event.bytes.to_string(),
+            shown(event, is_short),
+        ]);
+    }
+    let document = Events { schema: "ehcp.events/1", partition: &partition, read: &events };
+    Output::new(global).show(&document, &events, &table)?;
+    if events.is_empty() {
+        eprintln!("no event came within {:?}", peek.wait);
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns where a processor would continue.
+async fn after_checkpoint(connection: &Connection, partition: &PartitionId) -> Result<StartPosition> {
+    let group = connection.operator().await?.read().await?.describe(None);
+    let position = group.partition(partition).and_then(|partition| partition.checkpoint.as_ref());
+    let position = position.map(|checkpoint| checkpoint.position.clone()).unwrap_or_default();
+    Ok(match (position.sequence_number, position.offset) {
+        (Some(number), _) => StartPosition::AfterSequenceNumber(number),
+        (None, Some(offset)) => StartPosition::AfterOffset(offset),
+        (None, None) => StartPosition::Earliest,
+    })
+}
+
+/// Reads without an owner level, so that no processor is displaced.
+async fn read(
+    hub: &impl EventSource<Event = ReceivedEventData>,
+    partition: &PartitionId,
+    start: StartPosition,
+    peek: &Peek,
+) -> LibraryResult<Vec<ReceivedEventData>> {
+    /// The epoch of a reader that owns nothing.
+    const NO_EPOCH: i64 = 0;
+    let mut receiver = hub.open_receiver(partition, start, peek.count.max(1), NO_EPOCH).await?;
+    let mut events = Vec::new();
+    while events.len() < peek.count {
+        match timeout(peek.wait, receiver.next_batch(peek.count - events.len())).await {
+            Ok(Ok(batch)) if batch.is_empty() => break,
+            Ok(batch) => events.extend(batch?),
+            Err(_) => break,
+        }
+    }
+    Ok(events)
+}
+
+fn event(received: &ReceivedEventData) -> Event {
+    let data = received.event_data();
+    let body = data.body().unwrap_or_default();
+    let text = std::str::from_utf8(body).ok().map(str::to_owned);
+    let properties = data.properties().into_iter().flatten();
+    Event {
+        sequence_number: Positioned::sequence_number(received),
+        offset: Positioned::offset(received).map(str::to_owned),
+        enqueued_at: Positioned::enqueued_at(received).map(time),
+        partition_key: received.partition_key().clone(),
+        bytes: body.len(),
+        body_base64: text.is_none().then(|| STANDARD.encode(body)),
+        body: text,
+        properties: properties.map(|(name, value)| (name.clone(), format!("{value:?}"))).collect(),
+    }
+}
+
+fn shown(event: &Event, is_short: bool) -> String {
+    let text = event.body.as_ref().or(event.body_base64.as_ref()).map_or("", String::as_str);
+    let text: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if is_short && text.chars().count() > SHOWN_CHARACTERS {
+        return text.chars().take(SHOWN_CHARACTERS - 3).chain("...".chars()).collect();
+    }
+    text
+}

@@ -1,0 +1,83 @@
+//! Files with positions.
+
+use std::fs;
+use std::path::Path;
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::admin::{Export, RecordedPosition, ResetTarget};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Failure, Result};
+
+/// A line of a CSV file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    partition: PartitionId,
+    sequence_number: Option<i64>,
+    #[serde(default)]
+    offset: Option<String>,
+}
+
+/// Reads the positions of a file in JSON or CSV, whichever it is.
+pub fn read(file: &Path) -> Result<ResetTarget> {
+    let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("cannot read {}: {error}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| failed(&error))?;
+    let export = if text.trim_start().starts_with('{') {
+        serde_json::from_str::<Export>(&text).map_err(|error| failed(&error))?
+    } else {
+        from_csv(&text).map_err(|error| failed(&error))?
+    };
+    let mut ids: Vec<_> = export.partitions.iter().map(|partition| &partition.id).collect();
+    ids.sort();
+    if let Some((twice, _)) = ids.iter().zip(ids.iter().skip(1)).find(|(one, next)| one == next) {
+        return Err(failed(&format!("partition {twice} is in it twice")));
+    }
+    Ok(export.into())
+}
+
+fn from_csv(text: &str) -> csv::Result<Export> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
+    let lines = reader.deserialize::<Line>();
+    let positions = lines.map(|line| {
+        let Line { partition, sequence_number, offset } = line?;
+        Ok((partition, RecordedPosition { sequence_number, offset }))
+    });
+    Ok(Export::new(positions.collect::<csv::Result<Vec<_>>>()?))
+}
+
+pub fn to_json(export: &Export) -> Result<String> {
+    let text = serde_json::to_string_pretty(export);
+    text.map(|text| text + "\n").map_err(|error| Failure::failed(error.to_string()))
+}
+
+/// Writes the partitions that have a checkpoint.
+pub fn to_csv(export: &Export) -> Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for partition in &export.partitions {
+        let Some(position) = partition.checkpoint.clone() else { continue };
+        let RecordedPosition { sequence_number, offset } = position;
+        let line = Line { partition: partition.id.clone(), sequence_number, offset };
+        writer.serialize(line).map_err(|error| Failure::failed(error.to_string()))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| Failure::failed(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| Failure::failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn position(sequence_number: i64, offset: Option<&str>) -> RecordedPosition {
+        RecordedPosition { sequence_number: Some(sequence_number), offset: offset.map(str::to_owned) }
+    }
+
+    #[test]
+    fn csv_files_are_read_back() {
+        let export = Export::new([(0.into(), position(41, Some("41,0"))), (1.into(), position(-1, None))]);
+        let text = to_csv(&export).unwrap();
+        assert_eq!(text, "partition,sequence_number,offset\n0,41,\"41,0\"\n1,-1,\n");
+        assert_eq!(from_csv(&text).unwrap().partitions, export.partitions);
+        assert!(from_csv("partition,sequence_number\n0,7\n").unwrap().partitions[0].checkpoint.is_some());
+        assert!(from_csv("partition,sequence_number\n0,seven\n").is_err());
+    }
+}

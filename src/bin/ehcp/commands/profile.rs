@@ -1,0 +1,73 @@
+//! `ehcp profile`.
+
+use serde::Serialize;
+
+use crate::args::{self, Global};
+use crate::exit::{Exit, Failure, Result};
+use crate::output::{Column, Output, Table};
+use crate::profile::{Profile, Profiles};
+use crate::text::or_dash;
+
+const COLUMNS: &[Column] = &[
+    Column::text("DEFAULT"),
+    Column::text("NAME"),
+    Column::text("NAMESPACE"),
+    Column::text("EVENT-HUB"),
+    Column::text("GROUP"),
+    Column::text("ACCOUNT"),
+    Column::text("CONTAINER"),
+    Column::text("READ-GROUP").wide(),
+];
+
+#[derive(Serialize)]
+struct Row<'a> {
+    name: &'a str,
+    is_default: bool,
+    #[serde(flatten)]
+    profile: &'a Profile,
+}
+
+pub fn run(global: &Global, command: args::Profile) -> Result<Exit> {
+    let mut profiles = Profiles::read()?;
+    match command {
+        args::Profile::List => return show(global, &profiles),
+        args::Profile::Add { name } => {
+            if global.hub_connection_string.is_some() || global.storage_connection_string.is_some() {
+                return Err(Failure::usage("a profile has no secrets: pass connection strings in the environment"));
+            }
+            profiles.profiles.insert(name, Profile::of(global));
+        }
+        args::Profile::Use { name } => {
+            profiles.select(Some(&name))?;
+            profiles.default = Some(name);
+        }
+        args::Profile::Remove { name } => {
+            profiles.select(Some(&name))?;
+            profiles.profiles.remove(&name);
+            profiles.default = profiles.default.filter(|default| *default != name);
+        }
+    }
+    profiles.write()?;
+    Ok(Exit::Done)
+}
+
+fn show(global: &Global, profiles: &Profiles) -> Result<Exit> {
+    let is_default = |name: &String| profiles.default.as_ref() == Some(name);
+    let row = |(name, profile)| Row { is_default: is_default(name), name, profile };
+    let rows: Vec<_> = profiles.profiles.iter().map(row).collect();
+    let mut table = Table::new(COLUMNS);
+    for Row { name, is_default, profile } in &rows {
+        table.row([
+            if *is_default { "*" } else { "" }.to_owned(),
+            (*name).to_owned(),
+            or_dash(profile.namespace.as_deref()),
+            or_dash(profile.event_hub.as_deref()),
+            or_dash(profile.consumer_group.as_deref()),
+            or_dash(profile.account.as_deref()),
+            or_dash(profile.container.as_deref()),
+            or_dash(profile.read_group.as_deref()),
+        ]);
+    }
+    Output::new(global).show(profiles, &rows, &table)?;
+    Ok(Exit::Done)
+}

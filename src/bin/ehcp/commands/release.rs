@@ -1,0 +1,92 @@
+//! `ehcp release`.
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::admin::{NotDone, PartitionDescription, ResetOptions};
+use serde::Serialize;
+
+use crate::args::{Global, Release};
+use crate::connection::Connection;
+use crate::exit::{Exit, Failure, Result};
+use crate::output::{Column, Output, Table, Tone};
+use crate::safety::{Allowed, check_live, dry_run};
+use crate::text::{count, or_dash};
+
+const COLUMNS: &[Column] =
+    &[Column::text("PARTITION"), Column::text("OWNER"), Column::text("STATE"), Column::text("RESULT")];
+
+#[derive(Serialize)]
+struct Row {
+    partition: PartitionId,
+    owner: Option<String>,
+    state: String,
+    result: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    dry_run: bool,
+    partitions: &'a [Row],
+}
+
+pub async fn run(global: &Global, release: &Release) -> Result<Exit> {
+    let connection = Connection::resolve(global)?;
+    let operator = connection.operator().await?;
+    let group = operator.read().await?.describe(None);
+    let known = |id: &&PartitionId| group.partition(id).is_none();
+    if let Some(unknown) = release.partitions.iter().flat_map(|partitions| &partitions.0).find(known) {
+        return Err(Failure::usage(format!("partition {unknown} has no record")));
+    }
+    let is_selected = |partition: &&PartitionDescription| {
+        let by_id = release.partitions.as_ref().is_some_and(|partitions| partitions.0.contains(&partition.id));
+        let owner = partition.owner.as_ref();
+        by_id || release.owner.as_ref().is_some_and(|wanted| owner.is_some_and(|owner| owner.id == *wanted))
+    };
+    let owned: Vec<_> =
+        group.partitions.iter().filter(is_selected).filter(|partition| partition.owner.is_some()).collect();
+    let mut rows: Vec<_> = owned.iter().map(|partition| row(partition)).collect();
+    if !release.execute {
+        show(global, &rows, true)?;
+        dry_run(rows.len(), &format!("release {}", count(rows.len(), "partition")));
+        return Ok(if rows.is_empty() { Exit::Done } else { Exit::Differences });
+    }
+    let live = owned.iter().filter(|partition| partition.state.is_live());
+    let live = live.filter_map(|partition| Some((&partition.id, partition.owner.as_ref()?)));
+    check_live(live, Allowed { live: release.live, foreign: release.force })?;
+    let options = ResetOptions::default().with_allow_live(release.live).with_allow_foreign(release.force);
+    let partitions = owned.iter().map(|partition| partition.id.clone()).collect();
+    let mut exit = Exit::Done;
+    for (partition, released) in operator.release(partitions, &options).await? {
+        let result = match released {
+            Ok(()) => "released".to_owned(),
+            Err(reason) => {
+                let is_refusal = matches!(reason, NotDone::Foreign { .. } | NotDone::Live { .. });
+                exit = if is_refusal { Exit::Refused } else { Exit::Failed };
+                format!("untouched: {reason}")
+            }
+        };
+        rows.iter_mut().filter(|row| row.partition == partition).for_each(|row| row.result = Some(result.clone()));
+    }
+    show(global, &rows, false)?;
+    Ok(exit)
+}
+
+fn row(partition: &PartitionDescription) -> Row {
+    Row {
+        partition: partition.id.clone(),
+        owner: partition.owner.as_ref().map(|owner| owner.id.to_string()),
+        state: partition.state.to_string(),
+        result: None,
+    }
+}
+
+fn show(global: &Global, rows: &[Row], dry_run: bool) -> Result<()> {
+    let mut table = Table::new(COLUMNS);
+    for row in rows {
+        let result = row.result.as_deref();
+        let tone = if result.is_some_and(|result| result != "released") { Tone::Bad } else { Tone::Plain };
+        let cells = [row.partition.to_string(), or_dash(row.owner.as_deref()), row.state.clone(), or_dash(result)];
+        table.toned(cells, tone);
+    }
+    Output::new(global).show(&Document { schema: "ehcp.release/1", dry_run, partitions: rows }, rows, &table)
+}

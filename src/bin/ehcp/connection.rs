@@ -1,0 +1,258 @@
+//! Connects to the storage and to the event hub.
+
+use std::env;
+use std::fs;
+use std::sync::Arc;
+
+use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, WorkloadIdentityCredential};
+use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator};
+use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, OnCaseMismatch};
+use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
+
+use crate::args::{Auth, Global, NameCase};
+use crate::exit::{Failure, Result, with_causes};
+use crate::profile::{Profile, Profiles};
+
+const HUB_VARIABLE: &str = "EVENTHUBS_CONNECTION_STRING";
+const STORAGE_VARIABLE: &str = "AZURE_STORAGE_CONNECTION_STRING";
+const DEFAULT_SUFFIX: &str = "servicebus.windows.net";
+
+/// What to connect to.
+pub struct Connection {
+    pub global: Global,
+    pub group: ConsumerGroup,
+    pub container_name: String,
+    storage: StorageConnection,
+    hub_secret: Option<String>,
+}
+
+impl Connection {
+    /// Completes the settings from the environment, the connection strings and the profile.
+    pub fn resolve(global: &Global) -> Result<Self> {
+        let storage = StorageConnection::resolve(global)?;
+        let profile = storage.profile.clone();
+        let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
+        let name = global.consumer_group.clone().or(profile.consumer_group);
+        let name = name.unwrap_or_else(|| ConsumerGroup::DEFAULT_NAME.to_owned());
+        let namespace = global.namespace.clone().or(profile.namespace).map(|name| full_namespace(&name));
+        let event_hub = global.event_hub.clone().or(profile.event_hub);
+        let named = hub_secret.as_deref().and_then(|secret| {
+            // A connection string of a namespace has no name of an event hub.
+            let event_hub = event_hub.iter().map(|name| format!(";EntityPath={name}"));
+            let complete: String = std::iter::once(secret.to_owned()).chain(event_hub).collect();
+            ConsumerGroup::from_connection_string(&complete, &name).ok()
+        });
+        let namespace = namespace.or_else(|| named.as_ref().map(|named| named.namespace().to_owned()));
+        let event_hub = event_hub.or_else(|| named.as_ref().map(|named| named.event_hub().to_owned()));
+        let missing = |what, option| Failure::usage(format!("{what} is missing: pass {option}, or set {HUB_VARIABLE}"));
+        let namespace = namespace.ok_or_else(|| missing("the namespace", "--namespace"))?;
+        let event_hub = event_hub.ok_or_else(|| missing("the event hub", "--event-hub"))?;
+        let group = ConsumerGroup::new(namespace, event_hub, name)?;
+        let container_name = storage.container_name.clone();
+        let global = Global { read_group: global.read_group.clone().or(profile.read_group), ..global.clone() };
+        Ok(Self { global, group, container_name, storage, hub_secret })
+    }
+
+    /// Connects an operator of the group.
+    pub async fn operator(&self) -> Result<Operator> {
+        self.operator_of(&self.group, &self.container_name, self.global.blob_name_case).await
+    }
+
+    /// Connects an operator of another group, or in another container of the account.
+    pub async fn operator_of(&self, group: &ConsumerGroup, container: &str, case: NameCase) -> Result<Operator> {
+        let connect = |case| async move {
+            let store = self.storage.store(group, container)?.with_blob_name_case(case);
+            Ok::<_, Failure>(Operator::connect(store.with_on_case_mismatch(OnCaseMismatch::Wait)).await?)
+        };
+        match case {
+            NameCase::Lower => connect(BlobNameCase::Lower).await,
+            NameCase::Verbatim => connect(BlobNameCase::Verbatim).await,
+            NameCase::Auto => {
+                let lower = connect(BlobNameCase::Lower).await?;
+                let seen = lower.read().await?.describe(None).group;
+                if seen.state == GroupState::Absent && seen.other_name_case {
+                    return connect(BlobNameCase::Verbatim).await;
+                }
+                Ok(lower)
+            }
+        }
+    }
+
+    /// Describes the group by its records and, unless the command line forbids it, by the event hub. Fails if there is no
+    /// record of the group.
+    pub async fn describe(&self) -> Result<GroupDescription> {
+        let records = self.operator().await?.read().await?;
+        let hub = match self.hub().await? {
+            Some(source) => Some(ranges(&source).await?),
+            None => None,
+        };
+        let described = records.describe(hub.as_ref());
+        if described.group.state == GroupState::Absent {
+            let (group, container) = (&self.group, &self.container_name);
+            return Err(Failure::failed(format!(
+                "container {container:?} has no records of {group}: `ehcp list` shows the groups that it has"
+            )));
+        }
+        if described.group.other_name_case {
+            let other = described.group.blob_name_case.other();
+            eprintln!("note: the group also has records under {other} names: see --blob-name-case {other}");
+        }
+        Ok(described)
+    }
+
+    /// Returns a store of the group, for a member with this id.
+    pub fn store(&self) -> Result<GroupStoreBuilder> {
+        self.storage.store(&self.group, &self.container_name)
+    }
+
+    /// Connects to the event hub, unless the command line forbids it.
+    pub async fn hub(&self) -> Result<Option<EventHubSource>> {
+        if self.global.no_hub {
+            return Ok(None);
+        }
+        let read_group = match &self.global.read_group {
+            Some(name) => ConsumerGroup::new(self.group.namespace(), self.group.event_hub(), name.as_str())?,
+            None => self.group.clone(),
+        };
+        let source = match &self.hub_secret {
+            Some(secret) => EventHubSource::from_connection_string(&read_group, secret.as_str()),
+            None => EventHubSource::from_credential(&read_group, self.storage.credential()?),
+        };
+        let connected = source.connect().await;
+        Ok(Some(connected.map_err(|error| Failure::from(error).context("the event hub (--no-hub leaves it out)"))?))
+    }
+
+    /// Connects to the event hub, which the command needs.
+    pub async fn needed_hub(&self) -> Result<EventHubSource> {
+        let hub = self.hub().await?;
+        hub.ok_or_else(|| Failure::usage("this needs the event hub: remove --no-hub"))
+    }
+}
+
+pub async fn ranges(source: &EventHubSource) -> Result<HubRanges> {
+    let read = HubRanges::read(source).await;
+    read.map_err(|error| Failure::from(error).context("the event hub (--no-hub leaves it out)"))
+}
+
+/// The storage account, and how to log in.
+pub struct StorageConnection {
+    global: Global,
+    profile: Profile,
+    pub container_name: String,
+    secret: Option<String>,
+    account: Option<String>,
+}
+
+impl StorageConnection {
+    pub fn resolve(global: &Global) -> Result<Self> {
+        let profile = Profiles::read()?.select(global.profile.as_deref())?;
+        let container_name = global.container.clone().or_else(|| profile.container.clone());
+        let container_name =
+            container_name.ok_or_else(|| Failure::usage("the container is missing: pass --container"))?;
+        let secret =
+            secret("--storage-connection-string", global.storage_connection_string.as_deref(), STORAGE_VARIABLE)?;
+        let account = global.account.clone().or_else(|| profile.account.clone());
+        if secret.is_none() && account.is_none() {
+            return Err(Failure::usage(format!(
+                "the storage account is missing: pass --account, or set {STORAGE_VARIABLE}"
+            )));
+        }
+        Ok(Self { global: global.clone(), profile, container_name, secret, account })
+    }
+
+    /// Opens a container of the account.
+    pub fn container(&self, name: &str) -> Result<AzureContainer> {
+        let access = match (&self.secret, &self.account) {
+            (Some(secret), _) => Access::connection_string(secret.as_str(), name),
+            (None, Some(account)) => Access::token(format!("{}/{name}", account_url(account)), self.credential()?),
+            (None, None) => return Err(Failure::usage("the storage account is missing: pass --account")),
+        };
+        let builder = AzureContainer::builder(access).with_request_timeout(self.global.timeout);
+        Ok(builder.build()?)
+    }
+
+    fn store(&self, group: &ConsumerGroup, container: &str) -> Result<GroupStoreBuilder> {
+        let container = self.container(container)?;
+        // An operator replaces the id, and nothing else writes with this one.
+        let store = GroupStore::builder(container, group.clone(), OwnerId::new("ehcp")?);
+        let Global { lease_duration, foreign_lease_duration, timeout, .. } = self.global;
+        let store = store.with_lease_duration(lease_duration).with_request_timeout(timeout);
+        Ok(store.with_foreign_lease_duration(foreign_lease_duration.max(lease_duration)))
+    }
+
+    /// Returns a store of a group whose names are written exactly as these.
+    pub fn exact_store(&self, group: &ConsumerGroup) -> Result<GroupStoreBuilder> {
+        let store = self.store(group, &self.container_name)?.with_blob_name_case(BlobNameCase::Verbatim);
+        Ok(store.with_on_case_mismatch(OnCaseMismatch::Ignore))
+    }
+
+    fn credential(&self) -> Result<Arc<dyn TokenCredential>> {
+        let has_workload = env::var_os("AZURE_FEDERATED_TOKEN_FILE").is_some();
+        let credential = match self.global.auth {
+            Auth::Auto | Auth::WorkloadIdentity if has_workload || self.global.auth == Auth::WorkloadIdentity => {
+                WorkloadIdentityCredential::new(None).map(|credential| credential as Arc<dyn TokenCredential>)
+            }
+            Auth::ManagedIdentity => {
+                ManagedIdentityCredential::new(None).map(|credential| credential as Arc<dyn TokenCredential>)
+            }
+            _ => DeveloperToolsCredential::new(None).map(|credential| credential as Arc<dyn TokenCredential>),
+        };
+        credential.map_err(|error| Failure::failed(format!("no credential of Entra ID: {}", with_causes(&error))))
+    }
+}
+
+/// Reads a secret from a file that the command line names, or from the environment. A secret must not be on the command
+/// line, where other users of the machine see it.
+fn secret(option: &str, value: Option<&str>, variable: &str) -> Result<Option<String>> {
+    if let Some(value) = value {
+        let file = value.strip_prefix('@').ok_or_else(|| {
+            Failure::usage(format!(
+                "{option} must name a file, as @FILE: a secret on the command line is visible to all users"
+            ))
+        })?;
+        return read_secret(file).map(Some);
+    }
+    match env::var(variable) {
+        Ok(value) if value.is_empty() => Ok(None),
+        Ok(value) => value.strip_prefix('@').map_or_else(|| Ok(value.clone()), read_secret).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+fn read_secret(file: &str) -> Result<String> {
+    let text = fs::read_to_string(file).map_err(|error| Failure::usage(format!("cannot read {file}: {error}")))?;
+    Ok(text.trim().to_owned())
+}
+
+fn full_namespace(name: &str) -> String {
+    if name.contains('.') || name == "localhost" { name.to_owned() } else { format!("{name}.{DEFAULT_SUFFIX}") }
+}
+
+fn account_url(account: &str) -> String {
+    if account.contains("://") {
+        return account.trim_end_matches('/').to_owned();
+    }
+    format!("https://{account}.blob.core.windows.net")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_are_completed() {
+        assert_eq!(full_namespace("ns"), "ns.servicebus.windows.net");
+        assert_eq!(full_namespace("ns.servicebus.chinacloudapi.cn"), "ns.servicebus.chinacloudapi.cn");
+        assert_eq!(account_url("acc"), "https://acc.blob.core.windows.net");
+        assert_eq!(account_url("http://127.0.0.1:10000/acc/"), "http://127.0.0.1:10000/acc");
+    }
+
+    #[test]
+    fn a_secret_on_the_command_line_is_refused() {
+        let refused = secret("--hub-connection-string", Some("Endpoint=sb://x;SharedAccessKey=c2VjcmV0"), "UNSET");
+        let shown = refused.unwrap_err().to_string();
+        assert!(shown.contains("@FILE") && !shown.contains("c2VjcmV0"), "{shown}");
+    }
+}

@@ -1,0 +1,123 @@
+//! Exit codes and failures.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::process::ExitCode;
+
+use eventhubs_checkpoint::{Error, ErrorKind, InvalidName};
+
+/// How a command ends. `check` alone uses the codes of Nagios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done, or nothing to do.
+    Done,
+    /// The storage or the event hub failed, or a partition was not done.
+    Failed,
+    /// A dry run would change something, or there are findings, or the lag is above the limit.
+    Differences,
+    /// Refused for safety.
+    Refused,
+    /// The command line is wrong.
+    Usage,
+}
+
+impl Exit {
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Differences => 2,
+            Self::Refused => 3,
+            Self::Usage => 64,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// Why a command ended early. The message is one sentence, without secrets.
+#[derive(Debug)]
+pub struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Failed, message: message.into() }
+    }
+
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, message: message.into() }
+    }
+
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Refused, message: message.into() }
+    }
+
+    /// Adds what was attempted.
+    #[must_use]
+    pub fn context(self, what: impl fmt::Display) -> Self {
+        Self { message: format!("{what}: {}", self.message), ..self }
+    }
+
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match error.kind() {
+            ErrorKind::Config | ErrorKind::InvalidArgument => Exit::Usage,
+            _ => Exit::Failed,
+        };
+        let remedy = match error.kind() {
+            ErrorKind::Fenced => {
+                "; a processor reads this partition: read for another consumer group with --read-group"
+            }
+            ErrorKind::ContainerNotFound => "; check --container and --account",
+            ErrorKind::Unauthorized => "; `ehcp doctor --help` lists the roles",
+            _ => "",
+        };
+        Self { exit, message: format!("{}{remedy}", with_causes(&error)) }
+    }
+}
+
+impl From<InvalidName> for Failure {
+    fn from(error: InvalidName) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+/// Returns the message of an error and those of its causes, each one once.
+pub fn with_causes(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        cause = error.source();
+    }
+    text
+}

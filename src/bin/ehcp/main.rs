@@ -1,0 +1,50 @@
+//! `ehcp` shows and steers consumer groups whose processors keep their checkpoints in blobs, in the format of all
+//! official SDKs.
+
+mod args;
+mod commands;
+mod connection;
+mod exit;
+mod output;
+mod profile;
+mod progress;
+mod safety;
+mod text;
+
+use std::process::ExitCode;
+
+use args::Args;
+use clap::Parser;
+use exit::Exit;
+use tracing_subscriber::EnvFilter;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help goes to the standard output, which may be closed.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+        }
+    };
+    log_to_stderr(args.global.verbose);
+    match commands::run(args).await {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            failure.exit().into()
+        }
+    }
+}
+
+/// Errors are reported by the commands, so the log is off without `-v`.
+fn log_to_stderr(verbose: u8) {
+    let filter = match verbose {
+        0 => "off",
+        1 => "eventhubs_checkpoint=info",
+        2 => "eventhubs_checkpoint=debug",
+        _ => "debug",
+    };
+    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(std::io::stderr).init();
+}

@@ -1,0 +1,162 @@
+//! Shows results as a table, as JSON or as CSV.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{Attribute, Cell, CellAlignment, Color as TableColor, ContentArrangement};
+use serde::Serialize;
+
+use crate::args::{Color, Format, Global};
+use crate::exit::{Failure, Result};
+
+/// The width of a table that does not go to a terminal.
+const PLAIN_WIDTH: u16 = 200;
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    name: &'static str,
+    is_number: bool,
+    is_wide: bool,
+}
+
+impl Column {
+    pub const fn text(name: &'static str) -> Self {
+        Self { name, is_number: false, is_wide: false }
+    }
+
+    pub const fn number(name: &'static str) -> Self {
+        Self { name, is_number: true, is_wide: false }
+    }
+
+    /// Leaves the column out of the default table.
+    pub const fn wide(self) -> Self {
+        Self { is_wide: true, ..self }
+    }
+}
+
+/// How a cell is to be understood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Warning,
+    Bad,
+}
+
+/// Rows with a value for each column.
+pub struct Table {
+    columns: &'static [Column],
+    rows: Vec<(Vec<String>, Tone)>,
+}
+
+impl Table {
+    pub fn new(columns: &'static [Column]) -> Self {
+        Self { columns, rows: Vec::new() }
+    }
+
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.toned(cells, Tone::Plain);
+    }
+
+    pub fn toned<const N: usize>(&mut self, cells: [String; N], tone: Tone) {
+        debug_assert_eq!(N, self.columns.len(), "a cell for each column");
+        self.rows.push((cells.into(), tone));
+    }
+}
+
+/// Where results go.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    format: Format,
+    color: Color,
+}
+
+impl Output {
+    pub fn new(global: &Global) -> Self {
+        Self { format: global.output, color: global.color }
+    }
+
+    pub fn is_for_people(self) -> bool {
+        matches!(self.format, Format::Table | Format::Wide)
+    }
+
+    /// Shows one document and its rows: the document as JSON, each row as a line of JSON, or the table.
+    pub fn show<T: Serialize>(self, document: &impl Serialize, rows: &[T], table: &Table) -> Result<()> {
+        let text = match self.format {
+            Format::Json => json(serde_json::to_string_pretty(document))?,
+            Format::Ndjson => {
+                let lines: Result<Vec<_>> = rows.iter().map(|row| json(serde_json::to_string(row))).collect();
+                lines?.concat()
+            }
+            Format::Csv => csv(table)?,
+            Format::Table | Format::Wide => self.drawn(table),
+        };
+        print(&text)
+    }
+
+    fn drawn(self, table: &Table) -> String {
+        let is_shown = |column: &Column| self.format == Format::Wide || !column.is_wide;
+        let mut drawn = comfy_table::Table::new();
+        drawn.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        if !io::stdout().is_terminal() {
+            drawn.set_width(PLAIN_WIDTH);
+        }
+        match self.color {
+            Color::Always => drawn.enforce_styling(),
+            Color::Never => drawn.force_no_tty(),
+            Color::Auto if std::env::var_os("NO_COLOR").is_some() => drawn.force_no_tty(),
+            Color::Auto => &mut drawn,
+        };
+        let shown: Vec<_> = table.columns.iter().filter(|column| is_shown(column)).collect();
+        drawn.set_header(shown.iter().map(|column| Cell::new(column.name).add_attribute(Attribute::Bold)));
+        for (cells, tone) in &table.rows {
+            let cells = cells.iter().zip(table.columns).filter(|(_, column)| is_shown(column));
+            drawn.add_row(cells.map(|(cell, column)| {
+                let cell = Cell::new(cell);
+                let cell = if column.is_number { cell.set_alignment(CellAlignment::Right) } else { cell };
+                match tone {
+                    Tone::Plain => cell,
+                    Tone::Good => cell.fg(TableColor::Green),
+                    Tone::Warning => cell.fg(TableColor::Yellow),
+                    Tone::Bad => cell.fg(TableColor::Red),
+                }
+            }));
+        }
+        for (column, shown) in drawn.column_iter_mut().zip(&shown) {
+            column.set_padding((0, 2));
+            if shown.is_number {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let lines: Vec<_> = drawn.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+        lines.concat()
+    }
+}
+
+/// Writes text to the standard output.
+pub fn print(text: &str) -> Result<()> {
+    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    match written {
+        // The reader, such as `head`, has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+fn json(text: serde_json::Result<String>) -> Result<String> {
+    text.map(|text| text + "\n").map_err(|error| Failure::failed(error.to_string()))
+}
+
+fn csv(table: &Table) -> Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let header = table.columns.iter().map(|column| column.name.to_lowercase().replace('-', "_"));
+    let failed = |error: csv::Error| Failure::failed(error.to_string());
+    writer.write_record(header).map_err(failed)?;
+    for (cells, _) in &table.rows {
+        writer.write_record(cells.iter().map(|cell| if cell == "-" { "" } else { cell })).map_err(failed)?;
+    }
+    let bytes = writer.into_inner().map_err(|error| Failure::failed(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| Failure::failed(error.to_string()))
+}

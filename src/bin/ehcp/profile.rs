@@ -1,0 +1,86 @@
+//! Named settings, in a file. They contain no secrets.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use etcetera::{BaseStrategy, choose_base_strategy};
+use serde::{Deserialize, Serialize};
+
+use crate::args::Global;
+use crate::exit::{Failure, Result};
+
+/// The settings of one profile. What is missing is given by the command line or the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    pub namespace: Option<String>,
+    pub event_hub: Option<String>,
+    pub consumer_group: Option<String>,
+    pub account: Option<String>,
+    pub container: Option<String>,
+    pub read_group: Option<String>,
+}
+
+/// The file of profiles.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profiles {
+    /// The one that is used if none is named.
+    pub default: Option<String>,
+    #[serde(default)]
+    pub profiles: BTreeMap<String, Profile>,
+}
+
+impl Profile {
+    /// Keeps the settings of a command line and its environment.
+    pub fn of(global: &Global) -> Self {
+        Self {
+            namespace: global.namespace.clone(),
+            event_hub: global.event_hub.clone(),
+            consumer_group: global.consumer_group.clone(),
+            account: global.account.clone(),
+            container: global.container.clone(),
+            read_group: global.read_group.clone(),
+        }
+    }
+}
+
+impl Profiles {
+    /// Returns `$XDG_CONFIG_HOME/ehcp/config.toml`, or its equivalent on other systems.
+    fn file() -> Result<PathBuf> {
+        let folders = choose_base_strategy().map_err(|error| Failure::failed(error.to_string()))?;
+        Ok(folders.config_dir().join("ehcp").join("config.toml"))
+    }
+
+    /// Reads the file. Without one, there are no profiles.
+    pub fn read() -> Result<Self> {
+        let file = Self::file()?;
+        let text = match fs::read_to_string(&file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            read => read.map_err(|error| Failure::failed(format!("cannot read {}: {error}", file.display())))?,
+        };
+        toml::from_str(&text).map_err(|error| {
+            Failure::usage(format!("{} is not a file of profiles: {}", file.display(), error.message()))
+        })
+    }
+
+    pub fn write(&self) -> Result<()> {
+        let file = Self::file()?;
+        let failed =
+            |error: &dyn std::fmt::Display| Failure::failed(format!("cannot write {}: {error}", file.display()));
+        let text = toml::to_string_pretty(self).map_err(|error| failed(&error))?;
+        let written = file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&file, text));
+        written.map_err(|error| failed(&error))
+    }
+
+    /// Returns the profile with this name, the default one without a name, or an empty one.
+    pub fn select(&self, name: Option<&str>) -> Result<Profile> {
+        let Some(name) = name.or(self.default.as_deref()) else { return Ok(Profile::default()) };
+        self.profiles.get(name).cloned().ok_or_else(|| {
+            let known: Vec<_> = self.profiles.keys().map(String::as_str).collect();
+            Failure::usage(format!("there is no profile {name:?}: the profiles are {known:?}"))
+        })
+    }
+}

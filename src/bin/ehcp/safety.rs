@@ -1,0 +1,84 @@
+//! What every command that writes does first: it refuses live owners, and saves the checkpoints in a file.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::admin::{Export, GroupDescription, OwnerDescription, Sdk};
+
+use crate::commands::positions::to_json;
+use crate::exit::{Failure, Result};
+use crate::text::{short, time};
+
+/// Shows that nothing was written.
+pub fn dry_run(changes: usize, what: &str) {
+    if changes > 0 {
+        eprintln!("dry run: would {what}; add --execute to do it");
+    } else {
+        eprintln!("dry run: nothing to do");
+    }
+}
+
+/// The permission to take partitions from live owners.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowed {
+    pub live: bool,
+    pub foreign: bool,
+}
+
+/// Fails if a partition has a live owner that the command line does not permit to displace.
+pub fn check_live<'a>(
+    owned: impl IntoIterator<Item = (&'a PartitionId, &'a OwnerDescription)>,
+    allowed: Allowed,
+) -> Result<()> {
+    for (partition, owner) in owned {
+        let expires = short(owner.expires_in);
+        let OwnerDescription { id, .. } = owner;
+        match owner.sdk {
+            Sdk::ThisCrate if !allowed.live => {
+                return Err(Failure::refused(format!(
+                    "{id} is processing partition {partition}, and its lease is valid for {expires}: stop it, or displace it \
+                     with --live"
+                )));
+            }
+            Sdk::Other if !allowed.foreign => {
+                return Err(Failure::refused(format!(
+                    "{id}, an owner of another SDK, is processing partition {partition}, and its lease is valid for \
+                     {expires}: stop it, because it may undo this; or use --live --force"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Saves the checkpoints of a group in a new file. Returns its path.
+pub fn back_up(group: &GroupDescription, folder: &Path) -> Result<PathBuf> {
+    let text = to_json(&Export::from(group))?;
+    let summary = &group.group;
+    let name: String = format!("{}-{}", summary.event_hub, summary.consumer_group)
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' })
+        .collect();
+    let stem = format!("ehcp-{name}-{}", time(group.taken_at).replace([':', '-'], ""));
+    for number in 1.. {
+        let number = if number == 1 { String::new() } else { format!("-{number}") };
+        let file = folder.join(format!("{stem}{number}.json"));
+        match OpenOptions::new().write(true).create_new(true).open(&file) {
+            Ok(mut created) => {
+                let written = created.write_all(text.as_bytes()).and_then(|()| created.sync_all());
+                written.map_err(|error| cannot_write(&file, &error))?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(cannot_write(&file, &error)),
+        }
+    }
+    unreachable!("there is always another number")
+}
+
+fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("nothing was done: cannot write the backup {}: {error}", file.display()))
+}

@@ -1,0 +1,121 @@
+//! Text of the command line and of tables.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use eventhubs_checkpoint::PartitionId;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// The most partitions of a range: more than any event hub has.
+const MAX_RANGE: u32 = 4096;
+
+/// Partitions, as given on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partitions(pub BTreeSet<PartitionId>);
+
+/// Reads `0,3-5`.
+pub fn partitions(text: &str) -> Result<Partitions, String> {
+    let mut partitions = BTreeSet::new();
+    for part in text.split(',').map(str::trim) {
+        match part.split_once('-').map(|(first, last)| (first.parse::<u32>(), last.parse::<u32>())) {
+            Some((Ok(first), Ok(last))) if first <= last && last - first < MAX_RANGE => {
+                partitions.extend((first..=last).map(PartitionId::from));
+            }
+            Some((Ok(first), Ok(last))) => return Err(format!("{first}-{last} is not a range of partitions")),
+            _ => drop(partitions.insert(PartitionId::new(part).map_err(|error| error.to_string())?)),
+        }
+    }
+    Ok(Partitions(partitions))
+}
+
+/// Reads a time of RFC 3339.
+pub fn datetime(text: &str) -> Result<OffsetDateTime, String> {
+    OffsetDateTime::parse(text, &Rfc3339).map_err(|_| "write it as 2026-11-23T10:00:00Z".to_owned())
+}
+
+/// Returns a time as in RFC 3339, in UTC and whole seconds.
+pub fn time(time: OffsetDateTime) -> String {
+    let time = time.to_offset(time::UtcOffset::UTC);
+    time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
+}
+
+/// Returns how long ago something was, in its largest unit: `12s`, `5min`, `3h`, `2d`.
+pub fn ago(now: OffsetDateTime, then: OffsetDateTime) -> String {
+    short((now - then).try_into().unwrap_or_default())
+}
+
+/// Returns a duration in its largest unit.
+pub fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}min", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Returns a list with ranges: `0-3,7`.
+pub fn ranges<'a>(partitions: impl IntoIterator<Item = &'a PartitionId>) -> String {
+    let mut parts = Vec::<(String, Option<(u64, u64)>)>::new();
+    for partition in partitions {
+        let number = partition.as_str().parse::<u64>().ok();
+        if let (Some(number), Some((text, Some((first, last))))) = (number, parts.last_mut())
+            && *last + 1 == number
+        {
+            *last = number;
+            *text = format!("{first}-{last}");
+            continue;
+        }
+        parts.push((partition.to_string(), number.map(|number| (number, number))));
+    }
+    let parts: Vec<_> = parts.into_iter().map(|(text, _)| text).collect();
+    parts.join(",")
+}
+
+/// Returns the text of an optional value, or a dash.
+pub fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Returns a count with its noun.
+pub fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn partitions_are_numbers_and_ranges() {
+        let read = |text| partitions(text).map(|Partitions(found)| ranges(&found));
+        assert_eq!(read("0,3-5,7").unwrap(), "0,3-5,7");
+        assert_eq!(read("2, 1,0").unwrap(), "0-2");
+        assert_eq!(read("east-1").unwrap(), "east-1");
+        for wrong in ["5-3", "0-99999", "", "1,,2", "a/b"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_in_their_largest_unit() {
+        for (seconds, expected) in
+            [(0, "0s"), (119, "119s"), (120, "2min"), (7199, "119min"), (7200, "2h"), (172_800, "2d")]
+        {
+            assert_eq!(short(Duration::from_secs(seconds)), expected);
+        }
+        let now = datetime!(2026-11-23 10:00 UTC);
+        assert_eq!(ago(now, now + time::Duration::SECOND), "0s", "clocks differ");
+        assert_eq!(time(now + time::Duration::milliseconds(5)), "2026-11-23T10:00:00Z");
+    }
+
+    #[test]
+    fn times_need_an_offset() {
+        assert_eq!(datetime("2026-11-23T11:00:00+01:00").map(time).unwrap(), "2026-11-23T10:00:00Z");
+        assert!(datetime("2026-11-23 10:00").is_err());
+    }
+}
