@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use eventhubs_checkpoint::OwnerId;
 use time::OffsetDateTime;
@@ -93,9 +93,9 @@ pub struct Global {
     /// The same for owners of other SDKs, at least --lease-duration.
     #[arg(long, global = true, value_parser = humantime::parse_duration, default_value = "3m", value_name = "DURATION", help_heading = "Connection")]
     pub foreign_lease_duration: Duration,
-    /// How long a request to the storage may take.
-    #[arg(long, global = true, value_parser = humantime::parse_duration, default_value = "5s", value_name = "DURATION", help_heading = "Connection")]
-    pub timeout: Duration,
+    /// How long a request to the storage may take [default: 5s, or a quarter of --lease-duration].
+    #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = "Connection")]
+    pub timeout: Option<Duration>,
     /// Does not connect to the event hub.
     #[arg(long, global = true, help_heading = "Connection")]
     pub no_hub: bool,
@@ -358,17 +358,17 @@ pub struct Init {
 }
 
 #[derive(Debug, ClapArgs)]
-#[group(id = "records", required = true, multiple = true, args = ["checkpoints", "ownerships", "heartbeats"])]
+#[command(group(ArgGroup::new("records").required(true).multiple(true)))]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub struct Delete {
     /// The checkpoints. Processors that start afterwards use their start position, and KEDA counts the whole event hub.
-    #[arg(long)]
+    #[arg(long, group = "records")]
     pub checkpoints: bool,
     /// The ownerships.
-    #[arg(long)]
+    #[arg(long, group = "records")]
     pub ownerships: bool,
     /// The heartbeats.
-    #[arg(long)]
+    #[arg(long, group = "records")]
     pub heartbeats: bool,
     /// Only these partitions, as 0,3-5.
     #[arg(short, long, value_parser = partitions, value_name = "LIST")]
@@ -382,13 +382,13 @@ pub struct Delete {
 }
 
 #[derive(Debug, ClapArgs)]
-#[group(id = "released", required = true, multiple = true, args = ["partitions", "owner"])]
+#[command(group(ArgGroup::new("released").required(true).multiple(true)))]
 pub struct Release {
     /// These partitions, as 0,3-5.
-    #[arg(short, long, value_parser = partitions, value_name = "LIST")]
+    #[arg(short, long, value_parser = partitions, value_name = "LIST", group = "released")]
     pub partitions: Option<Partitions>,
     /// The partitions of this owner.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", group = "released")]
     pub owner: Option<OwnerId>,
     /// Writes. Without it, the command shows what it would do.
     #[arg(long)]
@@ -440,16 +440,16 @@ pub struct Import {
 }
 
 #[derive(Debug, ClapArgs)]
-#[group(id = "destination", required = true, multiple = true, args = ["to_group", "to_container", "to_case"])]
+#[command(group(ArgGroup::new("destination").required(true).multiple(true)))]
 pub struct Copy {
     /// Another consumer group of the event hub.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", group = "destination")]
     pub to_group: Option<String>,
     /// Another container of the account.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", group = "destination")]
     pub to_container: Option<String>,
     /// The other letter case of the blob names.
-    #[arg(long, value_enum, value_name = "CASE")]
+    #[arg(long, value_enum, value_name = "CASE", group = "destination")]
     pub to_case: Option<ExactCase>,
     /// Replaces checkpoints that exist.
     #[arg(long)]

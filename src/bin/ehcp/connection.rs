@@ -7,7 +7,7 @@ use std::sync::Arc;
 use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, WorkloadIdentityCredential};
 use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator};
 use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
-use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer, AzureContainerBuilder};
 use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, OnCaseMismatch};
 use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
 
@@ -57,16 +57,11 @@ impl Connection {
 
     /// Connects an operator of the group.
     pub async fn operator(&self) -> Result<Operator> {
-        self.operator_of(&self.group, &self.container_name, self.global.blob_name_case).await
-    }
-
-    /// Connects an operator of another group, or in another container of the account.
-    pub async fn operator_of(&self, group: &ConsumerGroup, container: &str, case: NameCase) -> Result<Operator> {
         let connect = |case| async move {
-            let store = self.storage.store(group, container)?.with_blob_name_case(case);
-            Ok::<_, Failure>(Operator::connect(store.with_on_case_mismatch(OnCaseMismatch::Wait)).await?)
+            let store = self.storage.store(&self.group, &self.container_name)?.with_blob_name_case(case);
+            Ok::<_, Failure>(Operator::connect(store).await?)
         };
-        match case {
+        match self.global.blob_name_case {
             NameCase::Lower => connect(BlobNameCase::Lower).await,
             NameCase::Verbatim => connect(BlobNameCase::Verbatim).await,
             NameCase::Auto => {
@@ -78,6 +73,13 @@ impl Connection {
                 Ok(lower)
             }
         }
+    }
+
+    /// Connects an operator of another group, in another container of the account, or under names in another letter
+    /// case. Records in the case that is not chosen do not count.
+    pub async fn operator_of(&self, group: &ConsumerGroup, container: &str, case: BlobNameCase) -> Result<Operator> {
+        let store = self.storage.store(group, container)?.with_blob_name_case(case);
+        Ok(Operator::connect(store.with_on_case_mismatch(OnCaseMismatch::Ignore)).await?)
     }
 
     /// Describes the group by its records and, unless the command line forbids it, by the event hub. Fails if there is no
@@ -169,7 +171,8 @@ impl StorageConnection {
             (None, Some(account)) => Access::token(format!("{}/{name}", account_url(account)), self.credential()?),
             (None, None) => return Err(Failure::usage("the storage account is missing: pass --account")),
         };
-        let builder = AzureContainer::builder(access).with_request_timeout(self.global.timeout);
+        let builder = AzureContainer::builder(access);
+        let builder = self.global.timeout.into_iter().fold(builder, AzureContainerBuilder::with_request_timeout);
         Ok(builder.build()?)
     }
 
@@ -178,8 +181,9 @@ impl StorageConnection {
         // An operator replaces the id, and nothing else writes with this one.
         let store = GroupStore::builder(container, group.clone(), OwnerId::new("ehcp")?);
         let Global { lease_duration, foreign_lease_duration, timeout, .. } = self.global;
-        let store = store.with_lease_duration(lease_duration).with_request_timeout(timeout);
-        Ok(store.with_foreign_lease_duration(foreign_lease_duration.max(lease_duration)))
+        let store = store.with_lease_duration(lease_duration);
+        let store = store.with_foreign_lease_duration(foreign_lease_duration.max(lease_duration));
+        Ok(timeout.into_iter().fold(store, GroupStoreBuilder::with_request_timeout))
     }
 
     /// Returns a store of a group whose names are written exactly as these.

@@ -81,7 +81,8 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let exit = match error.kind() {
-            ErrorKind::Config | ErrorKind::InvalidArgument => Exit::Usage,
+            // With a cause, the service rejects it.
+            ErrorKind::Config | ErrorKind::InvalidArgument if error.source().is_none() => Exit::Usage,
             _ => Exit::Failed,
         };
         let remedy = match error.kind() {

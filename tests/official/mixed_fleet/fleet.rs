@@ -42,9 +42,9 @@ const POLL: Duration = Duration::from_millis(100);
 const LOAD: Load = Load { events_per_batch: 5, event_size: 100, pace: Duration::from_millis(50) };
 
 pub struct Fleet {
-    hub: EventHubEmulator,
-    container: Arc<AzureContainer>,
-    container_name: String,
+    pub hub: EventHubEmulator,
+    pub container: Arc<AzureContainer>,
+    pub container_name: String,
     observer: GroupStore,
     pub processed: Processed,
     /// How many batches to publish.
@@ -59,15 +59,21 @@ pub type Records = BTreeMap<String, (String, Duration)>;
 pub type Positions = BTreeMap<String, Position>;
 
 impl Fleet {
-    /// Creates a fleet without any processor.
+    /// Creates a fleet without any processor. Events are published until it is dropped.
     pub async fn new(partitions: u16) -> Self {
-        let hub = EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap();
+        Self::with_batches(partitions, u32::MAX).await
+    }
+
+    /// Creates a fleet without any processor, for which this many batches are published.
+    pub async fn with_batches(partitions: u16, batches: u32) -> Self {
+        let hub = EventHubEmulator::builder("orders").with_partitions(partitions).with_consumer_group("tools");
+        let hub = hub.start("127.0.0.1:0").await.unwrap();
         let container_name = fresh_name();
         let connection_string = azurite::shared().await.unwrap().connection_string();
         let container = AzureContainer::from_connection_string(connection_string.clone(), &container_name).unwrap();
         container.create_container().await.unwrap();
         let (container, observer) = (Arc::new(container), observer(connection_string, &container_name).await);
-        let (wanted, batches) = watch::channel(u32::MAX);
+        let (wanted, batches) = watch::channel(batches);
         let address = Address { endpoint: hub.endpoint(), connection_string: hub.connection_string() };
         let publishing = tokio::spawn(async { drop(publish(address, LOAD, batches).await.unwrap()) });
         Self { hub, container, container_name, observer, processed: Processed::default(), wanted, publishing }
@@ -106,6 +112,39 @@ impl Fleet {
             "expiry_seconds": EXPIRY.as_secs(),
         });
         ForeignProcessor::start(sdk, &settings, &self.processed).await
+    }
+
+    /// Waits until all batches are published.
+    pub async fn all_published(&mut self) {
+        timeout(TIMEOUT, &mut self.publishing).await.unwrap().unwrap();
+    }
+
+    /// Waits until one owner has all partitions.
+    pub async fn owns_all(&self, owner: &str) {
+        self.shared_among(&[owner]).await;
+    }
+
+    /// Waits until these owners, and no others, have fair shares of the partitions.
+    pub async fn shared_among(&self, owners: &[&str]) {
+        let (started, partitions) = (Instant::now(), self.hub.partition_ids().len());
+        while let Err(why) = are_fair_shares(owners, &self.records().await, partitions) {
+            assert!(started.elapsed() < TIMEOUT, "{why}");
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until the checkpoint of each partition is at its last event.
+    pub async fn all_processed(&self) {
+        let started = Instant::now();
+        loop {
+            let checkpoints = self.checkpoints().await.into_iter();
+            let positions: BTreeMap<_, _> = checkpoints.map(|(id, position)| (id, position.sequence_number)).collect();
+            if positions == self.published() {
+                return;
+            }
+            assert!(started.elapsed() < TIMEOUT, "only up to {positions:?} of {:?}", self.published());
+            sleep(POLL).await;
+        }
     }
 
     /// Returns the position of each partition, by its checkpoint.
@@ -246,7 +285,7 @@ async fn store(container: &Arc<AzureContainer>, owner: &str) -> GroupStore {
 }
 
 fn group() -> ConsumerGroup {
-    ConsumerGroup::new("localhost", "hub", "$Default").unwrap()
+    ConsumerGroup::new("localhost", "orders", "$Default").unwrap()
 }
 
 /// Every partition has one of these owners, and no owner has two more than another.

@@ -10,12 +10,12 @@ use eventhubs_checkpoint::admin::{
     Export, NotDone, Operator, Plan, PlannedChange, PlannedEffect, Reset, ResetOptions, ResetOutcome, ResetTarget,
 };
 use eventhubs_checkpoint::processor::StartPosition;
-use eventhubs_checkpoint::store::InitOutcome;
+use eventhubs_checkpoint::store::{BlobNameCase, InitOutcome};
 use futures::StreamExt;
 use serde::Serialize;
 
 use super::positions;
-use crate::args::{self, Copy, ExactCase, Global, Import, Init, NameCase, Permission, Target};
+use crate::args::{self, Copy, ExactCase, Global, Import, Init, Permission, Target};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone};
@@ -67,15 +67,14 @@ pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
     };
     let container = args.to_container.as_deref().unwrap_or(&connection.container_name);
     let case = match args.to_case {
-        Some(ExactCase::Lower) => NameCase::Lower,
-        Some(ExactCase::Verbatim) => NameCase::Verbatim,
-        None => global.blob_name_case,
+        Some(ExactCase::Lower) => BlobNameCase::Lower,
+        Some(ExactCase::Verbatim) => BlobNameCase::Verbatim,
+        None => source.group.blob_name_case,
     };
-    let operator = connection.operator_of(&group, container, case).await?;
-    let same_case = operator.read().await?.describe(None).group.blob_name_case == source.group.blob_name_case;
-    if group == connection.group && container == connection.container_name && same_case {
+    if group == connection.group && container == connection.container_name && case == source.group.blob_name_case {
         return Err(Failure::usage("the source and the destination are the same"));
     }
+    let operator = connection.operator_of(&group, container, case).await?;
     let reset = Reset::to(Export::from(&source).into()).with_keep_existing(!args.overwrite);
     let task = Task { reset, partitions: args.partitions, permission: args.permission };
     set(&connection, &operator, task).await

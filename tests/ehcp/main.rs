@@ -1,0 +1,43 @@
+//! The command line tool `ehcp` as its users run it: the built program, on Azurite and the Event Hubs emulator, with
+//! groups of this crate and of published SDKs.
+
+#[path = "../official/mixed_fleet/crate_processor.rs"]
+mod crate_processor;
+#[path = "../official/mixed_fleet/fleet.rs"]
+#[allow(dead_code, reason = "shared with the tests of mixed fleets")]
+mod fleet;
+#[path = "../official/mixed_fleet/foreign_processor.rs"]
+mod foreign_processor;
+#[path = "../official/mixed_fleet/processed.rs"]
+#[allow(dead_code, reason = "shared with the tests of mixed fleets")]
+mod processed;
+#[path = "../../examples/support/publisher.rs"]
+#[allow(dead_code, reason = "shared with examples")]
+mod publisher;
+#[path = "../common/sas.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod sas;
+#[path = "../official/mixed_fleet/sdk.rs"]
+#[allow(dead_code, reason = "shared with the tests of mixed fleets")]
+mod sdk;
+#[path = "../../examples/support/mod.rs"]
+#[allow(dead_code, reason = "shared with examples")]
+mod support;
+
+/// What the shared files need of the tests of records.
+mod bench {
+    use eventhubs_checkpoint::ConsumerGroup;
+
+    pub fn group() -> ConsumerGroup {
+        ConsumerGroup::new("localhost", "orders", "$Default").unwrap()
+    }
+}
+
+mod program;
+
+mod exit_codes;
+mod help;
+mod kills;
+mod live;
+mod safety;
+mod transcript;
