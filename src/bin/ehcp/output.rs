@@ -60,9 +60,10 @@ impl Table {
         self.toned(cells, Tone::Plain);
     }
 
+    /// Adds a row. Cells after the last column are left out.
     pub fn toned<const N: usize>(&mut self, cells: [String; N], tone: Tone) {
-        debug_assert_eq!(N, self.columns.len(), "a cell for each column");
-        self.rows.push((cells.into(), tone));
+        debug_assert!(N >= self.columns.len(), "a cell for each column");
+        self.rows.push((cells.into_iter().take(self.columns.len()).collect(), tone));
     }
 }
 

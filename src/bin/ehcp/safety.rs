@@ -65,7 +65,8 @@ pub fn back_up(group: &GroupDescription, folder: &Path) -> Result<PathBuf> {
     let stem = format!("ehcp-{name}-{}", time(group.taken_at).replace([':', '-'], ""));
     for number in 1.. {
         let number = if number == 1 { String::new() } else { format!("-{number}") };
-        let file = folder.join(format!("{stem}{number}.json"));
+        let name = format!("{stem}{number}.json");
+        let file = if folder == Path::new(".") { name.into() } else { folder.join(name) };
         match OpenOptions::new().write(true).create_new(true).open(&file) {
             Ok(mut created) => {
                 let written = created.write_all(text.as_bytes()).and_then(|()| created.sync_all());

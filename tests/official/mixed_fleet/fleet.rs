@@ -66,7 +66,10 @@ impl Fleet {
 
     /// Creates a fleet without any processor, for which this many batches are published.
     pub async fn with_batches(partitions: u16, batches: u32) -> Self {
-        let hub = EventHubEmulator::builder("orders").with_partitions(partitions).with_consumer_group("tools");
+        let hub = EventHubEmulator::builder("orders")
+            .with_partitions(partitions)
+            .with_consumer_group("tools")
+            .with_consumer_group("billing");
         let hub = hub.start("127.0.0.1:0").await.unwrap();
         let container_name = fresh_name();
         let connection_string = azurite::shared().await.unwrap().connection_string();
@@ -98,6 +101,11 @@ impl Fleet {
 
     /// Adds a processor of another SDK.
     pub async fn foreign(&self, sdk: Sdk) -> ForeignProcessor {
+        self.foreign_in(sdk, ConsumerGroup::DEFAULT_NAME).await
+    }
+
+    /// Adds a processor of another SDK, in this consumer group.
+    pub async fn foreign_in(&self, sdk: Sdk, consumer_group: &str) -> ForeignProcessor {
         let storage = azurite::shared().await.unwrap().connection_string();
         let settings = json!({
             // Without the protocol the JavaScript SDK assumes a shared access signature.
@@ -107,7 +115,7 @@ impl Fleet {
             // blobs are named.
             "event_hub": format!("{};UseDevelopmentEmulator=true", self.hub.connection_string()),
             "port": self.hub.port(),
-            "consumer_group": "$Default",
+            "consumer_group": consumer_group,
             "interval_seconds": INTERVAL.as_secs(),
             "expiry_seconds": EXPIRY.as_secs(),
         });

@@ -6,10 +6,10 @@ use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::store::StorageWarning;
 use serde::Serialize;
 
-use crate::args::{Doctor, Global};
+use crate::args::{Doctor, Format, Global};
 use crate::connection::{Connection, ranges};
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table, Tone};
+use crate::output::{Column, Output, Table, Tone, print};
 use crate::text;
 
 const COLUMNS: &[Column] = &[
@@ -167,7 +167,29 @@ fn findings(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<Row> {
     found.chain(clean).collect()
 }
 
+/// Shows the findings, and then the checks without any, on one line.
 fn show(global: &Global, rows: &[Row]) -> Result<()> {
+    if global.output != Format::Table {
+        return show_table(global, rows);
+    }
+    let (ok, found): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.result == "ok");
+    let mut text = String::new();
+    for Row { check, result, partitions, detail, remedy } in found {
+        let partitions = match partitions.as_slice() {
+            [] => String::new(),
+            partitions => format!(" in {}", text::ranges(partitions)),
+        };
+        text += &format!("{result:<8}{check}{partitions}: {detail}\n");
+        text += &remedy.iter().map(|remedy| format!("        -> {remedy}\n")).collect::<String>();
+    }
+    let ok: Vec<_> = ok.iter().map(|row| row.check.as_str()).collect();
+    if !ok.is_empty() {
+        text += &format!("{:<8}{}\n", "ok", ok.join(", "));
+    }
+    print(&text)
+}
+
+fn show_table(global: &Global, rows: &[Row]) -> Result<()> {
     let mut table = Table::new(COLUMNS);
     for row in rows {
         let tone = match row.result.as_str() {

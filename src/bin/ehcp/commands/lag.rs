@@ -30,7 +30,8 @@ pub async fn run(global: &Global, lag: &Lag) -> Result<Exit> {
     if lag.sum {
         print(&format!("{total}\n"))?;
     } else {
-        let most = group.partitions.iter().max_by_key(|partition| partition.lag.events);
+        // The first one of several.
+        let most = group.partitions.iter().rev().max_by_key(|partition| partition.lag.events);
         let totals = Totals {
             schema: "ehcp.lag/1",
             total,

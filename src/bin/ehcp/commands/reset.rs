@@ -262,7 +262,8 @@ impl Results {
 
     fn show(&self, plan: &Plan, output: Output) -> Result<()> {
         let rows: Vec<_> = plan.changes.iter().map(|change| self.row(change)).collect();
-        let mut table = Table::new(COLUMNS);
+        // A dry run has no results.
+        let mut table = Table::new(if self.dry_run { &COLUMNS[..COLUMNS.len() - 1] } else { COLUMNS });
         for row in &rows {
             let PlannedChange { partition, owner, from, to, delta, effect, why, .. } = row.change;
             let why = why.iter().map(|why| format!(": {why}"));

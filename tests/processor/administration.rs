@@ -1,0 +1,967 @@
+//! Administration of groups: plans, releases, deletions and exports, of running processors and of records without one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::admin::{
+    Deletion, Export, GroupState, HubRanges, NotDone, Operator, OwnershipState, Plan, PlannedEffect, RecordName, Reset,
+    ResetOptions, ResetOutcome, ResetTarget,
+};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::processor::{StartPosition, StopReason};
+use eventhubs_checkpoint::store::{
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome,
+};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
+use futures::StreamExt;
+use tokio::time::{Instant, sleep};
+
+use crate::world::{Instance, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// After this time a lease has expired.
+const EXPIRY: Duration = Duration::from_secs(70);
+
+/// The common prefix of all names.
+const PREFIX: &str = "ns.servicebus.windows.net/hub/$default";
+
+async fn operator(world: &World, seed: u64) -> Operator {
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
+    Operator::connect(settings.with_lease_duration(world.expiry).with_seed(seed)).await.unwrap()
+}
+
+fn at(number: i64) -> Position {
+    Position::new(number, (number * 10).to_string())
+}
+
+fn after(number: i64) -> Reset {
+    Reset::to(ResetTarget::Start(StartPosition::AfterSequenceNumber(number)))
+}
+
+async fn planned(world: &World, operator: &Operator, reset: &Reset) -> Plan {
+    operator.plan(&world.hub.source(), reset).await.unwrap()
+}
+
+/// Executes all of a plan. Returns the outcomes by partition.
+async fn executed(plan: &Plan, operator: &Operator, options: &ResetOptions) -> BTreeMap<String, ResetOutcome> {
+    stopped(plan, operator, options, std::future::pending()).await
+}
+
+async fn stopped(
+    plan: &Plan,
+    operator: &Operator,
+    options: &ResetOptions,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> BTreeMap<String, ResetOutcome> {
+    let outcomes = plan.execute(operator, options, stop).await.unwrap();
+    outcomes.map(|(partition, outcome)| (partition.to_string(), outcome)).collect().await
+}
+
+async fn done(plan: &Plan, operator: &Operator) {
+    let outcomes = executed(plan, operator, &ResetOptions::default()).await;
+    assert_eq!(outcomes.len(), plan.writes().count());
+    assert!(outcomes.values().all(|outcome| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
+}
+
+/// Executes the plan for one partition, which must be refused because its checkpoint has changed. Returns the
+/// checkpoint that was reported.
+async fn refused(plan: &Plan, operator: &Operator) -> Option<i64> {
+    let outcomes = executed(plan, operator, &ResetOptions::default()).await;
+    let [(_, ResetOutcome::NotDone(NotDone::Changed { sequence_number }))] = &outcomes.iter().collect::<Vec<_>>()[..]
+    else {
+        panic!("{outcomes:?}")
+    };
+    *sequence_number
+}
+
+/// Returns the sequence numbers of all checkpoints.
+async fn checkpoints(world: &World) -> BTreeMap<String, Option<i64>> {
+    let listing = GroupStore::list_checkpoints(&world.store("observer").await).await.unwrap();
+    listing.records.into_iter().map(|seen| (seen.partition.to_string(), seen.record.sequence_number)).collect()
+}
+
+async fn checkpoint(world: &World, partition: u32) -> Option<i64> {
+    checkpoints(world).await.get(&partition.to_string()).copied().flatten()
+}
+
+/// Fails if an operator still owns a partition.
+async fn check_returned(world: &World) {
+    let owners = world.owners().await;
+    assert!(owners.values().all(|owner| !owner.starts_with("operator-")), "{owners:?}");
+}
+
+/// Writes a checkpoint like another SDK.
+async fn write_checkpoint(world: &World, partition: u32, number: i64) {
+    let record = [("sequencenumber", number.to_string()), ("offset", (number * 10).to_string())];
+    write(world, &format!("checkpoint/{partition}"), &record).await;
+}
+
+async fn write(world: &World, name: &str, pairs: &[(&str, String)]) {
+    let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    world.container.write(&format!("{PREFIX}/{name}"), &metadata, &Condition::Unconditional).await.unwrap();
+}
+
+/// Publishes events with these numbers to each of the first partitions.
+fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
+    for partition in 0..partitions {
+        for number in numbers.clone() {
+            assert_eq!(world.hub.publish(partition, format!("{partition}:{number}")), Some(number));
+        }
+    }
+}
+
+fn times(world: &World, partition: u32, numbers: std::ops::Range<i64>) -> Vec<usize> {
+    numbers.map(|number| world.log.times(&format!("{partition}:{number}"))).collect()
+}
+
+async fn processed(world: &World, partitions: u32, number: i64, wanted: usize) {
+    let all = |partition| world.log.times(&format!("{partition}:{number}")) >= wanted;
+    world.log.wait_for("the last events", |_| (0..partitions).all(all)).await;
+    sleep(2 * SECOND).await;
+}
+
+/// Starts an instance that owns all partitions, and waits until it has processed and checkpointed ten events of each.
+async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(partitions as usize).await;
+    publish(world, partitions, 0..10);
+    processed(world, partitions, 9, 1).await;
+    a
+}
+
+/// Returns a group without an owner, whose checkpoints are at 9, of 20 events each.
+async fn without_owner(partitions: u32) -> World {
+    let world = World::new(partitions);
+    publish(&world, partitions, 0..20);
+    for partition in 0..partitions {
+        write_checkpoint(&world, partition, 9).await;
+    }
+    world
+}
+
+/// Claims the first partition over its record, and adopts its checkpoint, as an owner does that an operator has returned
+/// the partition to.
+async fn claimed(store: &GroupStore) -> Adoption {
+    let seen = store.read_ownership(&0.into()).await.unwrap();
+    let claim = seen.as_ref().map_or_else(|| Claim::unowned(0.into()), Claim::over);
+    let ClaimOutcome::Won(lease) = store.claim(&claim).await else { panic!("not won") };
+    let AdoptOutcome::Adopted(adoption) = store.adopt(&0.into(), lease.epoch(), Some(&at(0))).await.unwrap() else {
+        panic!("not adopted")
+    };
+    adoption
+}
+
+async fn advance(store: &GroupStore, adoption: &mut Adoption, number: i64) {
+    assert_eq!(store.checkpoint(adoption, &at(number)).await.unwrap(), CheckpointOutcome::Written);
+}
+
+/// Returns a group of one partition, whose live owner has a checkpoint at 9.
+async fn with_owner() -> (World, GroupStore, Adoption) {
+    let world = without_owner(1).await;
+    let store = world.store("a").await;
+    let adoption = claimed(&store).await;
+    (world, store, adoption)
+}
+
+mod plans {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_live_group_moves_exactly_there() {
+        let world = World::new(3);
+        let mut a = with_ten_checkpointed(&world, 3).await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4).with_partitions([0.into(), 2.into()])).await;
+        let shown: Vec<_> = plan.changes.iter().map(|change| (change.partition.as_str(), change.effect)).collect();
+        assert_eq!(shown, [("0", PlannedEffect::Move), ("2", PlannedEffect::Move)]);
+        for change in &plan.changes {
+            assert_eq!((change.to.as_ref(), change.delta), (Some(&at(4)), Some(-5)));
+            assert_eq!(change.owner.as_ref().map(|owner| owner.id.as_str()), Some("a"));
+        }
+        assert_eq!(times(&world, 0, 0..10), [1; 10], "nothing is written yet");
+        done(&plan, &operator).await;
+        assert_eq!(checkpoint(&world, 0).await, Some(4));
+        check_returned(&world).await;
+        world.log.wait_for("again", |log| log.times("0:9") == 2 && log.times("2:9") == 2).await;
+        sleep(60 * SECOND).await;
+        for (partition, again) in [(0, 2), (1, 1), (2, 2)] {
+            assert_eq!(times(&world, partition, 0..10)[..5], [1; 5]);
+            assert_eq!(times(&world, partition, 0..10)[5..], [again; 5]);
+            assert_eq!(checkpoint(&world, partition).await, Some(9));
+        }
+        a.wait_until_it_holds(3).await;
+        a.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_is_found_in_every_partition() {
+        let world = World::new(2);
+        publish(&world, 2, 0..5);
+        sleep(SECOND).await;
+        let time = world.hub.now();
+        sleep(SECOND).await;
+        world.hub.publish(0, "later");
+        let operator = operator(&world, 5).await;
+        let reset = Reset::to(ResetTarget::Start(StartPosition::EnqueuedAfter(time)));
+        let plan = planned(&world, &operator, &reset).await;
+        assert!(plan.changes.iter().all(|change| change.effect == PlannedEffect::Create));
+        assert!(plan.changes.iter().all(|change| change.to == Some(at(4))), "{plan:?}");
+        done(&plan, &operator).await;
+        assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(4); 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_event_and_expired_events() {
+        let world = without_owner(3).await;
+        world.hub.expire_before(1, 15);
+        world.hub.expire_before(2, i64::MAX);
+        let operator = operator(&world, 5).await;
+        let effects = |plan: &Plan| plan.changes.iter().map(|change| change.effect).collect::<Vec<_>>();
+        let plan = planned(&world, &operator, &after(12)).await;
+        assert_eq!(effects(&plan), [PlannedEffect::Move, PlannedEffect::Expired, PlannedEffect::Expired]);
+        done(&plan, &operator).await;
+        assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(12), Some(14), Some(19)]);
+        let plan = planned(&world, &operator, &after(100)).await;
+        assert_eq!(effects(&plan), [PlannedEffect::BeyondEnd, PlannedEffect::BeyondEnd, PlannedEffect::NoChange]);
+        let missing = planned(&world, &operator, &Reset::to(ResetTarget::Current)).await;
+        assert_eq!(missing.writes().count(), 0);
+    }
+
+    /// Only another reset sets it again.
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_number_is_completed() {
+        let world = without_owner(2).await;
+        write(&world, "checkpoint/0", &[("sequencenumber", "7".to_owned())]).await;
+        write(&world, "checkpoint/1", &[("offset", "70".to_owned())]).await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &Reset::to(ResetTarget::Current)).await;
+        assert!(plan.changes.iter().all(|change| change.effect == PlannedEffect::Complete), "{plan:?}");
+        done(&plan, &operator).await;
+        let records = world.store("observer").await.list_checkpoints().await.unwrap().records;
+        assert!(records.iter().all(|seen| seen.record.position() == Some(at(7))), "{records:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_partitions_are_rejected() {
+        let world = without_owner(2).await;
+        let operator = operator(&world, 5).await;
+        let position = eventhubs_checkpoint::admin::RecordedPosition::default();
+        let named = Reset::to(ResetTarget::Positions([(7.into(), position)].into()));
+        for reset in [after(3).with_partitions([7.into()]), named] {
+            let error = operator.plan(&world.hub.source(), &reset).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains("no partition 7: the partitions are 0, 1"), "{error}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn live_owners_are_left_alone_if_wanted() {
+        let world = World::new(2);
+        let a = with_ten_checkpointed(&world, 2).await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        let outcomes = executed(&plan, &operator, &ResetOptions::default().with_allow_live(false)).await;
+        assert_eq!(outcomes.len(), 2);
+        for outcome in outcomes.values() {
+            assert!(
+                matches!(outcome, ResetOutcome::NotDone(NotDone::Live { owner }) if owner.as_str() == "a"),
+                "{outcome:?}"
+            );
+        }
+        sleep(60 * SECOND).await;
+        assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(9); 2]);
+        assert!(world.log.stops.lock().unwrap().is_empty());
+        a.crash().await;
+        sleep(EXPIRY).await;
+        let outcomes = executed(&plan, &operator, &ResetOptions::default().with_allow_live(false)).await;
+        assert!(outcomes.values().all(|outcome| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
+    }
+}
+
+mod stale_plans {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_of_the_live_owner_is_expected() {
+        let world = World::new(1);
+        let a = with_ten_checkpointed(&world, 1).await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        publish(&world, 1, 10..15);
+        processed(&world, 1, 14, 1).await;
+        assert_eq!(checkpoint(&world, 0).await, Some(14));
+        done(&plan, &operator).await;
+        assert_eq!(checkpoint(&world, 0).await, Some(4));
+        processed(&world, 1, 14, 2).await;
+        assert_eq!(times(&world, 0, 0..15), [[1; 5].as_slice(), &[2; 10]].concat());
+        a.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_an_owner_any_change_counts() {
+        for changed in [3, 8, 10, 15] {
+            let world = without_owner(1).await;
+            let operator = operator(&world, 5).await;
+            let plan = planned(&world, &operator, &after(4)).await;
+            write_checkpoint(&world, 0, changed).await;
+            assert_eq!(refused(&plan, &operator).await, Some(changed));
+            assert_eq!(checkpoint(&world, 0).await, Some(changed));
+            check_returned(&world).await;
+            done(&planned(&world, &operator, &after(4)).await, &operator).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_checkpoint_created_in_between_stays() {
+        let world = World::new(1);
+        publish(&world, 1, 0..20);
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        write_checkpoint(&world, 0, 15).await;
+        assert_eq!(refused(&plan, &operator).await, Some(15));
+        assert_eq!(checkpoint(&world, 0).await, Some(15));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deleted_checkpoint_is_not_created_again() {
+        let (world, _a, _) = with_owner().await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        world.container.delete(&format!("{PREFIX}/checkpoint/0"), &Condition::Unconditional).await.unwrap();
+        assert_eq!(refused(&plan, &operator).await, None);
+        assert_eq!(checkpoints(&world).await.len(), 0);
+    }
+
+    /// The owner may have returned since, or not.
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_by_another_operator_stays() {
+        for to in [2, 15] {
+            for returns in [false, true] {
+                let (world, a, _) = with_owner().await;
+                let first = operator(&world, 5).await;
+                let plan = planned(&world, &first, &after(4)).await;
+                let second = operator(&world, 6).await;
+                done(&planned(&world, &second, &after(to)).await, &second).await;
+                if returns {
+                    let _ = claimed(&a).await;
+                }
+                assert_eq!(refused(&plan, &first).await, Some(to), "returns: {returns}");
+                assert_eq!(checkpoint(&world, 0).await, Some(to), "returns: {returns}");
+                check_returned(&world).await;
+            }
+        }
+    }
+
+    /// The plan was made while that operator worked.
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_under_way_stays() {
+        let world = without_owner(1).await;
+        let operator = operator(&world, 5).await;
+        let held = [
+            ("ownerid", "operator-1".to_owned()),
+            ("operator", "operator-1".to_owned()),
+            ("incarnation", "20260101T000000Z-00000001".to_owned()),
+            ("epoch", "7".to_owned()),
+        ];
+        write(&world, "ownership/0", &held).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        let described = operator.read().await.unwrap().describe(None);
+        assert_eq!(described.partitions[0].state, OwnershipState::Operator);
+        write_checkpoint(&world, 0, 15).await;
+        let busy = executed(&plan, &operator, &ResetOptions::default()).await;
+        assert!(matches!(busy["0"], ResetOutcome::NotDone(NotDone::Busy { .. })), "{busy:?}");
+        sleep(EXPIRY).await;
+        assert_eq!(refused(&plan, &operator).await, Some(15));
+        assert_eq!(checkpoint(&world, 0).await, Some(15));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_owner_may_not_have_advanced() {
+        let (world, _a, _) = with_owner().await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        let b = world.store("b").await;
+        let mut adoption = claimed(&b).await;
+        advance(&b, &mut adoption, 12).await;
+        assert_eq!(refused(&plan, &operator).await, Some(12));
+        assert_eq!(checkpoint(&world, 0).await, Some(12));
+        check_returned(&world).await;
+    }
+
+    /// Its first checkpoint is one that exists.
+    #[tokio::test(start_paused = true)]
+    async fn existing_checkpoints_stay_if_wanted() {
+        for keeps in [false, true] {
+            let world = World::new(1);
+            publish(&world, 1, 0..20);
+            write(&world, "ownership/0", &[("ownerid", "python".to_owned())]).await;
+            let operator = operator(&world, 5).await;
+            let plan = planned(&world, &operator, &after(4).with_keep_existing(keeps)).await;
+            assert_eq!(plan.changes[0].effect, PlannedEffect::Create);
+            write_checkpoint(&world, 0, 15).await;
+            let options = ResetOptions::default().with_allow_foreign(true);
+            let outcome = executed(&plan, &operator, &options).await.remove("0").unwrap();
+            let changed = matches!(outcome, ResetOutcome::NotDone(NotDone::Changed { sequence_number: Some(15) }));
+            assert_eq!(changed, keeps, "{outcome:?}");
+            assert_eq!(checkpoint(&world, 0).await, Some(if keeps { 15 } else { 4 }));
+        }
+    }
+}
+
+mod other_name_case {
+    use super::*;
+
+    /// Writes the checkpoint that an application with the other blob-name case has left.
+    async fn left_there(world: &World, number: i64) {
+        let name = "ns.servicebus.windows.net/hub/$Default/checkpoint/0";
+        let record =
+            [("sequencenumber".to_owned(), number.to_string()), ("offset".to_owned(), (number * 10).to_string())];
+        world.container.write(name, &record.into(), &Condition::Unconditional).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn its_checkpoint_is_replaced_as_planned() {
+        for here in [None, Some(9)] {
+            let world = World::new(1);
+            publish(&world, 1, 0..20);
+            if let Some(number) = here {
+                write_checkpoint(&world, 0, number).await;
+            }
+            left_there(&world, 15).await;
+            let operator = operator(&world, 5).await;
+            done(&planned(&world, &operator, &after(4)).await, &operator).await;
+            assert_eq!(checkpoint(&world, 0).await, Some(4));
+            let _ = claimed(&world.store("a").await).await;
+            assert_eq!(checkpoint(&world, 0).await, Some(4), "it does not count anymore");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_it_counts() {
+        let world = World::new(1);
+        publish(&world, 1, 0..20);
+        left_there(&world, 15).await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        left_there(&world, 17).await;
+        assert_eq!(refused(&plan, &operator).await, Some(17));
+    }
+
+    /// An owner took it over, advanced it, and ended.
+    #[tokio::test(start_paused = true)]
+    async fn a_later_checkpoint_here_counts() {
+        let world = World::new(1);
+        publish(&world, 1, 0..20);
+        left_there(&world, 15).await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        let a = world.store("a").await;
+        let mut adoption = claimed(&a).await;
+        assert_eq!(adoption.record().sequence_number, Some(15));
+        advance(&a, &mut adoption, 18).await;
+        assert_eq!(refused(&plan, &operator).await, Some(18));
+        assert_eq!(checkpoint(&world, 0).await, Some(18));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_stays_if_existing_ones_are_to_stay() {
+        let world = World::new(1);
+        publish(&world, 1, 0..20);
+        left_there(&world, 15).await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4).with_keep_existing(true)).await;
+        assert_eq!(refused(&plan, &operator).await, Some(15));
+    }
+}
+
+mod stops {
+    use super::*;
+
+    /// Returns whether each partition is done. The others are as before.
+    async fn check(world: &World, outcomes: &BTreeMap<String, ResetOutcome>, case: &str) -> Vec<bool> {
+        check_returned(world).await;
+        let checkpoints = checkpoints(world).await;
+        let is_done = |(partition, outcome): (&String, &ResetOutcome)| {
+            let is_done = match outcome {
+                ResetOutcome::Done => true,
+                ResetOutcome::NotDone(NotDone::Stopped) => false,
+                other => panic!("{case}: {partition}: {other:?}"),
+            };
+            assert_eq!(checkpoints[partition], Some(if is_done { 4 } else { 9 }), "{case}: {partition}");
+            is_done
+        };
+        outcomes.iter().map(is_done).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_partition_is_done_or_untouched() {
+        let mut seen = [0, 0, 0];
+        for milliseconds in (0..6000).step_by(200) {
+            let world = without_owner(6).await;
+            let operator = operator(&world, 5).await;
+            let plan = planned(&world, &operator, &after(4)).await;
+            world.faulty.set_plan(FaultPlan::default().with(0.7, Fault::Latency(SECOND)));
+            let stop = sleep(Duration::from_millis(milliseconds));
+            let outcomes = stopped(&plan, &operator, &ResetOptions::default(), stop).await;
+            world.faulty.set_plan(FaultPlan::default());
+            assert_eq!(outcomes.len(), 6);
+            let done = check(&world, &outcomes, &milliseconds.to_string()).await;
+            match done.iter().filter(|done| **done).count() {
+                0 => seen[0] += 1,
+                6 => seen[2] += 1,
+                _ => seen[1] += 1,
+            }
+        }
+        assert!(seen.iter().all(|times| *times > 0), "{seen:?}");
+    }
+
+    /// The operator waits until owners of other SDKs have stopped.
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_other_sdks_ends_at_once() {
+        for milliseconds in [0, 2500, 10_000, 10_005, 59_000] {
+            let world = without_owner(3).await;
+            write(&world, "ownership/0", &[("ownerid", "python".to_owned())]).await;
+            let operator = operator(&world, 5).await;
+            let plan = planned(&world, &operator, &after(4)).await;
+            let options = ResetOptions::default().with_allow_foreign(true);
+            let began = Instant::now();
+            let outcomes = stopped(&plan, &operator, &options, sleep(Duration::from_millis(milliseconds))).await;
+            assert!(began.elapsed() < Duration::from_millis(milliseconds) + 5 * SECOND, "{:?}", began.elapsed());
+            let done = check(&world, &outcomes, &milliseconds.to_string()).await;
+            assert_eq!(done, [false; 3]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_live_group_continues() {
+        let world = World::new(2);
+        let mut a = with_ten_checkpointed(&world, 2).await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        world.faulty.inject_on(Target::from(BlobOperation::Get).named("/checkpoint/0"), Fault::Latency(3 * SECOND));
+        let outcomes = stopped(&plan, &operator, &ResetOptions::default(), sleep(SECOND)).await;
+        assert!(matches!(outcomes["0"], ResetOutcome::NotDone(NotDone::Stopped)), "{outcomes:?}");
+        assert!(matches!(outcomes["1"], ResetOutcome::Done), "{outcomes:?}");
+        world.log.wait_for("again", |log| log.times("1:9") == 2).await;
+        a.wait_until_it_holds(2).await;
+        sleep(60 * SECOND).await;
+        assert_eq!(times(&world, 0, 0..10), [1; 10]);
+        assert_eq!(checkpoint(&world, 0).await, Some(9));
+        a.shut_down().await.unwrap();
+    }
+}
+
+mod releases {
+    use super::*;
+
+    async fn released(world: &World, options: &ResetOptions) -> BTreeMap<String, Result<(), NotDone>> {
+        let partitions = (0..2).map(PartitionId::from).collect();
+        let outcomes = operator(world, 5).await.release(partitions, options).await.unwrap();
+        outcomes.into_iter().map(|(partition, outcome)| (partition.to_string(), outcome)).collect()
+    }
+
+    async fn check_done(world: &World) {
+        let outcomes = released(world, &ResetOptions::default()).await;
+        assert!(outcomes.len() == 2 && outcomes.values().all(Result::is_ok), "{outcomes:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_live_owner_loses_its_partitions() {
+        for scope in [LeaseScope::Partition, LeaseScope::Instance] {
+            let mut world = World::new(2);
+            world.config = world.config.clone().with_lease_scope(scope);
+            let mut a = with_ten_checkpointed(&world, 2).await;
+            check_done(&world).await;
+            assert!(world.owners().await.values().all(String::is_empty));
+            let reason = world.first_stop().await;
+            assert!(matches!(reason, StopReason::OwnershipLost { .. }), "{scope:?}: {reason:?}");
+            sleep(60 * SECOND).await;
+            a.wait_until_it_holds(2).await;
+            assert_eq!(times(&world, 0, 0..10), [1; 10], "{scope:?}");
+            assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(9); 2]);
+            a.shut_down().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_expired_owner_loses_its_partitions() {
+        for scope in [LeaseScope::Partition, LeaseScope::Instance] {
+            let mut world = World::new(2);
+            world.config = world.config.clone().with_lease_scope(scope);
+            let a = with_ten_checkpointed(&world, 2).await;
+            a.crash().await;
+            sleep(EXPIRY).await;
+            let described = operator(&world, 5).await.read().await.unwrap().describe(None);
+            assert_eq!(described.group.state, GroupState::Dead, "{scope:?}");
+            check_done(&world).await;
+            assert!(world.owners().await.values().all(String::is_empty), "{scope:?}");
+            let mut b = world.start("b").await;
+            b.wait_until_it_holds(2).await;
+            b.shut_down().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_live_owner_stays_if_wanted() {
+        for scope in [LeaseScope::Partition, LeaseScope::Instance] {
+            let mut world = World::new(2);
+            world.config = world.config.clone().with_lease_scope(scope);
+            let a = with_ten_checkpointed(&world, 2).await;
+            sleep(300 * SECOND).await;
+            let outcomes = released(&world, &ResetOptions::default().with_allow_live(false)).await;
+            for outcome in outcomes.into_values() {
+                assert!(matches!(outcome.unwrap_err(), NotDone::Live { owner } if owner.as_str() == "a"), "{scope:?}");
+            }
+            assert!(world.owners().await.values().all(|owner| owner == "a"));
+            a.shut_down().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_response_is_found_out() {
+        for operation in 0..2 {
+            let world = without_owner(2).await;
+            let writes = Target::from(BlobOperation::Write).named("/ownership/0");
+            if operation == 1 {
+                world.faulty.inject_on(writes.clone(), Fault::Latency(Duration::ZERO));
+            }
+            world.faulty.inject_on(writes, Fault::ResponseLost);
+            check_done(&world).await;
+            assert!(world.owners().await.values().all(String::is_empty));
+        }
+    }
+}
+
+mod deletions {
+    use super::*;
+
+    fn all() -> Deletion {
+        let mut deletion = Deletion::default();
+        (deletion.checkpoints, deletion.ownerships, deletion.heartbeats) = (true, true, true);
+        deletion
+    }
+
+    fn checkpoints_only() -> Deletion {
+        let mut deletion = Deletion::default();
+        deletion.checkpoints = true;
+        deletion
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_records_of_live_members_are_marked() {
+        let world = World::new(2);
+        let a = with_ten_checkpointed(&world, 2).await;
+        let operator = operator(&world, 5).await;
+        let live = |found: &[eventhubs_checkpoint::admin::DeletableRecord]| {
+            found.iter().map(|found| (found.record.to_string(), found.is_live)).collect::<BTreeMap<_, _>>()
+        };
+        let found = live(&operator.plan_deletion(&all()).await.unwrap());
+        assert!(found.len() >= 4 && found.values().all(|live| *live), "{found:?}");
+        let mut limited = all();
+        limited.partitions = Some([1.into()].into());
+        let found = live(&operator.plan_deletion(&limited).await.unwrap());
+        assert!(found.contains_key("ownership/1") && !found.contains_key("ownership/0"), "{found:?}");
+        assert!(operator.plan_deletion(&Deletion::default()).await.unwrap().is_empty());
+        a.crash().await;
+        sleep(EXPIRY).await;
+        let found = live(&operator.plan_deletion(&all()).await.unwrap());
+        assert!(found.values().all(|live| !*live), "{found:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_record_stays() {
+        let (world, a, mut adoption) = with_owner().await;
+        let operator = operator(&world, 5).await;
+        let found = operator.plan_deletion(&checkpoints_only()).await.unwrap().remove(0);
+        assert_eq!(found.record, RecordName::Checkpoint(0.into()));
+        advance(&a, &mut adoption, 12).await;
+        assert_eq!(operator.delete(&found).await.unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(checkpoint(&world, 0).await, Some(12));
+        let found = operator.plan_deletion(&checkpoints_only()).await.unwrap().remove(0);
+        operator.delete(&found).await.unwrap();
+        assert_eq!(checkpoints(&world).await.len(), 0);
+        operator.delete(&found).await.unwrap();
+        write_checkpoint(&world, 0, 3).await;
+        assert_eq!(operator.delete(&found).await.unwrap_err().kind(), ErrorKind::Conflict, "it is another one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_response_is_repeated() {
+        for fault in
+            [Fault::ResponseLost, Fault::RequestLost, Fault::Unreachable, Fault::Throttled { retry_after: None }]
+        {
+            let world = without_owner(1).await;
+            let operator = operator(&world, 5).await;
+            let found = operator.plan_deletion(&checkpoints_only()).await.unwrap().remove(0);
+            world.faulty.inject_on(BlobOperation::Delete, fault.clone());
+            let error = operator.delete(&found).await.unwrap_err();
+            let left = usize::from(fault != Fault::ResponseLost);
+            assert_eq!(checkpoints(&world).await.len(), left, "{fault:?}: {error}");
+            assert_ne!(error.kind(), ErrorKind::Conflict, "{fault:?}");
+            operator.delete(&found).await.unwrap();
+            assert_eq!(checkpoints(&world).await.len(), 0);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_export_brings_all_positions_back() {
+        let world = without_owner(4).await;
+        for (partition, number) in (0..3).zip([-1, 4, 19]) {
+            write_checkpoint(&world, partition, number).await;
+        }
+        let operator = operator(&world, 5).await;
+        let before = world.store("observer").await.list_checkpoints().await.unwrap().records;
+        let export = Export::from(&operator.read().await.unwrap().describe(None));
+        for found in operator.plan_deletion(&all()).await.unwrap() {
+            operator.delete(&found).await.unwrap();
+        }
+        assert_eq!(checkpoints(&world).await.len(), 0);
+        let read: Export = serde_json::from_str(&serde_json::to_string(&export).unwrap()).unwrap();
+        let reset = Reset::to(read.into());
+        for without_hub in [false, true] {
+            let plan = if without_hub {
+                operator.plan_without_hub(&reset).await.unwrap()
+            } else {
+                planned(&world, &operator, &reset).await
+            };
+            let expected = if without_hub { PlannedEffect::NoChange } else { PlannedEffect::Create };
+            assert!(plan.changes.len() == 4 && plan.changes.iter().all(|change| change.effect == expected), "{plan:?}");
+            done(&plan, &operator).await;
+        }
+        let after = world.store("observer").await.list_checkpoints().await.unwrap().records;
+        let positions = |seen: Vec<eventhubs_checkpoint::store::Checkpoint>| {
+            seen.into_iter().map(|seen| (seen.partition, seen.record.position())).collect::<Vec<_>>()
+        };
+        assert_eq!(positions(after), positions(before));
+    }
+}
+
+mod initial_checkpoints {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn they_are_written_where_there_is_none() {
+        let world = without_owner(4).await;
+        let operator = operator(&world, 5).await;
+        for partition in [1, 3] {
+            let name = format!("{PREFIX}/checkpoint/{partition}");
+            world.container.delete(&name, &Condition::Unconditional).await.unwrap();
+        }
+        let plan = planned(&world, &operator, &after(15)).await;
+        assert_eq!(plan.writes().count(), 4);
+        write_checkpoint(&world, 3, 2).await;
+        world.faulty.inject_on(Target::from(BlobOperation::Write).named("/checkpoint/1"), Fault::ResponseLost);
+        let outcomes = plan.init(&operator).await;
+        let outcomes: Vec<_> =
+            outcomes.into_iter().map(|(partition, outcome)| (partition.as_str(), outcome.unwrap())).collect();
+        assert_eq!(outcomes, [("1", InitOutcome::Written), ("3", InitOutcome::Exists)]);
+        assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(9), Some(15), Some(9), Some(2)]);
+        let again: Vec<_> = plan.init(&operator).await.into_iter().map(|(_, outcome)| outcome.unwrap()).collect();
+        assert_eq!(again, [InitOutcome::Written, InitOutcome::Exists]);
+        let records = world.store("observer").await.list_checkpoints().await.unwrap().records;
+        assert_eq!(records.iter().filter(|seen| seen.record.initial).count(), 1);
+        assert!(world.owners().await.is_empty(), "no partition is taken over");
+    }
+}
+
+mod faults {
+    use super::*;
+
+    fn single_faults() -> [Fault; 9] {
+        [
+            Fault::ResponseLost,
+            Fault::RequestLost,
+            Fault::Unreachable,
+            Fault::Throttled { retry_after: None },
+            Fault::Throttled { retry_after: Some(3 * SECOND) },
+            Fault::Conflict,
+            Fault::Hang,
+            Fault::AppliedLate(SECOND / 10),
+            Fault::AppliedLate(20 * SECOND),
+        ]
+    }
+
+    /// Each request of a reset fails once.
+    #[tokio::test(start_paused = true)]
+    async fn one_fault_does_not_prevent_a_reset() {
+        for fault in single_faults() {
+            for (name, operation) in [
+                ("/ownership/0", BlobOperation::Write),
+                ("/ownership/0", BlobOperation::Get),
+                ("/checkpoint/0", BlobOperation::Write),
+                ("/checkpoint/0", BlobOperation::Get),
+            ] {
+                for earlier in 0..2 {
+                    let (world, _a, _) = with_owner().await;
+                    let operator = operator(&world, 5).await;
+                    let plan = planned(&world, &operator, &after(4)).await;
+                    let target = Target::from(operation).named(name);
+                    for _ in 0..earlier {
+                        world.faulty.inject_on(target.clone(), Fault::Latency(Duration::ZERO));
+                    }
+                    world.faulty.inject_on(target, fault.clone());
+                    let case = format!("{fault:?}, {operation} {name}, after {earlier}");
+                    let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
+                    assert!(matches!(outcomes["0"], ResetOutcome::Done), "{case}: {outcomes:?}");
+                    assert_eq!(checkpoint(&world, 0).await, Some(4), "{case}");
+                    check_returned(&world).await;
+                    sleep(30 * SECOND).await;
+                    assert_eq!(checkpoint(&world, 0).await, Some(4), "{case}: later");
+                    check_returned(&world).await;
+                }
+            }
+        }
+    }
+
+    /// The position was written, and its response was lost. All that follows fails.
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_outcome_is_reported_as_such() {
+        let (world, _a, _) = with_owner().await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        let writes = Target::from(BlobOperation::Write).named("/checkpoint/0");
+        world.faulty.inject_on(writes.clone(), Fault::Latency(Duration::ZERO));
+        world.faulty.inject_on(writes, Fault::ResponseLost);
+        let outage = FaultPlan::default().with_on(1.0, BlobOperation::Get, Fault::Unreachable);
+        world.faulty.set_plan(FaultPlan::default());
+        let reset = async {
+            let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
+            assert!(
+                matches!(outcomes["0"], ResetOutcome::Indeterminate { written: false, error: Some(_) }),
+                "{outcomes:?}"
+            );
+        };
+        let break_after = async {
+            while world.faulty.pending() > 0 {
+                tokio::task::yield_now().await;
+            }
+            world.faulty.set_plan(outage);
+        };
+        tokio::join!(reset, break_after);
+        world.faulty.set_plan(FaultPlan::default());
+        assert_eq!(checkpoint(&world, 0).await, Some(4));
+    }
+
+    /// The position cannot be written. The partition returns to its owner.
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_write_leaves_the_checkpoint() {
+        for fault in [Fault::Unreachable, Fault::Throttled { retry_after: Some(SECOND) }] {
+            let (world, _a, _) = with_owner().await;
+            let operator = operator(&world, 5).await;
+            let plan = planned(&world, &operator, &after(4)).await;
+            let writes = Target::from(BlobOperation::Write).named("/checkpoint/0");
+            world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault.clone()));
+            let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
+            world.faulty.set_plan(FaultPlan::default());
+            assert!(matches!(outcomes["0"], ResetOutcome::NotDone(NotDone::Failed(_))), "{fault:?}: {outcomes:?}");
+            assert_eq!(checkpoint(&world, 0).await, Some(9), "{fault:?}");
+            check_returned(&world).await;
+            let reserved = world.store("observer").await.read_ownership(&0.into()).await.unwrap().unwrap();
+            assert_eq!(reserved.record.handoff_to, OwnerId::new("a").ok(), "{fault:?}");
+        }
+    }
+
+    /// Also if the responses to the claim were lost: the next attempt finds no owner of another SDK.
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_other_sdks_is_kept() {
+        let world = without_owner(1).await;
+        write(&world, "ownership/0", &[("ownerid", "python".to_owned())]).await;
+        let operator = operator(&world, 5).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        world.faulty.inject_on(Target::from(BlobOperation::Write).named("/ownership/0"), Fault::ResponseLost);
+        world.faulty.inject_on(Target::from(BlobOperation::Get).named("/ownership/0"), Fault::Unreachable);
+        let began = Instant::now();
+        let outcomes = executed(&plan, &operator, &ResetOptions::default().with_allow_foreign(true)).await;
+        assert!(matches!(outcomes["0"], ResetOutcome::Done), "{outcomes:?}");
+        assert_eq!(world.faulty.pending(), 0);
+        assert!(began.elapsed() >= 60 * SECOND, "{:?}", began.elapsed());
+    }
+
+    /// Random requests fail.
+    #[tokio::test(start_paused = true)]
+    async fn all_outcomes_are_true() {
+        let world = without_owner(4).await;
+        let operator = operator(&world, 5).await;
+        let (options, mut seen) = (ResetOptions::default(), BTreeMap::<&str, usize>::new());
+        for round in 0..60i64 {
+            let before = checkpoints(&world).await;
+            let to = round % 15;
+            let plan = planned(&world, &operator, &after(to)).await;
+            let faults = crate::world::random_faults();
+            world.faulty.set_plan(faults.with(0.05, Fault::Throttled { retry_after: None }));
+            let outcomes = plan.execute(&operator, &options, std::future::pending()).await;
+            let outcomes: Vec<_> = match outcomes {
+                Ok(outcomes) => outcomes.collect().await,
+                Err(_) => Vec::new(),
+            };
+            world.faulty.set_plan(FaultPlan::default());
+            // Late writes have arrived, and leases that were not released have expired.
+            sleep(EXPIRY).await;
+            let after = checkpoints(&world).await;
+            for (partition, outcome) in outcomes {
+                let (before, after) = (before[partition.as_str()], after[partition.as_str()]);
+                let kind = match outcome {
+                    ResetOutcome::Done | ResetOutcome::Indeterminate { written: true, .. } => {
+                        assert_eq!(after, Some(to), "{round}: {partition}: {outcome:?}");
+                        "done"
+                    }
+                    ResetOutcome::NotDone(_) => {
+                        assert_eq!(after, before, "{round}: {partition}: {outcome:?}");
+                        "not done"
+                    }
+                    _ => {
+                        assert!(after == before || after == Some(to), "{round}: {partition}: {outcome:?}");
+                        "indeterminate"
+                    }
+                };
+                *seen.entry(kind).or_default() += 1;
+            }
+        }
+        assert!(seen["done"] > 100, "{seen:?}");
+    }
+}
+
+mod descriptions {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_live_group_is_described_and_healthy() {
+        let world = World::new(3);
+        let a = with_ten_checkpointed(&world, 3).await;
+        world.hub.publish(1, "hang");
+        sleep(2 * SECOND).await;
+        let operator = operator(&world, 5).await;
+        let records = operator.read().await.unwrap();
+        let hub = HubRanges::read(&world.hub.source()).await.unwrap();
+        let described = records.describe(Some(&hub));
+        assert_eq!((described.group.state, described.group.members), (GroupState::Stable, 1));
+        assert_eq!(described.group.lag.events, Some(1));
+        let partitions = &described.members[0].partitions;
+        assert_eq!(partitions.iter().map(PartitionId::as_str).collect::<Vec<_>>(), ["0", "1", "2"]);
+        assert_eq!(records.diagnose(Some(&hub)).len(), 0);
+        sleep(16 * 60 * SECOND).await;
+        let findings = operator.read().await.unwrap().diagnose(Some(&hub));
+        let found: Vec<_> = findings.iter().map(|found| (found.check.as_str(), found.partitions.len())).collect();
+        assert_eq!(found, [("stuck-partition", 1)]);
+        a.crash().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_recreated_event_hub_is_found_and_repaired() {
+        let world = without_owner(2).await;
+        world.hub.recreate();
+        publish(&world, 2, 0..5);
+        let operator = operator(&world, 5).await;
+        let hub = HubRanges::read(&world.hub.source()).await.unwrap();
+        let found = operator.read().await.unwrap().diagnose(Some(&hub));
+        assert_eq!(found.iter().map(|found| found.check.as_str()).collect::<Vec<_>>(), ["checkpoint-beyond-end"]);
+        let plan = planned(&world, &operator, &Reset::to(ResetTarget::Start(StartPosition::Earliest))).await;
+        done(&plan, &operator).await;
+        let found = operator.read().await.unwrap().diagnose(Some(&hub));
+        assert_eq!(found.iter().map(|found| found.check.as_str()).collect::<Vec<_>>(), ["no-members"]);
+    }
+}
