@@ -47,18 +47,18 @@ async fn a_wrong_command_line_ends_with_64() {
 async fn what_azure_refuses_ends_with_1() {
     let fleet = Fleet::with_batches(2, 0).await;
     let mut program = Program::for_fleet(&fleet).await;
-    let run = program.on_fleet(&["describe"]).await.ended(1);
+    let run = program.run(&["describe"]).await.ended(1);
     assert!(run.stderr.contains("no records of localhost/orders/$Default"), "{}", run.stderr);
-    let run = program.on_fleet(&["describe", "-c", "absent"]).await.ended(1);
+    let run = program.run(&["describe", "-c", "absent"]).await.ended(1);
     assert!(run.stderr.contains("--container"), "{}", run.stderr);
-    let run = program.on_fleet(&["doctor", "-c", "absent", "--no-hub"]).await.ended(2);
+    let run = program.run(&["doctor", "-c", "absent", "--no-hub"]).await.ended(2);
     assert!(run.stdout.contains("grant Storage Blob Data Reader"), "{}", run.stdout);
     program.set("EVENTHUBS_CONNECTION_STRING", &fleet.hub.connection_string_with_port().replace("orders", "absent"));
-    program.on_fleet(&["init", "--to-latest"]).await.ended(1);
+    program.run(&["init", "--to-latest"]).await.ended(1);
     // Nothing listens there.
     let unreachable = format!("AccountName=a;AccountKey={SECRET};BlobEndpoint=http://127.0.0.1:9/a");
     program.set("AZURE_STORAGE_CONNECTION_STRING", &unreachable);
-    let run = program.on_fleet(&["describe", "--timeout", "1s", "-v"]).await.ended(1);
+    let run = program.run(&["describe", "--timeout", "1s", "-v"]).await.ended(1);
     assert!(!run.stderr.contains(SECRET), "{}", run.stderr);
 }
 
@@ -67,21 +67,21 @@ async fn differences_end_with_2() {
     let mut fleet = Fleet::with_batches(2, 8).await;
     fleet.all_published().await;
     let program = Program::for_fleet(&fleet).await;
-    let run = program.on_fleet(&["init", "--to-earliest"]).await.ended(2);
+    let run = program.run(&["init", "--to-earliest"]).await.ended(2);
     assert!(run.stderr.contains("dry run: would create 2 checkpoints; add --execute"), "{}", run.stderr);
-    program.on_fleet(&["init", "--to-earliest", "--execute"]).await.ended(0);
-    program.on_fleet(&["init", "--to-earliest", "--execute"]).await.ended(0);
-    assert_eq!(program.on_fleet(&["lag", "--sum"]).await.ended(0).stdout, "40\n");
-    program.on_fleet(&["lag", "--max", "40"]).await.ended(0);
-    program.on_fleet(&["lag", "--max", "39"]).await.ended(2);
-    program.on_fleet(&["reset", "--to-sequence", "4"]).await.ended(2);
-    program.on_fleet(&["reset", "--to-sequence", "4", "--execute"]).await.ended(0);
-    let run = program.on_fleet(&["reset", "--to-sequence", "4"]).await.ended(0);
+    program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
+    program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
+    assert_eq!(program.run(&["lag", "--sum"]).await.ended(0).stdout, "40\n");
+    program.run(&["lag", "--max", "40"]).await.ended(0);
+    program.run(&["lag", "--max", "39"]).await.ended(2);
+    program.run(&["reset", "--to-sequence", "4"]).await.ended(2);
+    program.run(&["reset", "--to-sequence", "4", "--execute"]).await.ended(0);
+    let run = program.run(&["reset", "--to-sequence", "4"]).await.ended(0);
     assert!(run.stderr.contains("nothing to do"), "{}", run.stderr);
-    let run = program.on_fleet(&["doctor"]).await.ended(2);
+    let run = program.run(&["doctor"]).await.ended(2);
     assert!(run.stdout.contains("no-members"), "{}", run.stdout);
-    program.on_fleet(&["doctor", "--only", "hub", "--only", "storage"]).await.ended(0);
-    program.on_fleet(&["doctor", "--write-probe", "--only", "storage-write"]).await.ended(0);
+    program.run(&["doctor", "--only", "hub", "--only", "storage"]).await.ended(0);
+    program.run(&["doctor", "--write-probe", "--only", "storage-write"]).await.ended(0);
 }
 
 #[tokio::test]
@@ -89,19 +89,19 @@ async fn check_ends_as_a_plugin_of_nagios() {
     let mut fleet = Fleet::with_batches(2, 8).await;
     fleet.all_published().await;
     let program = Program::for_fleet(&fleet).await;
-    let run = program.on_fleet(&["check"]).await.ended(3);
+    let run = program.run(&["check"]).await.ended(3);
     assert!(run.stdout.starts_with("EHCP UNKNOWN - "), "{}", run.stdout);
     let a = fleet.own("a").await;
     fleet.all_processed().await;
-    let run = program.on_fleet(&["check", "--lag-crit", "10", "--updated-within", "10m"]).await.ended(0);
+    let run = program.run(&["check", "--lag-crit", "10", "--updated-within", "10m"]).await.ended(0);
     assert_eq!(run.stdout, "EHCP OK - every partition has a live owner | lag=0 owners=1 unowned=0\n");
-    program.on_fleet(&["reset", "--to-sequence", "9", "--live", "--execute"]).await.ended(0);
+    program.run(&["reset", "--to-sequence", "9", "--live", "--execute"]).await.ended(0);
     a.shut_down().await;
-    let run = program.on_fleet(&["check"]).await.ended(2);
+    let run = program.run(&["check"]).await.ended(2);
     assert!(run.stdout.starts_with("EHCP CRITICAL - without a live owner: 0-1 | lag="), "{}", run.stdout);
-    program.on_fleet(&["reset", "--to-sequence", "9", "--execute"]).await;
+    program.run(&["reset", "--to-sequence", "9", "--execute"]).await;
     let thresholds = ["check", "--unowned-for", "1h", "--lag-warn", "15", "--lag-crit", "100"];
-    let run = program.on_fleet(&thresholds).await.ended(1);
+    let run = program.run(&thresholds).await.ended(1);
     assert_eq!(run.stdout, "EHCP WARNING - lag 20 is more than 15 | lag=20 owners=0 unowned=2\n");
     let report = program.json(&thresholds).await;
     assert_eq!((&report["state"], &report["lag"]), (&json!("warning"), &json!(20)));

@@ -47,8 +47,7 @@ async fn kill_in_one_group(seed: u64) -> u32 {
         fleet.settles_among(&["a", "b"]).await;
         let before = fleet.checkpoints().await;
         let target = TARGET.to_string();
-        let mut running =
-            program.spawn(&["reset", "--to-sequence", &target, "--live", "--execute", "--lease-duration", "10s"]);
+        let mut running = program.spawn(&["reset", "--to-sequence", &target, "--live", "--execute"]);
         sleep(RUN.mul_f64(rng.random_range(0.2..1.2))).await;
         running.start_kill().unwrap();
         killed += u32::from(running.wait().await.unwrap().code().is_none());

@@ -22,10 +22,10 @@ async fn a_group_of_this_crate() {
         assert_eq!(member["sdk"], "eventhubs-checkpoint");
         assert_eq!(member["partitions"].as_array().unwrap().len(), 2, "{member}");
     }
-    let run = program.on_fleet(&["list"]).await.ended(0);
+    let run = program.run(&["list"]).await.ended(0);
     assert!(run.stdout.contains("localhost  orders     $default  lower  stable"), "{}", run.stdout);
     for format in ["table", "wide", "csv", "ndjson"] {
-        let run = program.on_fleet(&["describe", "-o", format]).await.ended(0);
+        let run = program.run(&["describe", "-o", format]).await.ended(0);
         let rows = run.stdout.lines().filter(|line| line.contains("owned") && !line.contains("owners")).count();
         assert_eq!(rows, 4, "{format}: {}", run.stdout);
     }
@@ -62,13 +62,13 @@ async fn foreign(sdk: Sdk) {
     assert_eq!(group["group"]["lag"]["events"], 0);
 
     let reset = ["reset", "--to-sequence", "4", "--execute"];
-    let run = program.on_fleet(&[&reset[..], &["--live"]].concat()).await.ended(3);
+    let run = program.run(&[&reset[..], &["--live"]].concat()).await.ended(3);
     assert!(run.stderr.contains("an owner of another SDK"), "{}", run.stderr);
     fleet.processed.clear();
     // The processor may claim a partition while the operator has it.
     let forced = [&reset[..], &["--live", "--force", "--settle", "5s"]].concat();
     let mut runs = 0;
-    while program.on_fleet(&forced).await.code != 0 {
+    while program.run(&forced).await.code != 0 {
         runs += 1;
         assert!(runs < 10, "it is never done");
     }
@@ -82,7 +82,7 @@ async fn foreign(sdk: Sdk) {
 
     processor.shut_down().await;
     fleet.processed.clear();
-    program.on_fleet(&["reset", "--to-sequence", "9", "--execute"]).await.ended(0);
+    program.run(&["reset", "--to-sequence", "9", "--execute"]).await.ended(0);
     let processor = fleet.foreign(sdk).await;
     for partition in ["0", "1"] {
         fleet.processes_again(partition, 10, 19).await;

@@ -2,6 +2,7 @@
 //! groups of this crate and of published SDKs.
 
 #[path = "../official/mixed_fleet/crate_processor.rs"]
+#[allow(dead_code, reason = "shared with the tests of mixed fleets")]
 mod crate_processor;
 #[path = "../official/mixed_fleet/fleet.rs"]
 #[allow(dead_code, reason = "shared with the tests of mixed fleets")]

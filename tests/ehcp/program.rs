@@ -13,9 +13,6 @@ use tokio::time::timeout;
 use crate::fleet::{Fleet, TIMEOUT};
 use crate::support::azurite;
 
-/// The lease duration of the members of a [`Fleet`].
-const LEASE: [&str; 4] = ["--lease-duration", "10s", "--foreign-lease-duration", "10s"];
-
 /// The program with an environment and a folder of its own.
 pub struct Program {
     folder: TempDir,
@@ -47,6 +44,9 @@ impl Program {
             ("AZURE_STORAGE_CONNECTION_STRING", "@storage.txt"),
             ("EHCP_CONTAINER", fleet.container_name.as_str()),
             ("EHCP_READ_GROUP", "tools"),
+            // Those of the members.
+            ("EHCP_LEASE_DURATION", "10s"),
+            ("EHCP_FOREIGN_LEASE_DURATION", "10s"),
         ] {
             program.set(name, value);
         }
@@ -93,14 +93,9 @@ impl Program {
         Run::of(timeout(TIMEOUT, run).await.unwrap_or_else(|_| panic!("{arguments:?} does not end")).unwrap())
     }
 
-    /// Runs the program on a fleet, whose leases are short.
-    pub async fn on_fleet(&self, arguments: &[&str]) -> Run {
-        self.run(&[arguments, &LEASE].concat()).await
-    }
-
-    /// Runs the program on a fleet, and returns the JSON that it writes.
+    /// Runs the program, and returns the JSON that it writes.
     pub async fn json(&self, arguments: &[&str]) -> Value {
-        let run = self.on_fleet(&[arguments, &["-o", "json"]].concat()).await;
+        let run = self.run(&[arguments, &["-o", "json"]].concat()).await;
         serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {run:?}"))
     }
 }

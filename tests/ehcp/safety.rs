@@ -37,7 +37,7 @@ async fn nothing_is_written_without_execute() {
         &["delete", "--checkpoints", "--ownerships"],
         &["copy", "--to-group", "tools"],
     ] {
-        let run = program.on_fleet(command).await.ended(2);
+        let run = program.run(command).await.ended(2);
         assert!(run.stderr.contains("add --execute"), "{command:?}: {}", run.stderr);
     }
     assert_eq!(checkpoints(&fleet).await, all_at(19));
@@ -56,19 +56,19 @@ async fn live_owners_are_displaced_only_on_request() {
         &["delete", "--ownerships", "--execute"],
         &["release", "--owner", "a", "--execute"],
     ] {
-        program.on_fleet(command).await.ended(3);
+        program.run(command).await.ended(3);
     }
-    let run = program.on_fleet(&["reset", "--to-earliest", "--execute"]).await.ended(3);
+    let run = program.run(&["reset", "--to-earliest", "--execute"]).await.ended(3);
     assert!(run.stderr.contains("a is processing partition 0, and its lease is valid for"), "{}", run.stderr);
     assert_eq!(checkpoints(&fleet).await, all_at(19));
     assert!(program.backups().is_empty());
 
     fleet.processed.clear();
-    program.on_fleet(&["reset", "--to-sequence", "4", "--execute", "--live"]).await.ended(0);
+    program.run(&["reset", "--to-sequence", "4", "--execute", "--live"]).await.ended(0);
     for partition in ["0", "1"] {
         fleet.processes_again(partition, 5, 19).await;
     }
-    program.on_fleet(&["release", "-p", "1", "--live", "--execute"]).await.ended(0);
+    program.run(&["release", "-p", "1", "--live", "--execute"]).await.ended(0);
     fleet.owns_all("a").await;
     a.shut_down().await;
 }
@@ -76,21 +76,32 @@ async fn live_owners_are_displaced_only_on_request() {
 #[tokio::test]
 async fn what_was_written_can_be_undone() {
     let (fleet, program) = processed().await;
-    let run = program.on_fleet(&["reset", "--to-earliest", "--execute"]).await.ended(0);
+    let run = program.run(&["reset", "--to-earliest", "--execute"]).await.ended(0);
     assert_eq!(checkpoints(&fleet).await, all_at(-1));
     undo(&program, &run.stderr).await;
     assert_eq!(checkpoints(&fleet).await, all_at(19));
 
-    let run = program.on_fleet(&["delete", "--checkpoints", "--execute"]).await.ended(0);
+    let run = program.run(&["delete", "--checkpoints", "--execute"]).await.ended(0);
     assert_eq!(checkpoints(&fleet).await, BTreeMap::new());
     undo(&program, &run.stderr).await;
     assert_eq!(checkpoints(&fleet).await, all_at(19));
 
-    program.on_fleet(&["delete", "--checkpoints", "-p", "1", "--execute"]).await.ended(0);
-    let run = program.on_fleet(&["reset", "--to-sequence", "7", "--execute"]).await.ended(0);
+    program.run(&["delete", "--checkpoints", "-p", "1", "--execute"]).await.ended(0);
+    let run = program.run(&["reset", "--to-sequence", "7", "--execute"]).await.ended(0);
     assert_eq!(checkpoints(&fleet).await, all_at(7));
     undo(&program, &run.stderr).await;
     assert_eq!(checkpoints(&fleet).await, [("0".to_owned(), 19)].into(), "partition 1 had none");
+}
+
+#[tokio::test]
+async fn a_copy_is_undone_in_its_destination() {
+    let (fleet, program) = processed().await;
+    let run = program.run(&["copy", "--to-group", "tools", "-g", "$Default", "--execute"]).await.ended(0);
+    assert!(run.stderr.contains("--consumer-group tools"), "{}", run.stderr);
+    undo(&program, &run.stderr).await;
+    let copied = program.json(&["describe", "-g", "tools", "--no-hub"]).await;
+    assert!(copied["partitions"].as_array().unwrap().iter().all(|partition| partition["checkpoint"].is_null()));
+    assert_eq!(checkpoints(&fleet).await, all_at(19), "the source stays");
 }
 
 /// Runs the commands that a run shows for its undoing.
@@ -98,7 +109,7 @@ async fn undo(program: &Program, stderr: &str) {
     let commands: Vec<_> = stderr.lines().filter_map(|line| line.strip_prefix("undo: ehcp ")).collect();
     assert!(!commands.is_empty(), "{stderr}");
     for command in commands {
-        program.on_fleet(&command.split(' ').collect::<Vec<_>>()).await.ended(0);
+        program.run(&command.split(' ').collect::<Vec<_>>()).await.ended(0);
     }
 }
 
@@ -126,24 +137,24 @@ async fn positions_outside_of_the_partition_are_clamped() {
 async fn both_numbers_are_written() {
     let (fleet, program) = processed().await;
     for target in [["--to-sequence", "7"], ["--to-datetime", "2020-01-01T00:00:00Z"], ["--by-duration", "1h"]] {
-        program.on_fleet(&["reset", target[0], target[1], "--execute"]).await.ended(0);
+        program.run(&["reset", target[0], target[1], "--execute"]).await.ended(0);
         for (partition, position) in fleet.checkpoints().await {
             assert!(!position.offset.is_empty(), "{target:?}: partition {partition}");
         }
     }
-    program.on_fleet(&["reset", "--to-datetime", "2099-01-01T00:00:00Z", "--execute"]).await.ended(0);
+    program.run(&["reset", "--to-datetime", "2099-01-01T00:00:00Z", "--execute"]).await.ended(0);
     assert_eq!(checkpoints(&fleet).await, all_at(19), "there are no later events");
     let offset = fleet.checkpoints().await["0"].offset.clone();
-    program.on_fleet(&["reset", "--to-earliest", "--execute"]).await.ended(0);
-    program.on_fleet(&["reset", "--to-offset", &offset, "-p", "0", "--execute"]).await.ended(0);
+    program.run(&["reset", "--to-earliest", "--execute"]).await.ended(0);
+    program.run(&["reset", "--to-offset", &offset, "-p", "0", "--execute"]).await.ended(0);
     assert_eq!(checkpoints(&fleet).await["0"], 19);
 }
 
 #[tokio::test]
 async fn targets_that_exist_are_kept() {
     let (fleet, program) = processed().await;
-    program.on_fleet(&["copy", "--to-group", "tools", "-p", "0", "--execute"]).await.ended(0);
-    program.on_fleet(&["reset", "--to-sequence", "7", "--execute"]).await.ended(0);
+    program.run(&["copy", "--to-group", "tools", "-p", "0", "--execute"]).await.ended(0);
+    program.run(&["reset", "--to-sequence", "7", "--execute"]).await.ended(0);
     let plan = program.json(&["copy", "--to-group", "tools", "--execute"]).await;
     let effects: Vec<_> = plan["changes"].as_array().unwrap().iter().map(|change| &change["effect"]).collect();
     assert_eq!(effects, [&json!("no_change"), &json!("create")]);
@@ -152,22 +163,21 @@ async fn targets_that_exist_are_kept() {
         partitions.iter().map(|partition| partition["checkpoint"]["sequence_number"].as_i64().unwrap()).collect()
     };
     assert_eq!(copied(program.json(&["describe", "-g", "tools"]).await), [19, 7]);
-    program.on_fleet(&["copy", "--to-group", "tools", "--overwrite", "--execute"]).await.ended(0);
+    program.run(&["copy", "--to-group", "tools", "--overwrite", "--execute"]).await.ended(0);
     assert_eq!(copied(program.json(&["describe", "-g", "tools"]).await), [7, 7]);
-    program.on_fleet(&["copy", "--to-case", "verbatim", "--execute"]).await.ended(0);
+    program.run(&["copy", "--to-case", "verbatim", "--execute"]).await.ended(0);
     let verbatim = program.json(&["describe", "--blob-name-case", "verbatim", "--no-hub"]).await;
     assert_eq!(copied(verbatim), [7, 7]);
-    program.on_fleet(&["copy", "--to-case", "lower"]).await.ended(64);
+    program.run(&["copy", "--to-case", "lower"]).await.ended(64);
     assert_eq!(checkpoints(&fleet).await, all_at(7), "the source stays");
 }
 
 #[tokio::test]
 async fn an_interrupt_leaves_each_done_or_untouched() {
     let (fleet, program) = processed().await;
-    let lease = ["--lease-duration", "10s", "--foreign-lease-duration", "10s"];
     for milliseconds in [0, 30, 60, 90, 120, 150, 200, 300] {
         let arguments = ["reset", "--to-sequence", "7", "--execute", "-o", "json"];
-        let running = program.spawn(&[&arguments[..], &lease].concat());
+        let running = program.spawn(&arguments);
         tokio::time::sleep(std::time::Duration::from_millis(milliseconds)).await;
         let id = rustix::process::Pid::from_raw(i32::try_from(running.id().unwrap()).unwrap()).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
@@ -183,6 +193,6 @@ async fn an_interrupt_leaves_each_done_or_untouched() {
         }
         let owners = fleet.records().await;
         assert!(owners.values().all(|(owner, _)| owner.is_empty()), "{owners:?}");
-        program.on_fleet(&["reset", "--to-sequence", "19", "--execute"]).await.ended(0);
+        program.run(&["reset", "--to-sequence", "19", "--execute"]).await.ended(0);
     }
 }

@@ -55,7 +55,7 @@ fn normalized(text: &str) -> String {
         let mut words: Vec<_> = line.split_whitespace().map(word).collect();
         // Which worker has which partitions also varies.
         if line.starts_with("worker-") {
-            words[2] = "PARTITIONS".to_owned();
+            "PARTITIONS".clone_into(&mut words[2]);
         }
         words.join(" ")
     });
@@ -146,7 +146,7 @@ impl Session {
         let words: Vec<_> = line.split_whitespace().collect();
         let (program, arguments) = words.split_first().unwrap();
         assert_eq!(*program, "ehcp", "{line}");
-        let run = self.program.on_fleet(arguments).await;
+        let run = self.program.run(arguments).await;
         let shown = format!("{}{}", run.stdout, run.stderr);
         self.last = Some(run);
         shown
@@ -194,7 +194,7 @@ async fn the_session_of_the_page_is_true() {
     let mut session = Session { fleet, program, workers: Vec::new(), python: None, last: None };
     let mut page = String::new();
     for step in steps {
-        page += &match step {
+        let line = match step {
             Step::Text(line) => line,
             Step::Event(event) => {
                 session.event(&event).await;
@@ -210,7 +210,7 @@ async fn the_session_of_the_page_is_true() {
                 format!("$ {line}\n{}", found.trim_end())
             }
         };
-        page += "\n";
+        page.extend([line.as_str(), "\n"]);
     }
     if overwrites {
         fs::write(&file, page).unwrap();

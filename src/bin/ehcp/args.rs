@@ -1,15 +1,17 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use eventhubs_checkpoint::OwnerId;
 use time::OffsetDateTime;
 
-use crate::text::{Partitions, datetime, partitions};
+use crate::text::{Partitions, datetime, partitions, quoted};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -35,6 +37,8 @@ pub struct Args {
     pub command: Command,
 }
 
+const CONNECTION: &str = "Connection";
+
 const EXAMPLES: &str = "\
 Examples:
   ehcp describe -n my-namespace -e orders -a mystorage -c checkpoints
@@ -46,13 +50,13 @@ Examples:
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Global {
     /// The profile that has the settings that are given neither here nor in the environment.
-    #[arg(long, global = true, env = "EHCP_PROFILE", value_name = "NAME", help_heading = "Connection")]
+    #[arg(long, global = true, env = "EHCP_PROFILE", value_name = "NAME", help_heading = CONNECTION)]
     pub profile: Option<String>,
     /// The namespace: my-namespace, or my-namespace.servicebus.windows.net.
-    #[arg(short, long, global = true, env = "EHCP_NAMESPACE", value_name = "NAME", help_heading = "Connection")]
+    #[arg(short, long, global = true, env = "EHCP_NAMESPACE", value_name = "NAME", help_heading = CONNECTION)]
     pub namespace: Option<String>,
     /// The event hub.
-    #[arg(short, long, global = true, env = "EHCP_EVENT_HUB", value_name = "NAME", help_heading = "Connection")]
+    #[arg(short, long, global = true, env = "EHCP_EVENT_HUB", value_name = "NAME", help_heading = CONNECTION)]
     pub event_hub: Option<String>,
     /// The consumer group [default: $Default].
     #[arg(
@@ -61,43 +65,43 @@ pub struct Global {
         global = true,
         env = "EHCP_CONSUMER_GROUP",
         value_name = "NAME",
-        help_heading = "Connection"
+        help_heading = CONNECTION
     )]
     pub consumer_group: Option<String>,
     /// The storage account: its name, or the URL of its blob service.
-    #[arg(short, long, global = true, env = "EHCP_ACCOUNT", value_name = "NAME", help_heading = "Connection")]
+    #[arg(short, long, global = true, env = "EHCP_ACCOUNT", value_name = "NAME", help_heading = CONNECTION)]
     pub account: Option<String>,
     /// The blob container.
-    #[arg(short, long, global = true, env = "EHCP_CONTAINER", value_name = "NAME", help_heading = "Connection")]
+    #[arg(short, long, global = true, env = "EHCP_CONTAINER", value_name = "NAME", help_heading = CONNECTION)]
     pub container: Option<String>,
     /// A file with the connection string of the event hub, as @FILE [default: EVENTHUBS_CONNECTION_STRING, or Entra ID].
-    #[arg(long, global = true, value_name = "@FILE", help_heading = "Connection")]
+    #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
     pub hub_connection_string: Option<String>,
     /// A file with the connection string of the storage account, as @FILE [default: AZURE_STORAGE_CONNECTION_STRING, or
     /// Entra ID].
-    #[arg(long, global = true, value_name = "@FILE", help_heading = "Connection")]
+    #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
     pub storage_connection_string: Option<String>,
     /// The credential of Entra ID.
-    #[arg(long, global = true, env = "EHCP_AUTH", value_enum, default_value_t, help_heading = "Connection")]
+    #[arg(long, global = true, env = "EHCP_AUTH", value_enum, default_value_t, help_heading = CONNECTION)]
     pub auth: Auth,
     /// The letter case of the blob names. `auto` finds the one that is in use.
-    #[arg(long, global = true, env = "EHCP_BLOB_NAME_CASE", value_enum, default_value_t, help_heading = "Connection")]
+    #[arg(long, global = true, env = "EHCP_BLOB_NAME_CASE", value_enum, default_value_t, help_heading = CONNECTION)]
     pub blob_name_case: NameCase,
     /// Reads events for this consumer group: needed while processors read for the group itself. Positions are the same
     /// for all groups of an event hub.
-    #[arg(long, global = true, env = "EHCP_READ_GROUP", value_name = "NAME", help_heading = "Connection")]
+    #[arg(long, global = true, env = "EHCP_READ_GROUP", value_name = "NAME", help_heading = CONNECTION)]
     pub read_group: Option<String>,
     /// How long an ownership is valid after its last renewal, as the members of the group configure it.
-    #[arg(long, global = true, value_parser = humantime::parse_duration, default_value = "60s", value_name = "DURATION", help_heading = "Connection")]
+    #[arg(long, global = true, env = "EHCP_LEASE_DURATION", value_parser = humantime::parse_duration, default_value = "60s", value_name = "DURATION", help_heading = CONNECTION)]
     pub lease_duration: Duration,
     /// The same for owners of other SDKs, at least --lease-duration.
-    #[arg(long, global = true, value_parser = humantime::parse_duration, default_value = "3m", value_name = "DURATION", help_heading = "Connection")]
+    #[arg(long, global = true, env = "EHCP_FOREIGN_LEASE_DURATION", value_parser = humantime::parse_duration, default_value = "3m", value_name = "DURATION", help_heading = CONNECTION)]
     pub foreign_lease_duration: Duration,
     /// How long a request to the storage may take [default: 5s, or a quarter of --lease-duration].
-    #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = "Connection")]
+    #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
     pub timeout: Option<Duration>,
     /// Does not connect to the event hub.
-    #[arg(long, global = true, help_heading = "Connection")]
+    #[arg(long, global = true, help_heading = CONNECTION)]
     pub no_hub: bool,
     /// The format of the output.
     #[arg(short, long, global = true, value_enum, default_value_t, help_heading = "Output")]
@@ -108,6 +112,48 @@ pub struct Global {
     /// Shows the log of the requests; repeat for more.
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
+    /// The options of this heading that are on the command line, for commands that are shown to be repeated.
+    #[arg(skip)]
+    pub given: Vec<String>,
+}
+
+impl Global {
+    /// Returns the same options with others for another destination.
+    #[must_use]
+    pub fn redirected(mut self, options: &[(&str, &str)]) -> Self {
+        for (name, value) in options {
+            if let Some(place) = self.given.iter().position(|given| given == name) {
+                self.given.drain(place..=place + 1);
+            }
+            self.given.extend([(*name).to_owned(), quoted(value)]);
+        }
+        self
+    }
+}
+
+impl Args {
+    /// Reads the command line.
+    pub fn read(line: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(line)?;
+        let mut args = Self::from_arg_matches(&matches)?;
+        // Global options belong to the command that is run.
+        let mut last = &matches;
+        while let Some((_, matches)) = last.subcommand() {
+            last = matches;
+        }
+        for argument in
+            Self::command().get_arguments().filter(|argument| argument.get_help_heading() == Some(CONNECTION))
+        {
+            let (id, Some(name)) = (argument.get_id().as_str(), argument.get_long()) else { continue };
+            if last.value_source(id) == Some(ValueSource::CommandLine) {
+                args.global.given.push(format!("--{name}"));
+                // A flag has no value to repeat.
+                let values = last.get_raw(id).into_iter().flatten().filter(|_| argument.get_action().takes_values());
+                args.global.given.extend(values.map(|value| quoted(&value.to_string_lossy())));
+            }
+        }
+        Ok(args)
+    }
 }
 
 /// A credential of Entra ID.

@@ -14,13 +14,12 @@ mod text;
 use std::process::ExitCode;
 
 use args::Args;
-use clap::Parser;
 use exit::Exit;
 use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
         Err(error) => {
             // Help goes to the standard output, which may be closed.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::admin::{Export, GroupDescription, OwnerDescription, Sdk};
 
+use crate::args::Global;
 use crate::commands::positions::to_json;
 use crate::exit::{Failure, Result};
 use crate::text::{short, time};
@@ -18,6 +19,12 @@ pub fn dry_run(changes: usize, what: &str) {
     } else {
         eprintln!("dry run: nothing to do");
     }
+}
+
+/// Shows a command that undoes what was done, with the same connection.
+pub fn show_undo(global: &Global, command: &str) {
+    let words: Vec<_> = std::iter::once(command).chain(global.given.iter().map(String::as_str)).collect();
+    eprintln!("undo: ehcp {}", words.join(" "));
 }
 
 /// The permission to take partitions from live owners.

@@ -79,6 +79,15 @@ pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+/// Returns text as one word of a shell.
+pub fn quoted(text: &str) -> String {
+    let is_safe = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@,=+%".contains(letter);
+    if !text.is_empty() && text.chars().all(is_safe) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Returns a count with its noun.
 pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
@@ -111,6 +120,13 @@ mod tests {
         let now = datetime!(2026-11-23 10:00 UTC);
         assert_eq!(ago(now, now + time::Duration::SECOND), "0s", "clocks differ");
         assert_eq!(time(now + time::Duration::milliseconds(5)), "2026-11-23T10:00:00Z");
+    }
+
+    #[test]
+    fn words_of_a_shell_are_quoted() {
+        for (text, expected) in [("a-1", "a-1"), ("$Default", "'$Default'"), ("it's", r"'it'\''s'"), ("", "''")] {
+            assert_eq!(quoted(text), expected);
+        }
     }
 
     #[test]

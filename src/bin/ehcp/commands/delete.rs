@@ -8,8 +8,8 @@ use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone};
 use crate::progress::Progress;
-use crate::safety::{back_up, dry_run};
-use crate::text::{Partitions, count};
+use crate::safety::{back_up, dry_run, show_undo};
+use crate::text::{Partitions, count, quoted};
 
 const COLUMNS: &[Column] = &[Column::text("RECORD"), Column::text("LIVE"), Column::text("RESULT")];
 
@@ -71,7 +71,7 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
     drop(progress);
     show(global, &rows, false)?;
     if let Some(backup) = backup {
-        eprintln!("undo: ehcp import --from {} --execute", backup.display());
+        show_undo(global, &format!("import --from {} --execute", quoted(&backup.to_string_lossy())));
     }
     Ok(exit)
 }

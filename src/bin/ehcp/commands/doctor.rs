@@ -173,20 +173,20 @@ fn show(global: &Global, rows: &[Row]) -> Result<()> {
         return show_table(global, rows);
     }
     let (ok, found): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.result == "ok");
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for Row { check, result, partitions, detail, remedy } in found {
         let partitions = match partitions.as_slice() {
             [] => String::new(),
             partitions => format!(" in {}", text::ranges(partitions)),
         };
-        text += &format!("{result:<8}{check}{partitions}: {detail}\n");
-        text += &remedy.iter().map(|remedy| format!("        -> {remedy}\n")).collect::<String>();
+        lines.push(format!("{result:<8}{check}{partitions}: {detail}\n"));
+        lines.extend(remedy.iter().map(|remedy| format!("        -> {remedy}\n")));
     }
     let ok: Vec<_> = ok.iter().map(|row| row.check.as_str()).collect();
     if !ok.is_empty() {
-        text += &format!("{:<8}{}\n", "ok", ok.join(", "));
+        lines.push(format!("{:<8}{}\n", "ok", ok.join(", ")));
     }
-    print(&text)
+    print(&lines.concat())
 }
 
 fn show_table(global: &Global, rows: &[Row]) -> Result<()> {

@@ -20,8 +20,8 @@ use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone};
 use crate::progress::Progress;
-use crate::safety::{Allowed, back_up, check_live, dry_run};
-use crate::text::{Partitions, count, or_dash};
+use crate::safety::{self, Allowed, back_up, check_live, dry_run};
+use crate::text::{Partitions, count, or_dash, quoted};
 
 const COLUMNS: &[Column] = &[
     Column::text("PARTITION"),
@@ -59,13 +59,14 @@ pub async fn import(global: &Global, args: Import) -> Result<Exit> {
 }
 
 pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
-    let connection = Connection::resolve(global)?;
+    let mut connection = Connection::resolve(global)?;
     let source = connection.operator().await?.read().await?.describe(None);
     let group = match &args.to_group {
         Some(name) => ConsumerGroup::new(connection.group.namespace(), connection.group.event_hub(), name.as_str())?,
         None => connection.group.clone(),
     };
-    let container = args.to_container.as_deref().unwrap_or(&connection.container_name);
+    let container = args.to_container.unwrap_or_else(|| connection.container_name.clone());
+    let container = container.as_str();
     let case = match args.to_case {
         Some(ExactCase::Lower) => BlobNameCase::Lower,
         Some(ExactCase::Verbatim) => BlobNameCase::Verbatim,
@@ -77,6 +78,10 @@ pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
     let operator = connection.operator_of(&group, container, case).await?;
     let reset = Reset::to(Export::from(&source).into()).with_keep_existing(!args.overwrite);
     let task = Task { reset, partitions: args.partitions, permission: args.permission };
+    let case = case.to_string();
+    let destination =
+        [("--consumer-group", group.name()), ("--container", container), ("--blob-name-case", case.as_str())];
+    connection.global = connection.global.clone().redirected(&destination);
     set(&connection, &operator, task).await
 }
 
@@ -122,7 +127,7 @@ async fn set(connection: &Connection, operator: &Operator, task: Task) -> Result
     let backup = back_up(&operator.read().await?.describe(None), &permission.backup)?;
     let results = execute(&plan, operator, &permission).await?;
     results.show(&plan, output)?;
-    show_undo(&plan, &results, &backup);
+    show_undo(&connection.global, &plan, &results, &backup);
     Ok(if has_refusals(&plan) && results.exit() == Exit::Done { Exit::Failed } else { results.exit() })
 }
 
@@ -314,14 +319,15 @@ struct Row<'a> {
 }
 
 /// Shows the commands that bring the checkpoints back.
-fn show_undo(plan: &Plan, results: &Results, backup: &Path) {
+fn show_undo(global: &Global, plan: &Plan, results: &Results, backup: &Path) {
     let is_done = |change: &&PlannedChange| results.by_partition.get(&change.partition).is_some_and(|one| one.is_done);
     let (created, moved): (Vec<_>, Vec<_>) = plan.writes().filter(is_done).partition(|change| change.from.is_none());
     if !moved.is_empty() {
-        eprintln!("undo: ehcp import --from {} --overwrite --execute", backup.display());
+        let backup = quoted(&backup.to_string_lossy());
+        safety::show_undo(global, &format!("import --from {backup} --overwrite --execute"));
     }
     if !created.is_empty() {
         let created = crate::text::ranges(created.iter().map(|change| &change.partition));
-        eprintln!("undo: ehcp delete --checkpoints -p {created} --execute");
+        safety::show_undo(global, &format!("delete --checkpoints -p {created} --execute"));
     }
 }
