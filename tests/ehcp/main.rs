@@ -36,9 +36,11 @@ mod bench {
 
 mod program;
 
+mod events;
 mod exit_codes;
 mod help;
 mod kills;
 mod live;
+mod profiles;
 mod safety;
 mod transcript;

@@ -57,6 +57,10 @@ impl Program {
         self.environment.insert(name.to_owned(), value.to_owned());
     }
 
+    pub fn unset(&mut self, name: &str) {
+        self.environment.remove(name);
+    }
+
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
