@@ -68,7 +68,7 @@ impl Operator {
         Ok(found)
     }
 
-    /// Deletes a record, if nobody has written it since it was listed. A live record is deleted, too: its owner writes
+    /// Deletes a record, if it was not written since it was listed. A live record is deleted, too: its owner writes
     /// it again, or loses the partition.
     ///
     /// # Errors

@@ -179,7 +179,7 @@ impl Description<'_> {
             if crashed { GroupState::Dead } else { GroupState::Empty }
         } else if kinds.len() > 1 {
             GroupState::Mixed
-        } else if partitions.iter().all(|partition| is_settled(partition.state)) {
+        } else if !partitions.is_empty() && partitions.iter().all(|partition| is_settled(partition.state)) {
             GroupState::Stable
         } else {
             GroupState::Moving
@@ -242,4 +242,309 @@ fn total(lags: impl Iterator<Item = Lag>) -> Lag {
 fn sorted(mut member: Member) -> Member {
     member.partitions.sort();
     member
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::survey::samples::{NOW, foreign, hub, operated, owned, owner};
+    use super::*;
+
+    fn state_of_group(records: &GroupRecords) -> GroupState {
+        records.describe(Some(&hub(&[(0, 9), (0, 9)]))).group.state
+    }
+
+    /// Returns the state of partition 0, and its owner.
+    fn state_of_partition(records: &GroupRecords) -> (OwnershipState, Option<String>) {
+        let described = records.describe(Some(&hub(&[(0, 9)]))).partitions.remove(0);
+        (described.state, described.owner.map(|owner| owner.id.to_string()))
+    }
+
+    fn shown(records: &GroupRecords, first: i64, last: i64) -> String {
+        records.describe(Some(&hub(&[(first, last)]))).partitions[0].lag.to_string()
+    }
+
+    fn wants(record: OwnershipRecord, to: &str) -> OwnershipRecord {
+        OwnershipRecord { handoff_to: Some(owner(to)), cooperative: true, ..record }
+    }
+
+    mod group_states {
+        use super::*;
+
+        #[test]
+        fn a_group_without_records_is_absent() {
+            assert_eq!(state_of_group(&GroupRecords::empty()), GroupState::Absent);
+            assert_eq!(GroupRecords::empty().describe(None).group.state, GroupState::Absent);
+        }
+
+        #[test]
+        fn without_members_it_is_empty_or_dead() {
+            let released = || GroupRecords::empty().with(0, OwnershipRecord::default(), 5);
+            assert_eq!(state_of_group(&released()), GroupState::Empty);
+            assert_eq!(state_of_group(&GroupRecords::empty().with_checkpoint(0, 3, "30", 1)), GroupState::Empty);
+            assert_eq!(state_of_group(&GroupRecords::empty().with_heartbeat("a", 62)), GroupState::Empty);
+            assert_eq!(state_of_group(&released().with(1, owned("a"), 62)), GroupState::Dead);
+            assert_eq!(state_of_group(&released().with(1, owned("a"), 61)), GroupState::Moving);
+            assert_eq!(state_of_group(&released().with(1, foreign("python"), 182)), GroupState::Dead);
+            assert_eq!(state_of_group(&released().with(1, foreign("python"), 181)), GroupState::Moving);
+        }
+
+        #[test]
+        fn it_is_stable_if_every_partition_has_an_owner() {
+            let stable = || GroupRecords::empty().with(0, owned("a"), 0).with(1, owned("b"), 30);
+            assert_eq!(state_of_group(&stable()), GroupState::Stable);
+            let away = OwnershipRecord { away: true, ..owned("b") };
+            assert_eq!(
+                state_of_group(&GroupRecords::empty().with(0, owned("a"), 0).with(1, away, 0)),
+                GroupState::Stable
+            );
+            let others = GroupRecords::empty().with(0, foreign("p"), 0).with(1, foreign("q"), 0);
+            assert_eq!(state_of_group(&others), GroupState::Stable);
+        }
+
+        #[test]
+        fn it_is_moving_while_a_partition_has_no_owner() {
+            let with = |record, age| GroupRecords::empty().with(0, owned("a"), 0).with(1, record, age);
+            for (case, records) in [
+                ("unowned", GroupRecords::empty().with(0, owned("a"), 0)),
+                ("released", with(OwnershipRecord::default(), 0)),
+                ("expired", with(owned("b"), 62)),
+                ("handed over", with(wants(owned("b"), "a"), 0)),
+                ("held by an operator", with(operated("operator-1", "a"), 0)),
+                ("only heartbeats", GroupRecords::empty().with_heartbeat("a", 0)),
+            ] {
+                assert_eq!(state_of_group(&records), GroupState::Moving, "{case}");
+            }
+        }
+
+        #[test]
+        fn several_sdks_or_name_cases_are_mixed() {
+            let sdks = GroupRecords::empty().with(0, owned("a"), 0).with(1, foreign("python"), 100);
+            assert_eq!(state_of_group(&sdks), GroupState::Mixed);
+            let cases = GroupRecords::empty().with(0, owned("a"), 0).with_other_name_case(1, owned("b"), 0);
+            assert_eq!(state_of_group(&cases), GroupState::Mixed);
+            let expired = GroupRecords::empty().with(0, owned("a"), 0).with(1, foreign("python"), 182);
+            assert_eq!(state_of_group(&expired), GroupState::Moving);
+        }
+
+        #[test]
+        fn a_group_in_the_other_name_case_is_stable() {
+            let there = GroupRecords::empty().with_other_name_case(0, foreign("go"), 0);
+            assert_eq!(state_of_group(&there), GroupState::Moving, "one partition has no owner");
+            let described = there.with_other_name_case(1, foreign("go"), 0).describe(Some(&hub(&[(0, 9), (0, 9)])));
+            assert_eq!((described.group.state, described.group.unowned), (GroupState::Stable, 0));
+            assert!(described.group.other_name_case);
+        }
+    }
+
+    mod partition_states {
+        use super::*;
+
+        #[test]
+        fn a_partition_is_in_one_state() {
+            let a = || Some("a".to_owned());
+            let with = |record, age| GroupRecords::empty().with(0, record, age);
+            let away = OwnershipRecord { away: true, ..owned("a") };
+            let reserved = wants(OwnershipRecord::default(), "b");
+            for (case, records, expected) in [
+                ("without a record", GroupRecords::empty(), (OwnershipState::Unowned, None)),
+                ("released", with(OwnershipRecord::default(), 0), (OwnershipState::Released, None)),
+                ("reserved", with(reserved, 0), (OwnershipState::Released, None)),
+                ("owned", with(owned("a"), 61), (OwnershipState::Owned, a())),
+                ("expired", with(owned("a"), 62), (OwnershipState::Expired, a())),
+                ("away", with(away, 0), (OwnershipState::Away, a())),
+                ("of another SDK", with(foreign("a"), 181), (OwnershipState::Owned, a())),
+                ("of another SDK, expired", with(foreign("a"), 182), (OwnershipState::Expired, a())),
+                ("requested by a dead owner", with(wants(owned("a"), "b"), 0), (OwnershipState::Owned, a())),
+                (
+                    "requested",
+                    with(wants(owned("a"), "b"), 0).with_heartbeat("b", 0),
+                    (OwnershipState::HandingOver, a()),
+                ),
+                (
+                    "held by another operator",
+                    with(operated("operator-1", "a"), 0),
+                    (OwnershipState::Operator, Some("operator-1".to_owned())),
+                ),
+                (
+                    "left by another operator",
+                    with(operated("operator-1", "a"), 62),
+                    (OwnershipState::Expired, Some("operator-1".to_owned())),
+                ),
+                (
+                    "in the other name case",
+                    with(OwnershipRecord::default(), 0).with_other_name_case(0, foreign("go"), 0),
+                    (OwnershipState::OtherNameCase, Some("go".to_owned())),
+                ),
+                (
+                    "in both name cases",
+                    with(owned("a"), 0).with_other_name_case(0, foreign("go"), 0),
+                    (OwnershipState::OtherNameCase, Some("go".to_owned())),
+                ),
+                (
+                    "expired in the other name case",
+                    with(owned("a"), 0).with_other_name_case(0, foreign("go"), 182),
+                    (OwnershipState::Owned, a()),
+                ),
+            ] {
+                assert_eq!(state_of_partition(&records), expected, "{case}");
+            }
+        }
+
+        #[test]
+        fn a_partition_held_by_the_observer_is_operated() {
+            let records = GroupRecords::empty();
+            let id = records.id().to_string();
+            let records = records.with(0, operated(&id, "a"), 0);
+            assert_eq!(state_of_partition(&records), (OwnershipState::Operator, Some(id)));
+            assert_eq!(state_of_group(&records), GroupState::Empty);
+        }
+
+        #[test]
+        fn a_heartbeat_keeps_instance_leases_alive() {
+            let record = OwnershipRecord { scope: crate::model::LeaseScope::Instance, ..owned("a") };
+            let old = |age| GroupRecords::empty().with(0, record.clone(), 500).with_heartbeat("a", age);
+            let described = old(20).describe(None);
+            let by = described.partitions[0].owner.clone().unwrap();
+            assert_eq!((by.expires_in, by.renewed), (Duration::from_secs(42), NOW - Duration::from_secs(20)));
+            assert_eq!(described.partitions[0].state, OwnershipState::Owned);
+            let expired = old(62).describe(None).partitions.remove(0);
+            assert_eq!((expired.state, expired.owner.unwrap().expires_in), (OwnershipState::Expired, Duration::ZERO));
+        }
+    }
+
+    mod members {
+        use super::*;
+
+        fn ids(records: &GroupRecords) -> Vec<String> {
+            let described = records.describe(None);
+            assert_eq!(described.group.members, described.members.len());
+            described.members.into_iter().map(|member| member.id.to_string()).collect()
+        }
+
+        #[test]
+        fn operators_are_none() {
+            let records = GroupRecords::empty().with(0, operated("operator-1", "a"), 0).with(1, owned("b"), 0);
+            let own = records.id().to_string();
+            assert_eq!(ids(&records.with(2, operated(&own, "a"), 0)), ["b"]);
+        }
+
+        #[test]
+        fn expired_owners_and_heartbeats_are_none() {
+            let records = GroupRecords::empty().with(0, owned("a"), 62).with(1, foreign("python"), 182);
+            let mut records = records.with_heartbeat("b", 62).with_heartbeat("c", 61).with_heartbeat("dead", 0);
+            records.survey.heartbeats.records[2].record.declared_dead_by = Some(owner("c"));
+            assert_eq!(ids(&records), ["c"]);
+        }
+
+        #[test]
+        fn a_heartbeat_alone_makes_a_member() {
+            let records = GroupRecords::empty().with(0, owned("a"), 40).with_heartbeat("a", 10).with_heartbeat("b", 20);
+            let described = records.describe(None).members;
+            assert_eq!(described[0].renewed, NOW - Duration::from_secs(10), "the younger of the two");
+            let b = &described[1];
+            assert_eq!((b.id.as_str(), b.sdk, b.partitions.len(), b.load), ("b", Sdk::ThisCrate, 0, None));
+            assert_eq!((b.renewed, b.since), (NOW - Duration::from_secs(20), None));
+        }
+
+        #[test]
+        fn partitions_and_loads_add_up() {
+            let loaded = |load, hour: u8| {
+                let claimed_at = NOW.replace_hour(hour).ok();
+                OwnershipRecord { claimed_at, load, ..owned("a") }
+            };
+            let records = GroupRecords::empty().with(10, loaded(Some(3), 9), 9).with(2, loaded(None, 8), 3);
+            let described = records.with(1, loaded(Some(u64::MAX), 10), 7).describe(None).members.remove(0);
+            let partitions: Vec<_> = described.partitions.iter().map(PartitionId::as_str).collect();
+            assert_eq!((partitions, described.load), (vec!["1", "2", "10"], Some(u64::MAX)));
+            assert_eq!(described.since, NOW.replace_hour(8).ok());
+            assert_eq!(described.renewed, NOW - Duration::from_secs(3));
+        }
+
+        #[test]
+        fn those_of_the_other_name_case_count() {
+            let records = GroupRecords::empty().with(0, owned("a"), 0).with_other_name_case(1, foreign("go"), 0);
+            let described = records.describe(None).members;
+            let cases: Vec<_> = described.iter().map(|member| (member.id.as_str(), member.blob_name_case)).collect();
+            assert_eq!(cases, [("a", BlobNameCase::Lower), ("go", BlobNameCase::Verbatim)]);
+            assert_eq!(described[1].sdk, Sdk::Other);
+        }
+
+        /// It was restarted with another blob-name case.
+        #[test]
+        fn an_owner_in_both_name_cases_counts_once() {
+            let record = || OwnershipRecord { load: Some(5), ..owned("a") };
+            let records = GroupRecords::empty().with(0, record(), 0).with_other_name_case(0, record(), 30);
+            let described = records.describe(None).members;
+            assert_eq!((described.len(), described[0].partitions.len(), described[0].load), (1, 1, Some(5)));
+        }
+    }
+
+    mod lags {
+        use super::*;
+
+        #[test]
+        fn a_record_with_only_an_offset_has_an_unknown_lag() {
+            let with = |offset| GroupRecords::empty().with_checkpoint(0, None, offset, 1);
+            assert_eq!(shown(&with("1200"), 100, 199), "unknown");
+            assert_eq!(shown(&with("a:1990"), 100, 199), "unknown");
+            assert_eq!(shown(&with("1990"), 100, 199), "0", "it is the last event");
+            assert_eq!(shown(&with("-1"), 100, 199), "100", "it is before the first one");
+            assert_eq!(shown(&with("1200"), 200, 199), "0 (empty)");
+            assert_eq!(with("1200").describe(None).partitions[0].lag.to_string(), "unknown");
+        }
+
+        #[test]
+        fn the_extremes_are_counted() {
+            let with = |number| GroupRecords::empty().with_checkpoint(0, number, "x", 1);
+            assert_eq!(shown(&GroupRecords::empty(), 100, 199), "100 (no checkpoint)");
+            for (number, lag) in [(i64::MIN, "100"), (-1, "100"), (99, "100"), (199, "0"), (i64::MAX, "0")] {
+                assert_eq!(shown(&with(number), 100, 199), lag, "{number}");
+            }
+            assert_eq!(shown(&with(-1), 0, i64::MAX), "9223372036854775807");
+        }
+
+        #[test]
+        fn the_sum_is_unknown_if_one_lag_is() {
+            let two = hub(&[(0, 9), (0, 9)]);
+            let records = GroupRecords::empty().with_checkpoint(0, 4, "40", 1);
+            assert_eq!(records.describe(Some(&two)).group.lag.to_string(), "15");
+            let records = records.with_checkpoint(1, None, "20", 1);
+            assert_eq!(records.describe(Some(&two)).group.lag.to_string(), "unknown");
+            assert_eq!(records.describe(None).group.lag.to_string(), "unknown");
+        }
+    }
+
+    mod partitions {
+        use super::*;
+
+        fn ids(described: &GroupDescription) -> Vec<&str> {
+            described.partitions.iter().map(|partition| partition.id.as_str()).collect()
+        }
+
+        #[test]
+        fn those_of_the_event_hub_are_described() {
+            let records = GroupRecords::empty().with(1, owned("a"), 0).with(7, owned("a"), 0);
+            let described = records.with_checkpoint(9, 3, "30", 1).describe(Some(&hub(&[(0, 9), (0, 9)])));
+            assert_eq!(ids(&described), ["0", "1"]);
+            assert!(described.partitions.iter().all(|partition| partition.hub.is_some()));
+            assert_eq!(described.group.unowned, 1);
+        }
+
+        #[test]
+        fn without_the_event_hub_those_with_a_record_are() {
+            let records = GroupRecords::empty().with(10, owned("a"), 0).with_checkpoint(2, 3, "30", 1);
+            let records = records.with_other_name_case(5, foreign("go"), 0);
+            assert_eq!(ids(&records.describe(None)), ["2", "10"]);
+            let named = BTreeSet::from([PartitionId::from(4), 2.into()]);
+            assert_eq!(ids(&records.describe_with(None, &named)), ["2", "4", "10"]);
+        }
+
+        #[test]
+        fn an_emptied_partition_has_no_event() {
+            let described = GroupRecords::empty().describe(Some(&hub(&[(200, 199)]))).partitions.remove(0);
+            let range = described.hub.unwrap();
+            assert_eq!((range.first, range.last, range.is_empty), (200, Some(199), true));
+            assert_eq!(described.lag.to_string(), "0 (empty)");
+        }
+    }
 }

@@ -212,7 +212,8 @@ impl Examination<'_> {
         let with_state = |wanted: &'static [OwnershipState]| {
             self.partitions(move |partition| has_members && wanted.contains(&partition.state))
         };
-        let waits = group.group.lag.events.is_none_or(|events| events > 0);
+        let crashed = group.group.state == GroupState::Dead;
+        let waits = group.group.lag.events.map_or(crashed, |events| events > 0);
         let no_members = (!has_members && waits && group.group.state != GroupState::Absent).then(|| {
             let lag = group.group.lag;
             Finding::new(Check::NoMembers, Vec::new(), format!("the group is {}, lag {lag}", group.group.state))
@@ -237,8 +238,10 @@ impl Examination<'_> {
     }
 
     fn checkpoints(&self) -> impl Iterator<Item = Finding> {
+        // A start position is valid before the first event, too.
         let expired = self.partitions(|partition| {
-            let number = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
+            let progress = partition.checkpoint.as_ref().filter(|checkpoint| !checkpoint.initial);
+            let number = progress.and_then(|checkpoint| checkpoint.position.sequence_number).filter(|it| *it >= 0);
             number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| number.saturating_add(1) < hub.first)
         });
         let expired = some(Check::ExpiredCheckpoint, expired, |count| {
@@ -261,7 +264,8 @@ impl Examination<'_> {
         let stuck = self.partitions(|partition| {
             let waits = partition.lag.events.is_some_and(|events| events > 0);
             let age = partition.checkpoint.as_ref().map(|checkpoint| self.group.taken_at - checkpoint.updated);
-            partition.state == OwnershipState::Owned && waits && age.is_some_and(|age| age > STUCK_AFTER)
+            let is_old = age.is_some_and(|age| age > STUCK_AFTER) && !self.waits_for_a_new_event(partition);
+            partition.state == OwnershipState::Owned && waits && is_old
         });
         let stuck = some(Check::StuckPartition, stuck, |count| {
             format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60)
@@ -289,6 +293,12 @@ impl Examination<'_> {
     fn partitions(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
         let found = self.group.partitions.iter().filter(|partition| wanted(partition));
         found.map(|partition| partition.id.clone()).collect()
+    }
+
+    /// Returns whether only the last event waits, and has arrived recently: events are rare, or it is being processed.
+    fn waits_for_a_new_event(&self, partition: &PartitionDescription) -> bool {
+        let last = partition.hub.as_ref().and_then(|hub| hub.last_enqueued_at);
+        partition.lag.events == Some(1) && last.is_some_and(|last| self.group.taken_at - last <= STUCK_AFTER)
     }
 
     /// Returns whether this blob is a checkpoint that only lacks a number. That is a finding of its own.
@@ -328,4 +338,230 @@ fn some(check: Check, partitions: Vec<PartitionId>, detail: impl Fn(&str) -> Str
         count => format!("{count} partitions"),
     };
     Some(Finding::new(check, partitions, detail(&count)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::survey::samples::{NOW, foreign, hub, operated, owned};
+    use super::*;
+    use crate::model::{OwnershipRecord, Position};
+    use crate::processor::source::PartitionProperties;
+    use crate::store::MalformedRecord;
+
+    /// Returns the names of the findings in a group whose partitions have events 100 to 199.
+    fn found(records: &GroupRecords, partitions: usize) -> Vec<&'static str> {
+        names(&records.diagnose(Some(&hub(&vec![(100, 199); partitions]))))
+    }
+
+    fn names(findings: &[Finding]) -> Vec<&'static str> {
+        findings.iter().map(|finding| finding.check.as_str()).collect()
+    }
+
+    /// A group of one member, which has processed everything.
+    fn healthy() -> GroupRecords {
+        GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, 199, "1990", 1000)
+    }
+
+    /// A group with this checkpoint, which was written just now.
+    fn at(number: impl Into<Option<i64>>, offset: impl Into<Option<&'static str>>) -> GroupRecords {
+        GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, number, offset, 0)
+    }
+
+    #[test]
+    fn a_healthy_group_has_no_findings() {
+        assert_eq!(found(&healthy(), 1), [""; 0]);
+        assert_eq!(names(&healthy().diagnose(None)), [""; 0]);
+        assert_eq!(found(&GroupRecords::empty(), 1), [""; 0], "there is no group");
+        assert_eq!(found(&healthy().with_heartbeat("a", 0), 1), [""; 0]);
+    }
+
+    mod ownerships {
+        use super::*;
+
+        #[test]
+        fn a_group_without_members() {
+            let none = |number| GroupRecords::empty().with_checkpoint(0, number, "x", 0);
+            assert_eq!(found(&none(198), 1), ["no-members"]);
+            assert_eq!(found(&none(199), 1), [""; 0], "no event waits");
+            let crashed = none(150).with(0, owned("a"), 62);
+            assert_eq!(found(&crashed, 1), ["no-members"]);
+            assert_eq!(found(&none(150).with_heartbeat("a", 0), 1), ["unowned-partition"]);
+            let emptied = none(199).diagnose(Some(&hub(&[(200, 199)])));
+            assert_eq!(names(&emptied), [""; 0]);
+        }
+
+        #[test]
+        fn a_partition_without_an_owner() {
+            assert_eq!(found(&healthy(), 2), ["unowned-partition"]);
+            let with = |record, age| healthy().with(1, record, age);
+            assert_eq!(found(&with(OwnershipRecord::default(), 0), 2), ["unowned-partition"]);
+            let held = with(operated("operator-1", "a"), 0);
+            assert_eq!(found(&held, 2), [""; 0], "an operator works on it");
+            let away = with(OwnershipRecord { away: true, ..owned("b") }, 0);
+            assert_eq!(found(&away, 2), [""; 0], "its owner will be back");
+            let there = healthy().with_other_name_case(1, owned("b"), 0);
+            assert!(!found(&there, 2).contains(&"unowned-partition"));
+        }
+
+        #[test]
+        fn an_expired_owner() {
+            assert_eq!(found(&healthy().with(1, owned("b"), 62), 2), ["expired-owner"]);
+            assert_eq!(found(&healthy().with(1, owned("b"), 61), 2), [""; 0]);
+            assert_eq!(found(&healthy().with(1, operated("operator-1", "a"), 62), 2), ["expired-owner"]);
+        }
+
+        #[test]
+        fn two_owners_in_different_name_cases() {
+            let both = healthy().with_other_name_case(0, foreign("go"), 0);
+            assert_eq!(found(&both, 1), ["two-owners", "other-name-case", "several-sdks"]);
+            let expired = healthy().with_other_name_case(0, foreign("go"), 182);
+            assert_eq!(found(&expired, 1), ["other-name-case"]);
+            let restarted = healthy().with_other_name_case(0, owned("a"), 0);
+            assert_eq!(found(&restarted, 1), ["other-name-case"], "it is one owner");
+            let elsewhere = healthy().with_other_name_case(1, owned("b"), 0);
+            assert_eq!(found(&elsewhere, 2), ["other-name-case"]);
+        }
+
+        #[test]
+        fn several_sdks() {
+            let findings = healthy().with(1, foreign("python"), 0).diagnose(Some(&hub(&[(100, 199); 2])));
+            assert_eq!(names(&findings), ["several-sdks"]);
+            assert_eq!(findings[0].detail, "of other SDKs: python");
+            assert_eq!(found(&GroupRecords::empty().with(0, foreign("python"), 0), 1), [""; 0]);
+            assert_eq!(found(&healthy().with(1, foreign("python"), 182), 2), ["expired-owner"]);
+        }
+
+        #[test]
+        fn idle_members() {
+            let idle = || healthy().with_heartbeat("a", 0).with_heartbeat("b", 0);
+            assert_eq!(found(&idle(), 1), ["idle-members"]);
+            assert_eq!(found(&idle().with(1, owned("b"), 0), 2), [""; 0]);
+            assert_eq!(found(&idle(), 2), ["unowned-partition"], "there is one for it");
+            assert_eq!(names(&idle().diagnose(None)), [""; 0], "the number of partitions is unknown");
+            assert_eq!(found(&healthy().with_heartbeat("b", 62), 1), [""; 0]);
+        }
+    }
+
+    mod checkpoints {
+        use super::*;
+
+        #[test]
+        fn expired() {
+            for (number, expected) in
+                [(i64::MIN, false), (-1, false), (98, true), (99, false), (150, false), (199, false)]
+            {
+                assert_eq!(found(&at(number, "x"), 1).contains(&"expired-checkpoint"), expected, "{number}");
+            }
+            let emptied = |number| names(&at(number, "x").diagnose(Some(&hub(&[(200, 199)]))));
+            assert_eq!(emptied(198), ["expired-checkpoint"]);
+            assert_eq!(emptied(199), [""; 0]);
+            assert_eq!(names(&at(3, "30").diagnose(None)), [""; 0]);
+        }
+
+        #[test]
+        fn beyond_the_end() {
+            for (number, offset, expected) in [
+                (199, "1990", false),
+                (199, "1994", true),
+                (199, "a:1994", false),
+                (199, "-1", false),
+                (200, "2000", true),
+                (i64::MAX, "x", true),
+            ] {
+                let is_found = found(&at(number, offset), 1).contains(&"checkpoint-beyond-end");
+                assert_eq!(is_found, expected, "{number}, {offset}");
+            }
+            let unused = |number| names(&at(number, "-1").diagnose(Some(&hub(&[(0, -1)]))));
+            assert_eq!((unused(-1), unused(0)), (vec![], vec!["checkpoint-beyond-end"]));
+        }
+
+        #[test]
+        fn incomplete() {
+            assert_eq!(found(&at(150, None), 1), ["incomplete-checkpoint"]);
+            assert_eq!(found(&at(None, "1500"), 1), ["incomplete-checkpoint"]);
+            assert_eq!(found(&at(150, "1500"), 1), [""; 0]);
+        }
+
+        /// A blob without a position is another finding, which `--to-current` does not repair.
+        #[test]
+        fn an_incomplete_one_is_found_once() {
+            let with = |mut records: GroupRecords| {
+                let blob = "ns/hub/$default/checkpoint/0".to_owned();
+                let problem = "offset (absent) is not a position".to_owned();
+                records.checkpoints.malformed.push(MalformedRecord { blob, problem });
+                found(&records, 1)
+            };
+            assert_eq!(with(at(150, None)), ["incomplete-checkpoint"]);
+            assert_eq!(with(at(None, None)), ["malformed-record"]);
+        }
+
+        #[test]
+        fn stuck() {
+            let old = |minutes, number| {
+                let records = GroupRecords::empty().with(0, owned("a"), 0);
+                found(&records.with_checkpoint(0, number, "x", minutes), 1)
+            };
+            assert_eq!(old(16, 150), ["stuck-partition"]);
+            assert_eq!(old(15, 150), [""; 0], "not long enough");
+            assert_eq!(old(16, 199), [""; 0], "no event waits");
+            let rare = |number, minutes: i64| {
+                let properties = PartitionProperties::new(100, Some(Position::new(199, "1990")), false);
+                let properties = properties.with_last_enqueued_at(NOW - time::Duration::minutes(minutes));
+                let records = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, number, "x", 60);
+                names(&records.diagnose(Some(&[(0.into(), properties)].into_iter().collect())))
+            };
+            assert_eq!(rare(198, 1), [""; 0], "the last event is new");
+            assert_eq!(rare(198, 16), ["stuck-partition"]);
+            assert_eq!(rare(197, 1), ["stuck-partition"], "the event before may be old");
+            let without_owner = GroupRecords::empty().with_heartbeat("a", 0).with_checkpoint(0, 150, "x", 16);
+            assert_eq!(found(&without_owner, 1), ["unowned-partition"]);
+            let away = OwnershipRecord { away: true, ..owned("a") };
+            let away = GroupRecords::empty().with(0, away, 0).with_checkpoint(0, 150, "x", 16);
+            assert_eq!(found(&away, 1), [""; 0]);
+        }
+    }
+
+    mod records {
+        use super::*;
+
+        #[test]
+        fn orphans() {
+            let records = healthy().with(7, owned("a"), 0).with(9, owned("a"), 0).with_checkpoint(9, 3, "30", 0);
+            let findings = records.diagnose(Some(&hub(&[(100, 199)])));
+            assert_eq!(names(&findings), ["orphan-record"]);
+            assert_eq!(findings[0].partitions, [7.into(), 9.into()]);
+            assert_eq!(names(&records.diagnose(None)), [""; 0], "the partitions are unknown");
+        }
+
+        #[test]
+        fn malformed_ones() {
+            let mut records = healthy();
+            let blob = || "ns/hub/$default/ownership/x/y".to_owned();
+            let malformed = || MalformedRecord { blob: blob(), problem: "is no record".to_owned() };
+            records.survey.ownerships.malformed.push(malformed());
+            records.survey.heartbeats.malformed.push(malformed());
+            records.checkpoints.malformed.push(malformed());
+            assert_eq!(found(&records, 1), ["malformed-record"; 3]);
+            let mut elsewhere = healthy();
+            elsewhere.survey.other_name_case.malformed.push(malformed());
+            assert_eq!(found(&elsewhere, 1), [""; 0], "they concern the users of that case");
+        }
+
+        #[test]
+        fn in_the_other_name_case() {
+            let mut records = healthy();
+            records.other_checkpoints.records.append(&mut at(3, "30").checkpoints.records);
+            assert_eq!(found(&records, 1), ["other-name-case"]);
+        }
+    }
+
+    #[test]
+    fn the_most_urgent_findings_come_first() {
+        let records = at(3, "30").with_heartbeat("a", 0).with_heartbeat("b", 0).with_heartbeat("c", 0);
+        let findings = records.with(1, foreign("python"), 0).diagnose(Some(&hub(&[(100, 199); 2])));
+        assert_eq!(names(&findings), ["expired-checkpoint", "several-sdks", "idle-members"]);
+        let severities: Vec<_> = findings.iter().map(|finding| finding.severity).collect();
+        assert_eq!(severities, [Severity::Error, Severity::Warning, Severity::Info]);
+        assert_eq!(findings[0].detail, "1 partition whose next events expired before they were processed");
+    }
 }

@@ -1,16 +1,39 @@
 //! Executes a plan.
 
+use std::sync::Arc;
+
 use futures::FutureExt;
 use futures::stream::{FuturesUnordered, Stream};
 
 use super::operator::{Operator, ResetOptions};
-use super::outcome::ResetOutcome;
+use super::outcome::{NotDone, ResetOutcome};
 use super::plan::{Plan, PlannedChange};
 use super::session::Order;
 use super::survey::Survey;
 use crate::error::Result;
 use crate::model::PartitionId;
 use crate::store::InitOutcome;
+
+/// How many times a partition is reset if another owner claims it in the meantime, as processors of other SDKs do.
+const MAX_RESETS: u32 = 3;
+
+async fn reset(
+    operator: &Operator,
+    survey: &Survey,
+    change: &PlannedChange,
+    order: &Order,
+    options: &ResetOptions,
+) -> ResetOutcome {
+    let mut outcome = operator.reset_one(survey, &change.partition, order, options).await;
+    for _ in 1..MAX_RESETS {
+        if !matches!(outcome, ResetOutcome::NotDone(NotDone::Lost { .. })) {
+            break;
+        }
+        let Ok(survey) = Survey::read(operator.store()).await else { break };
+        outcome = operator.reset_one(&survey, &change.partition, order, options).await;
+    }
+    outcome
+}
 
 impl Plan {
     /// Executes the changes that write something, concurrently, as [`Operator::reset`] does. Returns the outcome of
@@ -32,15 +55,12 @@ impl Plan {
         options: &'a ResetOptions,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<impl Stream<Item = (&'a PartitionId, ResetOutcome)> + 'a> {
-        let survey = std::sync::Arc::new(Survey::read(operator.store()).await?);
+        let survey = Arc::new(Survey::read(operator.store()).await?);
         let stop = stop.boxed().shared();
         let resets = self.writes().filter_map(move |change| {
             let order = Order { position: change.to.clone()?, expected: change.expected(), stop: stop.clone() };
-            let survey = std::sync::Arc::clone(&survey);
-            Some(async move {
-                let partition = &change.partition;
-                (partition, operator.reset_one(&survey, partition, &order, options).await)
-            })
+            let survey = Arc::clone(&survey);
+            Some(async move { (&change.partition, reset(operator, &survey, change, &order, options).await) })
         });
         Ok(resets.collect::<FuturesUnordered<_>>())
     }

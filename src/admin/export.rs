@@ -91,3 +91,85 @@ impl From<Export> for ResetTarget {
         Self::Positions(positions.collect::<BTreeMap<_, _>>())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::survey::GroupRecords;
+    use super::super::survey::samples::{hub, owned};
+    use super::*;
+
+    fn group() -> GroupDescription {
+        let records = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, 41, "410", 1);
+        let records = records.with_checkpoint(2, 7, None, 1).with_checkpoint(3, None, "70", 1);
+        records.describe(Some(&hub(&[(0, 99); 4])))
+    }
+
+    fn positions(export: Export) -> Vec<(String, Option<i64>, Option<String>)> {
+        let ResetTarget::Positions(positions) = export.into() else { panic!("not positions") };
+        let fields = |(id, position): (PartitionId, RecordedPosition)| {
+            (id.to_string(), position.sequence_number, position.offset)
+        };
+        positions.into_iter().map(fields).collect()
+    }
+
+    fn expected() -> Vec<(String, Option<i64>, Option<String>)> {
+        vec![
+            ("0".to_owned(), Some(41), Some("410".to_owned())),
+            ("2".to_owned(), Some(7), None),
+            ("3".to_owned(), None, Some("70".to_owned())),
+        ]
+    }
+
+    #[test]
+    fn it_keeps_every_checkpoint() {
+        let export = Export::from(&group());
+        assert_eq!((export.schema.as_str(), export.group.as_str()), ("ehcp.export/1", "ns/hub/$Default"));
+        assert_eq!(export.partitions.len(), 4);
+        assert_eq!(export.partitions[1].checkpoint, None);
+        let read: Export = serde_json::from_str(&serde_json::to_string(&export).unwrap()).unwrap();
+        assert_eq!(read.taken_at, Some(group().taken_at));
+        assert_eq!(read.partitions, export.partitions);
+        assert_eq!(positions(read), expected());
+    }
+
+    #[test]
+    fn a_description_is_read_as_an_export() {
+        let read: Export = serde_json::from_str(&serde_json::to_string(&group()).unwrap()).unwrap();
+        assert_eq!((read.schema.as_str(), read.taken_at), ("ehcp.group/1", Some(group().taken_at)));
+        assert_eq!(positions(read), expected());
+    }
+
+    #[test]
+    fn missing_and_unknown_fields_are_ignored() {
+        let text = r#"{"schema": "ehcp.export/1", "later": {}, "partitions": [
+            {"id": "0", "later": 1},
+            {"id": "1", "checkpoint": {}},
+            {"id": "2", "checkpoint": {"sequence_number": -1, "offset": "-1", "owner": "a"}}
+        ]}"#;
+        let read: Export = serde_json::from_str(text).unwrap();
+        assert_eq!((read.taken_at, read.group.as_str()), (None, ""));
+        let start = ("2".to_owned(), Some(-1), Some("-1".to_owned()));
+        assert_eq!(positions(read), [("1".to_owned(), None, None), start]);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_rejected() {
+        let read = |number: &str| {
+            let checkpoint = format!(r#"{{"sequence_number": {number}, "offset": "x"}}"#);
+            let text = format!(r#"{{"schema": "", "partitions": [{{"id": "0", "checkpoint": {checkpoint}}}]}}"#);
+            serde_json::from_str::<Export>(&text).map(positions)
+        };
+        for number in [i64::MIN, i64::MAX] {
+            assert_eq!(read(&number.to_string()).unwrap()[0].1, Some(number));
+        }
+        assert!(read("9223372036854775808").is_err() && read("1.5").is_err() && read("\"41\"").is_err());
+    }
+
+    #[test]
+    fn positions_of_a_file_make_an_export() {
+        let position = || RecordedPosition { sequence_number: Some(41), offset: Some("410".to_owned()) };
+        let export = Export::new([(PartitionId::from(10), position()), (2.into(), position())]);
+        assert_eq!(export.partitions.len(), 2);
+        assert_eq!(positions(export).into_iter().map(|(id, ..)| id).collect::<Vec<_>>(), ["2", "10"]);
+    }
+}

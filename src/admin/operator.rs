@@ -235,6 +235,11 @@ impl Operator {
         partition: &PartitionId,
         options: &ResetOptions,
     ) -> Result<(), NotDone> {
+        let is_recorded = survey.ownerships.records.iter().any(|seen| seen.partition == *partition);
+        if !is_recorded {
+            // A claim would create a record, also of a partition that does not exist.
+            return self.decide(survey, partition, options).map(drop);
+        }
         let session = self.take_over(survey, partition, Purpose::Release, options).await?;
         match session.release().await {
             ReleaseOutcome::Released => Ok(()),

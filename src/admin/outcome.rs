@@ -16,7 +16,7 @@ pub enum ResetOutcome {
     /// longer may write it later.
     Done,
     /// The position was not written, and will not be. The partition belongs to its owner as before, or was released to
-    /// it. If the storage [failed](NotDone::Failed), the partition may have no owner until the operator's lease
+    /// it. If the storage failed, also at the release, the partition may have no owner until the operator's lease
     /// expires.
     NotDone(NotDone),
     /// The outcome of a write is unknown. Check the checkpoint, or reset again.

@@ -5,7 +5,9 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use super::description::{GroupDescription, PartitionDescription};
 use super::hub::HubRanges;
 use super::operator::Operator;
-use super::plan::{Plan, PlannedChange, Reset, ResetTarget, Wanted, change, kept, refused, unknown_partition, wanted};
+use super::plan::{
+    Plan, PlannedChange, Reset, ResetTarget, Wanted, change, found, kept, refused, unknown_partition, wanted,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::position_of;
 use crate::processor::source::{EventSource, NO_EPOCH};
@@ -38,7 +40,7 @@ impl Operator {
         let changes = stream::iter(partitions).map(|partition| planned(source, &hub, reset, partition));
         let mut changes: Vec<_> = changes.buffer_unordered(CONCURRENT_SEARCHES).try_collect().await?;
         changes.sort_by(|one, other| one.partition.cmp(&other.partition));
-        Ok(Plan::of(reset, changes))
+        Ok(Plan::of(reset, &records, changes))
     }
 
     /// Plans a reset without the event hub. Only positions with both numbers can be planned; others are refused. They
@@ -49,14 +51,15 @@ impl Operator {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if a partition has no record and no new
     /// position: correct the request. Otherwise the error of the storage.
     pub async fn plan_without_hub(&self, reset: &Reset) -> Result<Plan> {
-        let group = self.read().await?.describe_with(None, &reset.named());
+        let records = self.read().await?;
+        let group = records.describe_with(None, &reset.named());
         let changes = selected(reset, &group)?.into_iter().map(|partition| match wanted(reset, partition) {
             Wanted::At(position, effect) => change(partition, position, effect),
             Wanted::Keep(why) => kept(partition, why),
             Wanted::Refuse(why) => refused(partition, why),
             Wanted::Find(..) => refused(partition, "the event hub is needed to find the event".to_owned()),
         });
-        Ok(Plan::of(reset, changes.collect()))
+        Ok(Plan::of(reset, &records, changes.collect()))
     }
 }
 
@@ -90,6 +93,7 @@ async fn planned(
         return Ok(refused(partition, "the event hub has no such partition".to_owned()));
     };
     let position = position_of(source, &partition.id, &start, properties, NO_EPOCH).await?;
+    let effect = found(&start, &position, effect);
     if position.offset.is_empty() {
         let number = position.sequence_number;
         return Ok(refused(partition, format!("event {number} cannot be read, so its offset is unknown")));

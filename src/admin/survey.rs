@@ -75,3 +75,124 @@ impl GroupRecords {
         lists.into_iter().flatten()
     }
 }
+
+/// Groups as if they had just been read, for tests.
+#[cfg(test)]
+pub(super) mod samples {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use time::macros::datetime;
+
+    use super::super::hub::HubRanges;
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::{
+        CheckpointRecord, ConsumerGroup, ETag, HeartbeatRecord, Incarnation, OwnerId, OwnershipRecord, Position,
+    };
+    use crate::processor::source::PartitionProperties;
+
+    /// When they were read.
+    const READ_AT: Moment = Duration::from_secs(1_000_000);
+    pub(in crate::admin) const NOW: OffsetDateTime = datetime!(2026-01-01 12:00 UTC);
+
+    pub(in crate::admin) fn owner(id: &str) -> OwnerId {
+        OwnerId::new(id).unwrap()
+    }
+
+    fn incarnation() -> Incarnation {
+        Incarnation::new(datetime!(2026-01-01 00:00 UTC), 1)
+    }
+
+    /// A record of an owner of this crate.
+    pub(in crate::admin) fn owned(id: &str) -> OwnershipRecord {
+        OwnershipRecord { epoch: Some(7), ..OwnershipRecord::owned_by(owner(id), Some(incarnation())) }
+    }
+
+    /// A record of an owner of another SDK.
+    pub(in crate::admin) fn foreign(id: &str) -> OwnershipRecord {
+        OwnershipRecord::owned_by(owner(id), None)
+    }
+
+    /// A record of an operator that will return the partition.
+    pub(in crate::admin) fn operated(operator: &str, to: &str) -> OwnershipRecord {
+        OwnershipRecord { operator: Some(owner(operator)), handoff_to: Some(owner(to)), ..owned(operator) }
+    }
+
+    fn none<T>() -> Listing<T> {
+        Listing { records: Vec::new(), malformed: Vec::new() }
+    }
+
+    /// Returns the event hub's partitions, numbered from 0, with their first and last events. Offsets are ten times the
+    /// numbers.
+    pub(in crate::admin) fn hub(ranges: &[(i64, i64)]) -> HubRanges {
+        let range = |&(first, last): &(i64, i64)| {
+            let last = Position::new(last, last.saturating_mul(10).to_string());
+            PartitionProperties::new(first, Some(last), false)
+        };
+        (0u32..).map(PartitionId::from).zip(ranges.iter().map(range)).collect()
+    }
+
+    impl GroupRecords {
+        /// Returns a group without any record.
+        pub(in crate::admin) fn empty() -> Self {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
+            let settings = GroupStore::builder(Arc::new(MemoryContainer::new()), group, owner("any"));
+            let store = runtime.block_on(settings.with_seed(5).for_operator().unwrap().connect()).unwrap();
+            let survey = Survey { ownerships: none(), other_name_case: none(), heartbeats: none() };
+            Self { store, survey, checkpoints: none(), other_checkpoints: none(), read_at: READ_AT, taken_at: NOW }
+        }
+
+        /// Adds an ownership that was renewed this many seconds ago.
+        pub(in crate::admin) fn with(mut self, partition: u32, record: OwnershipRecord, age: u64) -> Self {
+            self.survey.ownerships.records.push(listed(partition, record, age));
+            self
+        }
+
+        /// Adds an ownership in the other name case.
+        pub(in crate::admin) fn with_other_name_case(
+            mut self,
+            partition: u32,
+            record: OwnershipRecord,
+            age: u64,
+        ) -> Self {
+            self.survey.other_name_case.records.push(listed(partition, record, age));
+            self
+        }
+
+        pub(in crate::admin) fn with_heartbeat(mut self, id: &str, age: u64) -> Self {
+            let record = HeartbeatRecord::new(owner(id), incarnation());
+            let age = Duration::from_secs(age);
+            self.survey.heartbeats.records.push(Heartbeat::new(record, ETag::new("h"), age, READ_AT));
+            self
+        }
+
+        /// Adds a checkpoint that was written this many minutes ago.
+        pub(in crate::admin) fn with_checkpoint(
+            mut self,
+            partition: u32,
+            number: impl Into<Option<i64>>,
+            offset: impl Into<Option<&'static str>>,
+            minutes: i64,
+        ) -> Self {
+            let record = CheckpointRecord {
+                sequence_number: number.into(),
+                offset: offset.into().map(str::to_owned),
+                ..CheckpointRecord::default()
+            };
+            let last_modified = NOW - time::Duration::minutes(minutes);
+            let (partition, etag) = (partition.into(), ETag::new("c"));
+            self.checkpoints.records.push(Checkpoint { partition, record, etag, last_modified });
+            self
+        }
+
+        pub(in crate::admin) fn id(&self) -> &OwnerId {
+            &self.store.identity().owner
+        }
+    }
+
+    fn listed(partition: u32, record: OwnershipRecord, age: u64) -> Ownership {
+        Ownership::new(partition.into(), record, ETag::new("o"), Duration::from_secs(age), (NOW, READ_AT))
+    }
+}

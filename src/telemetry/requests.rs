@@ -236,7 +236,7 @@ mod tests {
         let json = serde_json::to_string(&counts).unwrap();
         assert_eq!(
             json,
-            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"request_handoff":0,"heartbeat":0}"#
+            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"request_handoff":0,"heartbeat":0,"delete":0}"#
         );
     }
 

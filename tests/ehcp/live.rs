@@ -35,6 +35,23 @@ async fn a_group_of_this_crate() {
     assert_eq!((&summary["group"]["state"], &summary["group"]["unowned"]), (&json!("empty"), &json!(4)));
 }
 
+/// Records of the Go and Rust SDKs, whose names are written as they are given.
+#[tokio::test]
+async fn the_letter_case_in_use_is_found() {
+    let mut fleet = Fleet::with_batches(2, 8).await;
+    fleet.all_published().await;
+    let program = Program::for_fleet(&fleet).await;
+    program.run(&["init", "--to-latest", "--blob-name-case", "verbatim", "--execute"]).await.ended(0);
+    let group = program.json(&["describe"]).await;
+    assert_eq!((&group["group"]["blob_name_case"], &group["group"]["lag"]["events"]), (&json!("verbatim"), &json!(0)));
+    program.run(&["reset", "--to-earliest", "--blob-name-case", "lower", "--execute"]).await.ended(0);
+    let run = program.run(&["describe"]).await.ended(0);
+    assert!(run.stderr.contains("see --blob-name-case verbatim"), "{}", run.stderr);
+    let listed = program.run(&["list", "-o", "csv"]).await.ended(0).stdout;
+    let cases: Vec<_> = listed.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect();
+    assert_eq!(cases, ["verbatim", "lower"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_of_javascript() {
     foreign(Sdk::JavaScript).await;

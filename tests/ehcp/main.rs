@@ -36,6 +36,7 @@ mod bench {
 
 mod program;
 
+mod defects;
 mod events;
 mod exit_codes;
 mod help;

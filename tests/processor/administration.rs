@@ -622,9 +622,20 @@ mod releases {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_partition_without_a_record_gets_none() {
+        let world = without_owner(1).await;
+        let outcomes = operator(&world, 5).await.release(vec![99.into()], &ResetOptions::default()).await.unwrap();
+        assert!(matches!(outcomes[0].1, Ok(())), "{outcomes:?}");
+        assert!(world.owners().await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_lost_response_is_found_out() {
         for operation in 0..2 {
             let world = without_owner(2).await;
+            for partition in 0..2 {
+                write(&world, &format!("ownership/{partition}"), &[("ownerid", String::new())]).await;
+            }
             let writes = Target::from(BlobOperation::Write).named("/ownership/0");
             if operation == 1 {
                 world.faulty.inject_on(writes.clone(), Fault::Latency(Duration::ZERO));
@@ -922,6 +933,83 @@ mod faults {
             }
         }
         assert!(seen["done"] > 100, "{seen:?}");
+    }
+
+    /// Of two plans for the same checkpoint, at most one is executed.
+    #[tokio::test(start_paused = true)]
+    async fn one_of_two_plans_at_the_same_time() {
+        let mut seen = [0; 3];
+        for delay in 0..40u32 {
+            let (world, _a, _) = with_owner().await;
+            let operators = [operator(&world, 5).await, operator(&world, 6).await];
+            let plans =
+                [planned(&world, &operators[0], &after(4)).await, planned(&world, &operators[1], &after(15)).await];
+            world.faulty.set_plan(FaultPlan::default().with(0.5, Fault::Latency(Duration::from_millis(300))));
+            let options = ResetOptions::default();
+            let delayed = async |index: usize, tenths| {
+                sleep(tenths * Duration::from_millis(10)).await;
+                executed(&plans[index], &operators[index], &options).await
+            };
+            let (first, second) = tokio::join!(delayed(0, delay), delayed(1, 40 - delay));
+            world.faulty.set_plan(FaultPlan::default());
+            let is_done = [&first["0"], &second["0"]].map(|outcome| matches!(outcome, ResetOutcome::Done));
+            let (expected, index) = match is_done {
+                [true, false] => (Some(4), 0),
+                [false, true] => (Some(15), 1),
+                [false, false] => (Some(9), 2),
+                [true, true] => panic!("both: {first:?} {second:?}"),
+            };
+            seen[index] += 1;
+            assert_eq!(checkpoint(&world, 0).await, expected, "{first:?} {second:?}");
+            check_returned(&world).await;
+        }
+        assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+    }
+
+    /// Events are processed again after a reset that is done, and only then.
+    #[tokio::test(start_paused = true)]
+    async fn all_outcomes_in_a_live_group_are_true() {
+        let world = World::new(3);
+        let a = with_ten_checkpointed(&world, 3).await;
+        let b = world.start("b").await;
+        sleep(120 * SECOND).await;
+        let (options, mut seen) = (ResetOptions::default(), BTreeMap::<&str, usize>::new());
+        for round in 0..60u32 {
+            let operator = operator(&world, u64::from(round)).await;
+            let to = i64::from(round % 8);
+            let plan = planned(&world, &operator, &after(to)).await;
+            let counts = || (0..3).map(|partition| times(&world, partition, 9..10)[0]).collect::<Vec<_>>();
+            let before = counts();
+            world.faulty.set_plan(crate::world::random_faults());
+            let stop = sleep(Duration::from_millis(u64::from(round) * 200));
+            let outcomes: Vec<_> = match plan.execute(&operator, &options, stop).await {
+                Ok(outcomes) => outcomes.collect().await,
+                Err(_) => Vec::new(),
+            };
+            world.faulty.set_plan(FaultPlan::default());
+            sleep(200 * SECOND).await;
+            assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(9); 3]);
+            let after = counts();
+            for (partition, outcome) in outcomes {
+                let index: usize = partition.as_str().parse().unwrap();
+                let again = after[index] - before[index];
+                let kind = match outcome {
+                    ResetOutcome::Done => {
+                        assert!(again >= 1, "{round}: {partition} was not processed again");
+                        "done"
+                    }
+                    ResetOutcome::NotDone(_) => {
+                        assert_eq!(again, 0, "{round}: {partition}: {outcome:?}");
+                        "not done"
+                    }
+                    _ => "indeterminate",
+                };
+                *seen.entry(kind).or_default() += 1;
+            }
+        }
+        assert!(seen["done"] > 40 && seen["not done"] > 10, "{seen:?}");
+        a.crash().await;
+        b.crash().await;
     }
 }
 

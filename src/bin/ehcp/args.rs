@@ -11,7 +11,8 @@ use clap_complete::Shell;
 use eventhubs_checkpoint::OwnerId;
 use time::OffsetDateTime;
 
-use crate::text::{Partitions, datetime, partitions, quoted};
+use crate::exit::{Failure, Result};
+use crate::text::{Partitions, datetime, has_secret, partitions, quoted};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -118,6 +119,26 @@ pub struct Global {
 }
 
 impl Global {
+    /// Fails if a name has a secret, without showing it.
+    pub fn check_secrets(&self) -> Result<()> {
+        for (option, name) in [
+            ("--namespace", &self.namespace),
+            ("--event-hub", &self.event_hub),
+            ("--consumer-group", &self.consumer_group),
+            ("--account", &self.account),
+            ("--container", &self.container),
+            ("--read-group", &self.read_group),
+        ] {
+            if name.as_deref().is_some_and(has_secret) {
+                return Err(Failure::usage(format!(
+                    "the value of {option} has a key or a signature: pass a name here, and the connection string in a \
+                     file, with --hub-connection-string @FILE or --storage-connection-string @FILE"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the same options with others for another destination.
     #[must_use]
     pub fn redirected(mut self, options: &[(&str, &str)]) -> Self {
@@ -452,16 +473,15 @@ pub struct Export {
     /// The file [default: the standard output].
     #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
-    /// The format of the file.
-    #[arg(long, value_enum, default_value_t)]
-    pub format: FileFormat,
+    /// The format of the file [default: json, or csv with -o csv].
+    #[arg(long, value_enum)]
+    pub format: Option<FileFormat>,
 }
 
 /// The format of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FileFormat {
     /// JSON.
-    #[default]
     Json,
     /// Lines of `partition,sequence_number,offset`.
     Csv,

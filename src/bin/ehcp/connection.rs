@@ -13,6 +13,7 @@ use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
 
 use crate::args::{Auth, Global, NameCase};
 use crate::exit::{Failure, Result, with_causes};
+use crate::output::note;
 use crate::profile::{Profile, Profiles};
 
 const HUB_VARIABLE: &str = "EVENTHUBS_CONNECTION_STRING";
@@ -92,16 +93,29 @@ impl Connection {
         };
         let described = records.describe(hub.as_ref());
         if described.group.state == GroupState::Absent {
-            let (group, container) = (&self.group, &self.container_name);
-            return Err(Failure::failed(format!(
-                "container {container:?} has no records of {group}: `ehcp list` shows the groups that it has"
-            )));
+            return Err(self.no_records());
         }
         if described.group.other_name_case {
             let other = described.group.blob_name_case.other();
-            eprintln!("note: the group also has records under {other} names: see --blob-name-case {other}");
+            note(format_args!("note: the group also has records under {other} names: see --blob-name-case {other}"));
         }
         Ok(described)
+    }
+
+    /// Describes the group by its records alone. Fails if there is none.
+    pub async fn records(&self) -> Result<GroupDescription> {
+        let described = self.operator().await?.read().await?.describe(None);
+        if described.group.state == GroupState::Absent {
+            return Err(self.no_records());
+        }
+        Ok(described)
+    }
+
+    fn no_records(&self) -> Failure {
+        let (group, container) = (&self.group, &self.container_name);
+        Failure::failed(format!(
+            "container {container:?} has no records of {group}: `ehcp list` shows the groups that it has"
+        ))
     }
 
     /// Returns a store of the group, for a member with this id.
@@ -156,6 +170,16 @@ impl StorageConnection {
         let secret =
             secret("--storage-connection-string", global.storage_connection_string.as_deref(), STORAGE_VARIABLE)?;
         let account = global.account.clone().or_else(|| profile.account.clone());
+        let is_given = |option: &str| global.given.iter().any(|given| given == option);
+        if let (Some(secret), Some(account)) = (&secret, &account)
+            && is_given("--account")
+            && !is_given("--storage-connection-string")
+            && !is_for_account(secret, account)
+        {
+            return Err(Failure::usage(format!(
+                "{STORAGE_VARIABLE} is for another account than --account {account}: unset it, or leave --account out"
+            )));
+        }
         if secret.is_none() && account.is_none() {
             return Err(Failure::usage(format!(
                 "the storage account is missing: pass --account, or set {STORAGE_VARIABLE}"
@@ -227,7 +251,23 @@ fn secret(option: &str, value: Option<&str>, variable: &str) -> Result<Option<St
 
 fn read_secret(file: &str) -> Result<String> {
     let text = fs::read_to_string(file).map_err(|error| Failure::usage(format!("cannot read {file}: {error}")))?;
-    Ok(text.trim().to_owned())
+    Ok(text.trim_start_matches('\u{feff}').trim().to_owned())
+}
+
+/// Returns whether a connection string is for this account, which is a name or a URL.
+fn is_for_account(secret: &str, account: &str) -> bool {
+    let url = account.split_once("://").map(|(_, rest)| rest.trim_end_matches('/'));
+    let name = match url {
+        Some(url) => url.rsplit_once('/').map_or_else(|| url.split('.').next().unwrap_or(url), |(_, path)| path),
+        None => account,
+    };
+    secret.split(';').any(|part| {
+        let part = part.trim_end_matches('/');
+        let is_name = part.split_once('=').is_some_and(|(key, value)| {
+            key.trim().eq_ignore_ascii_case("AccountName") && value.trim().eq_ignore_ascii_case(name)
+        });
+        is_name || part.contains(&format!("://{name}.")) || part.ends_with(&format!("/{name}"))
+    })
 }
 
 fn full_namespace(name: &str) -> String {

@@ -13,7 +13,7 @@ mod text;
 
 use std::process::ExitCode;
 
-use args::Args;
+use args::{Args, Global};
 use exit::Exit;
 use tracing_subscriber::EnvFilter;
 
@@ -27,23 +27,27 @@ async fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
-    log_to_stderr(args.global.verbose);
+    log_to_stderr(&args.global);
     match commands::run(args).await {
         Ok(code) => code.into(),
         Err(failure) => {
-            eprintln!("error: {failure}");
+            output::note(format_args!("error: {failure}"));
             failure.exit().into()
         }
     }
 }
 
 /// Errors are reported by the commands, so the log is off without `-v`.
-fn log_to_stderr(verbose: u8) {
-    let filter = match verbose {
+fn log_to_stderr(global: &Global) {
+    let filter = match global.verbose {
         0 => "off",
         1 => "eventhubs_checkpoint=info",
         2 => "eventhubs_checkpoint=debug",
         _ => "debug",
     };
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(filter))
+        .with_ansi(output::has_colored_messages(global.color))
+        .with_writer(std::io::stderr)
+        .init();
 }

@@ -1,5 +1,6 @@
 //! Shows results as a table, as JSON or as CSV.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::presets::NOTHING;
@@ -8,9 +9,6 @@ use serde::Serialize;
 
 use crate::args::{Color, Format, Global};
 use crate::exit::{Failure, Result};
-
-/// The width of a table that does not go to a terminal.
-const PLAIN_WIDTH: u16 = 200;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
@@ -100,14 +98,14 @@ impl Output {
     fn drawn(self, table: &Table) -> String {
         let is_shown = |column: &Column| self.format == Format::Wide || !column.is_wide;
         let mut drawn = comfy_table::Table::new();
-        drawn.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-        if !io::stdout().is_terminal() {
-            drawn.set_width(PLAIN_WIDTH);
-        }
+        // A program reads one line per row.
+        let is_terminal = io::stdout().is_terminal();
+        let arrangement = if is_terminal { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
+        drawn.load_style(NOTHING).set_content_arrangement(arrangement);
         match self.color {
             Color::Always => drawn.enforce_styling(),
             Color::Never => drawn.force_no_tty(),
-            Color::Auto if std::env::var_os("NO_COLOR").is_some() => drawn.force_no_tty(),
+            Color::Auto if has_no_color() => drawn.force_no_tty(),
             Color::Auto => &mut drawn,
         };
         let shown: Vec<_> = table.columns.iter().filter(|column| is_shown(column)).collect();
@@ -115,7 +113,7 @@ impl Output {
         for (cells, tone) in &table.rows {
             let cells = cells.iter().zip(table.columns).filter(|(_, column)| is_shown(column));
             drawn.add_row(cells.map(|(cell, column)| {
-                let cell = Cell::new(cell);
+                let cell = Cell::new(printable(cell));
                 let cell = if column.is_number { cell.set_alignment(CellAlignment::Right) } else { cell };
                 match tone {
                     Tone::Plain => cell,
@@ -134,6 +132,30 @@ impl Output {
         let lines: Vec<_> = drawn.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
         lines.concat()
     }
+}
+
+/// Returns whether the user wants no colors: see <https://no-color.org>.
+fn has_no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// Returns whether messages for people have colors.
+pub fn has_colored_messages(color: Color) -> bool {
+    match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => io::stderr().is_terminal() && !has_no_color(),
+    }
+}
+
+/// Returns text that cannot steer a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+/// Writes a message to the standard error. That nothing reads it is no failure.
+pub fn note(message: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{message}");
 }
 
 /// Writes text to the standard output.

@@ -56,7 +56,8 @@ impl Profiles {
 
     /// Reads the file. Without one, there are no profiles.
     pub fn read() -> Result<Self> {
-        let file = Self::file()?;
+        // A service may have no home folder, and needs no profile.
+        let Ok(file) = Self::file() else { return Ok(Self::default()) };
         let text = match fs::read_to_string(&file) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             read => read.map_err(|error| Failure::failed(format!("cannot read {}: {error}", file.display())))?,

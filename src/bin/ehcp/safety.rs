@@ -1,30 +1,44 @@
 //! What every command that writes does first: it refuses live owners, and saves the checkpoints in a file.
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{Export, GroupDescription, OwnerDescription, Sdk};
+use eventhubs_checkpoint::admin::{Export, GroupDescription, NotDone, OwnerDescription, Sdk};
+use eventhubs_checkpoint::store::BlobNameCase;
 
-use crate::args::Global;
+use crate::args::{Global, NameCase};
 use crate::commands::positions::to_json;
-use crate::exit::{Failure, Result};
+use crate::exit::{Exit, Failure, Result};
+use crate::output::note;
 use crate::text::{short, time};
 
 /// Shows that nothing was written.
 pub fn dry_run(changes: usize, what: &str) {
     if changes > 0 {
-        eprintln!("dry run: would {what}; add --execute to do it");
+        note(format_args!("dry run: would {what}; add --execute to do it"));
     } else {
-        eprintln!("dry run: nothing to do");
+        note("dry run: nothing to do");
     }
 }
 
-/// Shows a command that undoes what was done, with the same connection.
-pub fn show_undo(global: &Global, command: &str) {
+/// Shows a command that undoes what was done, with the same connection, under names in this letter case.
+pub fn show_undo(global: &Global, case: BlobNameCase, command: &str) {
+    let global = global.clone();
+    // `auto` may choose the other case if this was the last record.
+    let is_ambiguous = global.blob_name_case == NameCase::Auto && case == BlobNameCase::Verbatim;
+    let global = if is_ambiguous { global.redirected(&[("--blob-name-case", "verbatim")]) } else { global };
     let words: Vec<_> = std::iter::once(command).chain(global.given.iter().map(String::as_str)).collect();
-    eprintln!("undo: ehcp {}", words.join(" "));
+    note(format_args!("undo: ehcp {}", words.join(" ")));
+}
+
+/// Ends with the first Ctrl-C. What is being written is then finished first.
+pub async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_ok() {
+        note("stopping: checkpoints that are being written are finished first");
+    }
 }
 
 /// The permission to take partitions from live owners.
@@ -61,8 +75,35 @@ pub fn check_live<'a>(
     Ok(())
 }
 
-/// Saves the checkpoints of a group in a new file. Returns its path.
-pub fn back_up(group: &GroupDescription, folder: &Path) -> Result<PathBuf> {
+/// Returns how a command ends that left a partition alone for this reason.
+pub fn exit_of(reason: &NotDone) -> Exit {
+    match reason {
+        NotDone::Foreign { .. } | NotDone::Live { .. } | NotDone::OtherNameCase { .. } => Exit::Refused,
+        _ => Exit::Failed,
+    }
+}
+
+/// The checkpoints as they were.
+pub struct Backup {
+    pub file: PathBuf,
+    /// The group with the saved partitions alone.
+    pub group: GroupDescription,
+}
+
+impl Backup {
+    pub fn case(&self) -> BlobNameCase {
+        self.group.group.blob_name_case
+    }
+}
+
+/// Saves the checkpoints of these partitions in a new file: its import changes no others.
+pub fn back_up(mut group: GroupDescription, partitions: &BTreeSet<&PartitionId>, folder: &Path) -> Result<Backup> {
+    group.partitions.retain(|partition| partitions.contains(&partition.id));
+    let file = save(&group, folder)?;
+    Ok(Backup { file, group })
+}
+
+fn save(group: &GroupDescription, folder: &Path) -> Result<PathBuf> {
     let text = to_json(&Export::from(group))?;
     let summary = &group.group;
     let name: String = format!("{}-{}", summary.event_hub, summary.consumer_group)

@@ -88,6 +88,12 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// Returns whether text has a key or a signature of a connection string or URL.
+pub fn has_secret(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ["accountkey=", "sharedaccesskey=", "sharedaccesssignature", "sig="].iter().any(|mark| text.contains(mark))
+}
+
 /// Returns a count with its noun.
 pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

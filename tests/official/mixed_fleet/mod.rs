@@ -5,6 +5,7 @@
 //! and do nothing. With `--nocapture` they print the versions of the SDKs.
 
 mod crate_processor;
+#[allow(dead_code, reason = "shared with the tests of ehcp")]
 mod fleet;
 mod foreign_processor;
 mod peer;

@@ -153,7 +153,8 @@ fn only_one_folder_uses_the_official_client() {
     for (module, path, text) in sources() {
         let named = code(&text).find(|line| line.contains("azure_messaging_eventhubs"));
         // The crate page shows it, the tool shows events, and the memory hub converts its events.
-        let may_use = ["eventhubs", "lib", "bin"].contains(&module.as_str()) || path.ends_with("memory_hub/received.rs");
+        let may_use =
+            ["eventhubs", "lib", "bin"].contains(&module.as_str()) || path.ends_with("memory_hub/received.rs");
         assert!(may_use || named.is_none(), "{path:?} uses the official client: {named:?}");
     }
 }

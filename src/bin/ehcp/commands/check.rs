@@ -9,7 +9,7 @@ use crate::args::{Check, Format, Global};
 use crate::connection::Connection;
 use crate::exit::{Failure, Result};
 use crate::output::print;
-use crate::text::{ranges, short};
+use crate::text::{count, ranges, short};
 
 /// The states of a Nagios plugin, whose exit codes they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -140,10 +140,10 @@ fn is_old(group: &GroupDescription, partition: &PartitionDescription, within: Du
 
 /// Returns the line of a Nagios plugin, with performance data.
 fn line(report: &Report) -> String {
-    let problems = if report.problems.is_empty() {
-        "every partition has a live owner".to_owned()
-    } else {
-        report.problems.join("; ")
+    let problems = match report.problems.as_slice() {
+        [] if report.unowned == 0 => "every partition has a live owner".to_owned(),
+        [] => format!("{} without a live owner, but not for too long", count(report.unowned, "partition")),
+        problems => problems.join("; "),
     };
     let lag = report.lag.map(|lag| format!("lag={lag} ")).unwrap_or_default();
     let (state, owners, unowned) = (report.state.name(), report.owners, report.unowned);

@@ -1,14 +1,18 @@
 //! `ehcp delete`.
 
-use eventhubs_checkpoint::admin::{DeletableRecord, Deletion, RecordName};
+use std::collections::BTreeSet;
+
+use eventhubs_checkpoint::admin::{DeletableRecord, Deletion, Operator, RecordName};
+use eventhubs_checkpoint::{Error, ErrorKind, PartitionId};
+use futures::FutureExt;
 use serde::Serialize;
 
 use crate::args::{Delete, Global};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result, with_causes};
-use crate::output::{Column, Output, Table, Tone};
+use crate::output::{Column, Output, Table, Tone, note};
 use crate::progress::Progress;
-use crate::safety::{back_up, dry_run, show_undo};
+use crate::safety::{back_up, dry_run, interrupted, show_undo};
 use crate::text::{Partitions, count, quoted};
 
 const COLUMNS: &[Column] = &[Column::text("RECORD"), Column::text("LIVE"), Column::text("RESULT")];
@@ -40,8 +44,8 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
     if !delete.execute {
         show(global, &rows, true)?;
         if delete.checkpoints && !found.is_empty() {
-            eprintln!(
-                "note: processors without a checkpoint begin at their start position, and KEDA counts the whole partition"
+            note(
+                "note: processors without a checkpoint begin at their start position, and KEDA counts the whole partition",
             );
         }
         dry_run(found.len(), &format!("delete {}", count(found.len(), "record")));
@@ -50,30 +54,56 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
     if let Some(live) = found.iter().find(|found| found.is_live) {
         return Err(Failure::refused(format!("{} belongs to a live owner: stop it first", live.record)));
     }
-    let is_checkpoint = |found: &DeletableRecord| matches!(found.record, RecordName::Checkpoint(_));
-    let backup = if found.iter().any(is_checkpoint) {
-        Some(back_up(&operator.read().await?.describe(None), &delete.backup)?)
-    } else {
+    let checkpoints: BTreeSet<_> = found.iter().filter_map(checkpoint).collect();
+    let backup = if checkpoints.is_empty() {
         None
+    } else {
+        Some(back_up(operator.read().await?.describe(None), &checkpoints, &delete.backup)?)
     };
+    if found.is_empty() {
+        note("nothing to do");
+    }
+    let exit = execute(&operator, &found, &mut rows).await;
+    let shown = show(global, &rows, false);
+    if let Some(backup) = backup {
+        let command = format!("import --from {} --execute", quoted(&backup.file.to_string_lossy()));
+        show_undo(global, backup.case(), &command);
+    }
+    shown?;
+    Ok(exit)
+}
+
+fn checkpoint(found: &DeletableRecord) -> Option<&PartitionId> {
+    match &found.record {
+        RecordName::Checkpoint(partition) => Some(partition),
+        _ => None,
+    }
+}
+
+/// Deletes one record after the other, until Ctrl-C.
+async fn execute(operator: &Operator, found: &[DeletableRecord], rows: &mut [Row]) -> Exit {
+    let stop = interrupted().boxed().shared();
     let progress = Progress::of("deleting records", found.len());
     let mut exit = Exit::Done;
-    for (found, row) in found.iter().zip(&mut rows) {
-        row.result = Some(match operator.delete(found).await {
-            Ok(()) => "deleted".to_owned(),
-            Err(error) => {
-                exit = Exit::Failed;
-                format!("untouched: {}", with_causes(&error))
-            }
-        });
+    for (found, row) in found.iter().zip(rows) {
+        let result = match stop.clone().now_or_never() {
+            Some(()) => Err("untouched: stopped before it was deleted".to_owned()),
+            None => operator.delete(found).await.map_err(|error| not_deleted(&error)),
+        };
+        if result.is_err() {
+            exit = Exit::Failed;
+        }
+        row.result = Some(result.map_or_else(|why| why, |()| "deleted".to_owned()));
         progress.done_one();
     }
-    drop(progress);
-    show(global, &rows, false)?;
-    if let Some(backup) = backup {
-        show_undo(global, &format!("import --from {} --execute", quoted(&backup.to_string_lossy())));
+    exit
+}
+
+fn not_deleted(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::Indeterminate => "unknown: repeat the command".to_owned(),
+        _ => format!("untouched: {}", with_causes(error)),
     }
-    Ok(exit)
 }
 
 fn show(global: &Global, rows: &[Row], dry_run: bool) -> Result<()> {

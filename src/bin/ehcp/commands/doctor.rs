@@ -25,10 +25,13 @@ const STORAGE: &str = "storage";
 const STORAGE_WRITE: &str = "storage-write";
 const HUB: &str = "hub";
 
+const OK: &str = "ok";
+const SKIPPED: &str = "skipped";
+
 #[derive(Serialize)]
 struct Row {
     check: String,
-    /// `ok`, `info`, `warning` or `error`.
+    /// `ok`, `skipped`, `info`, `warning` or `error`.
     result: String,
     partitions: Vec<PartitionId>,
     detail: String,
@@ -39,11 +42,15 @@ impl Row {
     fn ok(check: &str, detail: impl Into<String>) -> Self {
         Self {
             check: check.to_owned(),
-            result: "ok".to_owned(),
+            result: OK.to_owned(),
             partitions: Vec::new(),
             detail: detail.into(),
             remedy: None,
         }
+    }
+
+    fn skipped(check: &str) -> Self {
+        Self { result: SKIPPED.to_owned(), ..Self::ok(check, "it needs the event hub") }
     }
 
     fn new(check: &str, severity: Severity, detail: impl Into<String>, remedy: &str) -> Self {
@@ -58,7 +65,7 @@ struct Document<'a> {
 }
 
 pub async fn run(global: &Global, doctor: &Doctor) -> Result<Exit> {
-    check_names(&doctor.only)?;
+    check_names(doctor, global.no_hub)?;
     let connection = Connection::resolve(global)?;
     let mut rows = Vec::new();
     let records = storage(&connection, &mut rows).await;
@@ -69,13 +76,28 @@ pub async fn run(global: &Global, doctor: &Doctor) -> Result<Exit> {
     if let Some(records) = &records {
         rows.extend(findings(records, hub.as_ref()));
     }
-    rows.retain(|row| doctor.only.is_empty() || doctor.only.contains(&row.check));
+    rows.retain(|row| is_wanted(row, &doctor.only));
     show(global, &rows)?;
     let is_finding = |row: &Row| row.result == "warning" || row.result == "error";
     Ok(if rows.iter().any(is_finding) { Exit::Differences } else { Exit::Done })
 }
 
-fn check_names(only: &[String]) -> Result<()> {
+/// Returns whether a row is shown: also a failure that leaves a wanted check undone.
+fn is_wanted(row: &Row, only: &[String]) -> bool {
+    let has_check_of_records = only.iter().any(|name| ![STORAGE, STORAGE_WRITE, HUB].contains(&name.as_str()));
+    let is_missing_connection = row.result == "error" && (row.check == STORAGE || row.check == HUB);
+    only.is_empty() || only.contains(&row.check) || (is_missing_connection && has_check_of_records)
+}
+
+fn check_names(doctor: &Doctor, no_hub: bool) -> Result<()> {
+    let only = &doctor.only;
+    let has = |name: &str| only.iter().any(|only| only == name);
+    if has(STORAGE_WRITE) && !doctor.write_probe {
+        return Err(Failure::usage("storage-write writes a blob: add --write-probe"));
+    }
+    if no_hub && let Some(name) = only.iter().find(|name| *name == HUB || needs_hub(name)) {
+        return Err(Failure::usage(format!("{name} needs the event hub: remove --no-hub")));
+    }
     let known: Vec<_> =
         [STORAGE, STORAGE_WRITE, HUB].into_iter().chain(Check::ALL.iter().map(|check| check.as_str())).collect();
     match only.iter().find(|name| !known.contains(&name.as_str())) {
@@ -152,6 +174,18 @@ async fn hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRanges> 
     }
 }
 
+/// Returns whether a check compares the records with the event hub.
+fn needs_hub(check: &str) -> bool {
+    let checks = [
+        Check::ExpiredCheckpoint,
+        Check::CheckpointBeyondEnd,
+        Check::StuckPartition,
+        Check::OrphanRecord,
+        Check::IdleMembers,
+    ];
+    checks.iter().any(|known| known.as_str() == check)
+}
+
 /// Returns a row for each finding, and one for each check without any.
 fn findings(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<Row> {
     let findings = records.diagnose(hub);
@@ -163,18 +197,21 @@ fn findings(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<Row> {
         remedy: Some(finding.remedy.to_owned()),
     });
     let is_clean = |check: &&Check| findings.iter().all(|finding| finding.check != **check);
-    let clean = Check::ALL.iter().filter(is_clean).map(|check| Row::ok(check.as_str(), ""));
+    let clean = Check::ALL.iter().filter(is_clean).map(|check| match hub {
+        None if needs_hub(check.as_str()) => Row::skipped(check.as_str()),
+        _ => Row::ok(check.as_str(), ""),
+    });
     found.chain(clean).collect()
 }
 
-/// Shows the findings, and then the checks without any, on one line.
+/// Shows the findings, then the checks without any and those that were skipped, on one line each.
 fn show(global: &Global, rows: &[Row]) -> Result<()> {
     if global.output != Format::Table {
         return show_table(global, rows);
     }
-    let (ok, found): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.result == "ok");
+    let is_finding = |row: &&Row| row.result != OK && row.result != SKIPPED;
     let mut lines = Vec::new();
-    for Row { check, result, partitions, detail, remedy } in found {
+    for Row { check, result, partitions, detail, remedy } in rows.iter().filter(is_finding) {
         let partitions = match partitions.as_slice() {
             [] => String::new(),
             partitions => format!(" in {}", text::ranges(partitions)),
@@ -182,9 +219,11 @@ fn show(global: &Global, rows: &[Row]) -> Result<()> {
         lines.push(format!("{result:<8}{check}{partitions}: {detail}\n"));
         lines.extend(remedy.iter().map(|remedy| format!("        -> {remedy}\n")));
     }
-    let ok: Vec<_> = ok.iter().map(|row| row.check.as_str()).collect();
-    if !ok.is_empty() {
-        lines.push(format!("{:<8}{}\n", "ok", ok.join(", ")));
+    for result in [OK, SKIPPED] {
+        let checks: Vec<_> = rows.iter().filter(|row| row.result == result).map(|row| row.check.as_str()).collect();
+        if !checks.is_empty() {
+            lines.push(format!("{result:<8}{}\n", checks.join(", ")));
+        }
     }
     print(&lines.concat())
 }
@@ -193,7 +232,7 @@ fn show_table(global: &Global, rows: &[Row]) -> Result<()> {
     let mut table = Table::new(COLUMNS);
     for row in rows {
         let tone = match row.result.as_str() {
-            "ok" => Tone::Good,
+            OK => Tone::Good,
             "warning" => Tone::Warning,
             "error" => Tone::Bad,
             _ => Tone::Plain,

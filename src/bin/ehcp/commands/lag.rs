@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::args::{Global, Lag};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table, print};
+use crate::output::{Column, Output, Table, note, print};
 use crate::text::or_dash;
 
 const COLUMNS: &[Column] = &[Column::number("TOTAL"), Column::number("MAX"), Column::text("PARTITION")];
@@ -44,7 +44,7 @@ pub async fn run(global: &Global, lag: &Lag) -> Result<Exit> {
     }
     match lag.max {
         Some(max) if total > max => {
-            eprintln!("the lag is {total}, more than {max}");
+            note(format_args!("the lag is {total}, more than {max}"));
             Ok(Exit::Differences)
         }
         _ => Ok(Exit::Done),

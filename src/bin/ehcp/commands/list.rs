@@ -1,6 +1,7 @@
 //! `ehcp list`.
 
 use eventhubs_checkpoint::admin::{GroupDescription, Operator, list_groups};
+use eventhubs_checkpoint::store::BlobNameCase;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
@@ -50,14 +51,13 @@ pub async fn run(global: &Global, list: &List) -> Result<Exit> {
         }
     });
     let mut groups: Vec<_> = read.buffered(CONCURRENT).try_collect().await?;
+    groups.iter_mut().for_each(show_case);
     groups.retain(|group| list.state.as_ref().is_none_or(|state| group.group.state.as_str() == state));
     drop(progress);
 
     let mut table = Table::new(COLUMNS);
     for described in &groups {
         let group = &described.group;
-        let names = [&group.namespace, &group.event_hub, &group.consumer_group];
-        let is_lower = names.iter().all(|name| **name == name.to_lowercase());
         let checkpoints: Vec<_> =
             described.partitions.iter().filter_map(|partition| partition.checkpoint.as_ref()).collect();
         let updated = checkpoints.iter().map(|checkpoint| checkpoint.updated).max();
@@ -65,7 +65,7 @@ pub async fn run(global: &Global, list: &List) -> Result<Exit> {
             group.namespace.clone(),
             group.event_hub.clone(),
             group.consumer_group.clone(),
-            if is_lower { "lower" } else { "verbatim" }.to_owned(),
+            group.blob_name_case.to_string(),
             group.state.to_string(),
             group.members.to_string(),
             described.partitions.len().to_string(),
@@ -75,4 +75,14 @@ pub async fn run(global: &Global, list: &List) -> Result<Exit> {
     }
     Output::new(global).show(&Groups { schema: "ehcp.groups/1", groups: &groups }, &groups, &table)?;
     Ok(Exit::Done)
+}
+
+/// Groups are read under their exact names. Shows which case these names are.
+fn show_case(described: &mut GroupDescription) {
+    let group = &mut described.group;
+    let names = [&group.namespace, &group.event_hub, &group.consumer_group];
+    if names.iter().all(|name| **name == name.to_lowercase()) {
+        group.blob_name_case = BlobNameCase::Lower;
+        described.members.iter_mut().for_each(|member| member.blob_name_case = BlobNameCase::Lower);
+    }
 }

@@ -17,9 +17,11 @@ use clap::CommandFactory;
 
 use crate::args::{Args, Command};
 use crate::exit::{Exit, Failure, Result};
+use crate::output::print;
 
 pub async fn run(args: Args) -> Result<u8> {
     let global = args.global;
+    global.check_secrets()?;
     let exit = match args.command {
         Command::Check(check) => return check::run(&global, &check).await,
         Command::List(list) => list::run(&global, &list).await?,
@@ -36,7 +38,9 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::Doctor(doctor) => doctor::run(&global, &doctor).await?,
         Command::Profile(profile) => profile::run(&global, profile)?,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Args::command(), "ehcp", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "ehcp", &mut script);
+            print(&String::from_utf8_lossy(&script))?;
             Exit::Done
         }
         Command::Man { to } => {

@@ -1,18 +1,21 @@
 //! `ehcp peek`.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use eventhubs_checkpoint::azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::azure_messaging_eventhubs::models::{AmqpSimpleValue, ReceivedEventData};
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{Positioned, StartPosition};
 use eventhubs_checkpoint::{PartitionId, Result as LibraryResult};
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::args::{Global, Peek};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table};
+use crate::output::{Column, Output, Table, note};
 use crate::progress::Progress;
 use crate::text::{or_dash, time};
 
@@ -39,7 +42,7 @@ struct Event {
     body: Option<String>,
     /// The body in Base64, if it is no text.
     body_base64: Option<String>,
-    properties: Vec<(String, String)>,
+    properties: BTreeMap<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -85,7 +88,7 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
     let document = Events { schema: "ehcp.events/1", partition: &partition, read: &events };
     Output::new(global).show(&document, &events, &table)?;
     if events.is_empty() {
-        eprintln!("no event came within {:?}", peek.wait);
+        note(format_args!("no event came within {:?}", peek.wait));
     }
     Ok(Exit::Done)
 }
@@ -136,15 +139,35 @@ fn event(received: &ReceivedEventData) -> Event {
         bytes: body.len(),
         body_base64: text.is_none().then(|| STANDARD.encode(body)),
         body: text,
-        properties: properties.map(|(name, value)| (name.clone(), format!("{value:?}"))).collect(),
+        properties: properties.map(|(name, value)| (name.clone(), property(value))).collect(),
+    }
+}
+
+/// Returns a property as the nearest value of JSON.
+fn property(value: &AmqpSimpleValue) -> Value {
+    match value {
+        AmqpSimpleValue::Null => Value::Null,
+        AmqpSimpleValue::Boolean(value) => json!(value),
+        AmqpSimpleValue::UByte(value) => json!(value),
+        AmqpSimpleValue::Byte(value) => json!(value),
+        AmqpSimpleValue::UShort(value) => json!(value),
+        AmqpSimpleValue::Short(value) => json!(value),
+        AmqpSimpleValue::UInt(value) => json!(value),
+        AmqpSimpleValue::Int(value) => json!(value),
+        AmqpSimpleValue::ULong(value) => json!(value),
+        AmqpSimpleValue::Long(value) => json!(value),
+        AmqpSimpleValue::Float(value) => json!(value),
+        AmqpSimpleValue::Double(value) => json!(value),
+        AmqpSimpleValue::Char(value) => json!(value),
+        AmqpSimpleValue::String(value) => json!(value),
+        other => json!(format!("{other:?}")),
     }
 }
 
 fn shown(event: &Event, is_short: bool) -> String {
     let text = event.body.as_ref().or(event.body_base64.as_ref()).map_or("", String::as_str);
-    let text: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     if is_short && text.chars().count() > SHOWN_CHARACTERS {
         return text.chars().take(SHOWN_CHARACTERS - 3).chain("...".chars()).collect();
     }
-    text
+    text.to_owned()
 }

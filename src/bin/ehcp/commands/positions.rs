@@ -9,6 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
 
+/// The documents that can be imported.
+const SCHEMAS: &[&str] = &["ehcp.export/1", "ehcp.group/1"];
+
+/// Editors of other systems write it.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// A line of a CSV file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
@@ -22,11 +28,23 @@ struct Line {
 pub fn read(file: &Path) -> Result<ResetTarget> {
     let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("cannot read {}: {error}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| failed(&error))?;
+    let text = text.trim_start_matches(BYTE_ORDER_MARK);
     let export = if text.trim_start().starts_with('{') {
-        serde_json::from_str::<Export>(&text).map_err(|error| failed(&error))?
+        let export = serde_json::from_str::<Export>(text).map_err(|error| failed(&error))?;
+        if !SCHEMAS.contains(&export.schema.as_str()) {
+            return Err(failed(&format!("its schema is {:?}, not one of {}", export.schema, SCHEMAS.join(", "))));
+        }
+        export
     } else {
-        from_csv(&text).map_err(|error| failed(&error))?
+        from_csv(text).map_err(|error| failed(&error))?
     };
+    let is_empty = |position: &RecordedPosition| position.sequence_number.is_none() && position.offset.is_none();
+    if export.partitions.iter().filter_map(|partition| partition.checkpoint.as_ref()).all(is_empty) {
+        return Err(failed(
+            &"it has no positions: it must be a file that `export` wrote, or lines of \
+                            partition,sequence_number,offset below that header",
+        ));
+    }
     let mut ids: Vec<_> = export.partitions.iter().map(|partition| &partition.id).collect();
     ids.sort();
     if let Some((twice, _)) = ids.iter().zip(ids.iter().skip(1)).find(|(one, next)| one == next) {

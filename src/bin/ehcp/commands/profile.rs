@@ -19,6 +19,16 @@ const COLUMNS: &[Column] = &[
     Column::text("READ-GROUP").wide(),
 ];
 
+/// The options that a profile keeps.
+const KEPT: &[&str] =
+    &["--namespace", "--event-hub", "--consumer-group", "--account", "--container", "--read-group", "--profile"];
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    profiles: &'a [Row<'a>],
+}
+
 #[derive(Serialize)]
 struct Row<'a> {
     name: &'a str,
@@ -34,6 +44,10 @@ pub fn run(global: &Global, command: args::Profile) -> Result<Exit> {
         args::Profile::Add { name } => {
             if global.hub_connection_string.is_some() || global.storage_connection_string.is_some() {
                 return Err(Failure::usage("a profile has no secrets: pass connection strings in the environment"));
+            }
+            let is_kept = |option: &str| KEPT.contains(&option);
+            if let Some(option) = global.given.iter().find(|word| word.starts_with("--") && !is_kept(word)) {
+                return Err(Failure::usage(format!("a profile does not keep {option}: pass it to each command")));
             }
             profiles.profiles.insert(name, Profile::of(global));
         }
@@ -68,6 +82,6 @@ fn show(global: &Global, profiles: &Profiles) -> Result<Exit> {
             or_dash(profile.read_group.as_deref()),
         ]);
     }
-    Output::new(global).show(profiles, &rows, &table)?;
+    Output::new(global).show(&Document { schema: "ehcp.profiles/1", profiles: &rows }, &rows, &table)?;
     Ok(Exit::Done)
 }

@@ -1,14 +1,14 @@
 //! `ehcp release`.
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{NotDone, PartitionDescription, ResetOptions};
+use eventhubs_checkpoint::admin::{OwnershipState, PartitionDescription, ResetOptions};
 use serde::Serialize;
 
 use crate::args::{Global, Release};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table, Tone};
-use crate::safety::{Allowed, check_live, dry_run};
+use crate::output::{Column, Output, Table, Tone, note};
+use crate::safety::{Allowed, check_live, dry_run, exit_of};
 use crate::text::{count, or_dash};
 
 const COLUMNS: &[Column] =
@@ -50,7 +50,9 @@ pub async fn run(global: &Global, release: &Release) -> Result<Exit> {
         dry_run(rows.len(), &format!("release {}", count(rows.len(), "partition")));
         return Ok(if rows.is_empty() { Exit::Done } else { Exit::Differences });
     }
-    let live = owned.iter().filter(|partition| partition.state.is_live());
+    // No option permits to take a partition under names in the other letter case.
+    let is_here = |partition: &&&PartitionDescription| partition.state != OwnershipState::OtherNameCase;
+    let live = owned.iter().filter(|partition| partition.state.is_live()).filter(is_here);
     let live = live.filter_map(|partition| Some((&partition.id, partition.owner.as_ref()?)));
     check_live(live, Allowed { live: release.live, foreign: release.force })?;
     let options = ResetOptions::default().with_allow_live(release.live).with_allow_foreign(release.force);
@@ -60,14 +62,16 @@ pub async fn run(global: &Global, release: &Release) -> Result<Exit> {
         let result = match released {
             Ok(()) => "released".to_owned(),
             Err(reason) => {
-                let is_refusal = matches!(reason, NotDone::Foreign { .. } | NotDone::Live { .. });
-                exit = if is_refusal { Exit::Refused } else { Exit::Failed };
+                exit = [exit, exit_of(&reason)].into_iter().max_by_key(|exit| exit.code()).unwrap_or(exit);
                 format!("untouched: {reason}")
             }
         };
         rows.iter_mut().filter(|row| row.partition == partition).for_each(|row| row.result = Some(result.clone()));
     }
     show(global, &rows, false)?;
+    if rows.is_empty() {
+        note("nothing to do: none of these partitions has an owner");
+    }
     Ok(exit)
 }
 

@@ -1,27 +1,27 @@
 //! The commands that set checkpoints: `ehcp reset`, `init`, `import` and `copy`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::pin::pin;
 
-use eventhubs_checkpoint::ConsumerGroup;
-use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::admin::{
-    Export, NotDone, Operator, Plan, PlannedChange, PlannedEffect, Reset, ResetOptions, ResetOutcome, ResetTarget,
+    Export, NotDone, Operator, PartitionDescription, Plan, PlannedChange, PlannedEffect, Reset, ResetOptions,
+    ResetOutcome, ResetTarget,
 };
 use eventhubs_checkpoint::processor::StartPosition;
 use eventhubs_checkpoint::store::{BlobNameCase, InitOutcome};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, EventHubSource, PartitionId};
 use futures::StreamExt;
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use super::positions;
 use crate::args::{self, Copy, ExactCase, Global, Import, Init, Permission, Target};
-use crate::connection::Connection;
+use crate::connection::{Connection, ranges};
 use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone};
 use crate::progress::Progress;
-use crate::safety::{self, Allowed, back_up, check_live, dry_run};
-use crate::text::{Partitions, count, or_dash, quoted};
+use crate::safety::{self, Allowed, Backup, back_up, check_live, dry_run, exit_of, interrupted};
+use crate::text::{self, Partitions, count, or_dash, quoted};
 
 const COLUMNS: &[Column] = &[
     Column::text("PARTITION"),
@@ -60,7 +60,7 @@ pub async fn import(global: &Global, args: Import) -> Result<Exit> {
 
 pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
     let mut connection = Connection::resolve(global)?;
-    let source = connection.operator().await?.read().await?.describe(None);
+    let source = connection.records().await?;
     let group = match &args.to_group {
         Some(name) => ConsumerGroup::new(connection.group.namespace(), connection.group.event_hub(), name.as_str())?,
         None => connection.group.clone(),
@@ -89,7 +89,8 @@ pub async fn init(global: &Global, args: Init) -> Result<Exit> {
     let connection = Connection::resolve(global)?;
     let operator = connection.operator().await?;
     let reset = Reset::to(target(&args.target, &operator).await?).with_keep_existing(true);
-    let plan = planned(&connection, &operator, limited(reset, args.partitions)).await?;
+    let hub = connection.hub().await?;
+    let plan = planned(hub.as_ref(), &operator, limited(reset, args.partitions)).await?;
     let output = Output::new(global);
     if !args.execute {
         return show_dry_run(&plan, output, "create");
@@ -100,7 +101,8 @@ pub async fn init(global: &Global, args: Init) -> Result<Exit> {
             partition,
             match outcome {
                 Ok(InitOutcome::Written) => OneResult::done(),
-                Ok(_) => OneResult::kept("it has a checkpoint meanwhile"),
+                Ok(_) => OneResult::kept("it got a checkpoint in the meantime"),
+                Err(error) if error.kind() == ErrorKind::Indeterminate => OneResult::unknown(),
                 Err(error) => OneResult::failed(&with_causes(&error)),
             },
         );
@@ -112,7 +114,8 @@ pub async fn init(global: &Global, args: Init) -> Result<Exit> {
 /// Plans, and if permitted, executes.
 async fn set(connection: &Connection, operator: &Operator, task: Task) -> Result<Exit> {
     let Task { reset, partitions, permission } = task;
-    let plan = planned(connection, operator, limited(reset, partitions)).await?;
+    let hub = connection.hub().await?;
+    let plan = planned(hub.as_ref(), operator, limited(reset, partitions)).await?;
     let output = Output::new(&connection.global);
     if !permission.execute {
         return show_dry_run(&plan, output, "set");
@@ -124,10 +127,17 @@ async fn set(connection: &Connection, operator: &Operator, task: Task) -> Result
         Results::default().show(&plan, output)?;
         return Ok(if has_refusals(&plan) { Exit::Failed } else { Exit::Done });
     }
-    let backup = back_up(&operator.read().await?.describe(None), &permission.backup)?;
+    let records = operator.read().await?;
+    let ranges = match &hub {
+        Some(hub) => Some(ranges(hub).await?),
+        None => None,
+    };
+    let partitions = plan.writes().map(|change| &change.partition).collect();
+    let backup = back_up(records.describe(ranges.as_ref()), &partitions, &permission.backup)?;
     let results = execute(&plan, operator, &permission).await?;
-    results.show(&plan, output)?;
+    let shown = results.show(&plan, output);
     show_undo(&connection.global, &plan, &results, &backup);
+    shown?;
     Ok(if has_refusals(&plan) && results.exit() == Exit::Done { Exit::Failed } else { results.exit() })
 }
 
@@ -136,10 +146,11 @@ async fn target(target: &Target, operator: &Operator) -> Result<ResetTarget> {
     match target {
         Target { to_earliest: true, .. } => start(StartPosition::Earliest),
         Target { to_latest: true, .. } => start(StartPosition::Latest),
-        Target { to_datetime: Some(time), .. } => start(StartPosition::EnqueuedAfter(*time)),
+        Target { to_datetime: Some(time), .. } => enqueued_after(*time),
         Target { by_duration: Some(duration), .. } => {
             let now = operator.read().await?.describe(None).taken_at;
-            start(StartPosition::EnqueuedAfter(now - *duration))
+            let duration = time::Duration::try_from(*duration).unwrap_or(time::Duration::MAX);
+            enqueued_after(now.checked_sub(duration).unwrap_or(OffsetDateTime::UNIX_EPOCH))
         }
         Target { shift_by: Some(events), .. } => Ok(ResetTarget::ShiftBy(*events)),
         Target { to_sequence: Some(number), .. } => start(StartPosition::AfterSequenceNumber(*number)),
@@ -149,6 +160,13 @@ async fn target(target: &Target, operator: &Operator) -> Result<ResetTarget> {
     }
 }
 
+fn enqueued_after(time: OffsetDateTime) -> Result<ResetTarget> {
+    if time <= OffsetDateTime::UNIX_EPOCH {
+        return Err(Failure::usage("no event was enqueued before 1970: use --to-earliest"));
+    }
+    Ok(ResetTarget::Start(StartPosition::EnqueuedAfter(time)))
+}
+
 fn limited(reset: Reset, partitions: Option<Partitions>) -> Reset {
     match partitions {
         Some(Partitions(partitions)) => reset.with_partitions(partitions),
@@ -156,10 +174,10 @@ fn limited(reset: Reset, partitions: Option<Partitions>) -> Reset {
     }
 }
 
-async fn planned(connection: &Connection, operator: &Operator, reset: Reset) -> Result<Plan> {
+async fn planned(hub: Option<&EventHubSource>, operator: &Operator, reset: Reset) -> Result<Plan> {
     let _progress = Progress::spinner("looking up the positions");
-    match connection.hub().await? {
-        Some(hub) => Ok(operator.plan(&hub, &reset).await?),
+    match hub {
+        Some(hub) => Ok(operator.plan(hub, &reset).await?),
         None => Ok(operator.plan_without_hub(&reset).await?),
     }
 }
@@ -194,13 +212,6 @@ async fn execute(plan: &Plan, operator: &Operator, permission: &Permission) -> R
     Ok(results)
 }
 
-/// Ends with the first Ctrl-C. Partitions that are being set are then finished first.
-async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_ok() {
-        eprintln!("stopping: checkpoints that are being written are finished first");
-    }
-}
-
 /// What became of each partition.
 #[derive(Default)]
 struct Results {
@@ -227,25 +238,22 @@ impl OneResult {
         Self { text: format!("untouched: {why}"), exit: Exit::Failed, is_done: false }
     }
 
+    /// It must be undone, too.
+    fn unknown() -> Self {
+        let text = "unknown: old or new position; look at it, or repeat the command".to_owned();
+        Self { text, exit: Exit::Failed, is_done: true }
+    }
+
     fn of(outcome: &ResetOutcome) -> Self {
         match outcome {
             ResetOutcome::Done => Self::done(),
             ResetOutcome::NotDone(NotDone::Failed(error)) => Self::failed(&with_causes(error)),
-            ResetOutcome::NotDone(reason) => {
-                let is_refusal =
-                    matches!(reason, NotDone::Foreign { .. } | NotDone::Live { .. } | NotDone::OtherNameCase { .. });
-                let exit = if is_refusal { Exit::Refused } else { Exit::Failed };
-                Self { exit, ..Self::failed(&reason.to_string()) }
-            }
-            ResetOutcome::Indeterminate { written, .. } => Self {
-                text: if *written {
-                    "set, but not released: it is claimed after the lease duration".to_owned()
-                } else {
-                    "unknown: old or new position; look at it, or repeat the command".to_owned()
-                },
-                exit: Exit::Failed,
-                is_done: true,
+            ResetOutcome::NotDone(reason) => Self { exit: exit_of(reason), ..Self::failed(&reason.to_string()) },
+            ResetOutcome::Indeterminate { written: true, .. } => Self {
+                text: "set, but not released: it is claimed after the lease duration".to_owned(),
+                ..Self::unknown()
             },
+            ResetOutcome::Indeterminate { written: false, .. } => Self::unknown(),
             other => Self::failed(&format!("{other:?}")),
         }
     }
@@ -319,15 +327,36 @@ struct Row<'a> {
 }
 
 /// Shows the commands that bring the checkpoints back.
-fn show_undo(global: &Global, plan: &Plan, results: &Results, backup: &Path) {
-    let is_done = |change: &&PlannedChange| results.by_partition.get(&change.partition).is_some_and(|one| one.is_done);
-    let (created, moved): (Vec<_>, Vec<_>) = plan.writes().filter(is_done).partition(|change| change.from.is_none());
+fn show_undo(global: &Global, plan: &Plan, results: &Results, backup: &Backup) {
+    let is_done = |id: &PartitionId| results.by_partition.get(id).is_some_and(|one| one.is_done);
+    let saved = || backup.group.partitions.iter().filter(|partition| partition.checkpoint.is_some());
+    let moved: Vec<_> = saved().filter(|partition| is_done(&partition.id)).collect();
     if !moved.is_empty() {
-        let backup = quoted(&backup.to_string_lossy());
-        safety::show_undo(global, &format!("import --from {backup} --overwrite --execute"));
+        let mut words = vec!["import", "--from"];
+        let file = quoted(&backup.file.to_string_lossy());
+        words.extend([file.as_str(), "--overwrite"]);
+        if moved.iter().any(|partition| is_outside(partition)) {
+            words.push("--unclamped");
+        }
+        let partitions = text::ranges(moved.iter().map(|partition| &partition.id));
+        if moved.len() < saved().count() {
+            words.extend(["-p", &partitions]);
+        }
+        words.push("--execute");
+        safety::show_undo(global, backup.case(), &words.join(" "));
     }
+    let is_new = |id: &&PartitionId| is_done(id) && saved().all(|partition| partition.id != **id);
+    let created: Vec<_> = plan.writes().map(|change| &change.partition).filter(is_new).collect();
     if !created.is_empty() {
-        let created = crate::text::ranges(created.iter().map(|change| &change.partition));
-        safety::show_undo(global, &format!("delete --checkpoints -p {created} --execute"));
+        let created = text::ranges(created);
+        safety::show_undo(global, backup.case(), &format!("delete --checkpoints -p {created} --execute"));
     }
+}
+
+/// Returns whether an import would move a checkpoint to the nearest end of its partition.
+fn is_outside(partition: &PartitionDescription) -> bool {
+    let number = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
+    number
+        .zip(partition.hub.as_ref())
+        .is_some_and(|(number, range)| number < range.first.saturating_sub(1) || number > range.last.unwrap_or(-1))
 }
