@@ -16,7 +16,7 @@ pub struct Totals {
     pub database: Arc<Mutex<Database>>,
     /// Every event that the handler got, and those whose transaction was rejected: for the report only.
     pub delivered: Journal,
-    pub rejected: Journal,
+    pub rejected: Arc<Journal>,
     pub workspace: Workspace,
 }
 
@@ -29,20 +29,6 @@ impl Totals {
         let database = Arc::clone(&self.database);
         let running = spawn_blocking(move || transaction(&mut database.lock().unwrap_or_else(PoisonError::into_inner)));
         Ok(running.await??)
-    }
-
-    /// Freezes this process if the scenario asks for it, at the worst moment: the results are computed, and not written.
-    /// Holds the connection, so that the frozen process locks no other one out of the database.
-    async fn freeze_if_asked(&self) -> Result<(), HandlerError> {
-        if !self.workspace.is_freeze_requested(&self.owner) {
-            return Ok(());
-        }
-        let (workspace, owner) = (self.workspace.clone(), self.owner.clone());
-        self.database(move |_| {
-            workspace.freeze(&owner);
-            Ok(())
-        })
-        .await
     }
 }
 
@@ -69,16 +55,26 @@ impl Handler<ReceivedEventData> for Totals {
         self.delivered.append(partition, numbers(), &self.owner)?;
         let (Some(first), Some(last)) = (numbers().next(), numbers().last()) else { return Ok(()) };
         let orders: Vec<_> = numbers().map(|number| Order::of(partition.as_str(), number)).collect();
-        self.freeze_if_asked().await?;
-
-        let (name, epoch) = (partition.to_string(), context.epoch());
-        match self.database(move |database| database.commit(&name, epoch, (first, last), &orders)).await? {
+        let (partition, epoch) = (partition.clone(), context.epoch());
+        let (workspace, owner, rejected) = (self.workspace.clone(), self.owner.clone(), Arc::clone(&self.rejected));
+        let commit = move |database: &mut Database| {
+            // The scenario freezes this process at the worst moment: the results are computed, and not written. The
+            // transaction is tried in any case, even if the processor has stopped this call in the meantime.
+            if workspace.is_freeze_requested(&owner) {
+                workspace.freeze(&owner);
+            }
+            let committed = database.commit(partition.as_str(), epoch, (first, last), &orders)?;
+            if committed == Committed::Fenced
+                && let Err(error) = rejected.append(&partition, first..=last, &owner)
+            {
+                tracing::error!(%error, "the rejection is not in the journal");
+            }
+            Ok(committed)
+        };
+        match self.database(commit).await? {
             // The checkpoint follows the position, for the lag, scalers and tools. No result depends on it.
             Committed::Yes => events.iter().for_each(|event| context.checkpoint(event)),
-            Committed::Fenced => {
-                self.rejected.append(partition, numbers(), &self.owner)?;
-                return Err("a later start of the partition has begun, so nothing was written".into());
-            }
+            Committed::Fenced => return Err("a later start of the partition has begun, so nothing was written".into()),
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ pub async fn run(owner: &str, is_fenced: bool) -> Result<(), Failure> {
         owner: owner.to_owned(),
         database: Arc::new(Mutex::new(Database::open(&workspace.database(), is_fenced)?)),
         delivered: workspace.journal("delivered")?,
-        rejected: workspace.journal("rejected")?,
+        rejected: Arc::new(workspace.journal("rejected")?),
         workspace,
     };
     let config = ProcessorConfig::default().with_load_balancing_interval(LOAD_BALANCING_INTERVAL);

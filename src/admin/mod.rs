@@ -16,6 +16,50 @@
 //! To [reset](Operator::reset) a checkpoint, the operator takes the partition over like any owner, writes another
 //! position, and returns the partition to its previous owner, which continues at the new position. For the steps, see
 //! `docs/protocol.md`. The tool `ehcp` (feature `cli`) does all of this from the command line.
+//!
+#![cfg_attr(
+    feature = "testing",
+    doc = r#"
+Go back by ten events, on an event hub and a container in memory:
+
+```
+# tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
+use std::future::pending;
+use std::sync::Arc;
+
+use eventhubs_checkpoint::admin::{HubRanges, Operator, Reset, ResetOptions, ResetOutcome, ResetTarget};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use futures::StreamExt;
+
+let hub = MemoryHub::new("orders", 1);
+hub.publish_many(0, 100, "an order");
+let source = hub.source();
+let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
+let settings = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("any")?);
+let operator = Operator::connect(settings).await?;
+
+let latest = operator.plan(&source, &Reset::to(ResetTarget::Start(StartPosition::Latest))).await?;
+latest.init(&operator).await;
+
+let plan = operator.plan(&source, &Reset::to(ResetTarget::ShiftBy(-10))).await?;
+assert_eq!(plan.changes[0].to.as_ref().map(|to| to.sequence_number), Some(89));
+let options = ResetOptions::default();
+let outcomes: Vec<_> = plan.execute(&operator, &options, pending()).await?.collect().await;
+assert!(matches!(outcomes[0].1, ResetOutcome::Done));
+
+let records = operator.read().await?;
+let described = records.describe(Some(&HubRanges::read(&source).await?));
+assert_eq!(described.group.lag.events, Some(10));
+# Ok::<(), Box<dyn std::error::Error>>(())
+# })?;
+# Ok::<(), Box<dyn std::error::Error>>(())
+```
+"#
+)]
 
 mod deletion;
 mod describe;

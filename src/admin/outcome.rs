@@ -78,9 +78,9 @@ impl fmt::Display for NotDone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost { by: Some(owner) } => {
-                write!(f, "{owner} claimed the partition at the same time: reset it again")
+                write!(f, "{owner} claimed the partition at the same time: try again")
             }
-            Self::Lost { by: None } => f.write_str("the partition was released at the same time: reset it again"),
+            Self::Lost { by: None } => f.write_str("the partition was released at the same time: try again"),
             Self::Busy { operator } => write!(f, "{operator} is resetting the partition: wait until it has finished"),
             Self::Foreign { owner } => {
                 write!(

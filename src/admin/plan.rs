@@ -95,6 +95,8 @@ pub struct Plan {
 pub struct PlannedChange {
     /// The partition.
     pub partition: PartitionId,
+    /// Whether and how it is owned.
+    pub state: OwnershipState,
     /// Its live owner.
     pub owner: Option<OwnerDescription>,
     /// The checkpoint as it is. `None` if there is none.
@@ -244,6 +246,9 @@ pub(super) fn wanted(reset: &Reset, partition: &PartitionDescription) -> Wanted 
     if reset.keep_existing && current.is_some() {
         return Wanted::Keep("it has a checkpoint");
     }
+    if partition.state == OwnershipState::OtherNameCase {
+        return Wanted::Refuse("its owner uses blob names in the other letter case".to_owned());
+    }
     let range = partition.hub.as_ref();
     match &reset.target {
         ResetTarget::Start(StartPosition::AfterSequenceNumber(number)) => within(*number, range),
@@ -377,6 +382,7 @@ fn unchanged(partition: &PartitionDescription) -> PlannedChange {
     let from = partition.checkpoint.as_ref().map(|checkpoint| checkpoint.position.clone());
     PlannedChange {
         partition: partition.id.clone(),
+        state: partition.state,
         owner: partition.owner.clone().filter(|_| partition.state.is_live()),
         to: from.as_ref().and_then(RecordedPosition::complete),
         from,

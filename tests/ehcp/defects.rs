@@ -291,3 +291,32 @@ async fn a_release_names_the_other_letter_case() {
     let run = program.run(&["release", "--owner", "mistyped", "--execute"]).await.ended(0);
     assert!(run.stderr.contains("nothing to do"), "{run:?}");
 }
+
+/// The remedies of the doctor can be carried out, and undone.
+#[tokio::test]
+async fn a_deleted_orphan_is_brought_back() {
+    let (fleet, program) = group("0,19\n1,19\n").await;
+    write(&fleet, "$default/checkpoint/9", &[("sequencenumber", "7"), ("offset", "7")]).await;
+    let run = program.run(&["delete", "--checkpoints", "-p", "9", "--execute"]).await.ended(0);
+    undo(&program, &run.stderr).await;
+    assert_eq!(numbers(&program, &[]).await, at(&[("0", 19), ("1", 19), ("9", 7)]));
+    // It does not prevent a copy of the others.
+    let run = program.run(&["copy", "--to-group", "tools", "--execute"]).await.ended(0);
+    assert!(run.stderr.contains("partition 9 is left out"), "{}", run.stderr);
+    assert_eq!(numbers(&program, &["-g", "tools"]).await, at(&[("0", 19), ("1", 19)]));
+}
+
+#[tokio::test]
+async fn leftovers_in_the_other_letter_case_go() {
+    let (fleet, program) = group("0,19\n1,19\n").await;
+    write(&fleet, "$Default/checkpoint/0", &[("sequencenumber", "7"), ("offset", "7")]).await;
+    let a = fleet.own("a").await;
+    fleet.owns_all("a").await;
+    let there = ["--blob-name-case", "verbatim"];
+    // The reset of a partition whose owner uses the other case is refused, whatever is permitted.
+    let plan = program.json(&[&["reset", "--to-earliest"], &there[..]].concat()).await;
+    assert!(plan["changes"].as_array().unwrap().iter().all(|change| change["effect"] == "refused"), "{plan}");
+    program.run(&[&["delete", "--checkpoints", "--execute"], &there[..]].concat()).await.ended(0);
+    assert_eq!(numbers(&program, &[]).await, at(&[("0", 19), ("1", 19)]));
+    a.shut_down().await;
+}

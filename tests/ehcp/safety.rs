@@ -180,7 +180,8 @@ async fn an_interrupt_leaves_each_done_or_untouched() {
         let running = program.spawn(&arguments);
         tokio::time::sleep(std::time::Duration::from_millis(milliseconds)).await;
         let id = rustix::process::Pid::from_raw(i32::try_from(running.id().unwrap()).unwrap()).unwrap();
-        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+        let signals = [rustix::process::Signal::INT, rustix::process::Signal::TERM];
+        rustix::process::kill_process(id, signals[usize::from(milliseconds % 60 == 0)]).unwrap();
         let run = crate::program::Run::of(running.wait_with_output().await.unwrap());
         let found = checkpoints(&fleet).await;
         // Before the handler of the signal is installed, it ends the program, which has written nothing by then.

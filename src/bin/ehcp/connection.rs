@@ -71,6 +71,9 @@ impl Connection {
                 if seen.state == GroupState::Absent && seen.other_name_case {
                     return connect(BlobNameCase::Verbatim).await;
                 }
+                if seen.other_name_case {
+                    note("note: the group also has records under verbatim names: see --blob-name-case verbatim");
+                }
                 Ok(lower)
             }
         }
@@ -94,10 +97,6 @@ impl Connection {
         let described = records.describe(hub.as_ref());
         if described.group.state == GroupState::Absent {
             return Err(self.no_records());
-        }
-        if described.group.other_name_case {
-            let other = described.group.blob_name_case.other();
-            note(format_args!("note: the group also has records under {other} names: see --blob-name-case {other}"));
         }
         Ok(described)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
+use std::future::pending;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -34,10 +35,38 @@ pub fn show_undo(global: &Global, case: BlobNameCase, command: &str) {
     note(format_args!("undo: ehcp {}", words.join(" ")));
 }
 
-/// Ends with the first Ctrl-C. What is being written is then finished first.
+/// Ends with the first Ctrl-C or SIGTERM. What is being written is then finished first. A second one ends the program.
 pub async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_ok() {
-        note("stopping: checkpoints that are being written are finished first");
+    /// The exit code of a program that SIGINT ended, by the convention of shells.
+    const INTERRUPTED: i32 = 130;
+    asked_to_stop().await;
+    note("stopping: what is being written is finished first");
+    tokio::spawn(async {
+        asked_to_stop().await;
+        std::process::exit(INTERRUPTED);
+    });
+}
+
+/// Ends with a signal. Signals that cannot be handled end the program.
+async fn asked_to_stop() {
+    let interrupted = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            pending::<()>().await;
+        }
+    };
+    #[cfg(unix)]
+    let terminated = async {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminated) => drop(terminated.recv().await),
+            Err(_) => pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminated = pending::<()>();
+    tokio::select! {
+        () = interrupted => {}
+        () = terminated => {}
     }
 }
 

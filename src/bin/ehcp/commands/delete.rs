@@ -66,7 +66,11 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
     let exit = execute(&operator, &found, &mut rows).await;
     let shown = show(global, &rows, false);
     if let Some(backup) = backup {
-        let command = format!("import --from {} --execute", quoted(&backup.file.to_string_lossy()));
+        let mut checkpoints = backup.group.partitions.iter().filter_map(|partition| partition.checkpoint.as_ref());
+        // The event hub may not have the partition, or no such events.
+        let is_complete = checkpoints.all(|checkpoint| checkpoint.position.complete().is_some());
+        let option = if is_complete && !global.no_hub { " --no-hub" } else { "" };
+        let command = format!("import --from {}{option} --execute", quoted(&backup.file.to_string_lossy()));
         show_undo(global, backup.case(), &command);
     }
     shown?;

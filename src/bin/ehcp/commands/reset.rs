@@ -18,7 +18,7 @@ use super::positions;
 use crate::args::{self, Copy, ExactCase, Global, Import, Init, Permission, Target};
 use crate::connection::{Connection, ranges};
 use crate::exit::{Exit, Failure, Result, with_causes};
-use crate::output::{Column, Output, Table, Tone};
+use crate::output::{Column, Output, Table, Tone, note};
 use crate::progress::Progress;
 use crate::safety::{self, Allowed, Backup, back_up, check_live, dry_run, exit_of, interrupted};
 use crate::text::{self, Partitions, count, or_dash, quoted};
@@ -76,7 +76,17 @@ pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
         return Err(Failure::usage("the source and the destination are the same"));
     }
     let operator = connection.operator_of(&group, container, case).await?;
-    let reset = Reset::to(Export::from(&source).into()).with_keep_existing(!args.overwrite);
+    let mut export = Export::from(&source);
+    if let Some(hub) = connection.hub().await? {
+        let known = ranges(&hub).await?;
+        let is_known = |id: &PartitionId| known.of(id).is_some();
+        let unknown = export.partitions.iter().map(|partition| &partition.id).filter(|id| !is_known(id));
+        for partition in unknown {
+            note(format_args!("note: partition {partition} is left out: the event hub does not have it"));
+        }
+        export.partitions.retain(|partition| is_known(&partition.id));
+    }
+    let reset = Reset::to(export.into()).with_keep_existing(!args.overwrite);
     let task = Task { reset, partitions: args.partitions, permission: args.permission };
     let case = case.to_string();
     let destination =
@@ -136,7 +146,7 @@ async fn set(connection: &Connection, operator: &Operator, task: Task) -> Result
     let backup = back_up(records.describe(ranges.as_ref()), &partitions, &permission.backup)?;
     let results = execute(&plan, operator, &permission).await?;
     let shown = results.show(&plan, output);
-    show_undo(&connection.global, &plan, &results, &backup);
+    show_undo(connection, &permission, &plan, &results, &backup);
     shown?;
     Ok(if has_refusals(&plan) && results.exit() == Exit::Done { Exit::Failed } else { results.exit() })
 }
@@ -327,7 +337,8 @@ struct Row<'a> {
 }
 
 /// Shows the commands that bring the checkpoints back.
-fn show_undo(global: &Global, plan: &Plan, results: &Results, backup: &Backup) {
+fn show_undo(connection: &Connection, permission: &Permission, plan: &Plan, results: &Results, backup: &Backup) {
+    let global = &connection.global;
     let is_done = |id: &PartitionId| results.by_partition.get(id).is_some_and(|one| one.is_done);
     let saved = || backup.group.partitions.iter().filter(|partition| partition.checkpoint.is_some());
     let moved: Vec<_> = saved().filter(|partition| is_done(&partition.id)).collect();
@@ -343,6 +354,12 @@ fn show_undo(global: &Global, plan: &Plan, results: &Results, backup: &Backup) {
             words.extend(["-p", &partitions]);
         }
         words.push("--execute");
+        if permission.live {
+            words.push("--live");
+        }
+        if permission.force {
+            words.push("--force");
+        }
         safety::show_undo(global, backup.case(), &words.join(" "));
     }
     let is_new = |id: &&PartitionId| is_done(id) && saved().all(|partition| partition.id != **id);

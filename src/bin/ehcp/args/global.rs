@@ -1,0 +1,170 @@
+//! What all commands have in common: what to connect to, and how to show it.
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+
+use crate::exit::{Failure, Result};
+use crate::text::{has_secret, quoted};
+
+/// The heading of the options that are repeated in commands to be run again.
+pub(super) const CONNECTION: &str = "Connection";
+
+/// What to connect to, and how to show it.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Global {
+    /// The profile that has the settings that are given neither here nor in the environment.
+    #[arg(long, global = true, env = "EHCP_PROFILE", value_name = "NAME", help_heading = CONNECTION)]
+    pub profile: Option<String>,
+    /// The namespace: my-namespace, or my-namespace.servicebus.windows.net.
+    #[arg(short, long, global = true, env = "EHCP_NAMESPACE", value_name = "NAME", help_heading = CONNECTION)]
+    pub namespace: Option<String>,
+    /// The event hub.
+    #[arg(short, long, global = true, env = "EHCP_EVENT_HUB", value_name = "NAME", help_heading = CONNECTION)]
+    pub event_hub: Option<String>,
+    /// The consumer group [default: $Default].
+    #[arg(
+        short = 'g',
+        long,
+        global = true,
+        env = "EHCP_CONSUMER_GROUP",
+        value_name = "NAME",
+        help_heading = CONNECTION
+    )]
+    pub consumer_group: Option<String>,
+    /// The storage account: its name, or the URL of its blob service.
+    #[arg(short, long, global = true, env = "EHCP_ACCOUNT", value_name = "NAME", help_heading = CONNECTION)]
+    pub account: Option<String>,
+    /// The blob container.
+    #[arg(short, long, global = true, env = "EHCP_CONTAINER", value_name = "NAME", help_heading = CONNECTION)]
+    pub container: Option<String>,
+    /// A file with the connection string of the event hub, as @FILE [default: EVENTHUBS_CONNECTION_STRING, or Entra ID].
+    #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
+    pub hub_connection_string: Option<String>,
+    /// A file with the connection string of the storage account, as @FILE [default: AZURE_STORAGE_CONNECTION_STRING, or
+    /// Entra ID].
+    #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
+    pub storage_connection_string: Option<String>,
+    /// The credential of Entra ID.
+    #[arg(long, global = true, env = "EHCP_AUTH", value_enum, default_value_t, help_heading = CONNECTION)]
+    pub auth: Auth,
+    /// The letter case of the blob names. `auto` finds the one that is in use.
+    #[arg(long, global = true, env = "EHCP_BLOB_NAME_CASE", value_enum, default_value_t, help_heading = CONNECTION)]
+    pub blob_name_case: NameCase,
+    /// Reads events for this consumer group: needed while processors read for the group itself. Positions are the same
+    /// for all groups of an event hub.
+    #[arg(long, global = true, env = "EHCP_READ_GROUP", value_name = "NAME", help_heading = CONNECTION)]
+    pub read_group: Option<String>,
+    /// How long an ownership is valid after its last renewal, as the members of the group configure it.
+    #[arg(long, global = true, env = "EHCP_LEASE_DURATION", value_parser = humantime::parse_duration, default_value = "60s", value_name = "DURATION", help_heading = CONNECTION)]
+    pub lease_duration: Duration,
+    /// The same for owners of other SDKs, at least --lease-duration.
+    #[arg(long, global = true, env = "EHCP_FOREIGN_LEASE_DURATION", value_parser = humantime::parse_duration, default_value = "3m", value_name = "DURATION", help_heading = CONNECTION)]
+    pub foreign_lease_duration: Duration,
+    /// How long a request to the storage may take [default: 5s, or a quarter of --lease-duration].
+    #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
+    pub timeout: Option<Duration>,
+    /// Does not connect to the event hub.
+    #[arg(long, global = true, help_heading = CONNECTION)]
+    pub no_hub: bool,
+    /// The format of the output.
+    #[arg(short, long, global = true, value_enum, default_value_t, help_heading = "Output")]
+    pub output: Format,
+    /// When to use colors.
+    #[arg(long, global = true, value_enum, default_value_t, help_heading = "Output")]
+    pub color: Color,
+    /// Shows the log of the requests; repeat for more.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
+    pub verbose: u8,
+    /// The options of this heading that are on the command line, for commands that are shown to be repeated.
+    #[arg(skip)]
+    pub given: Vec<String>,
+}
+
+impl Global {
+    /// Fails if a name has a secret, without showing it.
+    pub fn check_secrets(&self) -> Result<()> {
+        for (option, name) in [
+            ("--namespace", &self.namespace),
+            ("--event-hub", &self.event_hub),
+            ("--consumer-group", &self.consumer_group),
+            ("--account", &self.account),
+            ("--container", &self.container),
+            ("--read-group", &self.read_group),
+        ] {
+            if name.as_deref().is_some_and(has_secret) {
+                return Err(Failure::usage(format!(
+                    "the value of {option} has a key or a signature: pass a name here, and the connection string in a \
+                     file, with --hub-connection-string @FILE or --storage-connection-string @FILE"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the same options with others for another destination.
+    #[must_use]
+    pub fn redirected(mut self, options: &[(&str, &str)]) -> Self {
+        for (name, value) in options {
+            if let Some(place) = self.given.iter().position(|given| given == name) {
+                self.given.drain(place..=place + 1);
+            }
+            self.given.extend([(*name).to_owned(), quoted(value)]);
+        }
+        self
+    }
+}
+
+/// A credential of Entra ID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Auth {
+    /// Workload identity if the environment has one, otherwise developer tools.
+    #[default]
+    Auto,
+    /// The login of the Azure CLI or the Azure Developer CLI.
+    DeveloperTools,
+    /// The federated token of a Kubernetes service account.
+    WorkloadIdentity,
+    /// The managed identity of the machine.
+    ManagedIdentity,
+}
+
+/// The letter case of blob names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum NameCase {
+    /// The one that has records; lower case if both have.
+    #[default]
+    Auto,
+    /// Lower case, as most SDKs write.
+    Lower,
+    /// As given, as the Go and Rust SDKs write.
+    Verbatim,
+}
+
+/// The format of the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The most important columns.
+    #[default]
+    Table,
+    /// All columns.
+    Wide,
+    /// One JSON document.
+    Json,
+    /// One JSON document per line.
+    Ndjson,
+    /// All columns, separated by commas.
+    Csv,
+}
+
+/// When to use colors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
