@@ -382,7 +382,7 @@ fn parse_sequence_number(text: &str) -> Option<i64> {
 }
 
 /// .NET 5.11 wrote the text "no offset", and Python writes "None", for a missing offset.
-fn is_usable_offset(offset: &str) -> bool {
+pub(crate) fn is_usable_offset(offset: &str) -> bool {
     !offset.is_empty() && !offset.eq_ignore_ascii_case("no offset") && offset != "None"
 }
 

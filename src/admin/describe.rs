@@ -8,12 +8,11 @@ use super::description::{
     PartitionDescription, Sdk,
 };
 use super::hub::HubRanges;
-use super::plan::BEFORE_EVERYTHING;
 use super::survey::GroupRecords;
 use crate::model::{CheckpointRecord, Heartbeat, LeaseDurations, OwnerId, Ownership, OwnershipRecord, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView, View};
 use crate::processor::source::PartitionProperties;
-use crate::processor::{Lag, LagState};
+use crate::processor::{BEFORE_EVERYTHING, Lag, LagState};
 use crate::store::{BlobNameCase, Checkpoint};
 
 impl GroupRecords {

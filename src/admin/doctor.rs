@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::description::{GroupDescription, GroupState, OwnershipState, PartitionDescription, RecordedPosition, Sdk};
 use super::hub::HubRanges;
-use super::plan::names_another_event;
 use super::survey::GroupRecords;
 use crate::model::PartitionId;
+use crate::processor::names_another_event;
 
 /// How long a checkpoint may stand still while events wait. Handlers that take longer are rare.
 const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);

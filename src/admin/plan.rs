@@ -8,11 +8,9 @@ use super::description::{
     GroupDescription, OwnerDescription, OwnershipState, PartitionDescription, PartitionRange, RecordedPosition,
 };
 use super::survey::GroupRecords;
+use crate::codec::is_usable_offset;
 use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, PartitionId, Position};
-use crate::processor::StartPosition;
-
-/// The offset of the position before all events.
-pub(super) const BEFORE_EVERYTHING: &str = "-1";
+use crate::processor::{BEFORE_EVERYTHING, StartPosition, names_another_event};
 
 /// Which checkpoints to set, and where to. See [`Operator::plan`](super::Operator::plan).
 #[derive(Clone, Debug)]
@@ -63,9 +61,7 @@ impl Reset {
         self.clamped = clamped;
         self
     }
-}
 
-impl Reset {
     /// Returns the partitions that it names. They exist for a group without the event hub, even without a record.
     pub(super) fn named(&self) -> BTreeSet<PartitionId> {
         let positions = match &self.target {
@@ -271,7 +267,7 @@ pub(super) fn wanted(reset: &Reset, partition: &PartitionDescription) -> Wanted 
 /// Returns a position whose numbers are given.
 fn recorded(position: &RecordedPosition, range: Option<&PartitionRange>, clamped: bool) -> Wanted {
     let number = position.sequence_number.filter(|number| *number != i64::MIN);
-    let offset = position.offset.as_deref().filter(|offset| is_readable(offset));
+    let offset = position.offset.as_deref().filter(|offset| is_usable_offset(offset));
     match (number, offset, range) {
         (None, None, _) => Wanted::Keep("no position is given"),
         (Some(number), Some(offset), None) => Wanted::At(Position::new(number, offset), PlannedEffect::Move),
@@ -284,12 +280,6 @@ fn recorded(position: &RecordedPosition, range: Option<&PartitionRange>, clamped
         }
         _ => Wanted::Refuse("a number is missing, which only the event hub knows".to_owned()),
     }
-}
-
-/// Returns whether an offset can be read back from a record. Other SDKs write these texts, and the smallest number, for a
-/// missing part.
-fn is_readable(offset: &str) -> bool {
-    !offset.is_empty() && offset != "None" && !offset.eq_ignore_ascii_case("no offset")
 }
 
 /// Returns whether a checkpoint at this number is in the range, so that nothing is skipped or missing after it.
@@ -360,12 +350,6 @@ fn continues_elsewhere(partition: &PartitionDescription, offset: &str, to: &Posi
         (false, false) => names_another_event(offset, &to.offset),
         _ => before_first != Some(to.sequence_number),
     }
-}
-
-/// Returns whether two offsets for one sequence number show that they belong to different events.
-pub(super) fn names_another_event(one: &str, other: &str) -> bool {
-    let plain = |offset: &str| offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse::<u64>().ok())?;
-    plain(one).zip(plain(other)).is_some_and(|(one, other)| one != other)
 }
 
 /// Returns a checkpoint that stays as it is, for this reason.

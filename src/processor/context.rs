@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::checkpointing::CheckpointWriter;
+use super::checkpoint_requests::CheckpointWriter;
 use super::control::Control;
 use super::positioned::Positioned;
 use super::stop::{EventError, HandlerError};

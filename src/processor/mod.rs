@@ -23,6 +23,7 @@
 mod attempts;
 mod batch;
 mod builder;
+mod checkpoint_requests;
 mod checkpointing;
 mod config;
 mod context;
@@ -93,12 +94,14 @@ pub use health::{Health, HealthIssue};
 pub use lag::{Lag, LagState};
 pub use partition_start::PartitionStart;
 pub use positioned::Positioned;
+pub(crate) use properties::BEFORE_EVERYTHING;
 pub(crate) use resolve::position_of;
 pub use shutdown::{PhaseReport, ShutdownReport};
 use source::EventSource;
 #[cfg(feature = "eventhubs")]
 pub(crate) use source::NO_EPOCH;
 pub use source::StartPosition;
+pub(crate) use start::names_another_event;
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
 pub use stop::{EventError, HandlerError, StopReason};

@@ -98,7 +98,7 @@ impl PartitionProperties {
 }
 
 /// The offset of the position before all events.
-pub(super) const BEFORE_EVERYTHING: &str = "-1";
+pub(crate) const BEFORE_EVERYTHING: &str = "-1";
 
 #[cfg(test)]
 mod tests {

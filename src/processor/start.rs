@@ -228,8 +228,13 @@ pub(super) fn corrected(record: &CheckpointRecord, properties: &PartitionPropert
 /// it.
 fn is_beyond_end(number: i64, offset: Option<&str>, last: Option<&Position>) -> bool {
     let Some(last) = last else { return true };
-    let differs = || offset.and_then(plain).zip(plain(&last.offset)).is_some_and(|(this, that)| this != that);
+    let differs = || offset.is_some_and(|offset| names_another_event(offset, &last.offset));
     number > last.sequence_number || (number == last.sequence_number && differs())
+}
+
+/// Returns whether two offsets for one sequence number show that they belong to different events.
+pub(crate) fn names_another_event(one: &str, other: &str) -> bool {
+    plain(one).zip(plain(other)).is_some_and(|(one, other)| one != other)
 }
 
 /// Returns whether an offset is after the end. A text offset of the last event shows nothing.

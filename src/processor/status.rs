@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::checkpointing::CheckpointWriter;
+use super::checkpoint_requests::CheckpointWriter;
 use super::dropped::HeldCheckpoint;
 use super::error_summary::ErrorSummary;
 use super::lag::Lag;

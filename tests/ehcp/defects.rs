@@ -313,7 +313,7 @@ async fn leftovers_in_the_other_letter_case_go() {
     let a = fleet.own("a").await;
     fleet.owns_all("a").await;
     let there = ["--blob-name-case", "verbatim"];
-    // The reset of a partition whose owner uses the other case is refused, whatever is permitted.
+    // The reset of a partition whose owner uses the other case is refused.
     let plan = program.json(&[&["reset", "--to-earliest"], &there[..]].concat()).await;
     assert!(plan["changes"].as_array().unwrap().iter().all(|change| change["effect"] == "refused"), "{plan}");
     program.run(&[&["delete", "--checkpoints", "--execute"], &there[..]].concat()).await.ended(0);

@@ -18,7 +18,8 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, Partit
 use futures::StreamExt;
 use tokio::time::{Instant, sleep};
 
-use crate::world::{Instance, World};
+use crate::resets::{processed, publish, times, with_ten_checkpointed};
+use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -103,34 +104,6 @@ async fn write_checkpoint(world: &World, partition: u32, number: i64) {
 async fn write(world: &World, name: &str, pairs: &[(&str, String)]) {
     let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
     world.container.write(&format!("{PREFIX}/{name}"), &metadata, &Condition::Unconditional).await.unwrap();
-}
-
-/// Publishes events with these numbers to each of the first partitions.
-fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
-    for partition in 0..partitions {
-        for number in numbers.clone() {
-            assert_eq!(world.hub.publish(partition, format!("{partition}:{number}")), Some(number));
-        }
-    }
-}
-
-fn times(world: &World, partition: u32, numbers: std::ops::Range<i64>) -> Vec<usize> {
-    numbers.map(|number| world.log.times(&format!("{partition}:{number}"))).collect()
-}
-
-async fn processed(world: &World, partitions: u32, number: i64, wanted: usize) {
-    let all = |partition| world.log.times(&format!("{partition}:{number}")) >= wanted;
-    world.log.wait_for("the last events", |_| (0..partitions).all(all)).await;
-    sleep(2 * SECOND).await;
-}
-
-/// Starts an instance that owns all partitions, and waits until it has processed and checkpointed ten events of each.
-async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
-    let mut a = world.start("a").await;
-    a.wait_until_it_holds(partitions as usize).await;
-    publish(world, partitions, 0..10);
-    processed(world, partitions, 9, 1).await;
-    a
 }
 
 /// Returns a group without an owner, whose checkpoints are at 9, of 20 events each.
@@ -293,6 +266,7 @@ mod stale_plans {
         let plan = planned(&world, &operator, &after(4)).await;
         publish(&world, 1, 10..15);
         processed(&world, 1, 14, 1).await;
+        sleep(2 * SECOND).await;
         assert_eq!(checkpoint(&world, 0).await, Some(14));
         done(&plan, &operator).await;
         assert_eq!(checkpoint(&world, 0).await, Some(4));

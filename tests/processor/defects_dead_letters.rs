@@ -50,6 +50,24 @@ async fn start(
     world.start_with("a", world.hub.source(), handler.with_dead_letters(sink, policy)).await
 }
 
+/// Tracks the event, and ends its token after this time, as its body says.
+fn end_later(context: &PartitionContext, after: Duration, event: MemoryEvent) {
+    let token = context.track(&event);
+    tokio::spawn(async move {
+        sleep(after).await;
+        if &*event.body == "poison" { token.fail("poisoned") } else { token.finish() }
+    });
+}
+
+/// Fails if not exactly two events are stored after a day, or not all of 100 events are covered.
+async fn both_are_moved_within_a_day(world: &World, a: Instance, letters: &Letters) {
+    sleep(24 * 3600 * SECOND).await;
+    let result = format!("one day: {:?} {}", a.status(), summary(letters));
+    a.shut_down().await.unwrap();
+    let stored = letters.lock().unwrap().clone();
+    assert!(stored.len() == 2 && world.checkpoint().await == Some(99), "{result}");
+}
+
 fn summary(letters: &Letters) -> String {
     let letters = letters.lock().unwrap();
     let distinct: BTreeSet<_> = letters.iter().copied().collect();
@@ -184,20 +202,12 @@ async fn p04_tracked_events_that_fail_in_turns() {
     let (world, letters) = (world(100, &[12, 37]), Letters::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in events {
-            let token = context.track(&event);
-            tokio::spawn(async move {
-                sleep(if event.sequence_number == 12 { 2 * SECOND } else { SECOND }).await;
-                if &*event.body == "poison" { token.fail("poisoned") } else { token.finish() }
-            });
+            end_later(&context, if event.sequence_number == 12 { 2 * SECOND } else { SECOND }, event);
         }
         Ok(())
     });
     let a = start(&world, handler, &letters, quick()).await;
-    sleep(24 * 3600 * SECOND).await;
-    let result = format!("one day: {:?} {}", a.status(), summary(&letters));
-    a.shut_down().await.unwrap();
-    let stored = letters.lock().unwrap().clone();
-    assert!(stored.len() == 2 && world.checkpoint().await == Some(99), "{result}");
+    both_are_moved_within_a_day(&world, a, &letters).await;
 }
 
 /// Two adjacent poison events, tracked, all with the same latency.
@@ -206,11 +216,7 @@ async fn p05_tracked_adjacent() {
     let (world, letters) = (world(100, &[37, 38]), Letters::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in events {
-            let token = context.track(&event);
-            tokio::spawn(async move {
-                sleep(SECOND).await;
-                if &*event.body == "poison" { token.fail("poisoned") } else { token.finish() }
-            });
+            end_later(&context, SECOND, event);
         }
         Ok(())
     });
@@ -228,11 +234,7 @@ async fn p06_tracked_last_event() {
     let (world, letters) = (world(100, &[99]), Letters::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in events {
-            let token = context.track(&event);
-            tokio::spawn(async move {
-                sleep(SECOND / 2 + SECOND * u32::from(&*event.body == "poison")).await;
-                if &*event.body == "poison" { token.fail("poisoned") } else { token.finish() }
-            });
+            end_later(&context, SECOND / 2 + SECOND * u32::from(&*event.body == "poison"), event);
         }
         Ok(())
     });
@@ -429,20 +431,12 @@ async fn p15_a_tracked_event_and_a_call_that_fail_in_turns() {
             if event.sequence_number == 70 {
                 return Err(EventError::new(&event, "poisoned").into());
             }
-            let token = context.track(&event);
-            tokio::spawn(async move {
-                sleep(SECOND).await;
-                if &*event.body == "poison" { token.fail("poisoned") } else { token.finish() }
-            });
+            end_later(&context, SECOND, event);
         }
         Ok(())
     });
     let a = start(&world, handler, &letters, quick()).await;
-    sleep(24 * 3600 * SECOND).await;
-    let result = format!("one day: {:?} {}", a.status(), summary(&letters));
-    a.shut_down().await.unwrap();
-    let stored = letters.lock().unwrap().clone();
-    assert!(stored.len() == 2 && world.checkpoint().await == Some(99), "{result}");
+    both_are_moved_within_a_day(&world, a, &letters).await;
 }
 
 /// One poison event only, rare checkpoints, and then a single failure of another event.

@@ -49,7 +49,7 @@ async fn checkpoint_of(world: &World, partition: u32) -> Option<i64> {
 }
 
 /// Publishes events with these numbers to each of the first partitions.
-fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
+pub fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
     for partition in 0..partitions {
         for number in numbers.clone() {
             assert_eq!(world.hub.publish(partition, format!("{partition}:{number}")), Some(number));
@@ -58,17 +58,17 @@ fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
 }
 
 /// Returns how often each of these events was processed.
-fn times(world: &World, partition: u32, numbers: std::ops::Range<i64>) -> Vec<usize> {
+pub fn times(world: &World, partition: u32, numbers: std::ops::Range<i64>) -> Vec<usize> {
     numbers.map(|number| world.log.times(&format!("{partition}:{number}"))).collect()
 }
 
-async fn processed(world: &World, partitions: u32, number: i64, wanted: usize) {
+pub async fn processed(world: &World, partitions: u32, number: i64, wanted: usize) {
     let all = |partition| world.log.times(&format!("{partition}:{number}")) >= wanted;
     world.log.wait_for("the last events", |_| (0..partitions).all(all)).await;
 }
 
 /// Starts an instance that owns all partitions, and waits until it has processed and checkpointed ten events of each.
-async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
+pub async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(partitions as usize).await;
     publish(world, partitions, 0..10);

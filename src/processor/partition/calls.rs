@@ -10,7 +10,7 @@ use super::machine::Happened;
 use super::task::{PartitionTask, Session};
 use crate::error::Error;
 use crate::model::CheckpointRecord;
-use crate::processor::checkpointing::CheckpointWriter;
+use crate::processor::checkpoint_requests::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
 use crate::processor::handler_call::{HANDLER, Panic, out_of_time, panicked, result_of};

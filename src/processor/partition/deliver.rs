@@ -9,7 +9,7 @@ use super::machine::Happened;
 use super::task::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::batch::BatchLimits;
-use crate::processor::checkpointing::CheckpointWriter;
+use crate::processor::checkpoint_requests::CheckpointWriter;
 use crate::processor::delivery::{Delivered, Gap, Restarted};
 use crate::processor::handler::Handler;
 use crate::processor::positioned::Positioned;

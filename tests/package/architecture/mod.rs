@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("telemetry", &["codec", "error", "lock", "model"]),
     ("blob", &["clock", "error", "lock", "model", "telemetry"]),
     ("store", &["blob", "clock", "codec", "error", "lock", "model", "random", "setters", "telemetry"]),
-    ("admin", &["blob", "error", "model", "planner", "processor", "seconds", "store"]),
+    ("admin", &["blob", "codec", "error", "model", "planner", "processor", "seconds", "store"]),
     ("balancer", &["planner", "clock", "error", "lock", "model", "random", "seconds", "setters", "store", "telemetry"]),
     ("processor", &["balancer", "clock", "error", "lock", "model", "seconds", "setters", "store", "telemetry"]),
     ("eventhubs", &["blob", "clock", "error", "lock", "model", "processor", "setters", "store", "telemetry"]),

@@ -23,8 +23,8 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Shows and steers Event Hubs consumer groups that keep their checkpoints in Azure Blob Storage, whatever SDK their
-/// processors use.
+/// Shows and steers Event Hubs consumer groups that keep their checkpoints in Azure Blob Storage, with processors of
+/// any SDK.
 ///
 /// Nothing is written without --execute. Before a command writes, it saves the checkpoints in a file and shows the
 /// command that undoes it.
@@ -220,6 +220,14 @@ pub struct Target {
     pub from_file: Option<PathBuf>,
 }
 
+/// Which partitions.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Selection {
+    /// Only these partitions, as 0,3-5.
+    #[arg(short, long, value_parser = partitions, value_name = "LIST")]
+    pub partitions: Option<Partitions>,
+}
+
 /// What is permitted.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Permission {
@@ -244,9 +252,8 @@ pub struct Permission {
 pub struct Reset {
     #[command(flatten)]
     pub target: Target,
-    /// Only these partitions, as 0,3-5.
-    #[arg(short, long, value_parser = partitions, value_name = "LIST")]
-    pub partitions: Option<Partitions>,
+    #[command(flatten)]
+    pub selection: Selection,
     /// Writes positions of --from-file also if the partition has no such events.
     #[arg(long, requires = "from_file")]
     pub unclamped: bool,
@@ -258,9 +265,8 @@ pub struct Reset {
 pub struct Init {
     #[command(flatten)]
     pub target: Target,
-    /// Only these partitions, as 0,3-5.
-    #[arg(short, long, value_parser = partitions, value_name = "LIST")]
-    pub partitions: Option<Partitions>,
+    #[command(flatten)]
+    pub selection: Selection,
     /// Writes. Without it, the command shows what it would do.
     #[arg(long)]
     pub execute: bool,
@@ -279,9 +285,8 @@ pub struct Delete {
     /// The heartbeats.
     #[arg(long, group = "records")]
     pub heartbeats: bool,
-    /// Only these partitions, as 0,3-5.
-    #[arg(short, long, value_parser = partitions, value_name = "LIST")]
-    pub partitions: Option<Partitions>,
+    #[command(flatten)]
+    pub selection: Selection,
     /// Writes. Without it, the command shows what it would do.
     #[arg(long)]
     pub execute: bool,
@@ -337,9 +342,8 @@ pub struct Import {
     /// Replaces checkpoints that exist.
     #[arg(long)]
     pub overwrite: bool,
-    /// Only these partitions, as 0,3-5.
-    #[arg(short, long, value_parser = partitions, value_name = "LIST")]
-    pub partitions: Option<Partitions>,
+    #[command(flatten)]
+    pub selection: Selection,
     /// Writes positions also if the partition has no such events.
     #[arg(long)]
     pub unclamped: bool,
@@ -362,9 +366,8 @@ pub struct Copy {
     /// Replaces checkpoints that exist.
     #[arg(long)]
     pub overwrite: bool,
-    /// Only these partitions, as 0,3-5.
-    #[arg(short, long, value_parser = partitions, value_name = "LIST")]
-    pub partitions: Option<Partitions>,
+    #[command(flatten)]
+    pub selection: Selection,
     #[command(flatten)]
     pub permission: Permission,
 }

@@ -37,7 +37,7 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
     let mut deletion = Deletion::default();
     (deletion.checkpoints, deletion.ownerships) = (delete.checkpoints, delete.ownerships);
     deletion.heartbeats = delete.heartbeats;
-    deletion.partitions = delete.partitions.clone().map(|Partitions(partitions)| partitions);
+    deletion.partitions = delete.selection.partitions.clone().map(|Partitions(partitions)| partitions);
     let found = operator.plan_deletion(&deletion).await?;
     let mut rows: Vec<_> =
         found.iter().map(|found| Row { record: found.record.to_string(), live: found.is_live, result: None }).collect();

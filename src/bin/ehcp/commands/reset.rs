@@ -46,7 +46,7 @@ pub async fn reset(global: &Global, args: args::Reset) -> Result<Exit> {
     let operator = connection.operator().await?;
     let target = target(&args.target, &operator).await?;
     let reset = Reset::to(target).with_clamped(!args.unclamped);
-    let task = Task { reset, partitions: args.partitions, permission: args.permission };
+    let task = Task { reset, partitions: args.selection.partitions, permission: args.permission };
     set(&connection, &operator, task).await
 }
 
@@ -55,7 +55,8 @@ pub async fn import(global: &Global, args: Import) -> Result<Exit> {
     let reset = Reset::to(positions::read(&args.from)?);
     let reset = reset.with_keep_existing(!args.overwrite).with_clamped(!args.unclamped);
     let operator = connection.operator().await?;
-    set(&connection, &operator, Task { reset, partitions: args.partitions, permission: args.permission }).await
+    set(&connection, &operator, Task { reset, partitions: args.selection.partitions, permission: args.permission })
+        .await
 }
 
 pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
@@ -87,7 +88,7 @@ pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
         export.partitions.retain(|partition| is_known(&partition.id));
     }
     let reset = Reset::to(export.into()).with_keep_existing(!args.overwrite);
-    let task = Task { reset, partitions: args.partitions, permission: args.permission };
+    let task = Task { reset, partitions: args.selection.partitions, permission: args.permission };
     let case = case.to_string();
     let destination =
         [("--consumer-group", group.name()), ("--container", container), ("--blob-name-case", case.as_str())];
@@ -100,7 +101,7 @@ pub async fn init(global: &Global, args: Init) -> Result<Exit> {
     let operator = connection.operator().await?;
     let reset = Reset::to(target(&args.target, &operator).await?).with_keep_existing(true);
     let hub = connection.hub().await?;
-    let plan = planned(hub.as_ref(), &operator, limited(reset, args.partitions)).await?;
+    let plan = planned(hub.as_ref(), &operator, limited(reset, args.selection.partitions)).await?;
     let output = Output::new(global);
     if !args.execute {
         return show_dry_run(&plan, output, "create");
