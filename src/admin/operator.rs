@@ -15,7 +15,7 @@ use super::takeover::{Allowed, Takeover, takeover};
 use crate::error::{Error, Result};
 use crate::model::{OwnerId, OwnershipRecord, PartitionId, Position};
 use crate::store::membership::DeclareDeadOutcome;
-use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, ReleaseOutcome};
+use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, ReleaseOutcome, RequestCounts};
 
 /// How many times a partition is claimed. A renewal between the listing and the claim costs one attempt.
 const MAX_CLAIMS: u32 = 3;
@@ -255,6 +255,12 @@ impl Operator {
     /// The error of the storage.
     pub async fn read(&self) -> Result<GroupRecords> {
         GroupRecords::read(&self.store).await
+    }
+
+    /// Returns how many requests to the storage this operator has made.
+    #[must_use]
+    pub fn request_counts(&self) -> RequestCounts {
+        self.store.request_counts()
     }
 
     pub(super) fn store(&self) -> &GroupStore {

@@ -62,12 +62,23 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> R
         None => entry.counts_for(&view.me).cloned(),
     };
     let displaces_foreign = record.is_some_and(|seen| seen.record.owner.is_some() && seen.record.incarnation.is_none());
+    // The record of an earlier operator does not show which SDK its owner before that uses.
+    let operated = record.filter(|seen| seen.record.operator.is_some());
+    let before = operated.and_then(|seen| seen.record.handoff_to.as_ref());
+    let may_be_foreign = before.is_some_and(|owner| !is_of_this_crate(view, owner));
     Ok(Takeover {
         over: record.cloned(),
         return_to,
         declare_dead: is_expired,
-        settle: foreign.is_some() || displaces_foreign,
+        settle: foreign.is_some() || displaces_foreign || may_be_foreign,
     })
+}
+
+/// Returns whether an owner is known to use this crate, by its heartbeat or a record.
+fn is_of_this_crate(view: &View<'_>, owner: &OwnerId) -> bool {
+    let mut records = view.records.values().map(|seen| &seen.record);
+    view.present.contains(owner)
+        || records.any(|record| record.owner.as_ref() == Some(owner) && record.incarnation.is_some())
 }
 
 /// Returns a live owner of another SDK.
@@ -179,6 +190,21 @@ mod tests {
         assert!(decided(&listing, &[], true).unwrap().settle, "it may be the next owner");
         assert!(!decided(&listing[..1], &[], true).unwrap().settle);
         assert!(decided(&[seen(0, foreign, 500)], &[], false).unwrap().settle, "it may still process events");
+    }
+
+    #[test]
+    fn an_earlier_operator_hides_the_sdk_of_the_owner() {
+        let operated = OwnershipRecord {
+            operator: Some(owner("operator-1")),
+            handoff_to: Some(owner("a")),
+            ..owned("operator-1")
+        };
+        let released = OwnershipRecord { owner: None, ..operated.clone() };
+        for listing in [[seen(0, operated, 100)], [seen(0, released.clone(), 5)]] {
+            assert!(decided(&listing, &[], true).unwrap().settle, "it may be of another SDK");
+        }
+        let known = [seen(0, released, 5), seen(1, owned("a"), 0)];
+        assert!(!decided(&known, &[], true).unwrap().settle);
     }
 
     #[test]

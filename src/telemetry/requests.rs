@@ -194,6 +194,12 @@ impl RequestCounts {
     pub fn total(&self, operation: StorageOperation) -> u64 {
         self.0[operation as usize].iter().sum()
     }
+
+    /// Returns the number of all requests.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.0.as_flattened().iter().sum()
+    }
 }
 
 impl AddAssign for RequestCounts {

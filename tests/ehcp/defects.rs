@@ -273,8 +273,7 @@ async fn what_is_shown_is_meant_for_its_reader() {
     let run = program.run(&["check", "--unowned-for", "1h"]).await.ended(0);
     let expected = "EHCP OK - 2 partitions without a live owner, but not for too long | lag=0 owners=0 unowned=2\n";
     assert_eq!(run.stdout, expected);
-    // Its log in would be another one.
-    program.run(&["profile", "add", "test", "-n", "ns", "--lease-duration", "5s"]).await.ended(64);
+    program.run(&["profile", "add", "test", "-n", "ns", "--timeout", "5s"]).await.ended(64);
     program.unset("EHCP_READ_GROUP");
     program.run(&["profile", "add", "test", "-n", "ns", "-c", "c"]).await.ended(0);
     let profiles = program.json(&["profile", "list"]).await;

@@ -43,5 +43,6 @@ mod help;
 mod kills;
 mod live;
 mod profiles;
+mod remedies;
 mod safety;
 mod transcript;

@@ -3,21 +3,26 @@
 use std::env;
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, WorkloadIdentityCredential};
 use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator};
 use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer, AzureContainerBuilder};
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, OnCaseMismatch};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, OnCaseMismatch, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
+use tokio::time::timeout;
 
-use crate::args::{Auth, Global, NameCase};
+use crate::args::{Auth, Global, NameCase, Settings};
 use crate::exit::{Failure, Result, with_causes};
 use crate::output::note;
-use crate::profile::{Profile, Profiles};
+use crate::profile::Profiles;
 
 const HUB_VARIABLE: &str = "EVENTHUBS_CONNECTION_STRING";
 const STORAGE_VARIABLE: &str = "AZURE_STORAGE_CONNECTION_STRING";
+/// How long a request to the event hub may take: a healthy one needs less than a second, a login with a slow tool more.
+const HUB_TIMEOUT: Duration = Duration::from_secs(20);
+const HUB_CONTEXT: &str = "the event hub (--no-hub leaves it out)";
 const DEFAULT_SUFFIX: &str = "servicebus.windows.net";
 
 /// What to connect to.
@@ -33,26 +38,24 @@ impl Connection {
     /// Completes the settings from the environment, the connection strings and the profile.
     pub fn resolve(global: &Global) -> Result<Self> {
         let storage = StorageConnection::resolve(global)?;
-        let profile = storage.profile.clone();
+        let settings = &storage.global.settings;
         let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
-        let name = global.consumer_group.clone().or(profile.consumer_group);
-        let name = name.unwrap_or_else(|| ConsumerGroup::DEFAULT_NAME.to_owned());
-        let namespace = global.namespace.clone().or(profile.namespace).map(|name| full_namespace(&name));
-        let event_hub = global.event_hub.clone().or(profile.event_hub);
+        let name = settings.consumer_group.as_deref().unwrap_or(ConsumerGroup::DEFAULT_NAME);
+        let event_hub = settings.event_hub.clone();
         let named = hub_secret.as_deref().and_then(|secret| {
             // A connection string of a namespace has no name of an event hub.
             let event_hub = event_hub.iter().map(|name| format!(";EntityPath={name}"));
             let complete: String = std::iter::once(secret.to_owned()).chain(event_hub).collect();
-            ConsumerGroup::from_connection_string(&complete, &name).ok()
+            ConsumerGroup::from_connection_string(&complete, name).ok()
         });
+        let namespace = settings.namespace.as_deref().map(full_namespace);
         let namespace = namespace.or_else(|| named.as_ref().map(|named| named.namespace().to_owned()));
         let event_hub = event_hub.or_else(|| named.as_ref().map(|named| named.event_hub().to_owned()));
         let missing = |what, option| Failure::usage(format!("{what} is missing: pass {option}, or set {HUB_VARIABLE}"));
         let namespace = namespace.ok_or_else(|| missing("the namespace", "--namespace"))?;
         let event_hub = event_hub.ok_or_else(|| missing("the event hub", "--event-hub"))?;
         let group = ConsumerGroup::new(namespace, event_hub, name)?;
-        let container_name = storage.container_name.clone();
-        let global = Global { read_group: global.read_group.clone().or(profile.read_group), ..global.clone() };
+        let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
         Ok(Self { global, group, container_name, storage, hub_secret })
     }
 
@@ -62,7 +65,7 @@ impl Connection {
             let store = self.storage.store(&self.group, &self.container_name)?.with_blob_name_case(case);
             Ok::<_, Failure>(Operator::connect(store).await?)
         };
-        match self.global.blob_name_case {
+        match self.global.settings.blob_name_case.unwrap_or_default() {
             NameCase::Lower => connect(BlobNameCase::Lower).await,
             NameCase::Verbatim => connect(BlobNameCase::Verbatim).await,
             NameCase::Auto => {
@@ -91,7 +94,7 @@ impl Connection {
     pub async fn describe(&self) -> Result<GroupDescription> {
         let records = self.operator().await?.read().await?;
         let hub = match self.hub().await? {
-            Some(source) => Some(ranges(&source).await?),
+            Some(source) => Some(self.ranges(&source).await?),
             None => None,
         };
         let described = records.describe(hub.as_ref());
@@ -127,7 +130,7 @@ impl Connection {
         if self.global.no_hub {
             return Ok(None);
         }
-        let read_group = match &self.global.read_group {
+        let read_group = match &self.global.settings.read_group {
             Some(name) => ConsumerGroup::new(self.group.namespace(), self.group.event_hub(), name.as_str())?,
             None => self.group.clone(),
         };
@@ -135,8 +138,25 @@ impl Connection {
             Some(secret) => EventHubSource::from_connection_string(&read_group, secret.as_str()),
             None => EventHubSource::from_credential(&read_group, self.storage.credential()?),
         };
-        let connected = source.connect().await;
-        Ok(Some(connected.map_err(|error| Failure::from(error).context("the event hub (--no-hub leaves it out)"))?))
+        let limit = self.hub_timeout();
+        match timeout(limit, source.connect()).await {
+            Ok(Ok(source)) => Ok(Some(source)),
+            Ok(Err(error)) => Err(Failure::from(error).context(HUB_CONTEXT)),
+            Err(_) => Err(Failure::failed(format!("no connection within {limit:?}")).context(HUB_CONTEXT)),
+        }
+    }
+
+    /// Reads the partitions of the event hub, and the events that they have.
+    pub async fn ranges(&self, source: &EventHubSource) -> Result<HubRanges> {
+        let limit = self.hub_timeout();
+        match timeout(limit, HubRanges::read(source)).await {
+            Ok(read) => read.map_err(|error| Failure::from(error).context(HUB_CONTEXT)),
+            Err(_) => Err(Failure::failed(format!("no response within {limit:?}")).context(HUB_CONTEXT)),
+        }
+    }
+
+    fn hub_timeout(&self) -> Duration {
+        self.global.timeout.unwrap_or(HUB_TIMEOUT)
     }
 
     /// Connects to the event hub, which the command needs.
@@ -146,15 +166,9 @@ impl Connection {
     }
 }
 
-pub async fn ranges(source: &EventHubSource) -> Result<HubRanges> {
-    let read = HubRanges::read(source).await;
-    read.map_err(|error| Failure::from(error).context("the event hub (--no-hub leaves it out)"))
-}
-
 /// The storage account, and how to log in.
 pub struct StorageConnection {
     global: Global,
-    profile: Profile,
     pub container_name: String,
     secret: Option<String>,
     account: Option<String>,
@@ -163,12 +177,13 @@ pub struct StorageConnection {
 impl StorageConnection {
     pub fn resolve(global: &Global) -> Result<Self> {
         let profile = Profiles::read()?.select(global.profile.as_deref())?;
-        let container_name = global.container.clone().or_else(|| profile.container.clone());
+        let settings = global.settings.clone().or(profile);
+        let container_name = settings.container.clone();
         let container_name =
             container_name.ok_or_else(|| Failure::usage("the container is missing: pass --container"))?;
         let secret =
             secret("--storage-connection-string", global.storage_connection_string.as_deref(), STORAGE_VARIABLE)?;
-        let account = global.account.clone().or_else(|| profile.account.clone());
+        let account = settings.account.clone();
         let is_given = |option: &str| global.given.iter().any(|given| given == option);
         if let (Some(secret), Some(account)) = (&secret, &account)
             && is_given("--account")
@@ -184,7 +199,7 @@ impl StorageConnection {
                 "the storage account is missing: pass --account, or set {STORAGE_VARIABLE}"
             )));
         }
-        Ok(Self { global: global.clone(), profile, container_name, secret, account })
+        Ok(Self { global: Global { settings, ..global.clone() }, container_name, secret, account })
     }
 
     /// Opens a container of the account.
@@ -203,10 +218,13 @@ impl StorageConnection {
         let container = self.container(container)?;
         // An operator replaces the id, and nothing else writes with this one.
         let store = GroupStore::builder(container, group.clone(), OwnerId::new("ehcp")?);
-        let Global { lease_duration, foreign_lease_duration, timeout, .. } = self.global;
+        let Settings { lease_duration, foreign_lease_duration, .. } = self.global.settings;
+        let default = StoreConfig::default();
+        let lease_duration = lease_duration.unwrap_or(default.lease_duration);
+        let foreign_lease_duration = foreign_lease_duration.unwrap_or(default.foreign_lease_duration);
         let store = store.with_lease_duration(lease_duration);
         let store = store.with_foreign_lease_duration(foreign_lease_duration.max(lease_duration));
-        Ok(timeout.into_iter().fold(store, GroupStoreBuilder::with_request_timeout))
+        Ok(self.global.timeout.into_iter().fold(store, GroupStoreBuilder::with_request_timeout))
     }
 
     /// Returns a store of a group whose names are written exactly as these.
@@ -217,8 +235,9 @@ impl StorageConnection {
 
     fn credential(&self) -> Result<Arc<dyn TokenCredential>> {
         let has_workload = env::var_os("AZURE_FEDERATED_TOKEN_FILE").is_some();
-        let credential = match self.global.auth {
-            Auth::Auto | Auth::WorkloadIdentity if has_workload || self.global.auth == Auth::WorkloadIdentity => {
+        let auth = self.global.settings.auth.unwrap_or_default();
+        let credential = match auth {
+            Auth::Auto | Auth::WorkloadIdentity if has_workload || auth == Auth::WorkloadIdentity => {
                 WorkloadIdentityCredential::new(None).map(|credential| credential as Arc<dyn TokenCredential>)
             }
             Auth::ManagedIdentity => {

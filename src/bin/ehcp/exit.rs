@@ -43,6 +43,7 @@ impl From<Exit> for ExitCode {
 #[derive(Debug)]
 pub struct Failure {
     exit: Exit,
+    kind: Option<ErrorKind>,
     message: String,
 }
 
@@ -50,15 +51,15 @@ pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Failed, message: message.into() }
+        Self { exit: Exit::Failed, kind: None, message: message.into() }
     }
 
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, message: message.into() }
+        Self { exit: Exit::Usage, kind: None, message: message.into() }
     }
 
     pub fn refused(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Refused, message: message.into() }
+        Self { exit: Exit::Refused, kind: None, message: message.into() }
     }
 
     /// Adds what was attempted.
@@ -70,6 +71,11 @@ impl Failure {
     pub fn exit(&self) -> Exit {
         self.exit
     }
+
+    /// Returns the kind of the library's error, if it was one.
+    pub fn kind(&self) -> Option<ErrorKind> {
+        self.kind
+    }
 }
 
 impl fmt::Display for Failure {
@@ -77,6 +83,13 @@ impl fmt::Display for Failure {
         f.write_str(&self.message)
     }
 }
+
+/// Errors of the library name its setters.
+const SETTERS: &[(&str, &str)] = &[
+    ("`with_lease_duration`", "--lease-duration"),
+    ("`with_foreign_lease_duration`", "--foreign-lease-duration"),
+    ("`with_request_timeout`", "--timeout"),
+];
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
@@ -93,7 +106,8 @@ impl From<Error> for Failure {
             ErrorKind::Unauthorized => "; `ehcp doctor --help` lists the roles",
             _ => "",
         };
-        Self { exit, message: format!("{}{remedy}", with_causes(&error)) }
+        let message = SETTERS.iter().fold(with_causes(&error), |text, (setter, option)| text.replace(setter, option));
+        Self { exit, kind: Some(error.kind()), message: message + remedy }
     }
 }
 

@@ -17,6 +17,9 @@ use args::{Args, Global};
 use exit::Exit;
 use tracing_subscriber::EnvFilter;
 
+/// The exit code of `check` for a wrong command line: 2 would be critical.
+const NAGIOS_UNKNOWN: u8 = 3;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = match Args::read(std::env::args_os()) {
@@ -24,7 +27,11 @@ async fn main() -> ExitCode {
         Err(error) => {
             // Help goes to the standard output, which may be closed.
             let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+            return match error.use_stderr() {
+                true if std::env::args_os().any(|word| word == "check") => NAGIOS_UNKNOWN.into(),
+                true => Exit::Usage.into(),
+                false => Exit::Done.into(),
+            };
         }
     };
     log_to_stderr(&args.global);

@@ -2,13 +2,16 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, CellAlignment, Color as TableColor, ContentArrangement};
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use crate::args::{Color, Format, Global};
 use crate::exit::{Failure, Result};
+use crate::text;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +46,7 @@ pub enum Tone {
     Bad,
 }
 
-/// Rows with a value for each column.
+/// Rows with a value for each column. An empty one is shown as a dash.
 pub struct Table {
     columns: &'static [Column],
     rows: Vec<(Vec<String>, Tone)>,
@@ -81,6 +84,16 @@ impl Output {
         matches!(self.format, Format::Table | Format::Wide)
     }
 
+    /// Returns how long ago something was, or when it was in a file.
+    pub fn ago(self, now: OffsetDateTime, then: OffsetDateTime) -> String {
+        if self.format == Format::Csv { text::time(then) } else { text::ago(now, then) }
+    }
+
+    /// Returns a duration, in seconds in a file.
+    pub fn duration(self, duration: Duration) -> String {
+        if self.format == Format::Csv { duration.as_secs().to_string() } else { text::short(duration) }
+    }
+
     /// Shows one document and its rows: the document as JSON, each row as a line of JSON, or the table.
     pub fn show<T: Serialize>(self, document: &impl Serialize, rows: &[T], table: &Table) -> Result<()> {
         let text = match self.format {
@@ -113,7 +126,7 @@ impl Output {
         for (cells, tone) in &table.rows {
             let cells = cells.iter().zip(table.columns).filter(|(_, column)| is_shown(column));
             drawn.add_row(cells.map(|(cell, column)| {
-                let cell = Cell::new(printable(cell));
+                let cell = if cell.is_empty() { Cell::new("-") } else { Cell::new(printable(cell)) };
                 let cell = if column.is_number { cell.set_alignment(CellAlignment::Right) } else { cell };
                 match tone {
                     Tone::Plain => cell,
@@ -178,7 +191,7 @@ fn csv(table: &Table) -> Result<String> {
     let failed = |error: csv::Error| Failure::failed(error.to_string());
     writer.write_record(header).map_err(failed)?;
     for (cells, _) in &table.rows {
-        writer.write_record(cells.iter().map(|cell| if cell == "-" { "" } else { cell })).map_err(failed)?;
+        writer.write_record(cells).map_err(failed)?;
     }
     let bytes = writer.into_inner().map_err(|error| Failure::failed(error.to_string()))?;
     String::from_utf8(bytes).map_err(|error| Failure::failed(error.to_string()))

@@ -8,20 +8,8 @@ use std::path::PathBuf;
 use etcetera::{BaseStrategy, choose_base_strategy};
 use serde::{Deserialize, Serialize};
 
-use crate::args::Global;
+use crate::args::Settings;
 use crate::exit::{Failure, Result};
-
-/// The settings of one profile. What is missing is given by the command line or the environment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Profile {
-    pub namespace: Option<String>,
-    pub event_hub: Option<String>,
-    pub consumer_group: Option<String>,
-    pub account: Option<String>,
-    pub container: Option<String>,
-    pub read_group: Option<String>,
-}
 
 /// The file of profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,21 +18,7 @@ pub struct Profiles {
     /// The one that is used if none is named.
     pub default: Option<String>,
     #[serde(default)]
-    pub profiles: BTreeMap<String, Profile>,
-}
-
-impl Profile {
-    /// Keeps the settings of a command line and its environment.
-    pub fn of(global: &Global) -> Self {
-        Self {
-            namespace: global.namespace.clone(),
-            event_hub: global.event_hub.clone(),
-            consumer_group: global.consumer_group.clone(),
-            account: global.account.clone(),
-            container: global.container.clone(),
-            read_group: global.read_group.clone(),
-        }
-    }
+    pub profiles: BTreeMap<String, Settings>,
 }
 
 impl Profiles {
@@ -77,8 +51,8 @@ impl Profiles {
     }
 
     /// Returns the profile with this name, the default one without a name, or an empty one.
-    pub fn select(&self, name: Option<&str>) -> Result<Profile> {
-        let Some(name) = name.or(self.default.as_deref()) else { return Ok(Profile::default()) };
+    pub fn select(&self, name: Option<&str>) -> Result<Settings> {
+        let Some(name) = name.or(self.default.as_deref()) else { return Ok(Settings::default()) };
         self.profiles.get(name).cloned().ok_or_else(|| {
             let known: Vec<_> = self.profiles.keys().map(String::as_str).collect();
             Failure::usage(format!("there is no profile {name:?}: the profiles are {known:?}"))

@@ -16,12 +16,12 @@ use crate::exit::{Exit, Failure, Result};
 use crate::output::note;
 use crate::text::{short, time};
 
-/// Shows that nothing was written.
-pub fn dry_run(changes: usize, what: &str) {
-    if changes > 0 {
-        note(format_args!("dry run: would {what}; add --execute to do it"));
-    } else {
-        note("dry run: nothing to do");
+/// Shows that nothing was written, and whether it is permitted.
+pub fn dry_run(changes: usize, what: &str, permitted: Result<()>) {
+    match permitted {
+        _ if changes == 0 => note("dry run: nothing to do"),
+        Ok(()) => note(format_args!("dry run: would {what}; add --execute to do it")),
+        Err(refusal) => note(format_args!("dry run: would {what}, but --execute would be refused: {refusal}")),
     }
 }
 
@@ -29,7 +29,8 @@ pub fn dry_run(changes: usize, what: &str) {
 pub fn show_undo(global: &Global, case: BlobNameCase, command: &str) {
     let global = global.clone();
     // `auto` may choose the other case if this was the last record.
-    let is_ambiguous = global.blob_name_case == NameCase::Auto && case == BlobNameCase::Verbatim;
+    let is_ambiguous =
+        global.settings.blob_name_case.unwrap_or_default() == NameCase::Auto && case == BlobNameCase::Verbatim;
     let global = if is_ambiguous { global.redirected(&[("--blob-name-case", "verbatim")]) } else { global };
     let words: Vec<_> = std::iter::once(command).chain(global.given.iter().map(String::as_str)).collect();
     note(format_args!("undo: ehcp {}", words.join(" ")));

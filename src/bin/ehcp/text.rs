@@ -74,9 +74,9 @@ pub fn ranges<'a>(partitions: impl IntoIterator<Item = &'a PartitionId>) -> Stri
     parts.join(",")
 }
 
-/// Returns the text of an optional value, or a dash.
-pub fn or_dash(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+/// Returns the text of an optional value.
+pub fn or_empty(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// Returns text as one word of a shell.

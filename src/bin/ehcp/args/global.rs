@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::{Arg, Args as ClapArgs, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
 use crate::text::{has_secret, quoted};
@@ -10,12 +11,10 @@ use crate::text::{has_secret, quoted};
 /// The heading of the options that are repeated in commands to be run again.
 pub(super) const CONNECTION: &str = "Connection";
 
-/// What to connect to, and how to show it.
-#[derive(Debug, Clone, ClapArgs)]
-pub struct Global {
-    /// The profile that has the settings that are given neither here nor in the environment.
-    #[arg(long, global = true, env = "EHCP_PROFILE", value_name = "NAME", help_heading = CONNECTION)]
-    pub profile: Option<String>,
+/// What a profile keeps, and the command line and the environment override. It has no secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, ClapArgs, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
     /// The namespace: my-namespace, or my-namespace.servicebus.windows.net.
     #[arg(short, long, global = true, env = "EHCP_NAMESPACE", value_name = "NAME", help_heading = CONNECTION)]
     pub namespace: Option<String>,
@@ -38,6 +37,59 @@ pub struct Global {
     /// The blob container.
     #[arg(short, long, global = true, env = "EHCP_CONTAINER", value_name = "NAME", help_heading = CONNECTION)]
     pub container: Option<String>,
+    /// The credential of Entra ID [default: auto].
+    #[arg(long, global = true, env = "EHCP_AUTH", value_enum, help_heading = CONNECTION)]
+    pub auth: Option<Auth>,
+    /// The letter case of the blob names. `auto` finds the one that is in use [default: auto].
+    #[arg(long, global = true, env = "EHCP_BLOB_NAME_CASE", value_enum, help_heading = CONNECTION)]
+    pub blob_name_case: Option<NameCase>,
+    /// Reads events for this consumer group: needed while processors read for the group itself. Positions are the same
+    /// for all groups of an event hub.
+    #[arg(long, global = true, env = "EHCP_READ_GROUP", value_name = "NAME", help_heading = CONNECTION)]
+    pub read_group: Option<String>,
+    /// How long an ownership is valid after its last renewal, as the members of the group configure it [default: 60s].
+    #[arg(long, global = true, env = "EHCP_LEASE_DURATION", value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
+    #[serde(default, with = "humantime_serde")]
+    pub lease_duration: Option<Duration>,
+    /// The same for owners of other SDKs, at least --lease-duration [default: 3m].
+    #[arg(long, global = true, env = "EHCP_FOREIGN_LEASE_DURATION", value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
+    #[serde(default, with = "humantime_serde")]
+    pub foreign_lease_duration: Option<Duration>,
+}
+
+impl Settings {
+    /// Completes these settings by others.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            namespace: self.namespace.or(other.namespace),
+            event_hub: self.event_hub.or(other.event_hub),
+            consumer_group: self.consumer_group.or(other.consumer_group),
+            account: self.account.or(other.account),
+            container: self.container.or(other.container),
+            auth: self.auth.or(other.auth),
+            blob_name_case: self.blob_name_case.or(other.blob_name_case),
+            read_group: self.read_group.or(other.read_group),
+            lease_duration: self.lease_duration.or(other.lease_duration),
+            foreign_lease_duration: self.foreign_lease_duration.or(other.foreign_lease_duration),
+        }
+    }
+
+    /// Returns whether an option is one of these.
+    pub fn has(option: &str) -> bool {
+        let settings = Self::augment_args(clap::Command::new("settings"));
+        settings.get_arguments().filter_map(Arg::get_long).any(|name| option.strip_prefix("--") == Some(name))
+    }
+}
+
+/// What to connect to, and how to show it.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Global {
+    /// The profile that has the settings that are given neither here nor in the environment.
+    #[arg(long, global = true, env = "EHCP_PROFILE", value_name = "NAME", help_heading = CONNECTION)]
+    pub profile: Option<String>,
+    #[command(flatten)]
+    pub settings: Settings,
     /// A file with the connection string of the event hub, as @FILE [default: EVENTHUBS_CONNECTION_STRING, or Entra ID].
     #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
     pub hub_connection_string: Option<String>,
@@ -45,23 +97,8 @@ pub struct Global {
     /// Entra ID].
     #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
     pub storage_connection_string: Option<String>,
-    /// The credential of Entra ID.
-    #[arg(long, global = true, env = "EHCP_AUTH", value_enum, default_value_t, help_heading = CONNECTION)]
-    pub auth: Auth,
-    /// The letter case of the blob names. `auto` finds the one that is in use.
-    #[arg(long, global = true, env = "EHCP_BLOB_NAME_CASE", value_enum, default_value_t, help_heading = CONNECTION)]
-    pub blob_name_case: NameCase,
-    /// Reads events for this consumer group: needed while processors read for the group itself. Positions are the same
-    /// for all groups of an event hub.
-    #[arg(long, global = true, env = "EHCP_READ_GROUP", value_name = "NAME", help_heading = CONNECTION)]
-    pub read_group: Option<String>,
-    /// How long an ownership is valid after its last renewal, as the members of the group configure it.
-    #[arg(long, global = true, env = "EHCP_LEASE_DURATION", value_parser = humantime::parse_duration, default_value = "60s", value_name = "DURATION", help_heading = CONNECTION)]
-    pub lease_duration: Duration,
-    /// The same for owners of other SDKs, at least --lease-duration.
-    #[arg(long, global = true, env = "EHCP_FOREIGN_LEASE_DURATION", value_parser = humantime::parse_duration, default_value = "3m", value_name = "DURATION", help_heading = CONNECTION)]
-    pub foreign_lease_duration: Duration,
-    /// How long a request to the storage may take [default: 5s, or a quarter of --lease-duration].
+    /// How long a request to the storage may take [default: 5s, or a quarter of --lease-duration], and to the event hub
+    /// [default: 20s].
     #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
     pub timeout: Option<Duration>,
     /// Does not connect to the event hub.
@@ -84,13 +121,14 @@ pub struct Global {
 impl Global {
     /// Fails if a name has a secret, without showing it.
     pub fn check_secrets(&self) -> Result<()> {
+        let settings = &self.settings;
         for (option, name) in [
-            ("--namespace", &self.namespace),
-            ("--event-hub", &self.event_hub),
-            ("--consumer-group", &self.consumer_group),
-            ("--account", &self.account),
-            ("--container", &self.container),
-            ("--read-group", &self.read_group),
+            ("--namespace", &settings.namespace),
+            ("--event-hub", &settings.event_hub),
+            ("--consumer-group", &settings.consumer_group),
+            ("--account", &settings.account),
+            ("--container", &settings.container),
+            ("--read-group", &settings.read_group),
         ] {
             if name.as_deref().is_some_and(has_secret) {
                 return Err(Failure::usage(format!(
@@ -116,7 +154,8 @@ impl Global {
 }
 
 /// A credential of Entra ID.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Auth {
     /// Workload identity if the environment has one, otherwise developer tools.
     #[default]
@@ -130,7 +169,8 @@ pub enum Auth {
 }
 
 /// The letter case of blob names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NameCase {
     /// The one that has records; lower case if both have.
     #[default]

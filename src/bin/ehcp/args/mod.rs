@@ -14,7 +14,7 @@ use eventhubs_checkpoint::OwnerId;
 use time::OffsetDateTime;
 
 use self::global::CONNECTION;
-pub use self::global::{Auth, Color, Format, Global, NameCase};
+pub use self::global::{Auth, Color, Format, Global, NameCase, Settings};
 use crate::text::{Partitions, datetime, partitions, quoted};
 
 const STYLES: Styles = Styles::styled()

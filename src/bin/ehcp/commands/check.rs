@@ -67,7 +67,7 @@ pub async fn run(global: &Global, check: &Check) -> Result<u8> {
     let text = match global.output {
         Format::Json => serde_json::to_string_pretty(&report).map_err(|error| Failure::failed(error.to_string()))?,
         Format::Ndjson => serde_json::to_string(&report).map_err(|error| Failure::failed(error.to_string()))?,
-        Format::Table | Format::Wide | Format::Csv => line(&report),
+        Format::Table | Format::Wide | Format::Csv => line(&report, check),
     };
     print(&(text + "\n"))?;
     Ok(report.state.code())
@@ -98,8 +98,10 @@ fn examine(group: &GroupDescription, check: &Check) -> Report {
     }
     if let Some(within) = check.updated_within {
         let old = of(group, |partition| is_old(group, partition, within));
+        // Without the event hub, no event may wait.
+        let state = if lag.is_none() { State::Unknown } else { State::Critical };
         if !old.is_empty() {
-            problems.push((State::Critical, format!("no checkpoint within {}: {old}", short(within))));
+            problems.push((state, format!("no checkpoint within {}: {old}", short(within))));
         }
     }
     Report {
@@ -139,13 +141,16 @@ fn is_old(group: &GroupDescription, partition: &PartitionDescription, within: Du
 }
 
 /// Returns the line of a Nagios plugin, with performance data.
-fn line(report: &Report) -> String {
+fn line(report: &Report, check: &Check) -> String {
     let problems = match report.problems.as_slice() {
         [] if report.unowned == 0 => "every partition has a live owner".to_owned(),
         [] => format!("{} without a live owner, but not for too long", count(report.unowned, "partition")),
         problems => problems.join("; "),
     };
-    let lag = report.lag.map(|lag| format!("lag={lag} ")).unwrap_or_default();
+    let limit = |limit: Option<u64>| limit.map(|limit| limit.to_string()).unwrap_or_default();
+    let (warn, critical) = (limit(check.lag_warn), limit(check.lag_crit));
+    let lag = report.lag.map(|lag| format!("lag={lag};{warn};{critical}").trim_end_matches(';').to_owned() + " ");
+    let lag = lag.unwrap_or_default();
     let (state, owners, unowned) = (report.state.name(), report.owners, report.unowned);
     format!("EHCP {state} - {problems} | {lag}owners={owners} unowned={unowned}")
 }

@@ -41,6 +41,10 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
     let found = operator.plan_deletion(&deletion).await?;
     let mut rows: Vec<_> =
         found.iter().map(|found| Row { record: found.record.to_string(), live: found.is_live, result: None }).collect();
+    let permitted = match found.iter().find(|found| found.is_live) {
+        Some(live) => Err(Failure::refused(format!("{} belongs to a live owner: stop it first", live.record))),
+        None => Ok(()),
+    };
     if !delete.execute {
         show(global, &rows, true)?;
         if delete.checkpoints && !found.is_empty() {
@@ -48,12 +52,10 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
                 "note: processors without a checkpoint begin at their start position, and KEDA counts the whole partition",
             );
         }
-        dry_run(found.len(), &format!("delete {}", count(found.len(), "record")));
+        dry_run(found.len(), &format!("delete {}", count(found.len(), "record")), permitted);
         return Ok(if found.is_empty() { Exit::Done } else { Exit::Differences });
     }
-    if let Some(live) = found.iter().find(|found| found.is_live) {
-        return Err(Failure::refused(format!("{} belongs to a live owner: stop it first", live.record)));
-    }
+    permitted?;
     let checkpoints: BTreeSet<_> = found.iter().filter_map(checkpoint).collect();
     let backup = if checkpoints.is_empty() {
         None
@@ -113,8 +115,8 @@ fn not_deleted(error: &Error) -> String {
 fn show(global: &Global, rows: &[Row], dry_run: bool) -> Result<()> {
     let mut table = Table::new(COLUMNS);
     for row in rows {
-        let live = if row.live { "live" } else { "-" };
-        let result = row.result.clone().unwrap_or_else(|| "-".to_owned());
+        let live = if row.live { "live" } else { "" };
+        let result = row.result.clone().unwrap_or_default();
         let tone = if row.live { Tone::Warning } else { Tone::Plain };
         table.toned([row.record.clone(), live.to_owned(), result], tone);
     }

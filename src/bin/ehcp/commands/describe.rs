@@ -6,7 +6,7 @@ use crate::args::{Describe, Global};
 use crate::connection::Connection;
 use crate::exit::{Exit, Result};
 use crate::output::{Column, Output, Table, Tone, print};
-use crate::text::{ago, count, or_dash, ranges, short, time};
+use crate::text::{count, or_empty, ranges, time};
 
 const PARTITIONS: &[Column] = &[
     Column::text("PARTITION"),
@@ -49,14 +49,14 @@ pub async fn run(global: &Global, describe: &Describe) -> Result<Exit> {
     let group = connection.describe().await?;
     let output = Output::new(global);
     if describe.members {
-        output.show(&group, &group.members, &members(&group))?;
+        output.show(&group, &group.members, &members(&group, output))?;
     } else if describe.state {
         output.show(&group, &[&group.group], &state(&group))?;
     } else {
         if output.is_for_people() {
             print(&format!("{}\n\n", headline(&group)))?;
         }
-        output.show(&group, &group.partitions, &partitions(&group))?;
+        output.show(&group, &group.partitions, &partitions(&group, output))?;
     }
     Ok(Exit::Done)
 }
@@ -79,7 +79,7 @@ fn name(group: &GroupDescription) -> String {
     format!("{}/{}/{}", summary.namespace, summary.event_hub, summary.consumer_group)
 }
 
-fn partitions(group: &GroupDescription) -> Table {
+fn partitions(group: &GroupDescription, output: Output) -> Table {
     let mut table = Table::new(PARTITIONS);
     for partition in &group.partitions {
         let owner = partition.owner.as_ref();
@@ -89,18 +89,18 @@ fn partitions(group: &GroupDescription) -> Table {
         let cells = [
             partition.id.to_string(),
             partition.state.to_string(),
-            or_dash(owner.map(|owner| &owner.id)),
-            or_dash(owner.map(|owner| ago(group.taken_at, owner.renewed))),
-            or_dash(owner.map(|owner| short(owner.expires_in))),
-            or_dash(owner.and_then(|owner| owner.since).map(time)),
-            or_dash(owner.and_then(|owner| owner.epoch)),
-            or_dash(position.and_then(|position| position.sequence_number)),
-            or_dash(position.and_then(|position| position.offset.as_deref())),
-            or_dash(hub.map(|hub| hub.first)),
-            or_dash(hub.and_then(|hub| hub.last)),
-            or_dash(partition.lag.events),
-            serde_json::to_value(partition.lag.state).map_or_else(|_| "-".to_owned(), |state| unquoted(&state)),
-            or_dash(checkpoint.map(|checkpoint| ago(group.taken_at, checkpoint.updated))),
+            or_empty(owner.map(|owner| &owner.id)),
+            or_empty(owner.map(|owner| output.ago(group.taken_at, owner.renewed))),
+            or_empty(owner.map(|owner| output.duration(owner.expires_in))),
+            or_empty(owner.and_then(|owner| owner.since).map(time)),
+            or_empty(owner.and_then(|owner| owner.epoch)),
+            or_empty(position.and_then(|position| position.sequence_number)),
+            or_empty(position.and_then(|position| position.offset.as_deref())),
+            or_empty(hub.map(|hub| hub.first)),
+            or_empty(hub.and_then(|hub| hub.last)),
+            or_empty(partition.lag.events),
+            serde_json::to_value(partition.lag.state).map(|state| unquoted(&state)).unwrap_or_default(),
+            or_empty(checkpoint.map(|checkpoint| output.ago(group.taken_at, checkpoint.updated))),
         ];
         table.toned(cells, tone(partition));
     }
@@ -119,7 +119,7 @@ fn tone(partition: &PartitionDescription) -> Tone {
     }
 }
 
-fn members(group: &GroupDescription) -> Table {
+fn members(group: &GroupDescription, output: Output) -> Table {
     let mut table = Table::new(MEMBERS);
     for member in &group.members {
         table.row([
@@ -127,9 +127,9 @@ fn members(group: &GroupDescription) -> Table {
             member.sdk.to_string(),
             member.blob_name_case.to_string(),
             ranges(&member.partitions),
-            or_dash(member.load),
-            or_dash(member.since.map(time)),
-            ago(group.taken_at, member.renewed),
+            or_empty(member.load),
+            or_empty(member.since.map(time)),
+            output.ago(group.taken_at, member.renewed),
         ]);
     }
     table
@@ -144,7 +144,7 @@ fn state(group: &GroupDescription) -> Table {
         summary.members.to_string(),
         group.partitions.len().to_string(),
         summary.unowned.to_string(),
-        or_dash(summary.lag.events),
+        or_empty(summary.lag.events),
     ]);
     table
 }

@@ -1,13 +1,13 @@
 //! `ehcp doctor`.
 
-use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::admin::{Check, GroupRecords, HubRanges, Severity};
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::store::StorageWarning;
+use eventhubs_checkpoint::{ErrorKind, PartitionId};
 use serde::Serialize;
 
 use crate::args::{Doctor, Format, Global};
-use crate::connection::{Connection, ranges};
+use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, Tone, print};
 use crate::text;
@@ -51,6 +51,18 @@ impl Row {
 
     fn skipped(check: &str) -> Self {
         Self { result: SKIPPED.to_owned(), ..Self::ok(check, "it needs the event hub") }
+    }
+
+    /// A connection that failed. The role is the remedy if the service rejects the caller.
+    fn failed(check: &str, failure: &Failure, role: &str) -> Self {
+        let remedy = match failure.kind() {
+            Some(ErrorKind::Unauthorized) => role,
+            Some(ErrorKind::ContainerNotFound) => "create the container, or check --container and --account",
+            Some(ErrorKind::Config | ErrorKind::InvalidArgument) => "check the names and the connection string",
+            Some(ErrorKind::Throttled { .. }) => "wait, and raise the throughput if it happens again",
+            _ => "check the names, the network, the firewall and its private endpoints",
+        };
+        Self::new(check, Severity::Error, failure.to_string(), remedy)
     }
 
     fn new(check: &str, severity: Severity, detail: impl Into<String>, remedy: &str) -> Self {
@@ -107,7 +119,7 @@ fn check_names(doctor: &Doctor, no_hub: bool) -> Result<()> {
 }
 
 async fn storage(connection: &Connection, rows: &mut Vec<Row>) -> Option<GroupRecords> {
-    const REMEDY: &str = "grant Storage Blob Data Reader on the container, and check the names";
+    const ROLE: &str = "grant Storage Blob Data Reader on the container";
     let read = async { Ok::<_, Failure>(connection.operator().await?.read().await?) };
     match read.await {
         Ok(records) => {
@@ -117,7 +129,7 @@ async fn storage(connection: &Connection, rows: &mut Vec<Row>) -> Option<GroupRe
             Some(records)
         }
         Err(failure) => {
-            rows.push(Row::new(STORAGE, Severity::Error, failure.to_string(), REMEDY));
+            rows.push(Row::failed(STORAGE, &failure, ROLE));
             None
         }
     }
@@ -125,7 +137,7 @@ async fn storage(connection: &Connection, rows: &mut Vec<Row>) -> Option<GroupRe
 
 /// Writes, lists and deletes a blob that no member reads.
 async fn write_probe(connection: &Connection) -> Vec<Row> {
-    const REMEDY: &str = "grant Storage Blob Data Contributor on the container to the members";
+    const ROLE: &str = "grant Storage Blob Data Contributor on the container to the members";
     let verified = async { Ok::<_, Failure>(connection.store()?.with_verify_storage(true).connect().await?) };
     match verified.await {
         Ok(store) if store.storage_warnings().is_empty() => {
@@ -139,25 +151,25 @@ async fn write_probe(connection: &Connection) -> Vec<Row> {
             };
             warnings.map(row).collect()
         }
-        Err(failure) => vec![Row::new(STORAGE_WRITE, Severity::Error, failure.to_string(), REMEDY)],
+        Err(failure) => vec![Row::failed(STORAGE_WRITE, &failure, ROLE)],
     }
 }
 
 async fn hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRanges> {
-    const REMEDY: &str = "grant Azure Event Hubs Data Receiver on the event hub, and check the names";
+    const ROLE: &str = "grant Azure Event Hubs Data Receiver on the event hub";
     if connection.global.no_hub {
         return None;
     }
     let read = async {
         let source = connection.needed_hub().await?;
-        let ranges = ranges(&source).await?;
+        let ranges = connection.ranges(&source).await?;
         // A rejected reader shows that the group exists.
         let access = match ranges.partitions().next() {
             Some(partition) => source.check_access(partition).await,
             None => Ok(()),
         };
         match access {
-            Err(error) if error.kind() == eventhubs_checkpoint::ErrorKind::Fenced => Ok(ranges),
+            Err(error) if error.kind() == ErrorKind::Fenced => Ok(ranges),
             access => access.map(|()| ranges).map_err(Failure::from),
         }
     };
@@ -168,7 +180,7 @@ async fn hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRanges> 
             Some(ranges)
         }
         Err(failure) => {
-            rows.push(Row::new(HUB, Severity::Error, failure.to_string(), REMEDY));
+            rows.push(Row::failed(HUB, &failure, ROLE));
             None
         }
     }

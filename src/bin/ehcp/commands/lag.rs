@@ -6,7 +6,7 @@ use crate::args::{Global, Lag};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, note, print};
-use crate::text::or_dash;
+use crate::text::{or_empty, ranges};
 
 const COLUMNS: &[Column] = &[Column::number("TOTAL"), Column::number("MAX"), Column::text("PARTITION")];
 
@@ -25,8 +25,12 @@ pub async fn run(global: &Global, lag: &Lag) -> Result<Exit> {
         return Err(Failure::usage("the lag needs the event hub: remove --no-hub"));
     }
     let group = connection.describe().await?;
-    let total = group.group.lag.events;
-    let total = total.ok_or_else(|| Failure::failed("the lag of a partition is unknown: see `ehcp describe`"))?;
+    let unknown = || {
+        let unknown = group.partitions.iter().filter(|partition| partition.lag.events.is_none());
+        let unknown = ranges(unknown.map(|partition| &partition.id));
+        Failure::failed(format!("the lag of partition {unknown} is unknown: see `ehcp describe -o wide`"))
+    };
+    let total = group.group.lag.events.ok_or_else(unknown)?;
     if lag.sum {
         print(&format!("{total}\n"))?;
     } else {
@@ -39,7 +43,7 @@ pub async fn run(global: &Global, lag: &Lag) -> Result<Exit> {
             partition: most.map(|most| most.id.to_string()),
         };
         let mut table = Table::new(COLUMNS);
-        table.row([total.to_string(), or_dash(totals.max), or_dash(totals.partition.as_deref())]);
+        table.row([total.to_string(), or_empty(totals.max), or_empty(totals.partition.as_deref())]);
         Output::new(global).show(&totals, &[&totals], &table)?;
     }
     match lag.max {

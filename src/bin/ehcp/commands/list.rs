@@ -10,7 +10,7 @@ use crate::connection::StorageConnection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table};
 use crate::progress::Progress;
-use crate::text::{ago, or_dash};
+use crate::text::or_empty;
 
 const COLUMNS: &[Column] = &[
     Column::text("NAMESPACE"),
@@ -55,7 +55,7 @@ pub async fn run(global: &Global, list: &List) -> Result<Exit> {
     groups.retain(|group| list.state.as_ref().is_none_or(|state| group.group.state.as_str() == state));
     drop(progress);
 
-    let mut table = Table::new(COLUMNS);
+    let (output, mut table) = (Output::new(global), Table::new(COLUMNS));
     for described in &groups {
         let group = &described.group;
         let checkpoints: Vec<_> =
@@ -70,10 +70,10 @@ pub async fn run(global: &Global, list: &List) -> Result<Exit> {
             group.members.to_string(),
             described.partitions.len().to_string(),
             checkpoints.len().to_string(),
-            or_dash(updated.map(|updated| ago(described.taken_at, updated))),
+            or_empty(updated.map(|updated| output.ago(described.taken_at, updated))),
         ]);
     }
-    Output::new(global).show(&Groups { schema: "ehcp.groups/1", groups: &groups }, &groups, &table)?;
+    output.show(&Groups { schema: "ehcp.groups/1", groups: &groups }, &groups, &table)?;
     Ok(Exit::Done)
 }
 

@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, note};
 use crate::progress::Progress;
-use crate::text::{or_dash, time};
+use crate::text::{or_empty, time};
 
 const COLUMNS: &[Column] = &[
     Column::number("SEQUENCE"),
@@ -69,6 +69,12 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
             known.join(", ")
         )));
     }
+    let properties = hub.partition_properties(&partition).await?;
+    let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
+    if let Some(at) = peek.at.filter(|at| *at > last.saturating_add(1)) {
+        let last = if last < 0 { "it has none yet".to_owned() } else { format!("its last event is {last}") };
+        return Err(Failure::failed(format!("partition {partition} has no event {at}: {last}")));
+    }
     let progress = Progress::spinner("reading");
     let events = read(&hub, &partition, start, peek).await?;
     drop(progress);
@@ -77,10 +83,10 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
     let is_short = Output::new(global).is_for_people() && global.output != crate::args::Format::Wide;
     for event in &events {
         table.row([
-            or_dash(event.sequence_number),
-            or_dash(event.offset.as_deref()),
-            or_dash(event.enqueued_at.as_deref()),
-            or_dash(event.partition_key.as_deref()),
+            or_empty(event.sequence_number),
+            or_empty(event.offset.as_deref()),
+            or_empty(event.enqueued_at.as_deref()),
+            or_empty(event.partition_key.as_deref()),
             event.bytes.to_string(),
             shown(event, is_short),
         ]);

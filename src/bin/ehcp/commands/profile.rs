@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::args::{self, Global};
+use crate::args::{self, Global, Settings};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table};
-use crate::profile::{Profile, Profiles};
-use crate::text::or_dash;
+use crate::profile::Profiles;
+use crate::text::or_empty;
 
 const COLUMNS: &[Column] = &[
     Column::text("DEFAULT"),
@@ -17,11 +17,8 @@ const COLUMNS: &[Column] = &[
     Column::text("ACCOUNT"),
     Column::text("CONTAINER"),
     Column::text("READ-GROUP").wide(),
+    Column::text("LEASE-DURATION").wide(),
 ];
-
-/// The options that a profile keeps.
-const KEPT: &[&str] =
-    &["--namespace", "--event-hub", "--consumer-group", "--account", "--container", "--read-group", "--profile"];
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -34,7 +31,7 @@ struct Row<'a> {
     name: &'a str,
     is_default: bool,
     #[serde(flatten)]
-    profile: &'a Profile,
+    profile: &'a Settings,
 }
 
 pub fn run(global: &Global, command: args::Profile) -> Result<Exit> {
@@ -45,11 +42,11 @@ pub fn run(global: &Global, command: args::Profile) -> Result<Exit> {
             if global.hub_connection_string.is_some() || global.storage_connection_string.is_some() {
                 return Err(Failure::usage("a profile has no secrets: pass connection strings in the environment"));
             }
-            let is_kept = |option: &str| KEPT.contains(&option);
+            let is_kept = |option: &str| option == "--profile" || Settings::has(option);
             if let Some(option) = global.given.iter().find(|word| word.starts_with("--") && !is_kept(word)) {
                 return Err(Failure::usage(format!("a profile does not keep {option}: pass it to each command")));
             }
-            profiles.profiles.insert(name, Profile::of(global));
+            profiles.profiles.insert(name, global.settings.clone());
         }
         args::Profile::Use { name } => {
             profiles.select(Some(&name))?;
@@ -74,12 +71,13 @@ fn show(global: &Global, profiles: &Profiles) -> Result<Exit> {
         table.row([
             if *is_default { "*" } else { "" }.to_owned(),
             (*name).to_owned(),
-            or_dash(profile.namespace.as_deref()),
-            or_dash(profile.event_hub.as_deref()),
-            or_dash(profile.consumer_group.as_deref()),
-            or_dash(profile.account.as_deref()),
-            or_dash(profile.container.as_deref()),
-            or_dash(profile.read_group.as_deref()),
+            or_empty(profile.namespace.as_deref()),
+            or_empty(profile.event_hub.as_deref()),
+            or_empty(profile.consumer_group.as_deref()),
+            or_empty(profile.account.as_deref()),
+            or_empty(profile.container.as_deref()),
+            or_empty(profile.read_group.as_deref()),
+            or_empty(profile.lease_duration.map(humantime::format_duration)),
         ]);
     }
     Output::new(global).show(&Document { schema: "ehcp.profiles/1", profiles: &rows }, &rows, &table)?;

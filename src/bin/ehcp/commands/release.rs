@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, Tone, note};
 use crate::safety::{Allowed, check_live, dry_run, exit_of};
-use crate::text::{count, or_dash};
+use crate::text::{count, or_empty};
 
 const COLUMNS: &[Column] =
     &[Column::text("PARTITION"), Column::text("OWNER"), Column::text("STATE"), Column::text("RESULT")];
@@ -45,16 +45,17 @@ pub async fn run(global: &Global, release: &Release) -> Result<Exit> {
     let owned: Vec<_> =
         group.partitions.iter().filter(is_selected).filter(|partition| partition.owner.is_some()).collect();
     let mut rows: Vec<_> = owned.iter().map(|partition| row(partition)).collect();
-    if !release.execute {
-        show(global, &rows, true)?;
-        dry_run(rows.len(), &format!("release {}", count(rows.len(), "partition")));
-        return Ok(if rows.is_empty() { Exit::Done } else { Exit::Differences });
-    }
     // No option permits to take a partition under names in the other letter case.
     let is_here = |partition: &&&PartitionDescription| partition.state != OwnershipState::OtherNameCase;
     let live = owned.iter().filter(|partition| partition.state.is_live()).filter(is_here);
     let live = live.filter_map(|partition| Some((&partition.id, partition.owner.as_ref()?)));
-    check_live(live, Allowed { live: release.live, foreign: release.force })?;
+    let permitted = check_live(live, Allowed { live: release.live, foreign: release.force });
+    if !release.execute {
+        show(global, &rows, true)?;
+        dry_run(rows.len(), &format!("release {}", count(rows.len(), "partition")), permitted);
+        return Ok(if rows.is_empty() { Exit::Done } else { Exit::Differences });
+    }
+    permitted?;
     let options = ResetOptions::default().with_allow_live(release.live).with_allow_foreign(release.force);
     let partitions = owned.iter().map(|partition| partition.id.clone()).collect();
     let mut exit = Exit::Done;
@@ -89,7 +90,7 @@ fn show(global: &Global, rows: &[Row], dry_run: bool) -> Result<()> {
     for row in rows {
         let result = row.result.as_deref();
         let tone = if result.is_some_and(|result| result != "released") { Tone::Bad } else { Tone::Plain };
-        let cells = [row.partition.to_string(), or_dash(row.owner.as_deref()), row.state.clone(), or_dash(result)];
+        let cells = [row.partition.to_string(), or_empty(row.owner.as_deref()), row.state.clone(), or_empty(result)];
         table.toned(cells, tone);
     }
     Output::new(global).show(&Document { schema: "ehcp.release/1", dry_run, partitions: rows }, rows, &table)

@@ -16,12 +16,12 @@ use time::OffsetDateTime;
 
 use super::positions;
 use crate::args::{self, Copy, ExactCase, Global, Import, Init, Permission, Target};
-use crate::connection::{Connection, ranges};
+use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone, note};
 use crate::progress::Progress;
 use crate::safety::{self, Allowed, Backup, back_up, check_live, dry_run, exit_of, interrupted};
-use crate::text::{self, Partitions, count, or_dash, quoted};
+use crate::text::{self, Partitions, count, or_empty, quoted};
 
 const COLUMNS: &[Column] = &[
     Column::text("PARTITION"),
@@ -79,7 +79,7 @@ pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
     let operator = connection.operator_of(&group, container, case).await?;
     let mut export = Export::from(&source);
     if let Some(hub) = connection.hub().await? {
-        let known = ranges(&hub).await?;
+        let known = connection.ranges(&hub).await?;
         let is_known = |id: &PartitionId| known.of(id).is_some();
         let unknown = export.partitions.iter().map(|partition| &partition.id).filter(|id| !is_known(id));
         for partition in unknown {
@@ -97,6 +97,9 @@ pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
 }
 
 pub async fn init(global: &Global, args: Init) -> Result<Exit> {
+    if args.target.shift_by.is_some() || args.target.to_current {
+        return Err(Failure::usage("--shift-by and --to-current move checkpoints that exist: see `ehcp reset`"));
+    }
     let connection = Connection::resolve(global)?;
     let operator = connection.operator().await?;
     let reset = Reset::to(target(&args.target, &operator).await?).with_keep_existing(true);
@@ -104,7 +107,7 @@ pub async fn init(global: &Global, args: Init) -> Result<Exit> {
     let plan = planned(hub.as_ref(), &operator, limited(reset, args.selection.partitions)).await?;
     let output = Output::new(global);
     if !args.execute {
-        return show_dry_run(&plan, output, "create");
+        return show_dry_run(&plan, output, "create", Ok(()));
     }
     let mut results = Results::default();
     for (partition, outcome) in plan.init(&operator).await {
@@ -118,7 +121,10 @@ pub async fn init(global: &Global, args: Init) -> Result<Exit> {
             },
         );
     }
-    results.show(&plan, output)?;
+    let shown = results.show(&plan, output);
+    let created = plan.changes.iter().map(|change| &change.partition).filter(|id| results.is_done(id));
+    show_deletion(global, operator.read().await?.describe(None).group.blob_name_case, created.collect());
+    shown?;
     Ok(results.exit())
 }
 
@@ -128,19 +134,20 @@ async fn set(connection: &Connection, operator: &Operator, task: Task) -> Result
     let hub = connection.hub().await?;
     let plan = planned(hub.as_ref(), operator, limited(reset, partitions)).await?;
     let output = Output::new(&connection.global);
-    if !permission.execute {
-        return show_dry_run(&plan, output, "set");
-    }
     let allowed = Allowed { live: permission.live, foreign: permission.force };
     let owned = plan.writes().filter_map(|change| Some((&change.partition, change.owner.as_ref()?)));
-    check_live(owned, allowed)?;
+    let permitted = check_live(owned, allowed);
+    if !permission.execute {
+        return show_dry_run(&plan, output, "set", permitted);
+    }
+    permitted?;
     if plan.writes().next().is_none() {
         Results::default().show(&plan, output)?;
         return Ok(if has_refusals(&plan) { Exit::Failed } else { Exit::Done });
     }
     let records = operator.read().await?;
     let ranges = match &hub {
-        Some(hub) => Some(ranges(hub).await?),
+        Some(hub) => Some(connection.ranges(hub).await?),
         None => None,
     };
     let partitions = plan.writes().map(|change| &change.partition).collect();
@@ -193,10 +200,10 @@ async fn planned(hub: Option<&EventHubSource>, operator: &Operator, reset: Reset
     }
 }
 
-fn show_dry_run(plan: &Plan, output: Output, verb: &str) -> Result<Exit> {
+fn show_dry_run(plan: &Plan, output: Output, verb: &str, permitted: Result<()>) -> Result<Exit> {
     Results::dry_run().show(plan, output)?;
     let changes = plan.writes().count();
-    dry_run(changes, &format!("{verb} {}", count(changes, "checkpoint")));
+    dry_run(changes, &format!("{verb} {}", count(changes, "checkpoint")), permitted);
     Ok(match changes {
         0 if has_refusals(plan) => Exit::Failed,
         0 => Exit::Done,
@@ -279,6 +286,11 @@ impl Results {
         self.by_partition.insert(partition.clone(), result);
     }
 
+    /// Returns whether the partition must be undone.
+    fn is_done(&self, partition: &PartitionId) -> bool {
+        self.by_partition.get(partition).is_some_and(|result| result.is_done)
+    }
+
     fn exit(&self) -> Exit {
         let exits = self.by_partition.values().map(|result| result.exit);
         exits.max_by_key(|exit| exit.code()).unwrap_or(Exit::Done)
@@ -295,13 +307,13 @@ impl Results {
             table.toned(
                 [
                     partition.to_string(),
-                    or_dash(owner.as_ref().map(|owner| &owner.id)),
-                    or_dash(from.as_ref().and_then(|from| from.sequence_number)),
-                    or_dash(to.as_ref().map(|to| to.sequence_number)),
-                    or_dash(delta.map(|delta| format!("{delta:+}"))),
-                    or_dash(to.as_ref().map(|to| &to.offset)),
+                    or_empty(owner.as_ref().map(|owner| &owner.id)),
+                    or_empty(from.as_ref().and_then(|from| from.sequence_number)),
+                    or_empty(to.as_ref().map(|to| to.sequence_number)),
+                    or_empty(delta.map(|delta| format!("{delta:+}"))),
+                    or_empty(to.as_ref().map(|to| &to.offset)),
                     effect,
-                    or_dash(row.result),
+                    or_empty(row.result),
                 ],
                 row.tone,
             );
@@ -340,9 +352,8 @@ struct Row<'a> {
 /// Shows the commands that bring the checkpoints back.
 fn show_undo(connection: &Connection, permission: &Permission, plan: &Plan, results: &Results, backup: &Backup) {
     let global = &connection.global;
-    let is_done = |id: &PartitionId| results.by_partition.get(id).is_some_and(|one| one.is_done);
     let saved = || backup.group.partitions.iter().filter(|partition| partition.checkpoint.is_some());
-    let moved: Vec<_> = saved().filter(|partition| is_done(&partition.id)).collect();
+    let moved: Vec<_> = saved().filter(|partition| results.is_done(&partition.id)).collect();
     if !moved.is_empty() {
         let mut words = vec!["import", "--from"];
         let file = quoted(&backup.file.to_string_lossy());
@@ -363,11 +374,15 @@ fn show_undo(connection: &Connection, permission: &Permission, plan: &Plan, resu
         }
         safety::show_undo(global, backup.case(), &words.join(" "));
     }
-    let is_new = |id: &&PartitionId| is_done(id) && saved().all(|partition| partition.id != **id);
-    let created: Vec<_> = plan.writes().map(|change| &change.partition).filter(is_new).collect();
+    let is_new = |id: &&PartitionId| results.is_done(id) && saved().all(|partition| partition.id != **id);
+    show_deletion(global, backup.case(), plan.writes().map(|change| &change.partition).filter(is_new).collect());
+}
+
+/// Shows the command that deletes checkpoints that did not exist.
+fn show_deletion(global: &Global, case: BlobNameCase, created: Vec<&PartitionId>) {
     if !created.is_empty() {
         let created = text::ranges(created);
-        safety::show_undo(global, backup.case(), &format!("delete --checkpoints -p {created} --execute"));
+        safety::show_undo(global, case, &format!("delete --checkpoints -p {created} --execute"));
     }
 }
 
