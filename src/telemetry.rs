@@ -33,11 +33,14 @@ pub(crate) use blob::*;
 pub(crate) use causes::Causes;
 #[cfg(feature = "eventhubs")]
 pub(crate) use eventhubs::*;
+#[cfg(feature = "metrics")]
+pub(crate) use metrics::PartitionGauges;
 pub(crate) use metrics::{GroupMetrics, OwnedMetrics, PartitionMetrics};
 pub(crate) use processor::*;
 use rate_limit::WarningRateLimiter;
 use requests::RequestCounters;
 pub use requests::{RequestCounts, StorageOperation, StorageOutcome};
+pub(crate) use spans::{Spans, span_failed};
 pub(crate) use store::*;
 
 /// The telemetry of one store: its span, the limit of its warnings, its metrics and the numbers of its requests. All

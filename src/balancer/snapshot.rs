@@ -84,6 +84,14 @@ impl Snapshot {
         counts
     }
 
+    /// Returns the partitions without a live owner.
+    pub fn unowned(&self) -> impl Iterator<Item = &PartitionId> {
+        let is_unowned = |owner: &PartitionOwner| {
+            matches!(owner, PartitionOwner::Unowned | PartitionOwner::Released | PartitionOwner::Expired(_))
+        };
+        self.partitions.iter().filter(move |view| is_unowned(&view.owner)).map(|view| &view.partition)
+    }
+
     /// Returns the owners that have shut down and kept partitions for their restart, and how many partitions each.
     #[must_use]
     pub fn away(&self) -> BTreeMap<OwnerId, usize> {

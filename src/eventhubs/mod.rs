@@ -12,6 +12,7 @@ mod listed;
 mod owned_partitions;
 mod owner_level;
 mod source;
+mod trace_context;
 
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ pub use connect::EventHubSourceBuilder;
 pub use dead_letters::EventHubDeadLetters;
 pub use owner_level::OwnerLevel;
 pub use source::EventHubSource;
+pub use trace_context::trace_context;
 
 /// How long a request may take. The client may wait forever for a lost response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

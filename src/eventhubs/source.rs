@@ -12,10 +12,11 @@ use super::clients::{Clients, SharedClient};
 use super::errors;
 use super::link::{self, Link};
 use super::owner_level::OwnerLevel;
+use super::trace_context::trace_context;
 use crate::error::Result;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
-use crate::processor::{Positioned, StartPosition};
+use crate::processor::{Positioned, StartPosition, TraceContext};
 
 /// How long to wait for the broker to reject a consumer group. A rejection is the first response; on an empty partition
 /// of an existing group there is no response.
@@ -162,6 +163,10 @@ impl Positioned for ReceivedEventData {
 
     fn enqueued_at(&self) -> Option<OffsetDateTime> {
         self.enqueued_time().map(OffsetDateTime::from)
+    }
+
+    fn trace_context(&self) -> Option<TraceContext> {
+        trace_context(self)
     }
 
     /// Returns the size of a data body, which producers send; other kinds of AMQP bodies count as 0. Reads the message,

@@ -1,9 +1,11 @@
 //! The builder of a processor.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tracing::Span;
 
 use super::Processor;
 use super::config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
@@ -15,24 +17,41 @@ use super::registry::Registry;
 use super::shared::Shared;
 use super::shutdown::{Requests, ShutdownReport};
 use super::source::{EventSource, StartPosition};
+use super::spans::{BatchSpans, SpanHook};
 use super::start::OnInvalidCheckpoint;
+use super::trace_context::TraceContext;
 use crate::balancer::{Balancer, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, LeaseScope, PartitionId};
 use crate::setters::config_setters;
 use crate::store::GroupStore;
+use crate::telemetry::Spans;
 
 /// Partition properties are stale after this many missed lag checks.
 const LAG_CHECKS_MISSED: u32 = 3;
 
 /// Configures a [`Processor`]. Setters cannot fail; [`build`](Self::build) can.
-#[derive(Debug)]
 #[must_use = "nothing happens until `build` is called"]
 pub struct ProcessorBuilder<S, H> {
     pub(super) source: S,
     pub(super) store: GroupStore,
     pub(super) handler: H,
     pub(super) config: ProcessorConfig,
+    pub(super) span_hook: Option<Arc<SpanHook>>,
+    /// Whether the handler passes the batches to streams.
+    pub(super) streams: bool,
+}
+
+impl<S: fmt::Debug, H: fmt::Debug> fmt::Debug for ProcessorBuilder<S, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, store, handler, config, .. } = self;
+        f.debug_struct("ProcessorBuilder")
+            .field("source", source)
+            .field("store", store)
+            .field("handler", handler)
+            .field("config", config)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
@@ -79,6 +98,17 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     /// See [`ProcessorConfig::without_lag_checks`].
     pub fn without_lag_checks(mut self) -> Self {
         self.config = self.config.without_lag_checks();
+        self
+    }
+
+    /// Calls this function with every span of a batch or a checkpoint before anything happens in it, and with the trace
+    /// contexts of its events: the distinct ones, at most 128. Link the span to them there, with the version of your
+    /// tracing library, as `examples/traces.rs` does.
+    ///
+    /// It is called only if a subscriber has enabled the span, in the tasks of the partition: it should not block. A panic
+    /// is logged and changes nothing else. Default: none, and trace contexts are not read.
+    pub fn with_span_hook(mut self, hook: impl Fn(&Span, &[TraceContext]) + Send + Sync + 'static) -> Self {
+        self.span_hook = Some(Arc::new(hook));
         self
     }
 
@@ -134,6 +164,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let requests = Requests::new(self.store.telemetry().span().clone());
         let shared = Shared {
             new_partitions: NewPartitions::default(),
+            spans: BatchSpans::new(Spans::new(self.store.group()), self.span_hook, self.streams),
             group: Arc::new(self.store.group().clone()),
             drain_timeout: drain,
             handoff_timeout: settings.handoff_timeout(&self.store),

@@ -11,7 +11,9 @@ use tracing::Span;
 use super::dropped::{Dropped, HeldCheckpoint};
 use super::error_summary::ErrorSummary;
 use super::orders::Stopping;
+use super::spans::TracedEvents;
 use super::stop::EventError;
+use super::trace_context::TraceContext;
 use super::tracker::{Reached, Tracker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
@@ -29,11 +31,20 @@ pub(super) struct Pending {
     /// Why the last write failed, until a write succeeds.
     pub(super) failure: Option<ErrorSummary>,
     dropped: Dropped,
+    /// For the span of the write.
+    pub(super) traced: TracedEvents,
 }
 
 impl Pending {
     pub(super) fn new(written: Option<i64>) -> Self {
-        Self { tracker: Tracker::new(written), requested: None, written, failure: None, dropped: Dropped::default() }
+        Self {
+            tracker: Tracker::new(written),
+            requested: None,
+            written,
+            failure: None,
+            dropped: Dropped::default(),
+            traced: TracedEvents::default(),
+        }
     }
 
     /// Replaces the position. The tracker returns increasing positions only.
@@ -141,8 +152,13 @@ impl CheckpointWriter {
     }
 
     /// Records a batch that goes to the handler.
-    pub(super) fn delivered(&self, numbers: impl Iterator<Item = i64>) {
-        self.shared.with(|pending| pending.tracker.delivered(numbers));
+    pub(super) fn delivered(&self, numbers: impl Iterator<Item = i64>, contexts: Vec<(i64, TraceContext)>) {
+        self.shared.with(|pending| {
+            pending.tracker.delivered(numbers);
+            for (sequence_number, context) in contexts {
+                pending.traced.add(sequence_number, context);
+            }
+        });
     }
 
     /// Records that the handler returned.

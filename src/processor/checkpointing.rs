@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::checkpoint_requests::{CheckpointWriter, Command, Pending, Shared, Start};
 use super::config::CheckpointPolicy;
 use super::error_summary::ErrorSummary;
+use super::spans::BatchSpans;
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, PartitionId};
 use crate::store::{Adoption, BackOff, CheckpointOutcome, GroupStore};
-use crate::telemetry::PartitionMetrics;
+use crate::telemetry::{PartitionMetrics, span_failed};
 
 /// The shortest wait before the task repeats a write that failed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -37,6 +39,7 @@ pub(super) struct Checkpointer {
     adoption: Adoption,
     policy: CheckpointPolicy,
     metrics: PartitionMetrics,
+    spans: BatchSpans,
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
     /// After a failed write, the time before which the policy starts no other write.
@@ -49,7 +52,7 @@ impl Checkpointer {
         store: GroupStore,
         adoption: Adoption,
         policy: CheckpointPolicy,
-        metrics: PartitionMetrics,
+        (metrics, spans): (PartitionMetrics, BatchSpans),
         start: Start,
     ) -> (Self, CheckpointWriter) {
         let (commands, receiver) = mpsc::unbounded_channel();
@@ -65,7 +68,9 @@ impl Checkpointer {
         });
         let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
         let back_off = back_off(&policy, store.lease_durations().own);
-        (Self { store, adoption, policy, metrics, shared, commands: receiver, not_before: None, back_off }, writer)
+        let checkpointer =
+            Self { store, adoption, policy, metrics, spans, shared, commands: receiver, not_before: None, back_off };
+        (checkpointer, writer)
     }
 
     /// Writes the requested positions when the policy says so, until the task is closed or the partition is fenced.
@@ -142,17 +147,29 @@ impl Checkpointer {
 
     /// Writes the greatest requested position, unless it is written already.
     async fn write(&mut self) -> Result<CheckpointOutcome> {
-        let Some(position) = self.shared.with(|pending| pending.unwritten().cloned()) else {
+        let requested = |pending: &mut Pending| {
+            let position = pending.unwritten()?.clone();
+            let contexts = pending.traced.until(position.sequence_number);
+            Some((position, contexts))
+        };
+        let Some((position, contexts)) = self.shared.with(requested) else {
             return Ok(CheckpointOutcome::Superseded);
         };
+        let span = self.spans.checkpoint(self.adoption.partition(), contexts);
         let timer = self.metrics.writing();
-        let outcome = self.store.checkpoint(&mut self.adoption, &position).await;
+        let outcome = self.store.checkpoint(&mut self.adoption, &position).instrument(span.clone()).await;
         timer.end();
+        match &outcome {
+            Ok(CheckpointOutcome::Fenced { .. }) => span_failed(&span, ErrorKind::Fenced),
+            Ok(_) => {}
+            Err(error) => span_failed(&span, error.kind()),
+        }
         self.metrics.checkpoint(name(&outcome));
         match &outcome {
             Ok(CheckpointOutcome::Fenced { .. }) => {}
             Ok(_) => self.shared.with(|pending| {
                 (pending.written, pending.failure) = (self.adoption.record().sequence_number, None);
+                pending.traced.forget_until(position.sequence_number);
             }),
             Err(error) => {
                 self.store.telemetry().checkpoint_failed(self.adoption.partition(), error);

@@ -58,13 +58,17 @@ mod shared;
 mod shutdown;
 mod signals;
 pub mod source;
+mod spans;
 mod stall_detector;
 mod start;
 mod status;
 mod stop;
 mod streams;
 mod supervisor;
+mod trace_context;
 mod tracker;
+#[cfg(feature = "metrics")]
+mod unowned;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +110,7 @@ pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
 pub use stop::{EventError, HandlerError, StopReason};
 pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
+pub use trace_context::TraceContext;
 
 use limits::CLOSE_LIMIT;
 use partition_discovery::{refresh, start_up};
@@ -166,7 +171,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// Returns a builder for a processor of the store's consumer group that reads from `source`, on behalf of the
     /// store's owner.
     pub fn builder(source: S, store: GroupStore, handler: H) -> ProcessorBuilder<S, H> {
-        ProcessorBuilder { source, store, handler, config: ProcessorConfig::default() }
+        ProcessorBuilder { source, store, handler, config: ProcessorConfig::default(), span_hook: None, streams: false }
     }
 
     /// Returns a handle that observes and controls the processor while it runs.
@@ -314,7 +319,7 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn streams(source: S, store: GroupStore) -> ProcessorBuilder<S, StreamHandler<S::Event>> {
-        Self::builder(source, store, StreamHandler::new())
+        ProcessorBuilder { streams: true, ..Self::builder(source, store, StreamHandler::new()) }
     }
 
     /// Starts to process, and returns the partitions as they start.
@@ -344,7 +349,14 @@ fn background<S: EventSource, H: Handler<S::Event>>(
         background.spawn(lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
     }
     #[cfg(feature = "metrics")]
-    background.spawn(gauges::sample(shared.store.telemetry().metrics().clone(), handle.clone()));
+    {
+        let (found, unowned) = watch::channel(unowned::Unowned::new());
+        if let Some(period) = shared.config.lag_check_interval {
+            let watching = unowned::watch_unowned(Arc::clone(shared), handle.clone(), period, found);
+            background.spawn(watching.in_current_span());
+        }
+        background.spawn(gauges::sample(shared.store.telemetry().metrics().clone(), handle.clone(), unowned));
+    }
     background
 }
 

@@ -2,6 +2,7 @@
 
 use time::OffsetDateTime;
 
+use super::trace_context::TraceContext;
 use crate::model::Position;
 
 /// An event with a position in its partition.
@@ -20,6 +21,12 @@ pub trait Positioned {
     /// Returns when the event hub enqueued the event, if that is known. The processor uses it to verify the position
     /// that it found for [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter). Default: unknown.
     fn enqueued_at(&self) -> Option<OffsetDateTime> {
+        None
+    }
+
+    /// Returns the trace context that the producer sent with the event, for the
+    /// [hook of spans](super::ProcessorBuilder::with_span_hook). Default: none.
+    fn trace_context(&self) -> Option<TraceContext> {
         None
     }
 

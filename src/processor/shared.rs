@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::config::ProcessorConfig;
 use super::new_partitions::NewPartitions;
+use super::spans::BatchSpans;
 use crate::balancer::{LivenessTracker, LoadTracker};
 use crate::model::ConsumerGroup;
 use crate::store::GroupStore;
@@ -23,4 +24,5 @@ pub(super) struct Shared<S, H> {
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
     pub(super) new_partitions: NewPartitions,
+    pub(super) spans: BatchSpans,
 }

@@ -111,6 +111,11 @@ pub struct PartitionStatus {
     pub last_enqueued: Option<i64>,
     /// How many events wait to be processed.
     pub lag: Lag,
+    /// By how much the handler lags behind the event hub, at most: the time since the last processed event was enqueued,
+    /// or since the last lag check that found no event waiting, whichever is shorter. 0 if no event waits, as of the
+    /// last lag check. `None` without lag checks, and until the first event is processed.
+    #[serde(rename = "seconds_behind", serialize_with = "seconds::serialize_optional")]
+    pub behind: Option<Duration>,
     /// How many events are tracked and not finished.
     pub in_flight: usize,
     /// How many failures it has had since this instance won it: of the handler, of the receiver, or of taking over the
@@ -144,6 +149,10 @@ struct Inner {
     /// The first and the last event of the batch that the handler has, or with which it failed.
     batch: Option<(i64, i64)>,
     handled: Option<i64>,
+    /// When the last event was processed, and how old it was then.
+    handled_age: Option<(Instant, Duration)>,
+    /// The time of the last lag check that found no event waiting.
+    caught_up: Option<Instant>,
     dead_letters: u64,
     link_stalled: bool,
     failures: u64,
@@ -151,6 +160,23 @@ struct Inner {
     properties: Option<(PartitionProperties, Instant)>,
     writer: Option<CheckpointWriter>,
     end: End,
+}
+
+impl Inner {
+    fn has_processed_all(&self, properties: &PartitionProperties) -> bool {
+        let written = self.writer.as_ref().and_then(CheckpointWriter::written);
+        let last = properties.last_enqueued().filter(|_| !properties.is_empty());
+        last.is_none_or(|last| self.handled.max(written) >= Some(last.sequence_number))
+    }
+
+    fn behind(&self, properties: &PartitionProperties) -> Option<Duration> {
+        if self.has_processed_all(properties) {
+            return Some(Duration::ZERO);
+        }
+        let by_event = self.handled_age.map(|(at, age)| age + at.elapsed());
+        let by_check = self.caught_up.map(|at| at.elapsed());
+        by_event.into_iter().chain(by_check).min()
+    }
 }
 
 /// How the partition last stopped.
@@ -185,6 +211,8 @@ impl Progress {
             since: Instant::now(),
             batch: None,
             handled: None,
+            handled_age: None,
+            caught_up: None,
             dead_letters: 0,
             link_stalled: false,
             failures: 0,
@@ -221,9 +249,11 @@ impl Progress {
         self.inner().dead_letters += 1;
     }
 
-    /// Records that a batch was handled: the task waits for the next one.
-    pub(super) fn handled(&self, last: Option<i64>) {
+    /// Records that a batch was handled: the task waits for the next one. The last event was enqueued `age` ago, if that
+    /// is known.
+    pub(super) fn handled(&self, last: Option<i64>, age: Option<Duration>) {
         let mut inner = self.inner();
+        inner.handled_age = age.map(|age| (Instant::now(), age));
         (inner.phase, inner.since, inner.link_stalled) = (Phase::Idle, Instant::now(), false);
         (inner.handled, inner.batch) = (last.max(inner.handled), None);
         inner.last_error = None;
@@ -240,7 +270,12 @@ impl Progress {
     }
 
     pub(super) fn lag_checked(&self, properties: PartitionProperties) {
-        self.inner().properties = Some((properties, Instant::now()));
+        let mut inner = self.inner();
+        let now = Instant::now();
+        if inner.has_processed_all(&properties) {
+            inner.caught_up = Some(now);
+        }
+        inner.properties = Some((properties, now));
     }
 
     pub(super) fn writes_with(&self, writer: CheckpointWriter) {
@@ -306,6 +341,7 @@ impl Progress {
             checkpoint: written,
             last_enqueued: properties.and_then(PartitionProperties::last_enqueued).map(|last| last.sequence_number),
             lag: Lag::between(written, properties, age.unwrap_or_default(), lag_checks_due),
+            behind: properties.and_then(|properties| inner.behind(properties)),
             in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
             failures: inner.failures,
             dead_letters: inner.dead_letters,

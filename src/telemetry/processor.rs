@@ -238,6 +238,11 @@ pub(crate) fn lag_check_failed(partition: &PartitionId, error: &Error) {
     debug!(target: PROCESSOR, partition_id = %partition, %error, "failed to read partition properties; lag is stale");
 }
 
+#[cfg(feature = "metrics")]
+pub(crate) fn unowned_check_failed(error: &Error) {
+    debug!(target: PROCESSOR, error = %Causes(error), "failed to read partitions without an owner; their lag is stale");
+}
+
 /// `span` is that of the processor, because the application may be in a task without a span.
 pub(crate) fn shutdown_requested(span: &Span) {
     span.in_scope(|| info!(target: PROCESSOR, "shutdown requested"));

@@ -1,15 +1,25 @@
 //! The spans, and the targets of events.
 //!
 //! Spans have the level `error`, so that a filter at `warn` or `error` does not remove them: an event without its span
-//! does not name the event hub, the consumer group and the instance. One span is created per store, one per partition
-//! task, and none per request, batch or event.
+//! does not name the event hub, the consumer group and the instance. One span is created per store, and one per
+//! partition task.
+//!
+//! The spans of batches and checkpoints are for tracing systems. Their level is `debug`, so that log lines do not carry
+//! their fields.
 
-use tracing::{Span, error_span};
+use std::sync::Arc;
 
+use tracing::field::Empty;
+use tracing::{Span, debug_span, error_span};
+
+use crate::error::ErrorKind;
 use crate::model::{ConsumerGroup, OwnerId, PartitionId};
 
 /// The target of the spans.
 const SPANS: &str = "eventhubs_checkpoint";
+
+/// The target of the spans of batches and checkpoints.
+const TRACES: &str = "eventhubs_checkpoint::spans";
 
 /// Ownership of partitions: claims, renewals, handoffs, releases, heartbeats.
 pub(super) const BALANCER: &str = "eventhubs_checkpoint::balancer";
@@ -38,4 +48,76 @@ pub(crate) fn processor(group: &ConsumerGroup, owner: &OwnerId) -> Span {
 /// Creates the span of a partition task and of the handler's callbacks.
 pub(crate) fn partition(processor: &Span, partition: &PartitionId) -> Span {
     error_span!(target: SPANS, parent: processor, "partition", partition_id = %partition)
+}
+
+/// Creates the spans of batches and checkpoints, with the names and fields of OpenTelemetry's semantic conventions for
+/// messaging, version 1.44: `docs/messaging/azure-messaging.md` of open-telemetry/semantic-conventions.
+#[derive(Clone, Debug)]
+pub(crate) struct Spans(Arc<Names>);
+
+#[derive(Debug)]
+struct Names {
+    namespace: String,
+    event_hub: String,
+    consumer_group: String,
+    process: String,
+    receive: String,
+    checkpoint: String,
+}
+
+/// Creates a span with the fields of all of them.
+macro_rules! messaging_span {
+    ($names:expr, $partition:expr, $name:ident, $kind:literal, $type:literal, $count:expr) => {
+        debug_span!(
+            target: TRACES,
+            stringify!($name),
+            otel.name = $names.$name,
+            otel.kind = $kind,
+            otel.status_code = Empty,
+            error.type = Empty,
+            messaging.system = "eventhubs",
+            messaging.operation.name = stringify!($name),
+            messaging.operation.type = $type,
+            messaging.destination.name = $names.event_hub,
+            messaging.destination.partition.id = $partition.as_str(),
+            messaging.consumer.group.name = $names.consumer_group,
+            messaging.batch.message_count = $count,
+            server.address = $names.namespace,
+        )
+    };
+}
+
+impl Spans {
+    pub(crate) fn new(group: &ConsumerGroup) -> Self {
+        let name = |operation| format!("{operation} {}", group.event_hub());
+        Self(Arc::new(Names {
+            namespace: group.namespace().to_owned(),
+            event_hub: group.event_hub().to_owned(),
+            consumer_group: group.name().to_owned(),
+            process: name("process"),
+            receive: name("receive"),
+            checkpoint: name("checkpoint"),
+        }))
+    }
+
+    /// Creates the span of a call of the handler.
+    pub(crate) fn process(&self, partition: &PartitionId, events: usize) -> Span {
+        messaging_span!(self.0, partition, process, "consumer", "process", events)
+    }
+
+    /// Creates the span of a batch that a stream delivers.
+    pub(crate) fn receive(&self, partition: &PartitionId, events: usize) -> Span {
+        messaging_span!(self.0, partition, receive, "client", "receive", events)
+    }
+
+    /// Creates the span of the write of a checkpoint.
+    pub(crate) fn checkpoint(&self, partition: &PartitionId) -> Span {
+        messaging_span!(self.0, partition, checkpoint, "client", "settle", Empty)
+    }
+}
+
+/// Records that the operation of a span failed.
+pub(crate) fn span_failed(span: &Span, kind: ErrorKind) {
+    span.record("otel.status_code", "ERROR");
+    span.record("error.type", kind.as_str());
 }

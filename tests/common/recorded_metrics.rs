@@ -85,9 +85,10 @@ impl RecordedMetrics {
 fn series(key: &Key) -> (String, String) {
     let mut labels: Vec<_> = key.labels().map(|label| (label.key(), label.value())).collect();
     labels.sort_unstable();
-    for of_all in [("consumer_group", "$default"), ("event_hub", "hub")] {
-        let place = labels.iter().position(|label| (label.0, &*label.1.to_lowercase()) == of_all);
-        labels.remove(place.unwrap_or_else(|| panic!("{} is not there: {key}", of_all.0)));
+    for (name, expected) in [("consumer_group", Some("$default")), ("event_hub", Some("hub")), ("namespace", None)] {
+        let is_expected = |value: &str| expected.is_none_or(|expected| value.to_lowercase() == expected);
+        let place = labels.iter().position(|label| label.0 == name && is_expected(label.1));
+        labels.remove(place.unwrap_or_else(|| panic!("{name} is not there: {key}")));
     }
     let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     (key.name().to_owned(), labels.join(","))

@@ -43,6 +43,7 @@ mod resets;
 mod restarts;
 mod scripted_source;
 mod shutdowns;
+mod spans;
 mod stalls;
 mod starts;
 mod systems;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::metrics::{ALL, SAMPLE_EVERY};
+use eventhubs_checkpoint::metrics::{ALL, Kind, SAMPLE_EVERY};
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, HandlerError, HandlerExt, PartitionContext, Processor, handler_fn,
 };
@@ -120,9 +120,71 @@ async fn gauges_go_to_zero_with_the_partition() {
     assert_eq!(observed.get("lag_events", "partition=0"), 0.0);
     assert_eq!(observed.get("partitions", "state=paused"), 0.0);
     a.shut_down().await.unwrap();
-    for gauge in ["partitions_owned", "oldest_lease_age_seconds", "partitions", "lag_events", "events_in_flight"] {
+    let gauges = ALL.iter().filter(|metric| metric.kind == Kind::Gauge);
+    for gauge in gauges.map(|metric| metric.name.trim_start_matches("eventhubs_checkpoint_")) {
         assert_eq!(observed.sum(gauge), 0.0, "{gauge}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_time_and_owner_of_a_partition_are_shown() {
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
+    let world = World::new(1);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.hub.publish_many(0, 5, "x");
+    sleep(100 * SECOND).await;
+    let shown = || {
+        let get = |name| observed.get(name, "partition=0");
+        (get("checkpoint_sequence_number"), get("last_enqueued_sequence_number"), get("seconds_behind"))
+    };
+    assert_eq!(shown(), (4.0, 4.0, 0.0), "no event waits, however old the last one is");
+    assert_eq!(observed.get("owner_info", "owner_id=a,partition=0"), 1.0);
+
+    assert!(a.handle.pause(&0.into()));
+    world.hub.publish_many(0, 3, "y");
+    sleep(100 * SECOND).await;
+    let (checkpoint, last, behind) = shown();
+    assert_eq!((checkpoint, last), (4.0, 7.0));
+    assert!((90.0..=130.0).contains(&behind), "up to one lag check more than 100 s: {behind}");
+    let behind = a.handle.partitions()[0].behind.unwrap();
+    assert!((90..=130).contains(&behind.as_secs()), "{behind:?}");
+    assert!(a.handle.resume(&0.into()));
+    sleep(100 * SECOND).await;
+    assert_eq!(shown(), (7.0, 7.0, 0.0));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_instance_shows_the_lag_of_unowned_partitions() {
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
+    let mut world = World::new(3);
+    world.config.max_partitions = Some(1);
+    let mut a = world.start("a").await;
+    let mut b = world.start("b").await;
+    a.wait_until_it_holds(1).await;
+    b.wait_until_it_holds(1).await;
+    for partition in 0..3 {
+        world.hub.publish_many(partition, 7, "x");
+    }
+    sleep(100 * SECOND).await;
+    assert_eq!((observed.sum("lag_events"), observed.sum("owner_info")), (7.0, 2.0), "one partition has no owner");
+    assert_eq!(observed.sum("last_enqueued_sequence_number"), 18.0);
+
+    // The other instance shows it if the first one ends.
+    a.shut_down().await.unwrap();
+    assert_eq!(observed.sum("lag_events"), 0.0);
+    sleep(150 * SECOND).await;
+    assert_eq!((observed.sum("lag_events"), observed.sum("owner_info")), (7.0, 1.0));
+    world.config.max_partitions = None;
+    let mut c = world.start("c").await;
+    c.wait_until_it_holds(2).await;
+    sleep(100 * SECOND).await;
+    assert_eq!((observed.sum("lag_events"), observed.sum("owner_info")), (0.0, 3.0));
+    b.shut_down().await.unwrap();
+    c.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -211,7 +211,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let (partition, stopping) = (self.control.partition.clone(), self.control.watch_stopping());
         let span = self.control.span.clone();
         let start = Start { partition, stopping, over: over.subscribe(), span };
-        let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, metrics, start);
+        let telemetry = (metrics, self.shared.spans.clone());
+        let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, telemetry, start);
         self.control.progress.writes_with(writer.clone());
         let mut writing = JoinSet::new();
         writing.spawn(checkpointer.run().in_current_span());

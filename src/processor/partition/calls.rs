@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tracing::{Instrument, Span};
 
 use super::machine::Happened;
 use super::task::{PartitionTask, Session};
@@ -19,7 +20,7 @@ use crate::processor::partition_start::PartitionStart;
 use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition};
 use crate::processor::stop::{HandlerError, StopReason};
-use crate::telemetry;
+use crate::telemetry::{self, span_failed};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Calls `start_position`. The call counts as a batch: if it takes too long, the partition is stalled.
@@ -62,29 +63,30 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Calls `handle` once. If the partition is requested to stop meanwhile, the handler has the drain timeout to
     /// finish.
-    pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>) -> Happened {
+    pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>, span: &Span) -> Happened {
         let _working = self.control.call_limit.begin();
         let (context, events) = (session.context.clone(), batch.len());
-        let handling = AssertUnwindSafe(async { self.shared.handler.handle(batch, context).await }).catch_unwind();
+        let handling = async { self.shared.handler.handle(batch, context).await }.instrument(span.clone());
+        let handling = AssertUnwindSafe(handling).catch_unwind();
         tokio::pin!(handling);
         let reason = tokio::select! {
             biased;
-            handled = &mut handling => return self.after_handling(handled, events, session).await,
+            handled = &mut handling => return self.after_handling(handled, events, session, span).await,
             reason = self.stopping_or_fenced(&mut session.writing) => reason,
             timeout = self.control.call_limit.expired() => {
-                return Happened::HandlerFailed(Arc::new(out_of_time(HANDLER, "handler", timeout)));
+                return Happened::HandlerFailed(failed_in(span, out_of_time(HANDLER, "handler", timeout)));
             }
         };
         let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
         match timeout_at(drained_by, handling).await.map(|result| result_of(HANDLER, result)) {
             Ok(Ok(())) => self.handled(events, session),
-            Ok(Err(error)) => self.failed_while_draining(&Arc::new(error)),
+            Ok(Err(error)) => self.failed_while_draining(&failed_in(span, error)),
             Err(_) => {
                 let batch = self.control.progress.take_batch();
                 telemetry::drain_timed_out(&self.control.partition, batch, self.shared.drain_timeout);
                 self.control.progress.aborted();
-                self.report_failure(&out_of_time(HANDLER, "drain", self.shared.drain_timeout));
+                self.report_failure(&failed_in(span, out_of_time(HANDLER, "drain", self.shared.drain_timeout)));
             }
         }
         Happened::Stop(reason)
@@ -115,17 +117,18 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         handled: Result<Result<(), HandlerError>, Panic>,
         events: usize,
         session: &mut Session<S::Event>,
+        span: &Span,
     ) -> Happened {
         let failure = match result_of(HANDLER, handled) {
             Ok(()) => {
                 self.handled(events, session);
                 return Happened::Done;
             }
-            Err(failure) => failure,
+            Err(failure) => failed_in(span, failure),
         };
         match session.writing.try_join_next() {
             Some(ended) => Happened::Stop(self.fenced(ended).await),
-            None => Happened::HandlerFailed(Arc::new(failure)),
+            None => Happened::HandlerFailed(failure),
         }
     }
 
@@ -216,4 +219,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         self.report_failure(&error);
     }
+}
+
+/// Records in the span of a call that the call failed.
+fn failed_in(span: &Span, error: Error) -> Arc<Error> {
+    span_failed(span, error.kind());
+    Arc::new(error)
 }

@@ -60,21 +60,25 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> Happened {
         let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
         let (first, events) = (batch.first().and_then(S::Event::sequence_number), batch.len());
+        let enqueued_at = batch.last().and_then(S::Event::enqueued_at);
         self.control.progress.handling(first.zip(last));
         if let Some(reached) = session.writer.reached() {
             self.control.attempts.passed(Some(reached));
         }
         self.control.attempts.calling(first, events);
-        session.writer.delivered(batch.iter().filter_map(S::Event::sequence_number));
+        let contexts = self.shared.spans.contexts(&batch);
+        let span = self.shared.spans.batch(&self.control.partition, events, &contexts);
+        session.writer.delivered(batch.iter().filter_map(S::Event::sequence_number), contexts);
         let handling = self.control.metrics.handling();
         let happened = tokio::select! {
             biased;
-            happened = self.handle(batch, session) => happened,
+            happened = self.handle(batch, session, &span) => happened,
             never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
         };
         handling.end();
         if let Happened::Done = happened {
-            self.control.progress.handled(last);
+            let age = enqueued_at.map(|time| (self.shared.store.server_time() - time).try_into().unwrap_or_default());
+            self.control.progress.handled(last, age);
             // Tokens may fail again, so only events that are not open count.
             let is_open = |event: i64| session.writer.waits_for(event).is_some();
             if !backoff.furthest().is_some_and(is_open) {

@@ -16,8 +16,11 @@ pub(super) struct Scope(Vec<Label>);
 
 impl Scope {
     pub(super) fn new(group: &ConsumerGroup) -> Self {
-        let event_hub = Label::new("event_hub", group.event_hub().to_owned());
-        Self(vec![event_hub, Label::new("consumer_group", group.name().to_owned())])
+        Self(vec![
+            Label::new("namespace", group.namespace().to_owned()),
+            Label::new("event_hub", group.event_hub().to_owned()),
+            Label::new("consumer_group", group.name().to_owned()),
+        ])
     }
 
     fn with(&self, labels: &[(&'static str, &str)]) -> Vec<Label> {

@@ -3,7 +3,7 @@
 //! Install a recorder, such as an exporter for Prometheus, before [`GroupStore`](crate::store::GroupStore) connects:
 //! what is counted before is lost. Without the feature nothing is counted, at no cost.
 //!
-//! All metrics have the labels `event_hub` and `consumer_group`, and the labels of the table:
+//! All metrics have the labels `namespace`, `event_hub` and `consumer_group`, and the labels of the table:
 //!
 //! | name | kind | unit | labels | meaning |
 //! |---|---|---|---|---|
@@ -19,7 +19,11 @@
 //! | `eventhubs_checkpoint_checkpoint_write_duration_seconds` | histogram | seconds | | Time that a checkpoint write took, whatever the outcome. |
 //! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not continue: `expired`, `beyond_end`, `rejected`. |
 //! | `eventhubs_checkpoint_events_in_flight` | gauge | count | `partition` | Events that are tracked and not finished. |
-//! | `eventhubs_checkpoint_lag_events` | gauge | count | `partition` | Events after the checkpoint, as of the last lag check. |
+//! | `eventhubs_checkpoint_lag_events` | gauge | count | `partition` | Events after the checkpoint, as of the last lag check, also of partitions that no instance owns. |
+//! | `eventhubs_checkpoint_seconds_behind` | gauge | seconds | `partition` | Time by which the handler lags behind the event hub, at most: 0 if no event waits. |
+//! | `eventhubs_checkpoint_checkpoint_sequence_number` | gauge | count | `partition` | Sequence number of the checkpoint, also of partitions that no instance owns. |
+//! | `eventhubs_checkpoint_last_enqueued_sequence_number` | gauge | count | `partition` | Sequence number of the last event in the event hub, as of the last lag check, also of partitions that no instance owns. |
+//! | `eventhubs_checkpoint_owner_info` | gauge | count | `partition`, `owner_id` | 1 for each partition that this instance processes; 0 after it stopped. |
 //! | `eventhubs_checkpoint_partitions` | gauge | count | `state` | Partitions that this instance processes, by state. |
 //! | `eventhubs_checkpoint_partitions_owned` | gauge | count | | Partitions that this instance owns. |
 //! | `eventhubs_checkpoint_oldest_lease_age_seconds` | gauge | seconds | | Time since the least recent renewal among the leases of this instance. After the lease duration others claim the partition. |
@@ -35,10 +39,14 @@
 //!
 //! # Gauges
 //!
-//! `events_in_flight`, `lag_events` and `partitions` are set every five seconds. When this instance stops processing a
-//! partition, the gauges of the partition are set to 0, because the facade cannot remove a series. When a processor
-//! ends, all its gauges are set to 0. Sums and maxima over the instances of a group are therefore correct, except while
-//! a partition moves. A lag that is unknown, for example without lag checks, is not set.
+//! The gauges of partitions are set every five seconds. When this instance stops processing a partition, they are set
+//! to 0, because the facade cannot remove a series. When a processor ends, all its gauges are set to 0. Sums and maxima
+//! over the instances of a group are therefore correct, except while a partition moves. A value that is unknown, for
+//! example a lag without lag checks, is not set.
+//!
+//! The lag and the two sequence numbers of a partition that no instance owns are set by one instance of the group: the
+//! one whose owner id is the least among the owners. It reads them at every lag check, as long as a partition stays
+//! without an owner from one check to the next. A group without any instance has no metrics: see `ehcp serve`.
 //!
 //! Instances of one group in one process share their series, so a gauge shows the value that was written last.
 //!
@@ -67,6 +75,8 @@ mod names;
 
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+use crate::model::OwnerId;
 use crate::model::{ConsumerGroup, PartitionId};
 use facade::{Counter, Histogram, Scope};
 use names::{
@@ -76,7 +86,10 @@ use names::{
     RELEASES, REPEATED_EVENTS, STALLED_LINKS, STORAGE_REQUESTS,
 };
 #[cfg(feature = "metrics")]
-use names::{EVENTS_IN_FLIGHT, LAG, PARTITIONS};
+use names::{
+    CHECKPOINT_SEQUENCE_NUMBER, EVENTS_IN_FLIGHT, LAG, LAST_ENQUEUED_SEQUENCE_NUMBER, OWNER_INFO, PARTITIONS,
+    SECONDS_BEHIND,
+};
 
 pub use buckets::{BUCKETS, CHECKPOINT_WRITE_BUCKETS, CYCLE_BUCKETS, HANDLER_BUCKETS};
 pub(crate) use facade::Timer;
@@ -156,12 +169,49 @@ impl GroupMetrics {
         self.0.gauge(&EVENTS_IN_FLIGHT, &[("partition", partition.as_str())]).set(count(events));
     }
 
+    /// Sets the gauges of a partition whose values are known.
     #[cfg(feature = "metrics")]
-    pub(crate) fn lag(&self, partition: &PartitionId, events: u64) {
-        self.0
-            .gauge(&LAG, &[("partition", partition.as_str())])
-            .set(count(usize::try_from(events).unwrap_or(usize::MAX)));
+    pub(crate) fn progress(&self, partition: &PartitionId, progress: &PartitionGauges) {
+        let set = |metric, value: Option<f64>| {
+            if let Some(value) = value {
+                self.0.gauge(metric, &[("partition", partition.as_str())]).set(value);
+            }
+        };
+        set(&LAG, progress.lag.map(|events| count(usize::try_from(events).unwrap_or(usize::MAX))));
+        set(&SECONDS_BEHIND, progress.behind.map(|behind| behind.as_secs_f64()));
+        set(&CHECKPOINT_SEQUENCE_NUMBER, progress.checkpoint.map(number));
+        set(&LAST_ENQUEUED_SEQUENCE_NUMBER, progress.last_enqueued.map(number));
     }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn owner_info(&self, partition: &PartitionId, owner: &OwnerId, owns: bool) {
+        let labels = [("partition", partition.as_str()), ("owner_id", owner.as_str())];
+        self.0.gauge(&OWNER_INFO, &labels).set(count(usize::from(owns)));
+    }
+}
+
+/// How far a partition is processed. What is `None` is not set.
+#[cfg(feature = "metrics")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PartitionGauges {
+    pub(crate) lag: Option<u64>,
+    pub(crate) behind: Option<Duration>,
+    pub(crate) checkpoint: Option<i64>,
+    pub(crate) last_enqueued: Option<i64>,
+}
+
+#[cfg(feature = "metrics")]
+impl PartitionGauges {
+    /// The gauges of a partition that this instance does not process anymore.
+    pub(crate) const GONE: Self =
+        Self { lag: Some(0), behind: Some(Duration::ZERO), checkpoint: Some(0), last_enqueued: Some(0) };
+}
+
+/// Sequence numbers above 2^53 are rounded.
+#[cfg(feature = "metrics")]
+#[expect(clippy::cast_precision_loss, reason = "as exact as a gauge can be")]
+fn number(sequence_number: i64) -> f64 {
+    sequence_number as f64
 }
 
 /// Counts above 2^53 are rounded.
@@ -279,7 +329,8 @@ mod tests {
     fn names_end_with_kind_or_unit() {
         for metric in ALL {
             assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
-            assert_eq!(metric.name.ends_with("_seconds"), metric.unit == Unit::Seconds, "{}", metric.name);
+            let is_in_seconds = metric.name.ends_with("_seconds") || metric.name.ends_with("_seconds_behind");
+            assert_eq!(is_in_seconds, metric.unit == Unit::Seconds, "{}", metric.name);
         }
     }
 }

@@ -37,7 +37,7 @@ pub struct Metric {
     pub kind: Kind,
     /// The unit.
     pub unit: Unit,
-    /// The labels in addition to `event_hub` and `consumer_group`.
+    /// The labels in addition to `namespace`, `event_hub` and `consumer_group`.
     pub labels: &'static [&'static str],
     /// The meaning.
     pub description: &'static str,
@@ -87,7 +87,15 @@ metrics! {
     EVENTS_IN_FLIGHT = "events_in_flight", Gauge, Count, ["partition"],
         "Events that are tracked and not finished.";
     LAG = "lag_events", Gauge, Count, ["partition"],
-        "Events after the checkpoint, as of the last lag check.";
+        "Events after the checkpoint, as of the last lag check, also of partitions that no instance owns.";
+    SECONDS_BEHIND = "seconds_behind", Gauge, Seconds, ["partition"],
+        "Time by which the handler lags behind the event hub, at most: 0 if no event waits.";
+    CHECKPOINT_SEQUENCE_NUMBER = "checkpoint_sequence_number", Gauge, Count, ["partition"],
+        "Sequence number of the checkpoint, also of partitions that no instance owns.";
+    LAST_ENQUEUED_SEQUENCE_NUMBER = "last_enqueued_sequence_number", Gauge, Count, ["partition"],
+        "Sequence number of the last event in the event hub, as of the last lag check, also of partitions that no instance owns.";
+    OWNER_INFO = "owner_info", Gauge, Count, ["partition", "owner_id"],
+        "1 for each partition that this instance processes; 0 after it stopped.";
     PARTITIONS = "partitions", Gauge, Count, ["state"],
         "Partitions that this instance processes, by state.";
     PARTITIONS_OWNED = "partitions_owned", Gauge, Count, [],
