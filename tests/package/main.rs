@@ -2,5 +2,6 @@
 
 mod architecture;
 mod manifest;
+mod observability;
 mod prose;
 mod protocol_page;
