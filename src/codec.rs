@@ -112,6 +112,7 @@ impl MalformedRecord {
 /// The blob names of one consumer group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobNames {
+    group: String,
     ownership: String,
     checkpoint: String,
     heartbeat: String,
@@ -140,11 +141,18 @@ impl BlobNames {
             BlobNameCase::Verbatim => verbatim,
         };
         Self {
+            group: format!("{base}/"),
             ownership: format!("{base}/ownership/"),
             checkpoint: format!("{base}/checkpoint/"),
             heartbeat: format!("{base}/heartbeat/"),
             verify: format!("{base}/verify/"),
         }
+    }
+
+    /// Returns the prefix of all names of the group.
+    #[must_use]
+    pub fn group_prefix(&self) -> &str {
+        &self.group
     }
 
     /// Returns the prefix of all names of this kind.

@@ -7,10 +7,10 @@ use time::OffsetDateTime;
 use crate::error::Result;
 use crate::model::{Heartbeat, Moment, Ownership, PartitionId};
 use crate::planner::{Observer, View, observe};
-use crate::store::{Checkpoint, GroupStore, Listing, MalformedRecord};
+use crate::store::{Checkpoint, GroupStore, Listing, MalformedRecord, Records};
 
 /// The ownerships and heartbeats of a group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) ownerships: Listing<Ownership>,
     pub(super) other_name_case: Listing<Ownership>,
@@ -54,12 +54,11 @@ impl Survey {
 
 impl GroupRecords {
     pub(super) async fn read(store: &GroupStore) -> Result<Self> {
-        // The checkpoints come last, so that they are not older than the owners that advance them.
-        let survey = Survey::read(store).await?;
-        let checkpoints = store.list_checkpoints().await?;
-        let other_checkpoints = store.list_other_checkpoints().await?;
+        let other = store.list_other_records().await?;
+        let Records { ownerships, checkpoints, heartbeats } = store.list_records().await?;
+        let survey = Survey { ownerships, other_name_case: other.ownerships, heartbeats };
         let (read_at, taken_at) = (store.lease_clock_now(), store.server_time());
-        Ok(Self { store: store.clone(), survey, checkpoints, other_checkpoints, read_at, taken_at })
+        Ok(Self { store: store.clone(), survey, checkpoints, other_checkpoints: other.checkpoints, read_at, taken_at })
     }
 
     /// Returns the partitions that have a record in this name case.
@@ -119,10 +118,6 @@ pub(super) mod samples {
         OwnershipRecord { operator: Some(owner(operator)), handoff_to: Some(owner(to)), ..owned(operator) }
     }
 
-    fn none<T>() -> Listing<T> {
-        Listing { records: Vec::new(), malformed: Vec::new() }
-    }
-
     /// Returns the event hub's partitions, numbered from 0, with their first and last events. Offsets are ten times the
     /// numbers.
     pub(in crate::admin) fn hub(ranges: &[(i64, i64)]) -> HubRanges {
@@ -140,8 +135,8 @@ pub(super) mod samples {
             let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
             let settings = GroupStore::builder(Arc::new(MemoryContainer::new()), group, owner("any"));
             let store = runtime.block_on(settings.with_seed(5).for_operator().unwrap().connect()).unwrap();
-            let survey = Survey { ownerships: none(), other_name_case: none(), heartbeats: none() };
-            Self { store, survey, checkpoints: none(), other_checkpoints: none(), read_at: READ_AT, taken_at: NOW }
+            let (survey, checkpoints, other_checkpoints) = (Survey::default(), Listing::default(), Listing::default());
+            Self { store, survey, checkpoints, other_checkpoints, read_at: READ_AT, taken_at: NOW }
         }
 
         /// Adds an ownership that was renewed this many seconds ago.

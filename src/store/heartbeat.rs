@@ -75,13 +75,8 @@ impl GroupStore {
         /// The index of heartbeats, after those of the two kinds of record.
         const HEARTBEATS: usize = 2;
         let names = &self.inner.names;
-        let (listing, versions) = self
-            .list_below(names.heartbeats(), |blob| {
-                let owner = names.heartbeat_owner(&blob.name)?;
-                let (record, problem) = codec::decode_heartbeat(&blob.name, owner, &blob.metadata);
-                Ok((Heartbeat::new(record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem))
-            })
-            .await?;
+        let (listing, versions) =
+            self.list_below(names.heartbeats(), |blob| self.heartbeat_listed(names, blob)).await?;
         self.report_malformed(HEARTBEATS, &listing.malformed, versions);
         Ok(listing)
     }

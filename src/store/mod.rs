@@ -31,6 +31,7 @@ mod other_name_case;
 mod outage;
 mod ownership;
 mod partitions;
+mod records;
 mod repair;
 #[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
 pub(crate) mod rules;
@@ -73,6 +74,7 @@ pub use other_name_case::OnCaseMismatch;
 use outage::Outages;
 pub use ownership::{ClaimOutcome, ReleaseOutcome};
 use partitions::{OperationGuard, Partitions};
+pub(crate) use records::Records;
 use rules::WriteCondition;
 pub use verify::StorageWarning;
 
@@ -87,6 +89,28 @@ pub struct Listing<T> {
     pub records: Vec<T>,
     /// The blobs that are not readable, or only in part.
     pub malformed: Vec<MalformedRecord>,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self { records: Vec::new(), malformed: Vec::new() }
+    }
+}
+
+impl<T> Listing<T> {
+    /// Adds a blob as it was decoded. Returns whether it is malformed.
+    fn add(&mut self, decoded: Result<(T, Option<MalformedRecord>), MalformedRecord>) -> bool {
+        let problem = match decoded {
+            Ok((record, problem)) => {
+                self.records.push(record);
+                problem
+            }
+            Err(foreign) => Some(foreign),
+        };
+        let is_malformed = problem.is_some();
+        self.malformed.extend(problem);
+        is_malformed
+    }
 }
 
 /// The checkpoint of one partition, as listed.
@@ -303,27 +327,24 @@ impl GroupStore {
         prefix: &str,
         decode: impl Fn(&Blob) -> Result<(T, Option<MalformedRecord>), MalformedRecord>,
     ) -> Result<(Listing<T>, HashSet<(String, ETag)>)> {
+        let blobs = self.list_blobs(prefix).await?;
+        let mut listing = Listing { records: Vec::with_capacity(blobs.len()), malformed: Vec::new() };
+        let mut versions = HashSet::new();
+        for blob in &blobs {
+            if listing.add(decode(blob)) {
+                versions.insert((blob.name.clone(), blob.etag.clone()));
+            }
+        }
+        Ok((listing, versions))
+    }
+
+    async fn list_blobs(&self, prefix: &str) -> Result<Vec<Blob>> {
         let (limit, began) = (self.inner.listing_timeouts.of(prefix), Instant::now());
         let list = self.send_within(limit, StorageOperation::List, self.container.list(prefix)).await;
         self.inner.listing_timeouts.ended(prefix, began.elapsed(), list.is_ok());
         let list = list?;
         self.note(list.response);
-        let mut listing = Listing { records: Vec::with_capacity(list.blobs.len()), malformed: Vec::new() };
-        let mut versions = HashSet::new();
-        for blob in &list.blobs {
-            let problem = match decode(blob) {
-                Ok((record, problem)) => {
-                    listing.records.push(record);
-                    problem
-                }
-                Err(foreign) => Some(foreign),
-            };
-            if problem.is_some() {
-                versions.insert((blob.name.clone(), blob.etag.clone()));
-            }
-            listing.malformed.extend(problem);
-        }
-        Ok((listing, versions))
+        Ok(list.blobs)
     }
 
     fn ownership(&self, partition: PartitionId, blob: &Blob) -> (Ownership, Option<MalformedRecord>) {

@@ -8,7 +8,7 @@
 
 use serde::Deserialize;
 
-use super::{Checkpoint, GroupStore, Listing, Ownership, checkpoint_listed};
+use super::{GroupStore, Listing, Ownership};
 use crate::blob::Blob;
 use crate::codec::RecordKind;
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ impl GroupStore {
     /// [`Listing::malformed`].
     pub async fn list_other_name_case(&self) -> Result<Listing<Ownership>> {
         let Some(names) = &self.inner.other_name_case else {
-            return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
+            return Ok(Listing::default());
         };
         let listed = |partition, blob: &Blob| self.ownership(partition, blob);
         let listing = self.list(names, RecordKind::Ownership, listed).await?;
@@ -52,15 +52,6 @@ impl GroupStore {
             }
         }
         Ok(listing)
-    }
-
-    /// Reads the checkpoints in the other name case, or nothing as in
-    /// [`list_other_name_case`](Self::list_other_name_case).
-    pub(crate) async fn list_other_checkpoints(&self) -> Result<Listing<Checkpoint>> {
-        let Some(names) = &self.inner.other_name_case else {
-            return Ok(Listing { records: Vec::new(), malformed: Vec::new() });
-        };
-        self.list(names, RecordKind::Checkpoint, checkpoint_listed).await
     }
 
     /// Returns whether there is another name case that counts.
