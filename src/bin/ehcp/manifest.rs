@@ -42,7 +42,7 @@ metadata:
   name: {workload}
 spec:
   podIdentity:
-    # Needs Azure Event Hubs Data Receiver and Storage Blob Data Reader. Without identityId it is that of KEDA.
+    # KEDA's own identity, or the one of identityId: Azure Event Hubs Data Receiver, Storage Blob Data Reader.
     provider: azure-workload
 ---
 apiVersion: keda.sh/v1alpha1
@@ -51,6 +51,7 @@ metadata:
   name: {workload}
 spec:
   scaleTargetRef:
+    apiVersion: apps/v1
     kind: {kind}
     name: {workload}
   # 1, if the time to start matters.
