@@ -1,5 +1,6 @@
 //! The manifests in `docs/kubernetes.md`, and those that `ehcp keda` writes, are valid for Kubernetes and for KEDA.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use serde_json::Value;
 
 use crate::fleet::Fleet;
 use crate::program::Program;
@@ -30,16 +32,21 @@ fn is_here() -> bool {
     })
 }
 
-/// Returns the kinds and names of valid manifests, or the first error.
-fn validated(yaml: &str) -> Result<Vec<String>, String> {
+/// Returns the kinds and names of the manifests in each text, or the first error in it.
+fn validated(texts: &[String]) -> Vec<Result<Vec<String>, String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ehcp/kubernetes");
     let mut python = Command::new(python_with_packages(&folder).unwrap());
     python.arg("validate.py").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut python = python.spawn().unwrap();
-    python.stdin.take().unwrap().write_all(yaml.as_bytes()).unwrap();
+    serde_json::to_writer(python.stdin.take().unwrap(), texts).unwrap();
     let output = python.wait_with_output().unwrap();
-    let lines: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
-    if output.status.success() { Ok(lines) } else { Err(lines.last().cloned().unwrap_or_default()) }
+    assert!(output.status.success());
+    let results: Vec<BTreeMap<String, Value>> = serde_json::from_slice(&output.stdout).unwrap();
+    let result = |result: BTreeMap<String, Value>| match (result.get("Ok"), result.get("Err")) {
+        (Some(names), None) => Ok(serde_json::from_value(names.clone()).unwrap()),
+        (_, error) => Err(error.and_then(Value::as_str).unwrap().to_owned()),
+    };
+    results.into_iter().map(result).collect()
 }
 
 #[test]
@@ -57,7 +64,7 @@ fn the_manifests_of_the_page_are_valid() {
         "ScaledObject",
         "NetworkPolicy",
     ];
-    assert_eq!(validated(&manifests()), Ok(kinds.map(|kind| format!("{kind}/orders")).to_vec()));
+    assert_eq!(validated(&[manifests()]), [Ok(kinds.map(|kind| format!("{kind}/orders")).to_vec())]);
 }
 
 #[test]
@@ -66,7 +73,7 @@ fn a_wrong_manifest_is_rejected() {
         return;
     }
     let page = manifests();
-    for (right, wrong, named) in [
+    let cases = [
         ("maxUnavailable: 1\n  unhealthy", "maxUnavailabel: 1\n  unhealthy", "maxUnavailabel"),
         ("minReadySeconds: 60", "minReadySeconds: \"60\"", "'60'"),
         ("httpGet: { path: /ready, port: http }", "httpGet: { path: /ready }", "'port'"),
@@ -80,10 +87,13 @@ fn a_wrong_manifest_is_rejected() {
         ("unprocessedEventThreshold: \"1000\"", "unprocessedEventThreshold: 1000", "1000"),
         ("eventHubName:", "eventhubName:", "eventhubName"),
         ("blobContainer: \"checkpoints\"", "", "blobContainer"),
-    ] {
+    ];
+    let texts = cases.map(|(right, wrong, _)| {
         assert!(page.contains(right), "{right}");
-        let rejected = validated(&page.replacen(right, wrong, 1)).unwrap_err();
-        assert!(rejected.contains(named), "{wrong}: {rejected}");
+        page.replacen(right, wrong, 1)
+    });
+    for ((_, wrong, named), rejected) in cases.into_iter().zip(validated(&texts)) {
+        assert!(rejected.as_ref().is_err_and(|error| error.contains(named)), "{wrong}: {rejected:?}");
     }
 }
 
@@ -131,6 +141,6 @@ async fn written_manifests_are_valid() {
             assert!(written.contains(setting), "{setting}: {written}");
         }
         let names = ["TriggerAuthentication/orders-2", "ScaledObject/orders-2"].map(str::to_owned);
-        assert_eq!(validated(&written), Ok(names.to_vec()), "{namespace}");
+        assert_eq!(validated(&[written]), [Ok(names.to_vec())], "{namespace}");
     }
 }

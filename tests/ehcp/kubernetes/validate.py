@@ -1,8 +1,11 @@
-"""Validates the Kubernetes manifests on the standard input, strictly: unknown fields are errors.
+"""Validates Kubernetes manifests, strictly: unknown fields are errors.
 
-Prints the kind and name of each valid one. Exits with 1 at the first invalid one, after a line that names it.
+Reads a JSON array of YAML texts from the standard input. Writes a JSON array with the result of each text: the kinds and
+names of its manifests if all of them are valid, otherwise the first error.
 """
 
+import functools
+import json
 import sys
 
 import jsonschema
@@ -41,9 +44,13 @@ def strict(schema):
     return schema
 
 
+@functools.cache
+def keda_schema(kind):
+    return strict(getattr(keda, kind).model_json_schema())
+
+
 def validate_keda(document):
-    schema = strict(getattr(keda, document["kind"]).model_json_schema())
-    jsonschema.validate(document, schema)
+    jsonschema.validate(document, keda_schema(document["kind"]))
     for trigger in document["spec"].get("triggers", []):
         found = set(trigger["metadata"])
         if trigger["type"] != "azure-eventhub" or found - SETTINGS or NEEDED - found:
@@ -59,11 +66,15 @@ def validate(document):
         kubernetes_validate.validate(document, version, strict=True)
 
 
-for document in yaml.safe_load_all(sys.stdin):
-    name = f"{document.get('kind')}/{document.get('metadata', {}).get('name')}"
-    try:
-        validate(document)
-    except (KeyError, jsonschema.ValidationError, kubernetes_validate.ValidationError) as error:
-        print(f"{name}: {getattr(error, 'message', None) or repr(error)}")
-        sys.exit(1)
-    print(name)
+def validated(text):
+    names = []
+    for document in yaml.safe_load_all(text):
+        names.append(f"{document.get('kind')}/{document.get('metadata', {}).get('name')}")
+        try:
+            validate(document)
+        except (AttributeError, KeyError, jsonschema.ValidationError, kubernetes_validate.ValidationError) as error:
+            return {"Err": f"{names[-1]}: {getattr(error, 'message', None) or repr(error)}"}
+    return {"Ok": names}
+
+
+json.dump([validated(text) for text in json.load(sys.stdin)], sys.stdout)
