@@ -134,10 +134,10 @@ pub(super) fn sum(counts: impl IntoIterator<Item = Option<i64>>) -> Option<i64> 
 pub struct KedaScale {
     /// The sum, limited to `threshold` events in each partition.
     pub metric: i64,
-    /// Whether the application runs at all: there is an event to process, limited or not.
+    /// Whether KEDA starts the application if it has no replica: the sum is above 0.
     pub active: bool,
-    /// How many replicas the autoscaler wants. It changes nothing as long as the metric differs by less than 10% from
-    /// what the current replicas can have.
+    /// How many replicas the autoscaler wants. It keeps the current ones if the metric per replica is within 10% of the
+    /// threshold.
     pub replicas: u64,
 }
 

@@ -32,9 +32,12 @@ pub struct Manifest<'a> {
 impl Manifest<'_> {
     /// Returns a TriggerAuthentication and a ScaledObject.
     pub fn yaml(&self) -> Result<String> {
-        let Self { kind, workload, max_replicas, .. } = self;
-        let (fallback, trigger) = (2.min(*max_replicas), self.trigger()?);
-        Ok(format!(
+        Ok(format!("{}---\n{}{}", self.authentication(), self.scaled_object(), self.trigger()?))
+    }
+
+    fn authentication(&self) -> String {
+        let workload = self.workload;
+        format!(
             "\
 apiVersion: keda.sh/v1alpha1
 kind: TriggerAuthentication
@@ -44,7 +47,16 @@ spec:
   podIdentity:
     # KEDA's own identity, or the one of identityId: Azure Event Hubs Data Receiver, Storage Blob Data Reader.
     provider: azure-workload
----
+"
+        )
+    }
+
+    /// Returns the ScaledObject up to the settings of its trigger.
+    fn scaled_object(&self) -> String {
+        let Self { kind, workload, max_replicas, .. } = self;
+        let fallback = 2.min(*max_replicas);
+        format!(
+            "\
 apiVersion: keda.sh/v1alpha1
 kind: ScaledObject
 metadata:
@@ -86,8 +98,8 @@ spec:
       authenticationRef:
         name: {workload}
       metadata:
-{trigger}"
-        ))
+"
+        )
     }
 
     /// Returns the settings of the scaler, one per line. All of them are texts.
@@ -109,7 +121,7 @@ spec:
             ("checkpointStrategy", Some("blobMetadata")),
             ("cloud", cloud),
             ("endpointSuffix", suffix),
-            // KEDA takes it for a private cloud only.
+            // KEDA uses it only for a private cloud.
             ("storageEndpointSuffix", suffix.map(|_| "core.windows.net")),
             ("eventHubNamespace", Some(short)),
             ("eventHubName", Some(self.event_hub)),
