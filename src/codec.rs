@@ -384,6 +384,11 @@ fn display(value: Option<&str>) -> String {
     value.map_or_else(|| "(absent)".to_owned(), |value| format!("{value:?}"))
 }
 
+/// Returns the sequence number of a checkpoint as other readers see it, which includes the smallest one.
+pub(crate) fn written_number(metadata: &Metadata) -> Option<i64> {
+    metadata.iter().find(|(key, _)| key.eq_ignore_ascii_case(SEQUENCE_NUMBER))?.1.parse().ok()
+}
+
 /// .NET writes `long.MinValue` for "no sequence number".
 fn parse_sequence_number(text: &str) -> Option<i64> {
     text.parse().ok().filter(|number| *number != i64::MIN)

@@ -11,6 +11,7 @@
 //! | [`release`](Operator::release) | frees a partition of an owner that is stuck |
 //! | [`plan_deletion`](Operator::plan_deletion), [`delete`](Operator::delete) | deletes records |
 //! | [`Export`] | keeps checkpoints in a file, and brings them back or to another group |
+//! | [`keda`](GroupRecords::keda) | shows what KEDA's scaler counts, and why |
 //! | [`diagnose`](GroupRecords::diagnose) | finds what is wrong with a group, and the remedies |
 //!
 //! To [reset](Operator::reset) a checkpoint, the operator takes the partition over like any owner, writes another
@@ -69,6 +70,8 @@ mod execution;
 mod export;
 mod groups;
 mod hub;
+mod keda;
+mod keda_poll;
 mod operator;
 mod outcome;
 mod plan;
@@ -94,6 +97,8 @@ pub use doctor::{Check, Finding, Severity};
 pub use export::{Export, ExportedPartition};
 pub use groups::list_groups;
 pub use hub::HubRanges;
+pub use keda::{KedaLag, KedaReason, KedaRecord, KedaScale};
+pub use keda_poll::{KedaNames, KedaPartition, KedaPoll};
 pub use operator::{Operator, ResetOptions};
 pub use outcome::{NotDone, ResetOutcome};
 pub use plan::{Plan, PlannedChange, PlannedEffect, Reset, ResetTarget};

@@ -178,7 +178,8 @@ pub(super) mod samples {
             };
             let last_modified = NOW - time::Duration::minutes(minutes);
             let (partition, etag) = (partition.into(), ETag::new("c"));
-            self.checkpoints.records.push(Checkpoint { partition, record, etag, last_modified });
+            let written_number = record.sequence_number;
+            self.checkpoints.records.push(Checkpoint { partition, record, etag, last_modified, written_number });
             self
         }
 

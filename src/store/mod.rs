@@ -125,6 +125,9 @@ pub struct Checkpoint {
     pub etag: ETag,
     /// The server time of the last write.
     pub last_modified: OffsetDateTime,
+    /// The sequence number as written. The smallest number, by which .NET means that there is none, is not in the
+    /// `record`, but other readers use it.
+    pub(crate) written_number: Option<i64>,
 }
 
 /// The records of one consumer group, on behalf of one owner.
@@ -298,8 +301,9 @@ impl GroupStore {
         let blob = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
         Ok(blob.map(|blob| {
             let (etag, last_modified) = (blob.etag.clone(), blob.last_modified);
+            let written_number = codec::written_number(&blob.metadata);
             let (record, _) = adopt::decoded(self.telemetry(), blob);
-            Checkpoint { partition: partition.clone(), record, etag, last_modified }
+            Checkpoint { partition: partition.clone(), record, etag, last_modified, written_number }
         }))
     }
 
@@ -477,7 +481,13 @@ impl GroupStore {
 
 fn checkpoint_listed(partition: PartitionId, blob: &Blob) -> (Checkpoint, Option<MalformedRecord>) {
     let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
-    let checkpoint = Checkpoint { partition, record, etag: blob.etag.clone(), last_modified: blob.last_modified };
+    let checkpoint = Checkpoint {
+        partition,
+        record,
+        etag: blob.etag.clone(),
+        last_modified: blob.last_modified,
+        written_number: codec::written_number(&blob.metadata),
+    };
     (checkpoint, problem)
 }
 

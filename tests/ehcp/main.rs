@@ -15,6 +15,8 @@ mod processed;
 #[path = "../../examples/support/publisher.rs"]
 #[allow(dead_code, reason = "shared with examples")]
 mod publisher;
+#[path = "../common/python.rs"]
+mod python;
 #[path = "../common/sas.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
 mod sas;
@@ -40,7 +42,9 @@ mod defects;
 mod events;
 mod exit_codes;
 mod help;
+mod keda;
 mod kills;
+mod kubernetes;
 mod live;
 mod profiles;
 mod remedies;

@@ -12,6 +12,8 @@ mod placing;
 mod publisher;
 #[path = "../common/publishing.rs"]
 mod publishing;
+#[path = "../common/python.rs"]
+mod python;
 #[path = "../common/sas.rs"]
 mod sas;
 #[path = "../../examples/support/mod.rs"]

@@ -1,27 +1,32 @@
 //! The lag that KEDA's scaler for Event Hubs calculates from the records. It reads only the sequence number of a
 //! checkpoint, and the first and the last sequence number of the partition. After an adoption by this crate, the result
 //! must be the number of waiting events.
+//!
+//! KEDA's arithmetic is here a second time, independent of the one in `admin`. Every case compares the two.
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::admin::{HubRanges, KedaLag, KedaRecord, KedaScale, Operator};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, StartPosition};
+use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use tokio::time::sleep;
 
 use crate::world::World;
 
 /// The name that KEDA reads with `checkpointStrategy: blobMetadata`.
-const RECORD: &str = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
+pub const RECORD: &str = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
 
 /// The same record of the official Go and Rust stores.
 const OTHER_NAME_CASE: &str = "ns.servicebus.windows.net/hub/$Default/checkpoint/0";
 
 /// What KEDA finds at the name of a checkpoint.
-#[derive(Clone, Copy, Debug)]
-enum Found {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
     NoBlob,
     Number(i64),
     /// The key or its number is missing.
@@ -29,7 +34,7 @@ enum Found {
 }
 
 impl Found {
-    fn of(metadata: &Metadata) -> Self {
+    pub fn of(metadata: &Metadata) -> Self {
         let number = metadata.iter().find(|(key, _)| key.eq_ignore_ascii_case("sequencenumber"));
         number.and_then(|(_, text)| text.parse().ok()).map_or(Self::Unreadable, Self::Number)
     }
@@ -68,6 +73,45 @@ fn the_calculation_is_that_of_the_tests_of_keda() {
         ("K9", 0, 1, NoBlob, 2),
     ] {
         assert_eq!(keda_lag(begin, last, found), Some(lag), "{case}");
+    }
+}
+
+/// `getTotalLagRelatedToPartitionAmount` of the same file.
+fn keda_metric(total: i64, partitions: i64, threshold: i64) -> i64 {
+    if total / threshold > partitions { partitions * threshold } else { total }
+}
+
+#[test]
+fn the_metric_is_that_of_the_tests_of_keda() {
+    for (case, partitions, metric) in [("K10", 2, 20), ("K11", 20, 100)] {
+        assert_eq!(keda_metric(100, partitions, 10), metric, "{case}");
+    }
+    for total in [0, 1, 9, 10, 11, 19, 20, 21, 29, 30, 31, 500] {
+        for (partitions, threshold) in [(1, 10), (2, 10), (2, 1), (20, 10), (3, 7)] {
+            let scale = KedaScale::of(total, usize::try_from(partitions).unwrap(), threshold, 64);
+            let expected = (keda_metric(total, partitions, threshold), total > 0);
+            assert_eq!((scale.metric, scale.active), expected, "{total}, {partitions}, {threshold}");
+        }
+    }
+}
+
+#[test]
+fn both_calculations_agree() {
+    const NUMBERS: [i64; 12] =
+        [-1, 0, 1, 2, 254, 255, 256, 9_999, 10_000, 10_300, 4_000_000_000_000_000_000, i64::MAX - 10];
+    for last in NUMBERS {
+        for begin in NUMBERS.into_iter().filter(|begin| (0..=last.saturating_add(1)).contains(begin)) {
+            let numbers = NUMBERS.into_iter().map(Found::Number);
+            for found in numbers.chain([Found::NoBlob, Found::Unreadable]) {
+                let record = match found {
+                    Found::NoBlob => KedaRecord::Missing,
+                    Found::Number(number) => KedaRecord::Number(number),
+                    Found::Unreadable => KedaRecord::Unreadable,
+                };
+                let counted = KedaLag::count(begin, last, record).events;
+                assert_eq!(counted, keda_lag(begin, last, found), "{begin}..{last}, {found:?}");
+            }
+        }
     }
 }
 
@@ -116,20 +160,30 @@ impl Case {
     }
 }
 
-async fn write(world: &World, name: &str, metadata: &[(&str, &str)]) {
+pub async fn write(world: &World, name: &str, metadata: &[(&str, &str)]) {
     let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     world.container.write(name, &metadata, &Condition::Unconditional).await.unwrap();
 }
 
-async fn found(world: &World) -> Found {
+pub async fn found(world: &World) -> Found {
     world.container.get(RECORD).await.map_or(Found::NoBlob, |blob| Found::of(&blob.metadata))
 }
 
-/// Calculated like KEDA.
-async fn lag(world: &World) -> Option<i64> {
+pub async fn operator(world: &World) -> Operator {
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let settings = GroupStore::builder(world.container.clone(), group, OwnerId::new("any").unwrap());
+    Operator::connect(settings.with_lease_duration(world.expiry).with_seed(5)).await.unwrap()
+}
+
+/// Calculated like KEDA. What an operator shows must be the same.
+pub async fn lag(world: &World) -> Option<i64> {
     let properties = world.hub.source().partition_properties(&0.into()).await.unwrap();
     let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
-    keda_lag(properties.beginning_sequence_number(), last, found(world).await)
+    let calculated = keda_lag(properties.beginning_sequence_number(), last, found(world).await);
+    let records = operator(world).await.read().await.unwrap();
+    let poll = records.keda(&HubRanges::read(&world.hub.source()).await.unwrap());
+    assert_eq!((poll.partitions[0].count.events, poll.total), (calculated, calculated));
+    calculated
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,7 @@ mod heartbeats;
 #[path = "../common/intercepted.rs"]
 mod intercepted;
 mod keda;
+mod keda_records;
 mod known_problems;
 mod leases;
 mod loads;

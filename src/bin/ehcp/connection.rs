@@ -97,27 +97,33 @@ impl Connection {
             Some(source) => Some(self.ranges(&source).await?),
             None => None,
         };
-        let described = records.describe(hub.as_ref());
-        if described.group.state == GroupState::Absent {
-            return Err(self.no_records());
-        }
-        Ok(described)
+        self.with_records(records.describe(hub.as_ref()))
     }
 
     /// Describes the group by its records alone. Fails if there is none.
     pub async fn records(&self) -> Result<GroupDescription> {
-        let described = self.operator().await?.read().await?.describe(None);
-        if described.group.state == GroupState::Absent {
-            return Err(self.no_records());
-        }
-        Ok(described)
+        self.with_records(self.operator().await?.read().await?.describe(None))
     }
 
-    fn no_records(&self) -> Failure {
+    /// Fails if there is no record of the group.
+    pub fn with_records(&self, described: GroupDescription) -> Result<GroupDescription> {
+        if described.group.state != GroupState::Absent {
+            return Ok(described);
+        }
         let (group, container) = (&self.group, &self.container_name);
-        Failure::failed(format!(
+        Err(Failure::failed(format!(
             "container {container:?} has no records of {group}: `ehcp list` shows the groups that it has"
-        ))
+        )))
+    }
+
+    /// Returns the name of the storage account.
+    pub fn account_name(&self) -> Result<String> {
+        let named = match (&self.storage.secret, &self.storage.account) {
+            (Some(secret), _) => account_in(secret),
+            (None, account) => account.as_deref().map(account_name),
+        };
+        let missing = || Failure::usage("the name of the storage account is not known: pass --account");
+        named.map(str::to_owned).ok_or_else(missing)
     }
 
     /// Returns a store of the group, for a member with this id.
@@ -274,11 +280,7 @@ fn read_secret(file: &str) -> Result<String> {
 
 /// Returns whether a connection string is for this account, which is a name or a URL.
 fn is_for_account(secret: &str, account: &str) -> bool {
-    let url = account.split_once("://").map(|(_, rest)| rest.trim_end_matches('/'));
-    let name = match url {
-        Some(url) => url.rsplit_once('/').map_or_else(|| url.split('.').next().unwrap_or(url), |(_, path)| path),
-        None => account,
-    };
+    let name = account_name(account);
     secret.split(';').any(|part| {
         let part = part.trim_end_matches('/');
         let is_name = part.split_once('=').is_some_and(|(key, value)| {
@@ -286,6 +288,23 @@ fn is_for_account(secret: &str, account: &str) -> bool {
         });
         is_name || part.contains(&format!("://{name}.")) || part.ends_with(&format!("/{name}"))
     })
+}
+
+/// Returns the name of an account, which is a name or a URL.
+fn account_name(account: &str) -> &str {
+    match account.split_once("://").map(|(_, rest)| rest.trim_end_matches('/')) {
+        Some(url) => url.rsplit_once('/').map_or_else(|| url.split('.').next().unwrap_or(url), |(_, path)| path),
+        None => account,
+    }
+}
+
+/// Returns the name of the account in a connection string. The rest of the string is secret.
+fn account_in(secret: &str) -> Option<&str> {
+    let value = |wanted: &str| {
+        let pairs = secret.split(';').filter_map(|part| part.trim().split_once('='));
+        pairs.filter(|(key, _)| key.trim().eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim()).next()
+    };
+    value("AccountName").or_else(|| value("BlobEndpoint").map(account_name))
 }
 
 fn full_namespace(name: &str) -> String {

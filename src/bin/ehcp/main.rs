@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod connection;
 mod exit;
+mod manifest;
 mod output;
 mod profile;
 mod progress;

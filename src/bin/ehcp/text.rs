@@ -29,6 +29,17 @@ pub fn partitions(text: &str) -> Result<Partitions, String> {
     Ok(Partitions(partitions))
 }
 
+/// Reads the name of a Kubernetes object.
+pub fn kubernetes_name(text: &str) -> Result<String, String> {
+    let is_end = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let is_valid = text.len() <= 63
+        && text.starts_with(is_end)
+        && text.ends_with(is_end)
+        && text.chars().all(|letter| is_end(letter) || letter == '-');
+    let rule = "use at most 63 lower-case letters, digits and hyphens between them";
+    is_valid.then(|| text.to_owned()).ok_or_else(|| rule.to_owned())
+}
+
 /// Reads a time of RFC 3339.
 pub fn datetime(text: &str) -> Result<OffsetDateTime, String> {
     OffsetDateTime::parse(text, &Rfc3339).map_err(|_| "write it as 2026-11-23T10:00:00Z".to_owned())
@@ -132,6 +143,16 @@ mod tests {
     fn words_of_a_shell_are_quoted() {
         for (text, expected) in [("a-1", "a-1"), ("$Default", "'$Default'"), ("it's", r"'it'\''s'"), ("", "''")] {
             assert_eq!(quoted(text), expected);
+        }
+    }
+
+    #[test]
+    fn names_of_kubernetes_are_checked() {
+        for name in ["orders", "a", "orders-2"] {
+            assert_eq!(kubernetes_name(name).as_deref(), Ok(name));
+        }
+        for wrong in ["", "Orders", "-a", "a-", "a.b", "a: b", &"a".repeat(64)] {
+            assert!(kubernetes_name(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -3,7 +3,6 @@
 //! To update the JavaScript SDK: change `package.json`, then `npm install --package-lock-only`. For the Python SDK see
 //! `requirements.txt`.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,10 +11,8 @@ use std::sync::{Mutex, OnceLock};
 use serde_json::{Value, json};
 
 use crate::bench::group;
-use crate::support::install::{check_node, npm_ci, once, run};
-
-/// Required by the packages in `requirements.txt`.
-const OLDEST_PYTHON: (u32, u32) = (3, 11);
+use crate::python::{check_python, python_with_packages};
+use crate::support::install::{check_node, npm_ci};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sdk {
@@ -62,7 +59,7 @@ impl Sdk {
                 npm_ci(&folder())?;
                 (Command::new("node"), "mjs")
             }
-            Self::Python => (Command::new(python_with_packages()?), "py"),
+            Self::Python => (Command::new(python_with_packages(&folder())?), "py"),
         };
         command.arg(format!("{script}.{extension}")).current_dir(folder());
         Ok(command)
@@ -96,39 +93,6 @@ impl Process {
         assert!(response.get("ok").is_some(), "{command}: {response}");
         response["ok"].take()
     }
-}
-
-fn check_python() -> Result<(), String> {
-    let (major, minor) = OLDEST_PYTHON;
-    let missing = |why: &str| format!("{why}: install Python {major}.{minor} or newer with venv");
-    let question = format!("import sys, venv, ensurepip; assert sys.version_info >= ({major}, {minor})");
-    let output = Command::new(python()).args(["-c", &question]).output();
-    let output = output.map_err(|error| missing(&format!("{} cannot be run ({error})", python())))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    Err(missing(&format!("{} is too old or lacks something ({})", python(), errors.lines().last().unwrap_or_default())))
-}
-
-/// Returns the interpreter of an environment with the packages of `requirements.txt`.
-fn python_with_packages() -> Result<PathBuf, String> {
-    let environment = folder().join("venv");
-    let interpreter = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
-    let wanted = fs::read(folder().join("requirements.txt")).map_err(|error| format!("no requirements: {error}"))?;
-    once(&environment, &wanted, || {
-        run(Command::new(python()).args(["-m", "venv", "--clear"]).arg(&environment))?;
-        run(Command::new(&interpreter)
-            .args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"])
-            // Nothing is built, so no code of the packages runs before it is used.
-            .args(["--only-binary", ":all:", "-r", "requirements.txt"])
-            .current_dir(folder()))
-    })?;
-    Ok(interpreter)
-}
-
-fn python() -> &'static str {
-    if cfg!(windows) { "python" } else { "python3" }
 }
 
 fn folder() -> PathBuf {

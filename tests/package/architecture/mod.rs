@@ -108,6 +108,8 @@ const PURE_FILES: &[&str] = &[
     "admin/describe.rs",
     "admin/doctor.rs",
     "admin/export.rs",
+    "admin/keda.rs",
+    "admin/keda_poll.rs",
     "admin/plan.rs",
     "admin/takeover.rs",
     "balancer/action.rs",

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use self::global::CONNECTION;
 pub use self::global::{Auth, Color, Format, Global, NameCase, Settings};
-use crate::text::{Partitions, datetime, partitions, quoted};
+use crate::text::{Partitions, datetime, kubernetes_name, partitions, quoted};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -136,6 +136,16 @@ pub enum Command {
 
 Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Storage Blob Data Contributor to write.")]
     Doctor(Doctor),
+    /// Shows what KEDA's scaler for Event Hubs counts in each partition, and why, or writes its configuration.
+    ///
+    /// KEDA reads the checkpoints itself (checkpointStrategy: blobMetadata). It counts by other rules than the lag, and
+    /// one checkpoint without a number fails its poll. Exits with 2 if KEDA fails, or counts something other than the
+    /// lag.
+    #[command(after_help = "Examples:
+  ehcp keda
+  ehcp keda --threshold 500 --max-replicas 16
+  ehcp keda --manifest --deployment orders > keda.yaml")]
+    Keda(Keda),
     /// Keeps settings under a name. A profile has no secrets.
     #[command(
         subcommand,
@@ -421,6 +431,33 @@ pub struct Doctor {
     /// Only this check; may be repeated.
     #[arg(long, value_name = "CHECK")]
     pub only: Vec<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Keda {
+    /// How many events one replica may be behind: unprocessedEventThreshold.
+    #[arg(long, value_name = "EVENTS", default_value_t = 1000, value_parser = clap::value_parser!(i64).range(1..))]
+    pub threshold: i64,
+    /// The most replicas: maxReplicaCount [default: the number of partitions].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_replicas: Option<u32>,
+    /// Writes a TriggerAuthentication and a ScaledObject for the group as YAML.
+    #[arg(long, requires = "workload")]
+    pub manifest: bool,
+    #[command(flatten)]
+    pub workload: Workload,
+}
+
+/// What KEDA scales.
+#[derive(Debug, ClapArgs)]
+#[group(id = "workload", multiple = false)]
+pub struct Workload {
+    /// The Deployment that --manifest scales.
+    #[arg(long, value_name = "NAME", value_parser = kubernetes_name, requires = "manifest")]
+    pub deployment: Option<String>,
+    /// The StatefulSet that --manifest scales.
+    #[arg(long, value_name = "NAME", value_parser = kubernetes_name, requires = "manifest")]
+    pub stateful_set: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ mod delete;
 mod describe;
 mod doctor;
 mod export;
+mod keda;
 mod lag;
 mod list;
 mod peek;
@@ -36,6 +37,7 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::Copy(copy) => reset::copy(&global, copy).await?,
         Command::Peek(peek) => peek::run(&global, &peek).await?,
         Command::Doctor(doctor) => doctor::run(&global, &doctor).await?,
+        Command::Keda(keda) => keda::run(&global, &keda).await?,
         Command::Profile(profile) => profile::run(&global, profile)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,0 +1,146 @@
+//! The manifests in `docs/kubernetes.md`, and those that `ehcp keda` writes, are valid for Kubernetes and for KEDA.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use serde_json::Value;
+
+use crate::fleet::Fleet;
+use crate::program::Program;
+use crate::python::{check_python, python_with_packages};
+
+const PAGE: &str = "docs/kubernetes.md";
+
+/// Returns the YAML on the page.
+fn manifests() -> String {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE)).unwrap();
+    let blocks: Vec<_> = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    blocks.join("---\n")
+}
+
+/// Returns whether the schemas can be installed. If not, it prints the reason once, although tests are silent when they
+/// pass.
+fn is_here() -> bool {
+    static HERE: OnceLock<bool> = OnceLock::new();
+    *HERE.get_or_init(|| {
+        check_python().map_err(|why| writeln!(std::io::stderr(), "schemas of Kubernetes are skipped: {why}")).is_ok()
+    })
+}
+
+/// Returns the kinds and names of the manifests in each text, or the first error in it.
+fn validated(texts: &[String]) -> Vec<Result<Vec<String>, String>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ehcp/kubernetes");
+    let mut python = Command::new(python_with_packages(&folder).unwrap());
+    python.arg("validate.py").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut python = python.spawn().unwrap();
+    serde_json::to_writer(python.stdin.take().unwrap(), texts).unwrap();
+    let output = python.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let results: Vec<BTreeMap<String, Value>> = serde_json::from_slice(&output.stdout).unwrap();
+    let result = |result: BTreeMap<String, Value>| match (result.get("Ok"), result.get("Err")) {
+        (Some(names), None) => Ok(serde_json::from_value(names.clone()).unwrap()),
+        (_, error) => Err(error.and_then(Value::as_str).unwrap().to_owned()),
+    };
+    results.into_iter().map(result).collect()
+}
+
+#[test]
+fn the_manifests_of_the_page_are_valid() {
+    if !is_here() {
+        return;
+    }
+    let kinds = [
+        "ServiceAccount",
+        "Deployment",
+        "PodDisruptionBudget",
+        "Service",
+        "StatefulSet",
+        "TriggerAuthentication",
+        "ScaledObject",
+        "NetworkPolicy",
+    ];
+    assert_eq!(validated(&[manifests()]), [Ok(kinds.map(|kind| format!("{kind}/orders")).to_vec())]);
+}
+
+#[test]
+fn a_wrong_manifest_is_rejected() {
+    if !is_here() {
+        return;
+    }
+    let page = manifests();
+    let cases = [
+        ("maxUnavailable: 1\n  unhealthy", "maxUnavailabel: 1\n  unhealthy", "maxUnavailabel"),
+        ("minReadySeconds: 60", "minReadySeconds: \"60\"", "'60'"),
+        ("httpGet: { path: /ready, port: http }", "httpGet: { path: /ready }", "'port'"),
+        ("policyTypes:", "policyType:", "policyType"),
+        ("  selector:\n    matchLabels: { app: orders }\n  strategy", "  strategy", "'selector'"),
+        ("provider: azure-workload", "provider: workload", "'workload'"),
+        ("maxReplicaCount: 8", "maxReplicas: 8", "maxReplicas"),
+        ("maxReplicaCount: 8", "maxReplicaCount: many", "'many'"),
+        ("maxReplicaCount: 8", "maxReplicaCount:", "None"),
+        ("periodSeconds: 120", "period: 120", "period"),
+        ("unprocessedEventThreshold: \"1000\"", "unprocessedEventThreshold: 1000", "1000"),
+        ("eventHubName:", "eventhubName:", "eventhubName"),
+        ("blobContainer: \"checkpoints\"", "", "blobContainer"),
+    ];
+    let texts = cases.map(|(right, wrong, _)| {
+        assert!(page.contains(right), "{right}");
+        page.replacen(right, wrong, 1)
+    });
+    for ((_, wrong, named), rejected) in cases.into_iter().zip(validated(&texts)) {
+        assert!(rejected.as_ref().is_err_and(|error| error.contains(named)), "{wrong}: {rejected:?}");
+    }
+}
+
+/// The page shows what the program writes. Its names are those of no real account.
+#[tokio::test]
+async fn the_page_has_the_manifest_of_ehcp_keda() {
+    let fleet = Fleet::with_batches(1, 0).await;
+    let mut program = Program::for_fleet(&fleet).await;
+    program.set("EHCP_NAMESPACE", "my-namespace");
+    let arguments = ["keda", "--manifest", "--deployment", "orders", "--max-replicas", "8"];
+    let written = program.run(&arguments).await.ended(0).stdout;
+    let written = written.replace(&fleet.container_name, "checkpoints").replace("devstoreaccount1", "mystorage");
+    assert!(manifests().contains(&written), "{PAGE} should have:\n{written}");
+}
+
+#[tokio::test]
+async fn written_manifests_are_valid() {
+    if !is_here() {
+        return;
+    }
+    let fleet = Fleet::with_batches(1, 0).await;
+    let mut program = Program::for_fleet(&fleet).await;
+    let blob = "MyNs.servicebus.chinacloudapi.cn/My-Hub/orders-app/checkpoint/0";
+    let metadata =
+        Metadata::from([("sequencenumber".to_owned(), "3".to_owned()), ("offset".to_owned(), "3".to_owned())]);
+    fleet.container.write(blob, &metadata, &Condition::Unconditional).await.unwrap();
+    program.set("EHCP_EVENT_HUB", "My-Hub");
+    for (namespace, group, settings) in [
+        (
+            "MyNs",
+            "$Default",
+            ["eventHubNamespace: \"myns\"", "eventHubName: \"my-hub\"", "consumerGroup: \"$Default\""],
+        ),
+        (
+            "MyNs.servicebus.chinacloudapi.cn",
+            "orders-app",
+            ["eventHubNamespace: \"MyNs\"", "eventHubName: \"My-Hub\"", "cloud: \"AzureChinaCloud\""],
+        ),
+        ("MyNs.example.com", "a", ["cloud: \"Private\"", "endpointSuffix: \"example.com\"", "storageEndpointSuffix: "]),
+    ] {
+        let names = ["--namespace", namespace, "--consumer-group", group];
+        let manifest = ["keda", "--manifest", "--stateful-set", "orders-2", "--max-replicas", "1", "--no-hub"];
+        let written = program.run(&[&manifest[..], &names].concat()).await.ended(0).stdout;
+        for setting in settings {
+            assert!(written.contains(setting), "{setting}: {written}");
+        }
+        let names = ["TriggerAuthentication/orders-2", "ScaledObject/orders-2"].map(str::to_owned);
+        assert_eq!(validated(&[written]), [Ok(names.to_vec())], "{namespace}");
+    }
+}
