@@ -10,6 +10,7 @@ mod profile;
 mod progress;
 mod safety;
 mod text;
+mod watching;
 
 use std::process::ExitCode;
 
