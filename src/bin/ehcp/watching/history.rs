@@ -1,20 +1,15 @@
 //! The last hour of a group, by the looks at it: pure.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState, PartitionDescription};
-use eventhubs_checkpoint::{OwnerId, PartitionId};
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::admin::{GroupDescription, GroupSummary, Member, PartitionDescription};
 use serde::Serialize;
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
-use super::changes::{Change, between};
+use super::changes::{Change, ChangeKind, between};
+use super::partition::{PartitionHistory, Rates, Slot, Span};
 
-/// How far the history goes back.
-const KEPT: Duration = Duration::HOUR;
-/// The time that one slot stands for.
-const SLOT: Duration = Duration::seconds(30);
-/// The time over which a rate is measured: longer than the interval of checkpoints.
-const RATE_WINDOW: Duration = Duration::seconds(30);
 /// How many changes are kept.
 const MAX_CHANGES: usize = 500;
 
@@ -26,34 +21,6 @@ pub struct History {
     changes: VecDeque<Change>,
 }
 
-#[derive(Debug, Default)]
-struct PartitionHistory {
-    /// The checkpoints and the last events of the last seconds, for rates.
-    recent: VecDeque<Sample>,
-    /// When which event was the last one, for the time that the checkpoint lags behind.
-    ends: VecDeque<(OffsetDateTime, i64)>,
-    slots: VecDeque<Slot>,
-}
-
-#[derive(Debug)]
-struct Sample {
-    at: OffsetDateTime,
-    checkpoint: Option<i64>,
-    last: Option<i64>,
-}
-
-/// How a partition was for a part of the last hour.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Slot {
-    /// When the part began.
-    #[serde(with = "time::serde::rfc3339")]
-    pub from: OffsetDateTime,
-    /// The owner in the record, alive or not.
-    pub owner: Option<OwnerId>,
-    pub state: OwnershipState,
-    pub lag: Option<u64>,
-}
-
 /// A group as it is, and as it was in the last hour. Serialized as `ehcp.watch/1`.
 #[derive(Debug, Serialize)]
 pub struct Watched<'a> {
@@ -61,9 +28,10 @@ pub struct Watched<'a> {
     #[serde(flatten)]
     pub group: Described<'a>,
     pub rates: BTreeMap<&'a PartitionId, Rates>,
-    pub history: BTreeMap<&'a PartitionId, &'a VecDeque<Slot>>,
+    pub history: BTreeMap<&'a PartitionId, Vec<&'a Slot>>,
+    pub spans: BTreeMap<&'a PartitionId, Vec<&'a Span>>,
     /// The latest one last.
-    pub changes: &'a VecDeque<Change>,
+    pub changes: Vec<&'a Change>,
 }
 
 /// The fields of a description, without its schema.
@@ -71,37 +39,48 @@ pub struct Watched<'a> {
 pub struct Described<'a> {
     #[serde(with = "time::serde::rfc3339")]
     pub taken_at: OffsetDateTime,
-    pub group: &'a eventhubs_checkpoint::admin::GroupSummary,
+    pub group: &'a GroupSummary,
     pub partitions: &'a [PartitionDescription],
-    pub members: &'a [eventhubs_checkpoint::admin::Member],
-}
-
-/// How fast a partition is processed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Rates {
-    /// Events per second by which the checkpoint advanced. Unknown until there are two looks, and if it went back.
-    pub processed: Option<f64>,
-    /// Events per second that were enqueued.
-    pub enqueued: Option<f64>,
-    /// How long ago the event after the checkpoint was enqueued, in seconds; 0 if no event waits. Unknown if that was
-    /// before the first look.
-    pub behind_s: Option<f64>,
+    pub members: &'a [Member],
 }
 
 impl History {
-    /// Adds a look, and returns what changed since the look before.
+    /// Adds a look for which the event hub was read, and returns what changed since the look before.
     pub fn add(&mut self, group: GroupDescription) -> Vec<Change> {
-        let changes = self.last.as_ref().map(|last| between(last, &group)).unwrap_or_default();
-        self.partitions.retain(|id, _| group.partition(id).is_some());
+        self.add_look(group, true)
+    }
+
+    /// Adds a look, and returns what changed since the look before. If the event hub was not read for it, its ranges of
+    /// events are those of an earlier look, and do not count for rates.
+    pub fn add_look(&mut self, group: GroupDescription, is_hub_read: bool) -> Vec<Change> {
+        let mut changes = self.last.as_ref().map(|last| between(last, &group)).unwrap_or_default();
+        changes.iter_mut().for_each(|change| self.complete_handoff(change));
+        let present: BTreeSet<_> = group.partitions.iter().map(|partition| &partition.id).collect();
+        self.partitions.retain(|id, _| present.contains(id));
         for partition in &group.partitions {
             let history = self.partitions.entry(partition.id.clone()).or_default();
-            history.add(partition, group.taken_at);
+            history.add(partition, group.taken_at, is_hub_read);
         }
         self.changes.extend(changes.iter().cloned());
         let too_many = self.changes.len().saturating_sub(MAX_CHANGES);
         self.changes.drain(..too_many);
         self.last = Some(group);
         changes
+    }
+
+    /// A handoff that an earlier look found half done: the partition was released for the member that claims it now.
+    fn complete_handoff(&self, change: &mut Change) {
+        if change.kind != ChangeKind::Claimed || change.from.is_some() {
+            return;
+        }
+        let earlier = self.changes.iter().rev().find(|earlier| earlier.partition == change.partition);
+        if let Some(released) = earlier.filter(|earlier| earlier.kind == ChangeKind::Released)
+            && released.to.is_some()
+            && released.to == change.to
+        {
+            change.kind = ChangeKind::HandedOver;
+            change.from.clone_from(&released.from);
+        }
     }
 
     /// Returns the latest look.
@@ -120,7 +99,7 @@ impl History {
 
     /// Returns the last hour of a partition.
     pub fn slots(&self, partition: &PartitionId) -> impl Iterator<Item = &Slot> {
-        self.partitions.get(partition).into_iter().flat_map(|history| &history.slots)
+        self.partitions.get(partition).into_iter().flat_map(PartitionHistory::slots)
     }
 
     /// Returns the latest changes, the latest one last.
@@ -130,6 +109,16 @@ impl History {
 
     /// Returns everything, if there was a look.
     pub fn watched(&self) -> Option<Watched<'_>> {
+        self.since(usize::MAX, self.changes.len())
+    }
+
+    /// Returns the latest look with this many of the latest changes, and with the ends of the histories that a reader
+    /// needs who has everything up to the look before.
+    pub fn latest(&self, changes: usize) -> Option<Watched<'_>> {
+        self.since(2, changes)
+    }
+
+    fn since(&self, parts: usize, changes: usize) -> Option<Watched<'_>> {
         let last = self.last.as_ref()?;
         let group = Described {
             taken_at: last.taken_at,
@@ -137,78 +126,21 @@ impl History {
             partitions: &last.partitions,
             members: &last.members,
         };
+        let histories = || self.partitions.iter();
         Some(Watched {
             schema: "ehcp.watch/1",
             group,
             rates: last.partitions.iter().map(|partition| (&partition.id, self.rates(partition))).collect(),
-            history: self.partitions.iter().map(|(id, history)| (id, &history.slots)).collect(),
-            changes: &self.changes,
+            history: histories().map(|(id, history)| (id, tail(history.slots(), parts))).collect(),
+            spans: histories().map(|(id, history)| (id, tail(history.spans(), parts))).collect(),
+            changes: tail(&self.changes, changes),
         })
     }
 }
 
-impl PartitionHistory {
-    fn add(&mut self, partition: &PartitionDescription, at: OffsetDateTime) {
-        let checkpoint = number(partition);
-        let last = partition.hub.as_ref().map(|hub| hub.last.unwrap_or(-1));
-        self.recent.push_back(Sample { at, checkpoint, last });
-        // One sample before the window, so that it is covered completely.
-        while self.recent.get(1).is_some_and(|next| at - next.at >= RATE_WINDOW) {
-            self.recent.pop_front();
-        }
-        match (last, self.ends.back_mut()) {
-            // The next event came after this look.
-            (Some(last), Some(seen)) if seen.1 == last => seen.0 = at,
-            (Some(last), _) => self.ends.push_back((at, last)),
-            (None, _) => {}
-        }
-        while self.ends.get(1).is_some_and(|(next, _)| at - *next >= KEPT) {
-            self.ends.pop_front();
-        }
-        let owner = partition.owner.as_ref().map(|owner| owner.id.clone());
-        let slot = Slot { from: at, owner, state: partition.state, lag: partition.lag.events };
-        match self.slots.back_mut() {
-            // A slot shows how it was at its end.
-            Some(open) if at - open.from < SLOT => *open = Slot { from: open.from, ..slot },
-            _ => self.slots.push_back(slot),
-        }
-        while self.slots.front().is_some_and(|first| at - first.from > KEPT) {
-            self.slots.pop_front();
-        }
-    }
-
-    fn rates(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Rates {
-        Rates {
-            processed: self.rate(|sample| sample.checkpoint).filter(|rate| *rate >= 0.0),
-            enqueued: self.rate(|sample| sample.last).filter(|rate| *rate >= 0.0),
-            behind_s: self.behind(partition, now),
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a rate has three digits")]
-    fn rate(&self, number: impl Fn(&Sample) -> Option<i64>) -> Option<f64> {
-        let (first, last) = (self.recent.front()?, self.recent.back()?);
-        let seconds = (last.at - first.at).as_seconds_f64();
-        let events = number(last)?.saturating_sub(number(first)?) as f64;
-        (seconds > 0.0).then(|| events / seconds)
-    }
-
-    /// Returns how long ago the event after the checkpoint became the last one.
-    fn behind(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
-        if partition.lag.events? == 0 {
-            return Some(0.0);
-        }
-        let checkpoint = number(partition)?;
-        let passed = self.ends.iter().position(|(_, end)| *end > checkpoint)?;
-        // Before the first look it is unknown when the event came.
-        let before = self.ends.get(passed.checked_sub(1)?)?;
-        let after = self.ends.get(passed)?;
-        let part = (checkpoint + 1).saturating_sub(before.1) as f64 / after.1.saturating_sub(before.1) as f64;
-        let enqueued = before.0 + (after.0 - before.0) * part;
-        Some((now - enqueued).as_seconds_f64().max(0.0))
-    }
+fn tail<T>(values: &VecDeque<T>, count: usize) -> Vec<&T> {
+    values.range(values.len().saturating_sub(count)..).collect()
 }
 
-fn number(partition: &PartitionDescription) -> Option<i64> {
-    partition.checkpoint.as_ref()?.position.sequence_number
-}
+#[cfg(test)]
+mod tests;

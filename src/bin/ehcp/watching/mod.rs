@@ -2,15 +2,19 @@
 
 mod changes;
 mod history;
+mod hub;
+mod partition;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::EventHubSource;
-use eventhubs_checkpoint::admin::{GroupDescription, HubRanges, Operator};
-use tokio::time::Instant;
+use eventhubs_checkpoint::admin::{GroupDescription, Operator};
+use eventhubs_checkpoint::store::RequestCounts;
 
 pub use self::changes::{Change, ChangeKind};
-pub use self::history::{History, Slot, Watched};
+pub use self::history::{History, Watched};
+use self::hub::HubReader;
+pub use self::partition::{Rates, Slot, Span};
 use crate::connection::Connection;
 use crate::exit::Result;
 
@@ -23,18 +27,16 @@ pub struct Pace {
 
 /// A group that is looked at. It reads, and writes nothing.
 pub struct Watcher {
-    connection: Connection,
     operator: Operator,
-    source: Option<EventHubSource>,
-    ranges: Option<HubRanges>,
-    pace: Pace,
-    hub_due: Instant,
+    hub: HubReader,
 }
 
 /// What one look found.
 pub struct Look {
     pub group: GroupDescription,
-    /// Why the event hub was not read. The numbers of its last events are then old, or missing.
+    /// Whether the event hub was read for this look. If not, its numbers are those of an earlier look, or missing.
+    pub is_hub_read: bool,
+    /// Why the event hub was not read, until it is read again.
     pub hub_failure: Option<String>,
 }
 
@@ -42,7 +44,7 @@ impl Watcher {
     /// Connects to the storage. The event hub is connected at the first look.
     pub async fn connect(connection: Connection, pace: Pace) -> Result<Self> {
         let operator = connection.operator().await?;
-        Ok(Self { connection, operator, source: None, ranges: None, pace, hub_due: Instant::now() })
+        Ok(Self { operator, hub: HubReader::new(Arc::new(connection), pace.hub) })
     }
 
     /// Reads the records of the group, and the event hub if that is due. A group without any record is described, too.
@@ -50,33 +52,21 @@ impl Watcher {
     /// Fails if the storage fails. A failure of the event hub is part of the look, and it is read again when it is due.
     pub async fn look(&mut self) -> Result<Look> {
         let records = self.operator.read().await?;
-        let mut hub_failure = None;
-        if !self.connection.global.no_hub && Instant::now() >= self.hub_due {
-            self.hub_due = Instant::now() + self.pace.hub;
-            match self.read_hub().await {
-                Ok(ranges) => self.ranges = ranges,
-                Err(failure) => {
-                    // A broken connection may be the cause.
-                    self.source = None;
-                    hub_failure = Some(failure.to_string());
-                }
-            }
-        }
-        Ok(Look { group: records.describe(self.ranges.as_ref()), hub_failure })
-    }
-
-    async fn read_hub(&mut self) -> Result<Option<HubRanges>> {
-        if self.source.is_none() {
-            self.source = self.connection.hub().await?;
-        }
-        match &self.source {
-            Some(source) => self.connection.ranges(source).await.map(Some),
-            None => Ok(None),
-        }
+        let is_hub_read = self.hub.refresh().await;
+        let group = records.describe(self.hub.ranges());
+        Ok(Look { group, is_hub_read, hub_failure: self.hub.failure().map(str::to_owned) })
     }
 
     /// Returns how many requests to the storage were made.
     pub fn storage_requests(&self) -> u64 {
-        self.operator.request_counts().sum()
+        self.request_counts().sum()
+    }
+
+    /// Returns the same by operation and outcome.
+    pub fn request_counts(&self) -> RequestCounts {
+        self.operator.request_counts()
     }
 }
+
+#[cfg(test)]
+mod tests;
