@@ -9,6 +9,7 @@ mod output;
 mod profile;
 mod progress;
 mod safety;
+mod serve;
 mod text;
 mod watching;
 

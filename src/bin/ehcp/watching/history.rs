@@ -46,6 +46,7 @@ pub struct Described<'a> {
 
 impl History {
     /// Adds a look for which the event hub was read, and returns what changed since the look before.
+    #[allow(dead_code, reason = "for the terminal view")]
     pub fn add(&mut self, group: GroupDescription) -> Vec<Change> {
         self.add_look(group, true)
     }
@@ -98,11 +99,13 @@ impl History {
     }
 
     /// Returns the last hour of a partition.
+    #[allow(dead_code, reason = "for the terminal view")]
     pub fn slots(&self, partition: &PartitionId) -> impl Iterator<Item = &Slot> {
         self.partitions.get(partition).into_iter().flat_map(PartitionHistory::slots)
     }
 
     /// Returns the latest changes, the latest one last.
+    #[allow(dead_code, reason = "for the terminal view")]
     pub fn changes(&self) -> &VecDeque<Change> {
         &self.changes
     }

@@ -11,9 +11,11 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::{GroupDescription, Operator};
 use eventhubs_checkpoint::store::RequestCounts;
 
+#[allow(unused_imports, reason = "for the terminal view")]
 pub use self::changes::{Change, ChangeKind};
 pub use self::history::{History, Watched};
 use self::hub::HubReader;
+#[allow(unused_imports, reason = "for the terminal view")]
 pub use self::partition::{Rates, Slot, Span};
 use crate::connection::Connection;
 use crate::exit::Result;
@@ -58,6 +60,7 @@ impl Watcher {
     }
 
     /// Returns how many requests to the storage were made.
+    #[allow(dead_code, reason = "for the terminal view")]
     pub fn storage_requests(&self) -> u64 {
         self.request_counts().sum()
     }
