@@ -34,7 +34,9 @@ mod bench {
     }
 }
 
+mod browser;
 mod program;
+mod server;
 
 mod defects;
 mod events;
@@ -42,7 +44,9 @@ mod exit_codes;
 mod help;
 mod kills;
 mod live;
+mod page;
 mod profiles;
 mod remedies;
 mod safety;
+mod serve;
 mod transcript;

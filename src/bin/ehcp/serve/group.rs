@@ -34,6 +34,8 @@ pub struct Watching {
     pub started: Instant,
     /// When the last look succeeded.
     pub looked: Option<Instant>,
+    /// How many looks succeeded.
+    pub looks: u64,
     pub requests: RequestCounts,
     /// Why the last look failed.
     pub storage_failure: Option<String>,
@@ -54,6 +56,8 @@ struct Shown<'a> {
 
 #[derive(Serialize)]
 struct ShownWatching<'a> {
+    /// How many looks succeeded: they are in this order.
+    looks: u64,
     /// How long ago the last look succeeded.
     looked_s_ago: Option<f64>,
     storage_requests: u64,
@@ -83,6 +87,7 @@ impl WatchedGroup {
         let watching = Watching {
             started: Instant::now(),
             looked: None,
+            looks: 0,
             requests: RequestCounts::default(),
             storage_failure: None,
             hub_failure: None,
@@ -98,6 +103,7 @@ impl WatchedGroup {
         let changes = state.history.add_look(look.group, look.is_hub_read).len();
         let watching = &mut state.watching;
         watching.looked = Some(Instant::now());
+        watching.looks += 1;
         watching.requests = requests;
         watching.storage_failure = None;
         watching.failures += u64::from(look.hub_failure.is_some() && look.hub_failure != watching.hub_failure);
@@ -150,6 +156,7 @@ impl WatchedGroup {
 impl Watching {
     fn shown(&self) -> ShownWatching<'_> {
         ShownWatching {
+            looks: self.looks,
             looked_s_ago: self.looked.map(|looked| looked.elapsed().as_secs_f64()),
             storage_requests: self.requests.sum(),
             storage_requests_per_hour: per_hour(self.requests.sum(), self.started.elapsed()),

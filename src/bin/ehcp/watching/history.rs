@@ -53,7 +53,11 @@ impl History {
 
     /// Adds a look, and returns what changed since the look before. If the event hub was not read for it, its ranges of
     /// events are those of an earlier look, and do not count for rates.
-    pub fn add_look(&mut self, group: GroupDescription, is_hub_read: bool) -> Vec<Change> {
+    pub fn add_look(&mut self, mut group: GroupDescription, is_hub_read: bool) -> Vec<Change> {
+        if let Some(last) = &self.last {
+            // The time of the storage is known to the second, so it may seem to go back.
+            group.taken_at = group.taken_at.max(last.taken_at);
+        }
         let mut changes = self.last.as_ref().map(|last| between(last, &group)).unwrap_or_default();
         changes.iter_mut().for_each(|change| self.complete_handoff(change));
         let present: BTreeSet<_> = group.partitions.iter().map(|partition| &partition.id).collect();

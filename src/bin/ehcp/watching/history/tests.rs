@@ -243,3 +243,12 @@ async fn partitions_that_are_gone_are_forgotten() {
     assert_eq!(watched.history.slots(&zero()).count(), 0);
     assert!(watched.history.watched().unwrap().history.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_time_never_goes_back() {
+    let mut watched = Looks::new().await;
+    let began = watched.now.taken_at;
+    watched.look(-1, |partition| advance(partition, 11, 21));
+    assert_eq!(watched.history.last().map(|last| last.taken_at), Some(began));
+    assert_eq!(watched.rates().processed, None);
+}
