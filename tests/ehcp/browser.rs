@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -56,7 +57,11 @@ pub struct Browser {
 impl Browser {
     /// Returns a browser, or nothing if this machine has none.
     pub async fn start() -> Option<Self> {
-        let program = find()?;
+        let Some(program) = find() else {
+            // Shown although the test passes.
+            let _ = writeln!(std::io::stderr(), "the page is not tested: this machine has no Chromium");
+            return None;
+        };
         let profile = TempDir::new().unwrap();
         let mut command = Command::new(program);
         command.arg(format!("--user-data-dir={}", profile.path().display())).args(FLAGS);

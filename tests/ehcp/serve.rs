@@ -18,22 +18,22 @@ async fn group() -> (Fleet, Program) {
     (fleet, program)
 }
 
-/// Returns the values of a metric by the labels other than those of the group.
-fn values(metrics: &str, name: &str) -> Vec<(String, f64)> {
+/// Returns the values of a metric, in whole numbers, by the labels other than those of the group.
+fn values(metrics: &str, name: &str) -> Vec<(String, i64)> {
     let of_group = r#"namespace="localhost",event_hub="orders",consumer_group="$Default""#;
     let lines =
         metrics.lines().filter_map(|line| line.strip_prefix(&format!("eventhubs_checkpoint_{name}{{{of_group}")));
     let mut values: Vec<_> = lines
         .map(|line| {
             let (labels, value) = line.split_once("} ").unwrap();
-            (labels.trim_start_matches(',').to_owned(), value.parse().unwrap())
+            (labels.trim_start_matches(',').to_owned(), value.split('.').next().unwrap().parse().unwrap())
         })
         .collect();
-    values.sort_by(|one, other| one.0.cmp(&other.0));
+    values.sort();
     values
 }
 
-fn sum(metrics: &str, name: &str) -> f64 {
+fn sum(metrics: &str, name: &str) -> i64 {
     values(metrics, name).into_iter().map(|(_, value)| value).sum()
 }
 
@@ -42,15 +42,15 @@ async fn metrics_show_partitions_without_owner() {
     let (_fleet, program) = group().await;
     let server = Server::start(&program, &[]).await;
     let metrics = server.wait_for("/metrics", |text| text.contains("_lag_events{")).await;
-    let events = sum(&metrics, "last_enqueued_sequence_number") + 4.0;
-    assert_eq!(events, 40.0, "{metrics}");
-    assert_eq!(sum(&metrics, "lag_events"), events - 6.0, "{metrics}");
-    let checkpoints = [(r#"partition="0""#.to_owned(), 2.0), (r#"partition="1""#.to_owned(), 2.0)];
+    let events = sum(&metrics, "last_enqueued_sequence_number") + 4;
+    assert_eq!(events, 40, "{metrics}");
+    assert_eq!(sum(&metrics, "lag_events"), events - 6, "{metrics}");
+    let checkpoints = [(r#"partition="0""#.to_owned(), 2), (r#"partition="1""#.to_owned(), 2)];
     assert_eq!(values(&metrics, "checkpoint_sequence_number"), checkpoints);
-    assert_eq!(values(&metrics, "group_partitions"), [(r#"state="unowned""#.to_owned(), 4.0)]);
-    assert_eq!(sum(&metrics, "group_members") + sum(&metrics, "watcher_failures_total"), 0.0);
-    assert!(sum(&metrics, "watcher_storage_requests_total") >= 5.0, "{metrics}");
-    assert!(sum(&metrics, "watcher_last_look_timestamp_seconds") > 1.7e9, "{metrics}");
+    assert_eq!(values(&metrics, "group_partitions"), [(r#"state="unowned""#.to_owned(), 4)]);
+    assert_eq!(sum(&metrics, "group_members") + sum(&metrics, "watcher_failures_total"), 0);
+    assert!(sum(&metrics, "watcher_storage_requests_total") >= 5, "{metrics}");
+    assert!(sum(&metrics, "watcher_last_look_timestamp_seconds") > 1_700_000_000, "{metrics}");
     for line in metrics.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
         let (_, value) = line.rsplit_once(' ').unwrap();
         assert!(value.parse::<f64>().is_ok() && line.contains(r#"{namespace="localhost""#), "{line}");
@@ -65,12 +65,12 @@ async fn series_of_what_is_gone_vanish() {
     let processor = fleet.own("a\"b").await;
     let owned = |text: &str| text.matches(r#"owner_id="a\"b""#).count();
     let metrics = server.wait_for("/metrics", |text| owned(text) == 4).await;
-    assert_eq!(values(&metrics, "group_partitions"), [(r#"state="owned""#.to_owned(), 4.0)]);
-    server.wait_for("/metrics", |text| values(text, "lag_events").len() == 4 && sum(text, "lag_events") == 0.0).await;
+    assert_eq!(values(&metrics, "group_partitions"), [(r#"state="owned""#.to_owned(), 4)]);
+    server.wait_for("/metrics", |text| values(text, "lag_events").len() == 4 && sum(text, "lag_events") == 0).await;
     processor.shut_down().await;
     let metrics = server.wait_for("/metrics", |text| owned(text) == 0).await;
     assert_eq!(values(&metrics, "partition_owner"), []);
-    assert_eq!(values(&metrics, "group_partitions"), [(r#"state="released""#.to_owned(), 4.0)]);
+    assert_eq!(values(&metrics, "group_partitions"), [(r#"state="released""#.to_owned(), 4)]);
 }
 
 #[tokio::test]
@@ -151,6 +151,21 @@ async fn a_missing_event_hub_does_not_end_the_watch() {
     assert_eq!(group["partitions"].as_array().map(Vec::len), Some(2), "those with a record: {text}");
     assert_eq!(server.text("/healthz").await, "ok\n");
     assert!(!text.contains("d3Jvbmc"), "{text}");
+}
+
+/// As docs/ehcp.md says.
+#[tokio::test]
+async fn a_look_costs_five_storage_requests() {
+    let (_fleet, program) = group().await;
+    let server = Server::start(&program, &[]).await;
+    let cost = |text: &str| {
+        let group: Value = serde_json::from_str(text).unwrap();
+        let watching = &group["watching"];
+        (watching["looks"].as_u64().unwrap(), watching["storage_requests"].as_u64().unwrap())
+    };
+    let (looks, requests) = cost(&server.wait_for("/api/group", |text| cost(text).0 >= 2).await);
+    let (later, more) = cost(&server.wait_for("/api/group", |text| cost(text).0 >= looks + 4).await);
+    assert_eq!(more - requests, 5 * (later - looks));
 }
 
 #[tokio::test]

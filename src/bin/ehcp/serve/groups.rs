@@ -27,10 +27,16 @@ pub struct Message {
 pub struct Groups {
     pub interval: Duration,
     pub hub_interval: Duration,
-    groups: RwLock<BTreeMap<Arc<str>, (Arc<WatchedGroup>, AbortHandle)>>,
+    watched: RwLock<BTreeMap<Arc<str>, Task>>,
     /// When the container was listed last, and why it was not. `None` if the groups are given.
     discovery: RwLock<Option<Discovery>>,
     messages: broadcast::Sender<Message>,
+}
+
+/// A group, and the task that watches it.
+struct Task {
+    group: Arc<WatchedGroup>,
+    handle: AbortHandle,
 }
 
 /// How the search for groups goes.
@@ -53,33 +59,33 @@ pub struct List {
 impl Groups {
     pub fn new(interval: Duration, hub_interval: Duration) -> Self {
         let (messages, _) = broadcast::channel(MESSAGES);
-        Self { interval, hub_interval, groups: RwLock::default(), discovery: RwLock::default(), messages }
+        Self { interval, hub_interval, watched: RwLock::default(), discovery: RwLock::default(), messages }
     }
 
     pub fn all(&self) -> Vec<Arc<WatchedGroup>> {
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
-        groups.values().map(|(group, _)| group.clone()).collect()
+        let groups = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+        groups.values().map(|task| task.group.clone()).collect()
     }
 
     pub fn names(&self) -> Vec<Arc<str>> {
-        self.groups.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.watched.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
     /// Returns the group with this name, or the first one.
     pub fn get(&self, name: Option<&str>) -> Option<Arc<WatchedGroup>> {
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = self.watched.read().unwrap_or_else(PoisonError::into_inner);
         let found = match name {
             Some(name) => groups.get(name),
             None => groups.values().next(),
         };
-        found.map(|(group, _)| group.clone())
+        found.map(|task| task.group.clone())
     }
 
     /// Adds a group, which a task watches.
-    pub fn insert(&self, group: Arc<WatchedGroup>, task: AbortHandle) {
-        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, replaced)) = groups.insert(group.name.clone(), (group, task)) {
-            replaced.abort();
+    pub fn insert(&self, group: Arc<WatchedGroup>, handle: AbortHandle) {
+        let mut groups = self.watched.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(replaced) = groups.insert(group.name.clone(), Task { group, handle }) {
+            replaced.handle.abort();
         }
         drop(groups);
         self.changed();
@@ -87,9 +93,9 @@ impl Groups {
 
     /// Stops to watch a group.
     pub fn remove(&self, name: &str) {
-        let removed = self.groups.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        if let Some((_, task)) = removed {
-            task.abort();
+        let removed = self.watched.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        if let Some(task) = removed {
+            task.handle.abort();
             self.changed();
         }
     }

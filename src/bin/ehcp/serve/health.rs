@@ -29,3 +29,58 @@ pub fn discovery_problem(discovery: &Discovery, now: Instant) -> Option<String> 
     let failure = discovery.failure.as_deref()?;
     discovery.succeeded.is_none_or(is_late).then(|| format!("the groups cannot be listed: {failure}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use eventhubs_checkpoint::ConsumerGroup;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::serve::group::WatchedGroup;
+
+    const INTERVAL: Duration = Duration::from_secs(2);
+
+    fn group() -> WatchedGroup {
+        WatchedGroup::new(ConsumerGroup::new("ns", "hub", "g").unwrap())
+    }
+
+    fn problem_of(group: &WatchedGroup, interval: Duration) -> Option<String> {
+        group.with(|state| problem(&group.name, state, Instant::now(), interval))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_without_a_look_is_a_problem() {
+        let group = group();
+        assert_eq!(problem_of(&group, INTERVAL).as_deref(), Some("ns/hub/g: no look for 0 s"));
+        group.failed("no container".to_owned());
+        advance(Duration::from_secs(5)).await;
+        assert_eq!(problem_of(&group, INTERVAL).as_deref(), Some("ns/hub/g: no look for 5 s: no container"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_counts_for_some_intervals() {
+        let group = group();
+        let looked = |age: u64, interval: u64| {
+            group.with(|state| {
+                let watching = Watching { looked: Some(Instant::now()), ..state.watching.clone() };
+                let state = State { history: crate::watching::History::default(), watching };
+                let now = Instant::now() + Duration::from_secs(age);
+                problem("g", &state, now, Duration::from_secs(interval)).is_none()
+            })
+        };
+        assert!(looked(30, 2) && !looked(31, 2), "half a minute at least");
+        assert!(looked(180, 60) && !looked(181, 60), "three intervals");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_search_counts_after_minutes() {
+        let failed = |succeeded| Discovery { succeeded, failure: Some("timeout".to_owned()) };
+        let (now, later) = (Instant::now(), Instant::now() + LATE_DISCOVERY + INTERVAL);
+        assert_eq!(discovery_problem(&failed(Some(now)), now), None);
+        for (discovery, at) in [(failed(None), now), (failed(Some(now)), later)] {
+            let problem = discovery_problem(&discovery, at);
+            assert_eq!(problem.as_deref(), Some("the groups cannot be listed: timeout"));
+        }
+        assert_eq!(discovery_problem(&Discovery { succeeded: Some(now), failure: None }, later), None);
+    }
+}

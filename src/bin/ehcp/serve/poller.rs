@@ -71,12 +71,10 @@ async fn look(
     target: &Target,
     group: &WatchedGroup,
 ) -> Result<Option<String>> {
-    let watcher = match watcher {
-        Some(watcher) => watcher,
-        None => {
-            let connected = Watcher::connect(target.connection()?, Pace { hub: groups.hub_interval }).await?;
-            watcher.insert(connected)
-        }
+    let watcher = if let Some(watcher) = watcher {
+        watcher
+    } else {
+        watcher.insert(Watcher::connect(target.connection()?, Pace { hub: groups.hub_interval }).await?)
     };
     let look = watcher.look().await?;
     Ok(group.looked(look, watcher.request_counts()))

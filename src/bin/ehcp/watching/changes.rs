@@ -14,7 +14,7 @@ const OPERATOR: &str = "operator-";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// A member took a partition that had no owner, or renewed its own ownership after it had expired.
+    /// A member took a partition that had no owner, or its own one after its lease had expired.
     Claimed,
     /// A member released a partition for another one, which took it. That is concluded if the lease was still valid:
     /// members of this crate do not take partitions from each other.
@@ -90,9 +90,8 @@ fn ownership(
     let kind = match (from, to) {
         (Some(one), Some(other)) if one == other => return None,
         (Some(_), Some(_)) if was_handed_over(before, after, at - before_at) => ChangeKind::HandedOver,
-        (Some(_), Some(_)) => ChangeKind::TakenOver,
         (None, Some(to)) if last.is_none_or(|last| last.id == *to) => ChangeKind::Claimed,
-        (None, Some(_)) => ChangeKind::TakenOver,
+        (_, Some(_)) => ChangeKind::TakenOver,
         (Some(_), None) if after.state == OwnershipState::Expired => ChangeKind::Expired,
         (Some(_), None) => ChangeKind::Released,
         (None, None) if state == OwnershipState::Expired && after.owner.is_none() => ChangeKind::Released,

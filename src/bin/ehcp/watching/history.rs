@@ -59,7 +59,9 @@ impl History {
             group.taken_at = group.taken_at.max(last.taken_at);
         }
         let mut changes = self.last.as_ref().map(|last| between(last, &group)).unwrap_or_default();
-        changes.iter_mut().for_each(|change| self.complete_handoff(change));
+        for change in &mut changes {
+            self.complete_handoff(change);
+        }
         let present: BTreeSet<_> = group.partitions.iter().map(|partition| &partition.id).collect();
         self.partitions.retain(|id, _| present.contains(id));
         for partition in &group.partitions {
