@@ -11,9 +11,11 @@ mod poller;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use self::groups::Groups;
 use crate::args::{Global, Serve};
@@ -21,6 +23,9 @@ use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::note;
 use crate::safety::asked_to_stop;
+
+/// How long responses may take that were being sent when a signal came.
+const LAST_RESPONSES: Duration = Duration::from_secs(2);
 
 /// Serves until a signal ends it.
 pub async fn run(global: &Global, serve: &Serve) -> Result<Exit> {
@@ -39,13 +44,18 @@ pub async fn run(global: &Global, serve: &Serve) -> Result<Exit> {
         note("warning: there is no authentication: anyone who reaches this address sees the groups");
     }
     let (stop, stopped) = watch::channel(false);
-    let routes = http::routes(groups, address.ip().is_loopback(), stopped);
-    let stopping = async move {
+    let routes = http::routes(groups, address.ip().is_loopback(), stopped.clone());
+    tokio::spawn(async move {
         asked_to_stop().await;
         // Streams of events end, too.
         stop.send_replace(true);
-    };
-    axum::serve(listener, routes).with_graceful_shutdown(stopping).await?;
+    });
+    let served = axum::serve(listener, routes).with_graceful_shutdown(is_over(stopped.clone()));
+    tokio::select! {
+        served = served.into_future() => served?,
+        // A reader that does not read must not hold up the end.
+        () = async { is_over(stopped).await; sleep(LAST_RESPONSES).await } => {}
+    }
     Ok(Exit::Done)
 }
 
@@ -59,6 +69,11 @@ fn targets(global: &Global, serve: &Serve) -> Result<Vec<poller::Target>> {
     let named: Vec<_> = named.collect();
     let globals = if named.is_empty() { vec![global.clone()] } else { named };
     globals.into_iter().map(|global| Ok(poller::Target::Named(Connection::resolve(&global)?.group, global))).collect()
+}
+
+async fn is_over(mut stopped: watch::Receiver<bool>) {
+    // An error means that nothing can stop it any more, and then it is over, too.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {
