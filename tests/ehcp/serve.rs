@@ -211,6 +211,18 @@ async fn only_reads_of_this_machine_are_answered() {
 }
 
 #[tokio::test]
+async fn an_address_for_others_is_warned_of() {
+    let (_fleet, program) = group().await;
+    let server = Server::start_on("0.0.0.0:0", &program, &["--no-hub"]).await;
+    assert!(server.notes[0].starts_with("warning: there is no authentication"), "{:?}", server.notes);
+    // Other machines know it under other names.
+    assert_eq!(server.get_as("ehcp.example", "/api/groups").await, 200);
+    let text = server.wait_for("/api/group", |text| text.contains("\"looks\":1")).await;
+    let group: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&group["watching"]["hub_failure"], &group["group"]["lag"]["state"]), (&Value::Null, &json!("unknown")));
+}
+
+#[tokio::test]
 async fn wrong_options_are_refused() {
     let (_fleet, program) = group().await;
     let run = program.run(&["serve", "--interval", "5ms"]).await.ended(64);

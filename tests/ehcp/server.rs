@@ -26,9 +26,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it on any free port, with further options.
+    /// Starts it on any free port of this machine, with further options.
     pub async fn start(program: &Program, options: &[&str]) -> Self {
-        let common = ["serve", "--listen", "127.0.0.1:0", "--interval", INTERVAL, "--hub-interval", "500ms"];
+        Self::start_on("127.0.0.1:0", program, options).await
+    }
+
+    pub async fn start_on(address: &str, program: &Program, options: &[&str]) -> Self {
+        let common = ["serve", "--listen", address, "--interval", INTERVAL, "--hub-interval", "500ms"];
         let mut child = program.spawn(&[&common, options].concat());
         let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut notes = Vec::new();

@@ -39,10 +39,10 @@ pub async fn run(global: &Global, serve: &Serve) -> Result<Exit> {
     }
     let listener = listen(serve.listen).await?;
     let address = listener.local_addr()?;
-    note(format_args!("listening on http://{address}"));
     if !address.ip().is_loopback() {
         note("warning: there is no authentication: anyone who reaches this address sees the groups");
     }
+    note(format_args!("listening on http://{address}"));
     let (stop, stopped) = watch::channel(false);
     let routes = http::routes(groups, address.ip().is_loopback(), stopped.clone());
     tokio::spawn(async move {
