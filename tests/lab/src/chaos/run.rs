@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         // The first start may have installed the emulator.
         let clock = Clock::start();
         raw_storage::create_container(&reqwest::Client::new(), azurite.endpoint(), CONTAINER).await?;
-        show_how_to_watch(folder, &azurite.connection_string(), &hello.connection_string_with_port)?;
+        show_how_to_watch(args, folder, &azurite.connection_string(), &hello.connection_string_with_port)?;
         let shared = ProxyShared::new(NetworkFaults::new(args.seed), clock, azurite.endpoint());
         let hub_faults = Arc::new(NetworkFaults::new(args.seed));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hello.port));
@@ -278,12 +278,14 @@ impl<'a> Run<'a> {
 
 /// Writes the connection strings to files, for `ehcp`. They bypass the proxies, so that the tool sees the group during
 /// faults.
-fn show_how_to_watch(folder: &Path, storage: &str, hub: &str) -> Result<(), Failure> {
+fn show_how_to_watch(args: &Args, folder: &Path, storage: &str, hub: &str) -> Result<(), Failure> {
     let (storage_file, hub_file) = (folder.join("storage.txt"), folder.join("hub.txt"));
     std::fs::write(&storage_file, storage)?;
     std::fs::write(&hub_file, hub)?;
     println!(
-        "to watch: ehcp serve -c {CONTAINER} --storage-connection-string @{} --hub-connection-string @{}",
+        "to watch: ehcp serve -c {CONTAINER} --lease-duration {}ms --storage-connection-string @{} \
+         --hub-connection-string @{}",
+        args.lease_duration.as_millis(),
         storage_file.display(),
         hub_file.display()
     );
