@@ -43,7 +43,9 @@ async fn the_page_shows_a_takeover_and_the_lag() {
     let fleet = Fleet::new(4).await;
     let (a, b) = (fleet.own("a").await, fleet.own("b").await);
     fleet.shared_among(&["a", "b"]).await;
-    let server = Server::start(&Program::for_fleet(&fleet).await, &[]).await;
+    // It keeps the files that the server reads.
+    let program = Program::for_fleet(&fleet).await;
+    let server = Server::start(&program, &[]).await;
     browser.emulate(1280, false).await;
     browser.open(&server.url).await;
     browser.wait_for("document.readyState === 'complete'").await;
@@ -106,7 +108,9 @@ async fn the_page_shows_ids_as_text() {
     let fleet = Fleet::new(1).await;
     let id = "<img src=x onerror=alert(1)>";
     let processor = fleet.own(id).await;
-    let server = Server::start(&Program::for_fleet(&fleet).await, &[]).await;
+    // It keeps the files that the server reads.
+    let program = Program::for_fleet(&fleet).await;
+    let server = Server::start(&program, &[]).await;
     browser.open(&server.url).await;
     browser.wait_for("document.readyState === 'complete'").await;
     browser.value(TOOLS).await;
