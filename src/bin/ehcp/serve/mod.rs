@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use self::groups::Groups;
 use crate::args::{Global, Serve};
-use crate::connection::Connection;
+use crate::connection::{Connection, StorageConnection};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::note;
 use crate::safety::asked_to_stop;
@@ -31,6 +31,9 @@ const LAST_RESPONSES: Duration = Duration::from_secs(2);
 pub async fn run(global: &Global, serve: &Serve) -> Result<Exit> {
     let groups = Arc::new(Groups::new(serve.interval, serve.hub_interval));
     if serve.all {
+        // Fails at once if a setting is missing.
+        StorageConnection::resolve(global)?;
+        groups.discovered(Some("there was no listing yet".to_owned()));
         tokio::spawn(poller::discover(groups.clone(), global.clone()));
     } else {
         for target in targets(global, serve)? {
