@@ -36,7 +36,9 @@ mod bench {
     }
 }
 
+mod browser;
 mod program;
+mod server;
 
 mod defects;
 mod events;
@@ -46,7 +48,9 @@ mod keda;
 mod kills;
 mod kubernetes;
 mod live;
+mod page;
 mod profiles;
 mod remedies;
 mod safety;
+mod serve;
 mod transcript;

@@ -59,6 +59,17 @@ impl Connection {
         Ok(Self { global, group, container_name, storage, hub_secret })
     }
 
+    /// Returns a connection to a group that was found in the container, whose names are written exactly as these.
+    pub fn of_listed(global: &Global, group: ConsumerGroup) -> Result<Self> {
+        let mut storage = StorageConnection::resolve(global)?;
+        let is_lower =
+            [group.namespace(), group.event_hub(), group.name()].iter().all(|name| *name == name.to_lowercase());
+        storage.global.settings.blob_name_case = Some(if is_lower { NameCase::Lower } else { NameCase::Verbatim });
+        let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
+        let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
+        Ok(Self { global, group, container_name, storage, hub_secret })
+    }
+
     /// Connects an operator of the group.
     pub async fn operator(&self) -> Result<Operator> {
         let connect = |case| async move {

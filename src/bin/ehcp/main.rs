@@ -10,7 +10,9 @@ mod output;
 mod profile;
 mod progress;
 mod safety;
+mod serve;
 mod text;
+mod watching;
 
 use std::process::ExitCode;
 

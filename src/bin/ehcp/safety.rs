@@ -49,7 +49,7 @@ pub async fn interrupted() {
 }
 
 /// Ends with a signal. Signals that cannot be handled end the program.
-async fn asked_to_stop() {
+pub async fn asked_to_stop() {
     let interrupted = async {
         if tokio::signal::ctrl_c().await.is_err() {
             pending::<()>().await;

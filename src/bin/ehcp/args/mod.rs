@@ -3,6 +3,7 @@
 mod global;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -146,6 +147,17 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
   ehcp keda --threshold 500 --max-replicas 16
   ehcp keda --manifest --deployment orders > keda.yaml")]
     Keda(Keda),
+    /// Watches groups: a page for the browser, metrics for Prometheus, and JSON.
+    ///
+    /// Serves `/` (the page), `/metrics`, `/api/groups`, `/api/group?name=`, `/api/events` (server-sent events) and
+    /// `/healthz`. It reads, and writes nothing. The last hour is kept in memory.
+    ///
+    /// There is no authentication and no TLS: listen on the loopback interface, or put a proxy in front of it.
+    #[command(after_help = "Examples:
+  ehcp serve
+  ehcp serve --group billing --group shipping --listen 127.0.0.1:9000
+  ehcp serve --all --interval 15s --listen 0.0.0.0:8090     for Prometheus, in a cluster")]
+    Serve(Serve),
     /// Keeps settings under a name. A profile has no secrets.
     #[command(
         subcommand,
@@ -458,6 +470,32 @@ pub struct Workload {
     /// The StatefulSet that --manifest scales.
     #[arg(long, value_name = "NAME", value_parser = kubernetes_name, requires = "manifest")]
     pub stateful_set: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Serve {
+    /// The address. Port 0 is any free port.
+    #[arg(long, default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// The time between two looks at the records, at least 100ms.
+    #[arg(long, value_parser = interval, default_value = "2s", value_name = "DURATION")]
+    pub interval: Duration,
+    /// The time between two readings of the event hub.
+    #[arg(long, value_parser = interval, default_value = "10s", value_name = "DURATION")]
+    pub hub_interval: Duration,
+    /// This consumer group of the event hub; may be repeated [default: the one of --consumer-group].
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    pub group: Vec<String>,
+    /// All groups in the container.
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// Reads the time between two looks.
+fn interval(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_millis(100);
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if interval < LEAST { Err(format!("{text} is less than {LEAST:?}")) } else { Ok(interval) }
 }
 
 #[derive(Debug, Subcommand)]

@@ -19,6 +19,7 @@ use clap::CommandFactory;
 use crate::args::{Args, Command};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::print;
+use crate::serve;
 
 pub async fn run(args: Args) -> Result<u8> {
     let global = args.global;
@@ -38,6 +39,7 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::Peek(peek) => peek::run(&global, &peek).await?,
         Command::Doctor(doctor) => doctor::run(&global, &doctor).await?,
         Command::Keda(keda) => keda::run(&global, &keda).await?,
+        Command::Serve(serve) => serve::run(&global, &serve).await?,
         Command::Profile(profile) => profile::run(&global, profile)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();

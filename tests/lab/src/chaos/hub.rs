@@ -24,6 +24,8 @@ pub struct Hello {
     pub port: u16,
     pub endpoint: String,
     pub connection_string: String,
+    /// For tools that take no separate endpoint.
+    pub connection_string_with_port: String,
 }
 
 /// Runs until the runner is gone or kills it.
@@ -32,7 +34,12 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let builder =
         EventHubEmulator::builder("hub").with_partitions(args.partitions).with_retention_count(args.retention);
     let hub = builder.start("127.0.0.1:0").await?;
-    let hello = Hello { port: hub.port(), endpoint: hub.endpoint(), connection_string: hub.connection_string() };
+    let hello = Hello {
+        port: hub.port(),
+        endpoint: hub.endpoint(),
+        connection_string: hub.connection_string(),
+        connection_string_with_port: hub.connection_string_with_port(),
+    };
     println!("{}", serde_json::to_string(&hello)?);
     std::io::stdout().flush()?;
     std::future::pending().await

@@ -141,6 +141,7 @@ impl<'a> Run<'a> {
         // The first start may have installed the emulator.
         let clock = Clock::start();
         raw_storage::create_container(&reqwest::Client::new(), azurite.endpoint(), CONTAINER).await?;
+        show_how_to_watch(args, folder, &azurite.connection_string(), &hello.connection_string_with_port)?;
         let shared = ProxyShared::new(NetworkFaults::new(args.seed), clock, azurite.endpoint());
         let hub_faults = Arc::new(NetworkFaults::new(args.seed));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hello.port));
@@ -273,6 +274,22 @@ impl<'a> Run<'a> {
             ended,
         })
     }
+}
+
+/// Writes the connection strings to files, for `ehcp`. They bypass the proxies, so that the tool sees the group during
+/// faults.
+fn show_how_to_watch(args: &Args, folder: &Path, storage: &str, hub: &str) -> Result<(), Failure> {
+    let (storage_file, hub_file) = (folder.join("storage.txt"), folder.join("hub.txt"));
+    std::fs::write(&storage_file, storage)?;
+    std::fs::write(&hub_file, hub)?;
+    println!(
+        "to watch: ehcp serve -c {CONTAINER} --lease-duration {}ms --storage-connection-string @{} \
+         --hub-connection-string @{}",
+        args.lease_duration.as_millis(),
+        storage_file.display(),
+        hub_file.display()
+    );
+    Ok(())
 }
 
 async fn start_hub(args: &Args, folder: &Path) -> Result<(Child, Arc<Hello>), Failure> {

@@ -1,0 +1,191 @@
+//! One group that is watched: its history, and how the watching goes.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use eventhubs_checkpoint::ConsumerGroup;
+use eventhubs_checkpoint::admin::{GroupState, GroupSummary};
+use eventhubs_checkpoint::processor::Lag;
+use eventhubs_checkpoint::store::{RequestCounts, StorageOperation, StorageOutcome};
+use serde::Serialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use crate::watching::{History, Look, Watched};
+
+/// One group that is watched.
+pub struct WatchedGroup {
+    /// `namespace/event hub/group`.
+    pub name: Arc<str>,
+    pub group: ConsumerGroup,
+    state: RwLock<State>,
+}
+
+/// What is known about a group.
+pub struct State {
+    pub history: History,
+    pub watching: Watching,
+}
+
+/// How the watching goes.
+#[derive(Clone, Debug)]
+pub struct Watching {
+    pub started: Instant,
+    /// When the last look succeeded.
+    pub looked: Option<Instant>,
+    /// How many looks succeeded.
+    pub looks: u64,
+    pub requests: RequestCounts,
+    /// Why the last look failed.
+    pub storage_failure: Option<String>,
+    /// Why the event hub was not read, until it is read again.
+    pub hub_failure: Option<String>,
+    pub failures: u64,
+}
+
+/// A group in `/api/group` and in the stream of events: as `ehcp.watch/1` describes it, and how the watching goes.
+#[derive(Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    /// Missing until the first look.
+    #[serde(flatten)]
+    watched: Option<Watched<'a>>,
+    watching: ShownWatching<'a>,
+}
+
+#[derive(Serialize)]
+struct ShownWatching<'a> {
+    /// How many looks succeeded: they are in this order.
+    looks: u64,
+    /// How long ago the last look succeeded.
+    looked_s_ago: Option<f64>,
+    storage_requests: u64,
+    storage_requests_per_hour: Option<f64>,
+    storage_failure: Option<&'a str>,
+    hub_failure: Option<&'a str>,
+    failures: u64,
+}
+
+/// A group in the list of groups.
+#[derive(Serialize)]
+pub struct Listed {
+    name: String,
+    state: Option<GroupState>,
+    members: Option<usize>,
+    partitions: Option<usize>,
+    unowned: Option<usize>,
+    lag: Option<Lag>,
+    #[serde(with = "time::serde::rfc3339::option")]
+    taken_at: Option<OffsetDateTime>,
+    storage_failure: Option<String>,
+    hub_failure: Option<String>,
+}
+
+impl WatchedGroup {
+    pub fn new(group: ConsumerGroup) -> Self {
+        let watching = Watching {
+            started: Instant::now(),
+            looked: None,
+            looks: 0,
+            requests: RequestCounts::default(),
+            storage_failure: None,
+            hub_failure: None,
+            failures: 0,
+        };
+        let state = State { history: History::default(), watching };
+        Self { name: group.to_string().into(), group, state: RwLock::new(state) }
+    }
+
+    /// Adds a look. Returns what a reader needs who has everything up to the look before.
+    pub fn looked(&self, look: Look, requests: RequestCounts) -> Option<String> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let changes = state.history.add_look(look.group, look.is_hub_read).len();
+        let watching = &mut state.watching;
+        watching.looked = Some(Instant::now());
+        watching.looks += 1;
+        watching.requests = requests;
+        watching.storage_failure = None;
+        watching.failures += u64::from(look.hub_failure.is_some() && look.hub_failure != watching.hub_failure);
+        watching.hub_failure = look.hub_failure;
+        self.json(state.history.latest(changes), &state.watching)
+    }
+
+    /// Notes that a look failed. Returns what readers need to know.
+    pub fn failed(&self, failure: String) -> Option<String> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.watching.storage_failure = Some(failure);
+        state.watching.failures += 1;
+        self.json(None, &state.watching)
+    }
+
+    /// Calls a function with all that is known.
+    pub fn with<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+        read(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns everything as JSON.
+    pub fn everything(&self) -> Option<String> {
+        self.with(|state| self.json(state.history.watched(), &state.watching))
+    }
+
+    pub fn listed(&self) -> Listed {
+        self.with(|State { history, watching }| {
+            let group = history.last();
+            let of = |field: fn(&GroupSummary) -> usize| group.map(|group| field(&group.group));
+            Listed {
+                name: self.name.to_string(),
+                state: group.map(|group| group.group.state),
+                members: of(|group| group.members),
+                partitions: group.map(|group| group.partitions.len()),
+                unowned: of(|group| group.unowned),
+                lag: group.map(|group| group.group.lag),
+                taken_at: group.map(|group| group.taken_at),
+                storage_failure: watching.storage_failure.clone(),
+                hub_failure: watching.hub_failure.clone(),
+            }
+        })
+    }
+
+    /// The values come from serializable types, so there is always a text.
+    fn json(&self, watched: Option<Watched<'_>>, watching: &Watching) -> Option<String> {
+        serde_json::to_string(&Shown { name: &self.name, watched, watching: watching.shown() }).ok()
+    }
+}
+
+impl Watching {
+    fn shown(&self) -> ShownWatching<'_> {
+        ShownWatching {
+            looks: self.looks,
+            looked_s_ago: self.looked.map(|looked| looked.elapsed().as_secs_f64()),
+            storage_requests: self.requests.sum(),
+            storage_requests_per_hour: per_hour(self.requests.sum(), self.started.elapsed()),
+            storage_failure: self.storage_failure.as_deref(),
+            hub_failure: self.hub_failure.as_deref(),
+            failures: self.failures,
+        }
+    }
+
+    /// Returns the requests to the storage, by operation and outcome.
+    pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let counts = StorageOperation::ALL.iter().flat_map(|operation| {
+            let of = |outcome| self.requests.of(*operation, outcome);
+            let row =
+                StorageOutcome::ALL.iter().map(move |outcome| (operation.as_str(), outcome.as_str(), of(*outcome)));
+            row.collect::<Vec<_>>()
+        });
+        counts.filter(|(_, _, count)| *count > 0)
+    }
+}
+
+/// Unknown until there was time for several looks.
+#[expect(clippy::cast_precision_loss, reason = "a rate has three digits")]
+fn per_hour(requests: u64, time: Duration) -> Option<f64> {
+    const ENOUGH: Duration = Duration::from_secs(20);
+    (time >= ENOUGH).then(|| (requests as f64 / time.as_secs_f64() * 3600.0).round())
+}
+
+/// Returns the JSON of an error.
+pub fn error(message: &str) -> String {
+    Value::from_iter([("error", message)]).to_string()
+}

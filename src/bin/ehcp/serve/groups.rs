@@ -1,0 +1,139 @@
+//! The groups that are watched.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::broadcast;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::group::{Listed, WatchedGroup};
+
+/// A reader that is late by more messages starts again.
+const MESSAGES: usize = 64;
+
+/// A message to all pages.
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub kind: &'static str,
+    /// The group, if it is about one.
+    pub group: Option<Arc<str>>,
+    pub data: Arc<str>,
+}
+
+/// The groups that are watched.
+pub struct Groups {
+    pub interval: Duration,
+    pub hub_interval: Duration,
+    watched: RwLock<BTreeMap<Arc<str>, Task>>,
+    /// When the container was listed last, and why it was not. `None` if the groups are given.
+    discovery: RwLock<Option<Discovery>>,
+    messages: broadcast::Sender<Message>,
+}
+
+/// A group, and the task that watches it.
+struct Task {
+    group: Arc<WatchedGroup>,
+    handle: AbortHandle,
+}
+
+/// How the search for groups goes.
+#[derive(Clone, Debug)]
+pub struct Discovery {
+    pub succeeded: Option<Instant>,
+    pub failure: Option<String>,
+}
+
+/// The JSON of `/api/groups`.
+#[derive(Serialize)]
+pub struct List {
+    schema: &'static str,
+    interval_s: f64,
+    hub_interval_s: f64,
+    groups: Vec<Listed>,
+    failure: Option<String>,
+}
+
+impl Groups {
+    pub fn new(interval: Duration, hub_interval: Duration) -> Self {
+        let (messages, _) = broadcast::channel(MESSAGES);
+        Self { interval, hub_interval, watched: RwLock::default(), discovery: RwLock::default(), messages }
+    }
+
+    pub fn all(&self) -> Vec<Arc<WatchedGroup>> {
+        let groups = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+        groups.values().map(|task| task.group.clone()).collect()
+    }
+
+    pub fn names(&self) -> Vec<Arc<str>> {
+        self.watched.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Returns the group with this name, or the first one.
+    pub fn get(&self, name: Option<&str>) -> Option<Arc<WatchedGroup>> {
+        let groups = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+        let found = match name {
+            Some(name) => groups.get(name),
+            None => groups.values().next(),
+        };
+        found.map(|task| task.group.clone())
+    }
+
+    /// Adds a group, which a task watches.
+    pub fn insert(&self, group: Arc<WatchedGroup>, handle: AbortHandle) {
+        let mut groups = self.watched.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(replaced) = groups.insert(group.name.clone(), Task { group, handle }) {
+            replaced.handle.abort();
+        }
+        drop(groups);
+        self.changed();
+    }
+
+    /// Stops to watch a group.
+    pub fn remove(&self, name: &str) {
+        let removed = self.watched.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        if let Some(task) = removed {
+            task.handle.abort();
+            self.changed();
+        }
+    }
+
+    pub fn discovered(&self, failure: Option<String>) {
+        let mut discovery = self.discovery.write().unwrap_or_else(PoisonError::into_inner);
+        let before = discovery.take().and_then(|before| before.succeeded);
+        let succeeded = if failure.is_none() { Some(Instant::now()) } else { before };
+        *discovery = Some(Discovery { succeeded, failure });
+    }
+
+    pub fn discovery(&self) -> Option<Discovery> {
+        self.discovery.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn list(&self) -> List {
+        List {
+            schema: "ehcp.watched-groups/1",
+            interval_s: self.interval.as_secs_f64(),
+            hub_interval_s: self.hub_interval.as_secs_f64(),
+            groups: self.all().iter().map(|group| group.listed()).collect(),
+            failure: self.discovery().and_then(|discovery| discovery.failure),
+        }
+    }
+
+    /// Sends a message to all pages.
+    pub fn publish(&self, kind: &'static str, group: Option<&Arc<str>>, data: Option<String>) {
+        if let Some(data) = data {
+            // Without a page nothing receives it.
+            let _ = self.messages.send(Message { kind, group: group.cloned(), data: data.into() });
+        }
+    }
+
+    pub fn subscribe(&self) -> broadcast::Receiver<Message> {
+        self.messages.subscribe()
+    }
+
+    fn changed(&self) {
+        self.publish("groups", None, serde_json::to_string(&self.list()).ok());
+    }
+}

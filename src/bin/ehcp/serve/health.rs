@@ -1,0 +1,86 @@
+//! Whether the groups are looked at: pure.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::group::{State, Watching};
+use super::groups::Discovery;
+
+/// The time after which a missing look is reported, at least.
+const LATE: Duration = Duration::from_secs(30);
+/// A listing of all groups is due each minute.
+const LATE_DISCOVERY: Duration = Duration::from_secs(180);
+
+/// Returns why a group is not looked at, or nothing.
+pub fn problem(name: &str, state: &State, now: Instant, interval: Duration) -> Option<String> {
+    let Watching { looked, started, storage_failure, .. } = &state.watching;
+    let since = now.duration_since(looked.unwrap_or(*started));
+    if looked.is_some() && since <= LATE.max(interval * 3) {
+        return None;
+    }
+    let cause = storage_failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
+    Some(format!("{name}: no look for {} s{cause}", since.as_secs()))
+}
+
+/// Returns why groups are not found, or nothing.
+pub fn discovery_problem(discovery: &Discovery, now: Instant) -> Option<String> {
+    let is_late = |succeeded| now.duration_since(succeeded) > LATE_DISCOVERY;
+    let failure = discovery.failure.as_deref()?;
+    discovery.succeeded.is_none_or(is_late).then(|| format!("the groups cannot be listed: {failure}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use eventhubs_checkpoint::ConsumerGroup;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::serve::group::WatchedGroup;
+
+    const INTERVAL: Duration = Duration::from_secs(2);
+
+    fn group() -> WatchedGroup {
+        WatchedGroup::new(ConsumerGroup::new("ns", "hub", "g").unwrap())
+    }
+
+    fn problem_of(group: &WatchedGroup, interval: Duration) -> Option<String> {
+        group.with(|state| problem(&group.name, state, Instant::now(), interval))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_without_a_look_is_a_problem() {
+        let group = group();
+        assert_eq!(problem_of(&group, INTERVAL).as_deref(), Some("ns/hub/g: no look for 0 s"));
+        group.failed("no container".to_owned());
+        advance(Duration::from_secs(5)).await;
+        assert_eq!(problem_of(&group, INTERVAL).as_deref(), Some("ns/hub/g: no look for 5 s: no container"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_counts_for_some_intervals() {
+        let group = group();
+        let looked = |age: u64, interval: u64| {
+            group.with(|state| {
+                let watching = Watching { looked: Some(Instant::now()), ..state.watching.clone() };
+                let state = State { history: crate::watching::History::default(), watching };
+                let now = Instant::now() + Duration::from_secs(age);
+                problem("g", &state, now, Duration::from_secs(interval)).is_none()
+            })
+        };
+        assert!(looked(30, 2) && !looked(31, 2), "half a minute at least");
+        assert!(looked(180, 60) && !looked(181, 60), "three intervals");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_search_counts_after_minutes() {
+        let failed = |succeeded| Discovery { succeeded, failure: Some("timeout".to_owned()) };
+        let (now, later) = (Instant::now(), Instant::now() + LATE_DISCOVERY + INTERVAL);
+        assert_eq!(discovery_problem(&failed(Some(now)), now), None);
+        for (discovery, at) in [(failed(None), now), (failed(Some(now)), later)] {
+            let problem = discovery_problem(&discovery, at);
+            assert_eq!(problem.as_deref(), Some("the groups cannot be listed: timeout"));
+        }
+        assert_eq!(discovery_problem(&Discovery { succeeded: Some(now), failure: None }, later), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! `ehcp serve`: watches groups, and shows them as metrics, as JSON and as a page.
+
+mod group;
+mod groups;
+mod guard;
+mod health;
+mod http;
+mod metrics;
+mod page;
+mod poller;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use self::groups::Groups;
+use crate::args::{Global, Serve};
+use crate::connection::{Connection, StorageConnection};
+use crate::exit::{Exit, Failure, Result};
+use crate::output::note;
+use crate::safety::asked_to_stop;
+
+/// How long responses may take that were being sent when a signal came.
+const LAST_RESPONSES: Duration = Duration::from_secs(2);
+
+/// Serves until a signal ends it.
+pub async fn run(global: &Global, serve: &Serve) -> Result<Exit> {
+    let groups = Arc::new(Groups::new(serve.interval, serve.hub_interval));
+    if serve.all {
+        // Fails at once if a setting is missing.
+        StorageConnection::resolve(global)?;
+        groups.discovered(Some("there was no listing yet".to_owned()));
+        tokio::spawn(poller::discover(groups.clone(), global.clone()));
+    } else {
+        for target in targets(global, serve)? {
+            poller::start(&groups, target)?;
+        }
+    }
+    let listener = listen(serve.listen).await?;
+    let address = listener.local_addr()?;
+    if !address.ip().is_loopback() {
+        note("warning: there is no authentication: anyone who reaches this address sees the groups");
+    }
+    note(format_args!("listening on http://{address}"));
+    let (stop, stopped) = watch::channel(false);
+    let routes = http::routes(groups, address.ip().is_loopback(), stopped.clone());
+    tokio::spawn(async move {
+        asked_to_stop().await;
+        // Streams of events end, too.
+        stop.send_replace(true);
+    });
+    let served = axum::serve(listener, routes).with_graceful_shutdown(is_over(stopped.clone()));
+    tokio::select! {
+        served = served.into_future() => served?,
+        // A reader that does not read must not hold up the end.
+        () = async { is_over(stopped).await; sleep(LAST_RESPONSES).await } => {}
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns the groups that the command line names, or the one of the connection options.
+fn targets(global: &Global, serve: &Serve) -> Result<Vec<poller::Target>> {
+    let named = serve.group.iter().map(|name| {
+        let mut global = global.clone();
+        global.settings.consumer_group = Some(name.clone());
+        global
+    });
+    let named: Vec<_> = named.collect();
+    let globals = if named.is_empty() { vec![global.clone()] } else { named };
+    globals.into_iter().map(|global| Ok(poller::Target::Named(Connection::resolve(&global)?.group, global))).collect()
+}
+
+async fn is_over(mut stopped: watch::Receiver<bool>) {
+    // An error means that nothing can stop it any more, and then it is over, too.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::failed(format!("cannot listen on {address}: {error}: choose another address with --listen"))
+    })
+}

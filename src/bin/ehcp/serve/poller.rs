@@ -1,0 +1,115 @@
+//! Looks at each group again and again, and finds groups.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::ConsumerGroup;
+use eventhubs_checkpoint::admin::list_groups;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::group::WatchedGroup;
+use super::groups::Groups;
+use crate::args::Global;
+use crate::connection::{Connection, StorageConnection};
+use crate::exit::Result;
+use crate::watching::{Pace, Watcher};
+
+/// The time between two listings of all groups.
+const DISCOVERY: Duration = Duration::from_secs(60);
+
+/// A group to watch.
+#[derive(Clone)]
+pub enum Target {
+    /// The group that the options name.
+    Named(ConsumerGroup, Global),
+    /// A group that was found in the container.
+    Found(ConsumerGroup, Global),
+}
+
+impl Target {
+    fn group(&self) -> &ConsumerGroup {
+        let (Self::Named(group, _) | Self::Found(group, _)) = self;
+        group
+    }
+
+    fn connection(&self) -> Result<Connection> {
+        match self {
+            Self::Named(_, global) => Connection::resolve(global),
+            Self::Found(group, global) => Connection::of_listed(global, group.clone()),
+        }
+    }
+}
+
+/// Watches a group from now on. Fails if its settings are wrong.
+pub fn start(groups: &Arc<Groups>, target: Target) -> Result<()> {
+    target.connection()?;
+    let group = Arc::new(WatchedGroup::new(target.group().clone()));
+    let task = tokio::spawn(watch(groups.clone(), group.clone(), target));
+    groups.insert(group, task.abort_handle());
+    Ok(())
+}
+
+async fn watch(groups: Arc<Groups>, group: Arc<WatchedGroup>, target: Target) {
+    let mut ticks = interval(groups.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut watcher = None;
+    loop {
+        ticks.tick().await;
+        let message = match look(&mut watcher, &groups, &target, &group).await {
+            Ok(message) => message,
+            Err(failure) => group.failed(failure.to_string()),
+        };
+        groups.publish("look", Some(&group.name), message);
+    }
+}
+
+/// Connects if that has not succeeded yet, and looks.
+async fn look(
+    watcher: &mut Option<Watcher>,
+    groups: &Groups,
+    target: &Target,
+    group: &WatchedGroup,
+) -> Result<Option<String>> {
+    let watcher = if let Some(watcher) = watcher {
+        watcher
+    } else {
+        watcher.insert(Watcher::connect(target.connection()?, Pace { hub: groups.hub_interval }).await?)
+    };
+    let look = watcher.look().await?;
+    Ok(group.looked(look, watcher.request_counts()))
+}
+
+/// Watches all groups in the container, also those that are added later.
+pub async fn discover(groups: Arc<Groups>, global: Global) {
+    let mut ticks = interval(DISCOVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let failure = match find(&global).await.and_then(|found| update(&groups, found, &global)) {
+            Ok(()) => None,
+            Err(failure) => Some(failure.to_string()),
+        };
+        groups.discovered(failure);
+    }
+}
+
+async fn find(global: &Global) -> Result<Vec<ConsumerGroup>> {
+    let storage = StorageConnection::resolve(global)?;
+    let container = storage.container(&storage.container_name)?;
+    Ok(list_groups(&container, "").await?)
+}
+
+fn update(groups: &Arc<Groups>, found: Vec<ConsumerGroup>, global: &Global) -> Result<()> {
+    let wanted: BTreeSet<_> = found.iter().map(ToString::to_string).collect();
+    let watched = groups.names();
+    for gone in watched.iter().filter(|name| !wanted.contains(&***name)) {
+        groups.remove(gone);
+    }
+    for group in found {
+        if !watched.iter().any(|name| **name == *group.to_string()) {
+            start(groups, Target::Found(group, global.clone()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! What changed in a group between two looks: pure.
+
+use std::collections::BTreeMap;
+
+use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState, PartitionDescription, Sdk};
+use eventhubs_checkpoint::{OwnerId, PartitionId};
+use serde::Serialize;
+use time::{Duration, OffsetDateTime};
+
+/// How the ids of operators begin.
+const OPERATOR: &str = "operator-";
+
+/// What happened to a partition or to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// A member took a partition that had no owner, or its own one after its lease had expired.
+    Claimed,
+    /// A member released a partition for another one, which took it. That is concluded if the lease was still valid:
+    /// members of this crate do not take partitions from each other.
+    HandedOver,
+    /// A member or an operator took a partition whose owner did not release it.
+    TakenOver,
+    /// An owner released a partition.
+    Released,
+    /// An owner did not renew in time.
+    Expired,
+    /// An operator set the checkpoint.
+    Reset,
+    /// The checkpoint went back.
+    WentBack,
+    /// The checkpoint is gone.
+    Removed,
+    /// A member appeared.
+    Joined,
+    /// A member ended.
+    Left,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The time of the look that found it.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    pub kind: ChangeKind,
+    pub partition: Option<PartitionId>,
+    /// The owner before, or the member that left.
+    pub from: Option<OwnerId>,
+    /// The owner after, or the member that joined. Of a release: the member that requested the partition.
+    pub to: Option<OwnerId>,
+    /// The checkpoints before and after, if the checkpoint changed in an unusual way.
+    pub checkpoints: Option<(Option<i64>, Option<i64>)>,
+}
+
+/// Returns what changed between two looks at a group.
+///
+/// A partition that only the second look shows had no record before. One that only the first look shows did not change:
+/// without the event hub, the looks show the partitions that have a record.
+pub fn between(before: &GroupDescription, after: &GroupDescription) -> Vec<Change> {
+    let (before_at, at) = (before.taken_at, after.taken_at);
+    let by_id: BTreeMap<_, _> = before.partitions.iter().map(|partition| (&partition.id, partition)).collect();
+    let mut changes = members(before, after);
+    for partition in &after.partitions {
+        let before = by_id.get(&partition.id).copied();
+        changes.extend(ownership(before, partition, (before_at, at)));
+        changes.extend(before.and_then(|before| checkpoint(before, partition, at)));
+    }
+    changes
+}
+
+fn members(before: &GroupDescription, after: &GroupDescription) -> Vec<Change> {
+    let has = |group: &GroupDescription, id: &OwnerId| group.members.iter().any(|member| member.id == *id);
+    let change = |kind, from, to| Change { at: after.taken_at, kind, partition: None, from, to, checkpoints: None };
+    let left = before.members.iter().map(|member| &member.id).filter(|id| !has(after, id));
+    let joined = after.members.iter().map(|member| &member.id).filter(|id| !has(before, id));
+    let left = left.map(|id| change(ChangeKind::Left, Some(id.clone()), None));
+    left.chain(joined.map(|id| change(ChangeKind::Joined, None, Some(id.clone())))).collect()
+}
+
+fn ownership(
+    before: Option<&PartitionDescription>,
+    after: &PartitionDescription,
+    (before_at, at): (OffsetDateTime, OffsetDateTime),
+) -> Option<Change> {
+    let state = before.map_or(OwnershipState::Unowned, |before| before.state);
+    let (from, to) = (before.and_then(live_owner), live_owner(after));
+    // The record of an expired owner still names it.
+    let last = before.and_then(|before| before.owner.as_ref());
+    let kind = match (from, to) {
+        (Some(one), Some(other)) if one == other => return None,
+        (Some(_), Some(_)) if was_handed_over(before, after, at - before_at) => ChangeKind::HandedOver,
+        (None, Some(to)) if last.is_none_or(|last| last.id == *to) => ChangeKind::Claimed,
+        (_, Some(_)) => ChangeKind::TakenOver,
+        (Some(_), None) if after.state == OwnershipState::Expired => ChangeKind::Expired,
+        (Some(_), None) => ChangeKind::Released,
+        (None, None) if state == OwnershipState::Expired && after.owner.is_none() => ChangeKind::Released,
+        (None, None) => return None,
+    };
+    let to = match kind {
+        ChangeKind::Released => last.and_then(|last| last.handoff_to.as_ref()),
+        _ => to,
+    };
+    let from = last.map(|last| last.id.clone());
+    Some(Change { at, kind, partition: Some(after.id.clone()), from, to: to.cloned(), checkpoints: None })
+}
+
+/// Returns whether the owner released the partition for the next one between two looks.
+fn was_handed_over(before: Option<&PartitionDescription>, after: &PartitionDescription, passed: Duration) -> bool {
+    let (Some(before), Some(to)) = (before, &after.owner) else { return false };
+    let Some(from) = &before.owner else { return false };
+    let was_requested = before.state == OwnershipState::HandingOver && from.handoff_to.as_ref() == Some(&to.id);
+    let are_of_this_crate = from.sdk == Sdk::ThisCrate && to.sdk == Sdk::ThisCrate;
+    was_requested || are_of_this_crate && after.state != OwnershipState::Operator && passed < from.expires_in
+}
+
+fn live_owner(partition: &PartitionDescription) -> Option<&OwnerId> {
+    partition.owner.as_ref().filter(|_| partition.state.is_live()).map(|owner| &owner.id)
+}
+
+fn checkpoint(before: &PartitionDescription, after: &PartitionDescription, at: OffsetDateTime) -> Option<Change> {
+    let number = |partition: &PartitionDescription| partition.checkpoint.as_ref()?.position.sequence_number;
+    let (from, to) = (number(before), number(after));
+    let by = after.checkpoint.as_ref().and_then(|checkpoint| checkpoint.owner.as_ref());
+    let is_by_operator = by.is_some_and(|by| by.as_str().starts_with(OPERATOR));
+    let kind = match (from, to) {
+        _ if before.checkpoint.is_some() && after.checkpoint.is_none() => ChangeKind::Removed,
+        _ if is_by_operator && from != to => ChangeKind::Reset,
+        (Some(from), Some(to)) if to < from => ChangeKind::WentBack,
+        _ => return None,
+    };
+    let owner = if kind == ChangeKind::Reset { by } else { live_owner(after) };
+    let partition = Some(after.id.clone());
+    Some(Change { at, kind, partition, from: None, to: owner.cloned(), checkpoints: Some((from, to)) })
+}
+
+#[cfg(test)]
+mod tests;

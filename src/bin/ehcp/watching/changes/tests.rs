@@ -1,0 +1,154 @@
+//! What changed between two looks.
+
+use std::time::Duration as StdDuration;
+
+use eventhubs_checkpoint::Position;
+use eventhubs_checkpoint::admin::{Operator, ResetOptions};
+use tokio::time::sleep;
+
+use super::super::history::History;
+use super::super::tests::*;
+use super::*;
+
+/// Returns the only change, with the owners before and after.
+fn only(before: &GroupDescription, after: &GroupDescription) -> (ChangeKind, Option<String>, Option<String>) {
+    let changes = between(before, after);
+    let [Change { kind, from, to, partition, at, .. }] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!((partition.as_ref(), *at), (Some(&zero()), after.taken_at));
+    let text = |id: &Option<OwnerId>| id.as_ref().map(ToString::to_string);
+    (*kind, text(from), text(to))
+}
+
+fn ids(from: &str, to: &str) -> (Option<String>, Option<String>) {
+    let id = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    (id(from), id(to))
+}
+
+#[track_caller]
+fn assert_change(before: &GroupDescription, after: &GroupDescription, kind: ChangeKind, from: &str, to: &str) {
+    let (from, to) = ids(from, to);
+    assert_eq!(only(before, after), (kind, from, to));
+}
+
+fn expire(partition: &mut PartitionDescription) {
+    partition.state = OwnershipState::Expired;
+    partition.owner.as_mut().unwrap().expires_in = StdDuration::ZERO;
+}
+
+fn release(partition: &mut PartitionDescription) {
+    (partition.state, partition.owner) = (OwnershipState::Released, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_changes_while_an_owner_works() {
+    let before = look().await;
+    assert_eq!(between(&before, &before), []);
+    assert_eq!(between(&before, &later(&before, 2, |partition| advance(partition, 15, 30))), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_owner_expires_and_is_replaced() {
+    let before = look().await;
+    let expired = later(&before, 61, expire);
+    assert_change(&before, &expired, ChangeKind::Expired, "a", "");
+    let taken = later(&expired, 2, |partition| {
+        partition.state = OwnershipState::Owned;
+        give_to(partition, "b");
+    });
+    assert_change(&expired, &taken, ChangeKind::TakenOver, "a", "b");
+    let back = later(&expired, 2, |partition| partition.state = OwnershipState::Owned);
+    assert_change(&expired, &back, ChangeKind::Claimed, "a", "a");
+    assert_change(&expired, &later(&expired, 2, release), ChangeKind::Released, "a", "");
+}
+
+/// The lease ended between the looks, so the owner did not release.
+#[tokio::test(start_paused = true)]
+async fn an_expiry_between_two_looks_is_a_takeover() {
+    let before = look().await;
+    let taken = later(&before, 70, |partition| give_to(partition, "b"));
+    assert_change(&before, &taken, ChangeKind::TakenOver, "a", "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quick_handoff_is_seen_as_one() {
+    let before = look().await;
+    let taken = later(&before, 2, |partition| give_to(partition, "b"));
+    assert_change(&before, &taken, ChangeKind::HandedOver, "a", "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handoff_in_two_looks_is_one_handoff() {
+    let before = look().await;
+    let asked = later(&before, 2, |partition| {
+        partition.state = OwnershipState::HandingOver;
+        partition.owner.as_mut().unwrap().handoff_to = Some(owner("b"));
+    });
+    assert_eq!(between(&before, &asked), []);
+    let released = later(&asked, 2, release);
+    assert_change(&asked, &released, ChangeKind::Released, "a", "b");
+    let taken = later(&before, 6, |partition| give_to(partition, "b"));
+    assert_change(&released, &taken, ChangeKind::Claimed, "", "b");
+
+    let mut history = History::default();
+    let kinds: Vec<_> = [before, asked, released, taken].map(|look| history.add(look)).concat();
+    let kinds: Vec<_> = kinds.iter().map(|change| (change.kind, change.from.clone(), change.to.clone())).collect();
+    let (a, b) = (Some(owner("a")), Some(owner("b")));
+    assert_eq!(kinds, [(ChangeKind::Released, a.clone(), b.clone()), (ChangeKind::HandedOver, a, b)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn partitions_without_earlier_record_are_claimed() {
+    let after = look().await;
+    let mut before = after.clone();
+    before.partitions.clear();
+    assert_change(&before, &after, ChangeKind::Claimed, "", "a");
+    assert_eq!(between(&after, &before), [], "the event hub is missing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_join_and_leave() {
+    let (before, group) = (look().await, Group::new().await);
+    let mut after = group.look(19).await;
+    after.partitions.clone_from(&before.partitions);
+    let kinds = |changes: Vec<Change>| changes.into_iter().map(|it| (it.kind, it.from, it.to)).collect::<Vec<_>>();
+    assert_eq!(kinds(between(&before, &after)), [(ChangeKind::Left, Some(owner("a")), None)]);
+    assert_eq!(kinds(between(&after, &before)), [(ChangeKind::Joined, None, Some(owner("a")))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_that_go_back_or_vanish_are_seen() {
+    let before = look().await;
+    let back = later(&before, 2, |partition| advance(partition, 3, 19));
+    assert_eq!(between(&before, &back)[0].checkpoints, Some((Some(9), Some(3))));
+    assert_change(&before, &back, ChangeKind::WentBack, "", "a");
+    let gone = later(&before, 2, |partition| partition.checkpoint = None);
+    assert_change(&before, &gone, ChangeKind::Removed, "", "a");
+    // Some SDKs write only the offset.
+    let position = |partition: &mut PartitionDescription| {
+        partition.checkpoint.as_mut().unwrap().position.sequence_number = None;
+    };
+    assert_eq!(between(&before, &later(&before, 2, position)), []);
+}
+
+/// With real records: the owner, its successor, and a reset by an operator.
+#[tokio::test(start_paused = true)]
+async fn a_reset_of_real_records_is_seen() {
+    let group = Group::new().await;
+    group.owned("a", 9).await;
+    let mut history = History::default();
+    history.add(group.look(19).await);
+    sleep(StdDuration::from_secs(70)).await;
+    assert_eq!(kinds_of(history.add(group.look(19).await)), [ChangeKind::Left, ChangeKind::Expired]);
+    group.owned("b", 12).await;
+    assert_eq!(kinds_of(history.add(group.look(19).await)), [ChangeKind::Joined, ChangeKind::TakenOver]);
+    let builder = Group::builder(&group.container, "any");
+    let operator = Operator::connect(builder).await.unwrap();
+    operator.reset(vec![(zero(), Position::new(15, "15"))], &ResetOptions::default()).await.unwrap();
+    let changes = history.add(group.look(19).await);
+    let reset = changes.iter().find(|change| change.kind == ChangeKind::Reset).unwrap_or_else(|| panic!("{changes:?}"));
+    assert_eq!((reset.checkpoints, reset.to.as_ref()), (Some((Some(12), Some(15))), Some(operator.id())));
+}
+
+fn kinds_of(changes: Vec<Change>) -> Vec<ChangeKind> {
+    changes.into_iter().map(|change| change.kind).collect()
+}

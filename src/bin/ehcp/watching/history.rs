@@ -1,0 +1,155 @@
+//! The last hour of a group, by the looks at it: pure.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::admin::{GroupDescription, GroupSummary, Member, PartitionDescription};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::changes::{Change, ChangeKind, between};
+use super::partition::{PartitionHistory, Rates, Slot, Span};
+
+/// How many changes are kept.
+const MAX_CHANGES: usize = 500;
+
+/// The last hour of a group.
+#[derive(Debug, Default)]
+pub struct History {
+    last: Option<GroupDescription>,
+    partitions: BTreeMap<PartitionId, PartitionHistory>,
+    changes: VecDeque<Change>,
+}
+
+/// A group as it is, and as it was in the last hour. Serialized as `ehcp.watch/1`.
+#[derive(Debug, Serialize)]
+pub struct Watched<'a> {
+    pub schema: &'static str,
+    #[serde(flatten)]
+    pub group: Described<'a>,
+    pub rates: BTreeMap<&'a PartitionId, Rates>,
+    pub history: BTreeMap<&'a PartitionId, Vec<&'a Slot>>,
+    pub spans: BTreeMap<&'a PartitionId, Vec<&'a Span>>,
+    /// The latest one last.
+    pub changes: Vec<&'a Change>,
+}
+
+/// The fields of a description, without its schema.
+#[derive(Debug, Serialize)]
+pub struct Described<'a> {
+    #[serde(with = "time::serde::rfc3339")]
+    pub taken_at: OffsetDateTime,
+    pub group: &'a GroupSummary,
+    pub partitions: &'a [PartitionDescription],
+    pub members: &'a [Member],
+}
+
+impl History {
+    /// Adds a look for which the event hub was read, and returns what changed since the look before.
+    #[allow(dead_code, reason = "for the terminal view")]
+    pub fn add(&mut self, group: GroupDescription) -> Vec<Change> {
+        self.add_look(group, true)
+    }
+
+    /// Adds a look, and returns what changed since the look before. If the event hub was not read for it, its ranges of
+    /// events are those of an earlier look, and do not count for rates.
+    pub fn add_look(&mut self, mut group: GroupDescription, is_hub_read: bool) -> Vec<Change> {
+        if let Some(last) = &self.last {
+            // The time of the storage is known to the second, so it may seem to go back.
+            group.taken_at = group.taken_at.max(last.taken_at);
+        }
+        let mut changes = self.last.as_ref().map(|last| between(last, &group)).unwrap_or_default();
+        for change in &mut changes {
+            self.complete_handoff(change);
+        }
+        let present: BTreeSet<_> = group.partitions.iter().map(|partition| &partition.id).collect();
+        self.partitions.retain(|id, _| present.contains(id));
+        for partition in &group.partitions {
+            let history = self.partitions.entry(partition.id.clone()).or_default();
+            history.add(partition, group.taken_at, is_hub_read);
+        }
+        self.changes.extend(changes.iter().cloned());
+        let too_many = self.changes.len().saturating_sub(MAX_CHANGES);
+        self.changes.drain(..too_many);
+        self.last = Some(group);
+        changes
+    }
+
+    /// A handoff that an earlier look found half done: the partition was released for the member that claims it now.
+    fn complete_handoff(&self, change: &mut Change) {
+        if change.kind != ChangeKind::Claimed || change.from.is_some() {
+            return;
+        }
+        let earlier = self.changes.iter().rev().find(|earlier| earlier.partition == change.partition);
+        if let Some(released) = earlier.filter(|earlier| earlier.kind == ChangeKind::Released)
+            && released.to.is_some()
+            && released.to == change.to
+        {
+            change.kind = ChangeKind::HandedOver;
+            change.from.clone_from(&released.from);
+        }
+    }
+
+    /// Returns the latest look.
+    pub fn last(&self) -> Option<&GroupDescription> {
+        self.last.as_ref()
+    }
+
+    /// Returns how fast a partition is processed, as of the latest look.
+    pub fn rates(&self, partition: &PartitionDescription) -> Rates {
+        let history = self.partitions.get(&partition.id);
+        history
+            .zip(self.last.as_ref())
+            .map(|(history, last)| history.rates(partition, last.taken_at))
+            .unwrap_or_default()
+    }
+
+    /// Returns the last hour of a partition.
+    #[allow(dead_code, reason = "for the terminal view")]
+    pub fn slots(&self, partition: &PartitionId) -> impl Iterator<Item = &Slot> {
+        self.partitions.get(partition).into_iter().flat_map(PartitionHistory::slots)
+    }
+
+    /// Returns the latest changes, the latest one last.
+    #[allow(dead_code, reason = "for the terminal view")]
+    pub fn changes(&self) -> &VecDeque<Change> {
+        &self.changes
+    }
+
+    /// Returns everything, if there was a look.
+    pub fn watched(&self) -> Option<Watched<'_>> {
+        self.since(usize::MAX, self.changes.len())
+    }
+
+    /// Returns the latest look with this many of the latest changes, and with the ends of the histories that a reader
+    /// needs who has everything up to the look before.
+    pub fn latest(&self, changes: usize) -> Option<Watched<'_>> {
+        self.since(2, changes)
+    }
+
+    fn since(&self, parts: usize, changes: usize) -> Option<Watched<'_>> {
+        let last = self.last.as_ref()?;
+        let group = Described {
+            taken_at: last.taken_at,
+            group: &last.group,
+            partitions: &last.partitions,
+            members: &last.members,
+        };
+        let histories = || self.partitions.iter();
+        Some(Watched {
+            schema: "ehcp.watch/1",
+            group,
+            rates: last.partitions.iter().map(|partition| (&partition.id, self.rates(partition))).collect(),
+            history: histories().map(|(id, history)| (id, tail(history.slots(), parts))).collect(),
+            spans: histories().map(|(id, history)| (id, tail(history.spans(), parts))).collect(),
+            changes: tail(&self.changes, changes),
+        })
+    }
+}
+
+fn tail<T>(values: &VecDeque<T>, count: usize) -> Vec<&T> {
+    values.range(values.len().saturating_sub(count)..).collect()
+}
+
+#[cfg(test)]
+mod tests;

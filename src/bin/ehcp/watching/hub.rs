@@ -1,0 +1,96 @@
+//! Reads the event hub from time to time, without holding up the looks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eventhubs_checkpoint::EventHubSource;
+use eventhubs_checkpoint::admin::HubRanges;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use crate::connection::Connection;
+use crate::exit::{Failure, Result};
+
+/// How long a look waits for the event hub. A healthy one needs less.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// The ranges of events of a group's event hub, as they were read last.
+pub struct HubReader {
+    connection: Arc<Connection>,
+    interval: Duration,
+    due: Instant,
+    source: Option<EventHubSource>,
+    /// At most one.
+    reading: JoinSet<(Option<EventHubSource>, Result<HubRanges>)>,
+    ranges: Option<HubRanges>,
+    failure: Option<String>,
+}
+
+impl HubReader {
+    pub fn new(connection: Arc<Connection>, interval: Duration) -> Self {
+        let (due, reading) = (Instant::now(), JoinSet::new());
+        Self { connection, interval, due, source: None, reading, ranges: None, failure: None }
+    }
+
+    /// Reads the event hub if that is due. A reading that takes longer continues, and a later call finds its result.
+    /// Returns whether there are new ranges.
+    pub async fn refresh(&mut self) -> bool {
+        if self.connection.global.no_hub {
+            return false;
+        }
+        if self.reading.is_empty() && Instant::now() >= self.due {
+            self.due = Instant::now() + self.interval;
+            self.reading.spawn(read(self.connection.clone(), self.source.take()));
+        }
+        match timeout(WAIT, self.reading.join_next()).await {
+            Ok(Some(ended)) => {
+                let failed = |error: &dyn std::fmt::Display| (None, Err(Failure::failed(error.to_string())));
+                let (source, read) = ended.unwrap_or_else(|error| failed(&error));
+                self.source = source;
+                self.keep(read)
+            }
+            Ok(None) | Err(_) => false,
+        }
+    }
+
+    fn keep(&mut self, read: Result<HubRanges>) -> bool {
+        match read {
+            Ok(ranges) => {
+                (self.ranges, self.failure) = (Some(ranges), None);
+                true
+            }
+            Err(failure) => {
+                self.failure = Some(failure.to_string());
+                false
+            }
+        }
+    }
+
+    /// Returns what was read last.
+    pub fn ranges(&self) -> Option<&HubRanges> {
+        self.ranges.as_ref()
+    }
+
+    /// Returns why the last reading failed, until one succeeds.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}
+
+/// Returns the connection too, unless it failed: it may be the cause.
+async fn read(
+    connection: Arc<Connection>,
+    source: Option<EventHubSource>,
+) -> (Option<EventHubSource>, Result<HubRanges>) {
+    let source = match source {
+        Some(source) => source,
+        None => match connection.needed_hub().await {
+            Ok(source) => source,
+            Err(failure) => return (None, Err(failure)),
+        },
+    };
+    match connection.ranges(&source).await {
+        Ok(ranges) => (Some(source), Ok(ranges)),
+        Err(failure) => (None, Err(failure)),
+    }
+}

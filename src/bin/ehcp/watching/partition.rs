@@ -1,0 +1,214 @@
+//! The last hour of one partition, by the looks at it: pure.
+
+use std::collections::VecDeque;
+
+use eventhubs_checkpoint::OwnerId;
+use eventhubs_checkpoint::admin::{OwnershipState, PartitionDescription};
+use serde::Serialize;
+use time::{Duration, OffsetDateTime};
+
+/// How far the history goes back.
+const KEPT: Duration = Duration::HOUR;
+/// The time that one slot stands for.
+const SLOT: Duration = Duration::seconds(30);
+/// The time over which a rate is measured: longer than the interval of checkpoints.
+const RATE_WINDOW: Duration = Duration::seconds(30);
+
+/// The last hour of a partition.
+#[derive(Debug, Default)]
+pub struct PartitionHistory {
+    /// The checkpoints of the last seconds, for the rate.
+    checkpoints: VecDeque<(OffsetDateTime, Option<i64>)>,
+    /// The last events of the last readings of the event hub, for the rate.
+    lasts: VecDeque<(OffsetDateTime, Option<i64>)>,
+    /// When which event was the last one, for the time that the checkpoint lags behind.
+    ends: VecDeque<End>,
+    slots: VecDeque<Slot>,
+    spans: VecDeque<Span>,
+}
+
+/// The last event of a partition, as the event hub was read one or more times.
+#[derive(Debug)]
+struct End {
+    last: i64,
+    /// When the event was enqueued, at the latest.
+    enqueued: OffsetDateTime,
+    /// When the event hub was read last with this last event. The next event came later.
+    read: OffsetDateTime,
+    /// Whether `enqueued` is the exact time.
+    is_exact: bool,
+}
+
+/// How a partition was in a part of the last hour.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Slot {
+    /// When the part began.
+    #[serde(with = "time::serde::rfc3339")]
+    pub from: OffsetDateTime,
+    /// The owner in the record, alive or not.
+    pub owner: Option<OwnerId>,
+    pub state: OwnershipState,
+    pub lag: Option<u64>,
+}
+
+/// A time in which the owner and the state of a partition did not change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    /// The time of the first look.
+    #[serde(with = "time::serde::rfc3339")]
+    pub from: OffsetDateTime,
+    /// The time of the last look.
+    #[serde(with = "time::serde::rfc3339")]
+    pub until: OffsetDateTime,
+    /// The owner in the record, alive or not.
+    pub owner: Option<OwnerId>,
+    pub state: OwnershipState,
+}
+
+/// How fast a partition is processed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// Events per second by which the checkpoint advanced. Unknown until there are two looks, and after it went back.
+    pub processed: Option<f64>,
+    /// Events per second that were enqueued.
+    pub enqueued: Option<f64>,
+    /// How long ago the event after the checkpoint was enqueued, in seconds; 0 if no event waits. Unknown if that was
+    /// before the first look.
+    pub behind_s: Option<f64>,
+}
+
+impl PartitionHistory {
+    /// Adds a look. Its range of events is new only if the event hub was read for it.
+    pub fn add(&mut self, partition: &PartitionDescription, at: OffsetDateTime, is_hub_read: bool) {
+        add_sample(&mut self.checkpoints, (at, number(partition)));
+        if is_hub_read && let Some(hub) = &partition.hub {
+            add_sample(&mut self.lasts, (at, Some(hub.last.unwrap_or(-1))));
+            self.add_end(hub.last.unwrap_or(-1), hub.last_enqueued_at, at);
+        }
+        self.add_slot(partition, at);
+        self.add_span(partition, at);
+    }
+
+    /// Returns the slots, the latest one last.
+    pub fn slots(&self) -> &VecDeque<Slot> {
+        &self.slots
+    }
+
+    /// Returns the spans, the latest one last.
+    pub fn spans(&self) -> &VecDeque<Span> {
+        &self.spans
+    }
+
+    /// Returns how fast the partition is processed, as of this look, which was added last.
+    pub fn rates(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Rates {
+        Rates { processed: rate(&self.checkpoints), enqueued: rate(&self.lasts), behind_s: self.behind(partition, now) }
+    }
+
+    fn add_end(&mut self, last: i64, enqueued: Option<OffsetDateTime>, read: OffsetDateTime) {
+        match self.ends.back_mut() {
+            Some(seen) if seen.last == last => {
+                seen.read = read;
+                return;
+            }
+            // The event hub was recreated.
+            Some(seen) if seen.last > last => self.ends.clear(),
+            _ => {}
+        }
+        // The clocks of the event hub and of the storage may differ, and the event came after the earlier reading.
+        let earliest = self.ends.back().map_or(OffsetDateTime::UNIX_EPOCH, |before| before.read);
+        let end = End {
+            last,
+            enqueued: enqueued.map_or(read, |enqueued| enqueued.min(read).max(earliest)),
+            read,
+            is_exact: enqueued.is_some(),
+        };
+        self.ends.push_back(end);
+        while self.ends.get(1).is_some_and(|next| read - next.enqueued >= KEPT) {
+            self.ends.pop_front();
+        }
+    }
+
+    fn add_slot(&mut self, partition: &PartitionDescription, at: OffsetDateTime) {
+        let owner = partition.owner.as_ref().map(|owner| owner.id.clone());
+        let slot = Slot { from: at, owner, state: partition.state, lag: partition.lag.events };
+        match self.slots.back_mut() {
+            // A slot shows how it was at its end.
+            Some(open) if at - open.from < SLOT => *open = Slot { from: open.from, ..slot },
+            _ => self.slots.push_back(slot),
+        }
+        while self.slots.front().is_some_and(|first| at - first.from > KEPT) {
+            self.slots.pop_front();
+        }
+    }
+
+    fn add_span(&mut self, partition: &PartitionDescription, at: OffsetDateTime) {
+        let owner = partition.owner.as_ref().map(|owner| &owner.id);
+        match self.spans.back_mut() {
+            // Between looks that are far apart it is unknown how the partition was.
+            Some(open) if open.owner.as_ref() == owner && open.state == partition.state && at - open.until < SLOT => {
+                open.until = at;
+            }
+            _ => {
+                let owner = owner.cloned();
+                self.spans.push_back(Span { from: at, until: at, owner, state: partition.state });
+            }
+        }
+        while self.spans.front().is_some_and(|first| at - first.until > KEPT) {
+            self.spans.pop_front();
+        }
+    }
+
+    /// Returns how long ago the event after the checkpoint was enqueued.
+    fn behind(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
+        if partition.lag.events? == 0 {
+            return Some(0.0);
+        }
+        // Expired events do not wait.
+        let first = partition.hub.as_ref()?.first;
+        let next = number(partition).map_or(first, |number| first.max(number.saturating_add(1)));
+        let index = self.ends.iter().position(|end| end.last >= next)?;
+        let end = &self.ends[index];
+        let enqueued = match index.checked_sub(1).and_then(|before| self.ends.get(before)) {
+            Some(before) => between(before, end, next),
+            // Before the first look it is unknown when an event came, except the last one.
+            None if end.last == next && end.is_exact => end.enqueued,
+            None => return None,
+        };
+        Some((now - enqueued).as_seconds_f64().max(0.0))
+    }
+}
+
+/// Estimates when an event came, as if all events between two readings came at an even rate.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn between(before: &End, end: &End, event: i64) -> OffsetDateTime {
+    let part = event.saturating_sub(before.last) as f64 / end.last.saturating_sub(before.last) as f64;
+    before.read + (end.enqueued - before.read) * part
+}
+
+fn number(partition: &PartitionDescription) -> Option<i64> {
+    partition.checkpoint.as_ref()?.position.sequence_number
+}
+
+fn add_sample(samples: &mut VecDeque<(OffsetDateTime, Option<i64>)>, sample: (OffsetDateTime, Option<i64>)) {
+    samples.push_back(sample);
+    // One sample before the window, so that it is covered completely.
+    while samples.get(1).is_some_and(|next| sample.0 - next.0 >= RATE_WINDOW) {
+        samples.pop_front();
+    }
+}
+
+/// Returns the rate since the number was missing or went back.
+#[expect(clippy::cast_precision_loss, reason = "a rate has three digits")]
+fn rate(samples: &VecDeque<(OffsetDateTime, Option<i64>)>) -> Option<f64> {
+    let mut known = samples.iter().rev().map_while(|(at, number)| Some((*at, (*number)?)));
+    let last = known.next()?;
+    let mut first = last;
+    for sample in known {
+        if sample.1 > first.1 {
+            break;
+        }
+        first = sample;
+    }
+    let seconds = (last.0 - first.0).as_seconds_f64();
+    (seconds > 0.0).then(|| last.1.saturating_sub(first.1) as f64 / seconds)
+}
