@@ -29,6 +29,15 @@ pub fn partitions(text: &str) -> Result<Partitions, String> {
     Ok(Partitions(partitions))
 }
 
+/// Reads the time between two requests.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if interval < Duration::from_millis(100) {
+        return Err("it must be at least 100ms".to_owned());
+    }
+    Ok(interval)
+}
+
 /// Reads a time of RFC 3339.
 pub fn datetime(text: &str) -> Result<OffsetDateTime, String> {
     OffsetDateTime::parse(text, &Rfc3339).map_err(|_| "write it as 2026-11-23T10:00:00Z".to_owned())
@@ -132,6 +141,14 @@ mod tests {
     fn words_of_a_shell_are_quoted() {
         for (text, expected) in [("a-1", "a-1"), ("$Default", "'$Default'"), ("it's", r"'it'\''s'"), ("", "''")] {
             assert_eq!(quoted(text), expected);
+        }
+    }
+
+    #[test]
+    fn an_interval_has_a_lower_limit() {
+        assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));
+        for wrong in ["99ms", "0s", "soon"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use self::global::CONNECTION;
 pub use self::global::{Auth, Color, Format, Global, NameCase, Settings};
-use crate::text::{Partitions, datetime, partitions, quoted};
+use crate::text::{Partitions, datetime, interval, partitions, quoted};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -84,6 +84,13 @@ pub enum Command {
     /// Shows how many events wait.
     #[command(after_help = "Examples:\n  ehcp lag\n  ehcp lag --sum\n  ehcp lag --max 1000 || alert")]
     Lag(Lag),
+    /// Watches a group: a screen on a terminal, otherwise one line of JSON per look.
+    ///
+    /// The screen needs a build with the feature `tui`. It writes nothing to the group; its key ? shows what it costs.
+    #[command(
+        after_help = "Examples:\n  ehcp watch\n  ehcp watch --interval 10s --no-hub\n  ehcp watch --count 3 -o ndjson > looks.ndjson"
+    )]
+    Watch(Watch),
     /// Sets checkpoints: processing continues with the event after it.
     ///
     /// Works for groups with and without live owners. Live owners of the crate eventhubs-checkpoint are displaced with
@@ -185,6 +192,19 @@ pub struct Lag {
     /// Exits with 2 if the sum is greater.
     #[arg(long, value_name = "EVENTS")]
     pub max: Option<u64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Watch {
+    /// The time between two looks at the storage, at least 100ms.
+    #[arg(long, value_parser = interval, default_value = "2s", value_name = "DURATION")]
+    pub interval: Duration,
+    /// The time between two looks at the event hub, at least 100ms.
+    #[arg(long, value_parser = interval, default_value = "10s", value_name = "DURATION")]
+    pub hub_interval: Duration,
+    /// Ends after this number of looks.
+    #[arg(long, value_name = "N")]
+    pub count: Option<usize>,
 }
 
 /// Where to set the checkpoints.

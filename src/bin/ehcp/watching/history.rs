@@ -17,6 +17,8 @@ const SLOT: Duration = Duration::seconds(30);
 const RATE_WINDOW: Duration = Duration::seconds(30);
 /// How many changes are kept.
 const MAX_CHANGES: usize = 500;
+/// How many checkpoints of a partition are kept.
+const MAX_CHECKPOINTS: usize = 200;
 
 /// The last hour of a group.
 #[derive(Debug, Default)]
@@ -33,6 +35,18 @@ struct PartitionHistory {
     /// When which event was the last one, for the time that the checkpoint lags behind.
     ends: VecDeque<(OffsetDateTime, i64)>,
     slots: VecDeque<Slot>,
+    checkpoints: VecDeque<RecordedCheckpoint>,
+}
+
+/// A checkpoint as one look or more found it. Those that were replaced between two looks are not seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedCheckpoint {
+    /// When it was written, by the server's clock.
+    pub updated: OffsetDateTime,
+    pub sequence_number: Option<i64>,
+    pub offset: Option<String>,
+    /// The owner that wrote it, if it is of this crate.
+    pub owner: Option<OwnerId>,
 }
 
 #[derive(Debug)]
@@ -123,6 +137,19 @@ impl History {
         self.partitions.get(partition).into_iter().flat_map(|history| &history.slots)
     }
 
+    /// Returns the checkpoints of a partition that were seen, the latest one last.
+    pub fn checkpoints(&self, partition: &PartitionId) -> impl DoubleEndedIterator<Item = &RecordedCheckpoint> {
+        self.partitions.get(partition).into_iter().flat_map(|history| &history.checkpoints)
+    }
+
+    /// Returns how many seconds at least the event after the checkpoint has waited: since the first look, if it was
+    /// there before. Then [`Rates::behind_s`] is unknown.
+    pub fn behind_at_least(&self, partition: &PartitionDescription) -> Option<f64> {
+        let (seen, end) = self.partitions.get(&partition.id)?.ends.front()?;
+        let is_before = number(partition)? < *end;
+        is_before.then(|| self.last.as_ref().map(|last| (last.taken_at - *seen).as_seconds_f64().max(0.0)))?
+    }
+
     /// Returns the latest changes, the latest one last.
     pub fn changes(&self) -> &VecDeque<Change> {
         &self.changes
@@ -165,6 +192,7 @@ impl PartitionHistory {
         while self.ends.get(1).is_some_and(|(next, _)| at - *next >= KEPT) {
             self.ends.pop_front();
         }
+        self.add_checkpoint(partition);
         let owner = partition.owner.as_ref().map(|owner| owner.id.clone());
         let slot = Slot { from: at, owner, state: partition.state, lag: partition.lag.events };
         match self.slots.back_mut() {
@@ -174,6 +202,22 @@ impl PartitionHistory {
         }
         while self.slots.front().is_some_and(|first| at - first.from > KEPT) {
             self.slots.pop_front();
+        }
+    }
+
+    fn add_checkpoint(&mut self, partition: &PartitionDescription) {
+        let Some(checkpoint) = &partition.checkpoint else { return };
+        let recorded = RecordedCheckpoint {
+            updated: checkpoint.updated,
+            sequence_number: checkpoint.position.sequence_number,
+            offset: checkpoint.position.offset.clone(),
+            owner: checkpoint.owner.clone(),
+        };
+        if self.checkpoints.back() != Some(&recorded) {
+            self.checkpoints.push_back(recorded);
+        }
+        if self.checkpoints.len() > MAX_CHECKPOINTS {
+            self.checkpoints.pop_front();
         }
     }
 
@@ -194,6 +238,7 @@ impl PartitionHistory {
     }
 
     /// Returns how long ago the event after the checkpoint became the last one.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate has two digits")]
     fn behind(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
         if partition.lag.events? == 0 {
             return Some(0.0);
