@@ -45,4 +45,7 @@ mod live;
 mod profiles;
 mod remedies;
 mod safety;
+#[cfg(all(unix, feature = "tui"))]
+mod screen;
 mod transcript;
+mod watch;

@@ -32,7 +32,7 @@ pub fn rate(rate: f64) -> String {
 
 /// Returns a number of seconds in its largest unit; with one decimal if there are few.
 pub fn seconds(seconds: f64) -> String {
-    if seconds > 0.0 && seconds < 9.95 {
+    if (0.05..9.95).contains(&seconds) {
         return format!("{seconds:.1}s");
     }
     short(Duration::try_from_secs_f64(seconds).unwrap_or_default())
@@ -91,7 +91,7 @@ mod tests {
         {
             assert_eq!(rate(value), expected);
         }
-        for (value, expected) in [(0.0, "0s"), (0.21, "0.2s"), (10.0, "10s"), (1080.0, "18min"), (-3.0, "0s")] {
+        for (value, expected) in [(0.04, "0s"), (0.21, "0.2s"), (10.0, "10s"), (1080.0, "18min"), (-3.0, "0s")] {
             assert_eq!(seconds(value), expected);
         }
     }

@@ -14,7 +14,7 @@ const KEYS: &[(&str, &str)] = &[
     ("/", "filter by partition, owner or state; Esc removes the filter"),
     ("enter", "one partition in detail, with its recent checkpoints; Esc goes back"),
     ("e", "save the checkpoints in a file, for `ehcp import`"),
-    ("r", "show commands that reset the selected partition; this screen writes nothing to the group"),
+    ("r", "show commands that reset the selected partition"),
     ("arrows, PageUp, PageDown, Home, End", "select, or scroll"),
 ];
 
@@ -22,7 +22,8 @@ const COLUMNS: &[(&str, &str)] = &[
     ("LEASE", "how long the lease is still valid, as part of --lease-duration or --foreign-lease-duration"),
     ("SEQUENCE, LAST", "the sequence numbers of the checkpoint and of the last event"),
     ("RATE/s", "how many events per second the checkpoint advances, over 30 s"),
-    ("BEHIND", "how long ago the next event was enqueued; > if it was there at the first look"),
+    ("BEHIND", "how long ago the next event was enqueued, to the interval of the event hub"),
+    ("", "> if it was there before the first look"),
     ("UPDATED", "how long ago the checkpoint was written"),
     ("STATE", "BEHIND: for more than a minute; STUCK: and the checkpoint does not advance"),
     ("", "renewal late: less than a third of the lease is left"),
@@ -32,6 +33,7 @@ const COLUMNS: &[(&str, &str)] = &[
 pub fn help(state: &State) -> Vec<String> {
     let mut lines = vec!["Keys".to_owned()];
     lines.extend(table(KEYS));
+    lines.push("  The screen writes nothing to the group.".to_owned());
     lines.extend([String::new(), "Columns".to_owned()]);
     lines.extend(table(COLUMNS));
     lines.extend([String::new(), "Cost".to_owned()]);
