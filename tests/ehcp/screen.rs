@@ -40,7 +40,7 @@ impl Screen {
         let name = ptsname(&terminal, Vec::new()).unwrap();
         let path = Path::new(OsStr::from_bytes(name.as_bytes()));
         let line = OpenOptions::new().read(true).write(true).open(path).unwrap();
-        resize(&line, 100, 24);
+        resize(&line, 60, 24);
         let before = tcgetattr(&line).unwrap();
         let mut command = program.command(arguments);
         let end = || line.try_clone().unwrap();

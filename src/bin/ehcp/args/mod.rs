@@ -86,7 +86,8 @@ pub enum Command {
     Lag(Lag),
     /// Watches a group: a screen on a terminal, otherwise one line of JSON per look.
     ///
-    /// The screen needs a build with the feature `tui`. It writes nothing to the group; its key ? shows what it costs.
+    /// Nothing is written to the group. The screen needs a build with the feature `tui`; press ? for its keys, and for the
+    /// requests that watching costs.
     #[command(
         after_help = "Examples:\n  ehcp watch\n  ehcp watch --interval 10s --no-hub\n  ehcp watch --count 3 -o ndjson > looks.ndjson"
     )]
