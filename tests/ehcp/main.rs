@@ -43,6 +43,7 @@ mod help;
 mod kills;
 mod live;
 mod profiles;
+mod relay;
 mod remedies;
 mod safety;
 #[cfg(all(unix, feature = "tui"))]

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::fleet::{Fleet, TIMEOUT};
 use crate::program::Program;
+use crate::relay::Relay;
 
 const ENTER_SCREEN: &str = "\u{1b}[?1049h";
 const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
@@ -145,6 +146,19 @@ async fn signals_restore_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_look_stays_if_the_storage_fails() {
+    let (_fleet, mut program) = program().await;
+    let relay = Relay::start().await;
+    program.set("AZURE_STORAGE_CONNECTION_STRING", &relay.connection_string);
+    let mut screen = Screen::start(&program, &["watch", "--interval", "200ms", "--timeout", "300ms", "--no-hub"]);
+    screen.until_shows("UNOWNED").await;
+    drop(relay);
+    screen.until_shows("because the storage failed").await;
+    screen.press(b"q");
+    screen.ended(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_screen_ends_after_a_number_of_looks() {
     let (_fleet, program) = program().await;
     let screen = Screen::start(&program, &["watch", "--count", "2", "--interval", "100ms"]);
@@ -155,5 +169,7 @@ async fn the_screen_ends_after_a_number_of_looks() {
         assert!(started.elapsed() < TIMEOUT, "{:?}", before.shown());
         sleep(Duration::from_millis(20)).await;
     }
+    let mut logged = Screen::start(&program, &["watch", "-v"]);
+    assert_eq!(timeout(TIMEOUT, logged.running.wait()).await.unwrap().unwrap().code(), Some(64));
     assert!(!before.shown().contains(ENTER_SCREEN), "an error at the start is shown on the normal screen");
 }

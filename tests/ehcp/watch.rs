@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use crate::fleet::{Fleet, TIMEOUT};
-use crate::program::Program;
+use crate::program::{Program, Run};
+use crate::relay::Relay;
 
 #[tokio::test]
 async fn each_look_is_a_line() {
@@ -13,7 +15,8 @@ async fn each_look_is_a_line() {
     fleet.all_published().await;
     let program = Program::for_fleet(&fleet).await;
     program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
-    let run = program.run(&["watch", "--count", "3", "--interval", "200ms", "--hub-interval", "200ms"]).await.ended(0);
+    // The server's clock has whole seconds.
+    let run = program.run(&["watch", "--count", "3", "--interval", "600ms", "--hub-interval", "200ms"]).await.ended(0);
     let looks: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(looks.len(), 3, "{run:?}");
     for look in &looks {
@@ -51,6 +54,46 @@ async fn lines_have_the_changes_between_looks() {
     drop(lines);
     let ended = timeout(TIMEOUT, running.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(0));
+}
+
+/// It is part of every line, and the program goes on.
+#[tokio::test]
+async fn an_event_hub_that_does_not_respond() {
+    let mut fleet = Fleet::with_batches(2, 8).await;
+    fleet.all_published().await;
+    let mut program = Program::for_fleet(&fleet).await;
+    program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("localhost:{}/", silent.local_addr().unwrap().port());
+    let hub = fleet.hub.connection_string_with_port();
+    let port = format!("localhost:{}/", fleet.hub.port());
+    assert!(hub.contains(&port), "{hub}");
+    program.set("EVENTHUBS_CONNECTION_STRING", &hub.replace(&port, &address));
+    let often = ["--interval", "100ms", "--hub-interval", "100ms"];
+    let run = program.run(&[&["watch", "--count", "3", "--timeout", "1s"], &often[..]].concat()).await.ended(0);
+    let looks: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(looks.len(), 3, "{run:?}");
+    for look in looks {
+        assert!(look["hub_failure"].as_str().unwrap().contains("no connection within 1s"), "{look}");
+        assert_eq!(look["partitions"].as_array().unwrap().len(), 2, "those with records");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looks_that_fail_end_with_1() {
+    let mut fleet = Fleet::with_batches(2, 8).await;
+    fleet.all_published().await;
+    let mut program = Program::for_fleet(&fleet).await;
+    program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
+    let relay = Relay::start().await;
+    program.set("AZURE_STORAGE_CONNECTION_STRING", &relay.connection_string);
+    let mut running = program.spawn(&["watch", "--no-hub", "--count", "2", "--interval", "1s", "--timeout", "300ms"]);
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
+    drop(relay);
+    assert_eq!(timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap(), None);
+    let run = Run::of(timeout(TIMEOUT, running.wait_with_output()).await.unwrap().unwrap()).ended(1);
+    assert!(run.stderr.contains("error: "), "{run:?}");
 }
 
 #[tokio::test]

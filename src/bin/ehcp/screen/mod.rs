@@ -15,6 +15,7 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
@@ -43,8 +44,10 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Shows the group until a key or a signal ends it, or after a number of looks.
 pub async fn run(connection: Connection, watch: &Watch) -> Result<Exit> {
-    if connection.global.verbose > 0 {
-        return Err(Failure::usage("the log and the screen need the same terminal: remove -v, or use -o ndjson"));
+    if connection.global.verbose > 0 && io::stderr().is_terminal() {
+        return Err(Failure::usage(
+            "the log and the screen need the same terminal: redirect the log, as in 2> log.txt",
+        ));
     }
     let settings = settings(&connection.global, watch);
     let side = Connection::resolve(&connection.global)?;

@@ -33,7 +33,7 @@ struct PartitionHistory {
     /// The checkpoints and the last events of the last seconds, for rates.
     recent: VecDeque<Sample>,
     /// When which event was the last one, for the time that the checkpoint lags behind.
-    ends: VecDeque<(OffsetDateTime, i64)>,
+    ends: VecDeque<End>,
     slots: VecDeque<Slot>,
     checkpoints: VecDeque<RecordedCheckpoint>,
 }
@@ -47,6 +47,16 @@ pub struct RecordedCheckpoint {
     pub offset: Option<String>,
     /// The owner that wrote it, if it is of this crate.
     pub owner: Option<OwnerId>,
+}
+
+/// The end of a partition, as one look or more found it.
+#[derive(Debug)]
+struct End {
+    last: i64,
+    /// The first and the last of these looks. The event was enqueued before the first one, and the next event after the
+    /// last one.
+    first_seen: OffsetDateTime,
+    last_seen: OffsetDateTime,
 }
 
 #[derive(Debug)]
@@ -145,9 +155,9 @@ impl History {
     /// Returns how many seconds at least the event after the checkpoint has waited: since the first look, if it was
     /// there before. Then [`Rates::behind_s`] is unknown.
     pub fn behind_at_least(&self, partition: &PartitionDescription) -> Option<f64> {
-        let (seen, end) = self.partitions.get(&partition.id)?.ends.front()?;
-        let is_before = number(partition)? < *end;
-        is_before.then(|| self.last.as_ref().map(|last| (last.taken_at - *seen).as_seconds_f64().max(0.0)))?
+        let end = self.partitions.get(&partition.id)?.ends.front()?;
+        let now = self.last.as_ref()?.taken_at;
+        (number(partition)? < end.last).then(|| (now - end.first_seen).as_seconds_f64().max(0.0))
     }
 
     /// Returns the latest changes, the latest one last.
@@ -184,12 +194,11 @@ impl PartitionHistory {
             self.recent.pop_front();
         }
         match (last, self.ends.back_mut()) {
-            // The next event came after this look.
-            (Some(last), Some(seen)) if seen.1 == last => seen.0 = at,
-            (Some(last), _) => self.ends.push_back((at, last)),
+            (Some(last), Some(end)) if end.last == last => end.last_seen = at,
+            (Some(last), _) => self.ends.push_back(End { last, first_seen: at, last_seen: at }),
             (None, _) => {}
         }
-        while self.ends.get(1).is_some_and(|(next, _)| at - *next >= KEPT) {
+        while self.ends.get(1).is_some_and(|next| at - next.first_seen >= KEPT) {
             self.ends.pop_front();
         }
         self.add_checkpoint(partition);
@@ -244,12 +253,12 @@ impl PartitionHistory {
             return Some(0.0);
         }
         let checkpoint = number(partition)?;
-        let passed = self.ends.iter().position(|(_, end)| *end > checkpoint)?;
+        let passed = self.ends.iter().position(|end| end.last > checkpoint)?;
         // Before the first look it is unknown when the event came.
         let before = self.ends.get(passed.checked_sub(1)?)?;
         let after = self.ends.get(passed)?;
-        let part = (checkpoint + 1).saturating_sub(before.1) as f64 / after.1.saturating_sub(before.1) as f64;
-        let enqueued = before.0 + (after.0 - before.0) * part;
+        let part = (checkpoint + 1).saturating_sub(before.last) as f64 / after.last.saturating_sub(before.last) as f64;
+        let enqueued = before.last_seen + (after.first_seen - before.last_seen) * part;
         Some((now - enqueued).as_seconds_f64().max(0.0))
     }
 }
@@ -257,3 +266,6 @@ impl PartitionHistory {
 fn number(partition: &PartitionDescription) -> Option<i64> {
     partition.checkpoint.as_ref()?.position.sequence_number
 }
+
+#[cfg(test)]
+mod tests;
