@@ -50,7 +50,11 @@ mod kubernetes;
 mod live;
 mod page;
 mod profiles;
+mod relay;
 mod remedies;
 mod safety;
+#[cfg(all(unix, feature = "tui"))]
+mod screen;
 mod serve;
 mod transcript;
+mod watch;

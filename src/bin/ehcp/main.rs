@@ -10,8 +10,11 @@ mod output;
 mod profile;
 mod progress;
 mod safety;
+#[cfg(feature = "tui")]
+mod screen;
 mod serve;
 mod text;
+#[cfg_attr(not(feature = "tui"), allow(dead_code, unused_imports, reason = "only the screen uses everything"))]
 mod watching;
 
 use std::process::ExitCode;

@@ -152,6 +152,16 @@ fn has_no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
+/// Returns whether what is shown on the terminal of the standard output has colors.
+#[cfg(feature = "tui")]
+pub fn has_colored_screen(color: Color) -> bool {
+    match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => !has_no_color(),
+    }
+}
+
 /// Returns whether messages for people have colors.
 pub fn has_colored_messages(color: Color) -> bool {
     match color {
@@ -162,7 +172,7 @@ pub fn has_colored_messages(color: Color) -> bool {
 }
 
 /// Returns text that cannot steer a terminal.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
@@ -173,15 +183,21 @@ pub fn note(message: impl fmt::Display) {
 
 /// Writes text to the standard output.
 pub fn print(text: &str) -> Result<()> {
+    print_to_reader(text).map(drop)
+}
+
+/// Writes text to the standard output, and returns whether there is still a reader.
+pub fn print_to_reader(text: &str) -> Result<bool> {
     let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     match written {
         // The reader, such as `head`, has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(true),
     }
 }
 
-fn json(text: serde_json::Result<String>) -> Result<String> {
+pub fn json(text: serde_json::Result<String>) -> Result<String> {
     text.map(|text| text + "\n").map_err(|error| Failure::failed(error.to_string()))
 }
 

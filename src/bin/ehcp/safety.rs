@@ -129,11 +129,12 @@ impl Backup {
 /// Saves the checkpoints of these partitions in a new file: its import changes no others.
 pub fn back_up(mut group: GroupDescription, partitions: &BTreeSet<&PartitionId>, folder: &Path) -> Result<Backup> {
     group.partitions.retain(|partition| partitions.contains(&partition.id));
-    let file = save(&group, folder)?;
+    let file = save(&group, folder).map_err(|failure| failure.context("nothing was done: no backup"))?;
     Ok(Backup { file, group })
 }
 
-fn save(group: &GroupDescription, folder: &Path) -> Result<PathBuf> {
+/// Saves the checkpoints in a new file, named by the group and the time.
+pub fn save(group: &GroupDescription, folder: &Path) -> Result<PathBuf> {
     let text = to_json(&Export::from(group))?;
     let summary = &group.group;
     let name: String = format!("{}-{}", summary.event_hub, summary.consumer_group)
@@ -159,5 +160,5 @@ fn save(group: &GroupDescription, folder: &Path) -> Result<PathBuf> {
 }
 
 fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("nothing was done: cannot write the backup {}: {error}", file.display()))
+    Failure::failed(format!("cannot write {}: {error}", file.display()))
 }

@@ -40,6 +40,15 @@ pub fn kubernetes_name(text: &str) -> Result<String, String> {
     is_valid.then(|| text.to_owned()).ok_or_else(|| rule.to_owned())
 }
 
+/// Reads the time between two requests.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if interval < Duration::from_millis(100) {
+        return Err("it must be at least 100ms".to_owned());
+    }
+    Ok(interval)
+}
+
 /// Reads a time of RFC 3339.
 pub fn datetime(text: &str) -> Result<OffsetDateTime, String> {
     OffsetDateTime::parse(text, &Rfc3339).map_err(|_| "write it as 2026-11-23T10:00:00Z".to_owned())
@@ -153,6 +162,14 @@ mod tests {
         }
         for wrong in ["", "Orders", "-a", "a-", "a.b", "a: b", &"a".repeat(64)] {
             assert!(kubernetes_name(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_interval_has_a_lower_limit() {
+        assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));
+        for wrong in ["99ms", "0s", "soon"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
         }
     }
 

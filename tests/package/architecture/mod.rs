@@ -103,7 +103,7 @@ fn no_two_files_of_a_type_call_each_other() {
     assert_eq!(methods::mutual_pairs(files), [""; 0]);
 }
 
-/// The decisions of an operator, of a balancing loop, and of a partition that is processed.
+/// The decisions of an operator, of a balancing loop, and of a partition that is processed; what a screen shows.
 const PURE_FILES: &[&str] = &[
     "admin/describe.rs",
     "admin/doctor.rs",
@@ -133,6 +133,18 @@ const PURE_FILES: &[&str] = &[
     "processor/properties.rs",
     "processor/start.rs",
     "processor/tracker.rs",
+    "bin/ehcp/screen/columns.rs",
+    "bin/ehcp/screen/condition.rs",
+    "bin/ehcp/screen/detail.rs",
+    "bin/ehcp/screen/events.rs",
+    "bin/ehcp/screen/figures.rs",
+    "bin/ehcp/screen/headline.rs",
+    "bin/ehcp/screen/keys.rs",
+    "bin/ehcp/screen/pages.rs",
+    "bin/ehcp/screen/row.rs",
+    "bin/ehcp/screen/state.rs",
+    "bin/ehcp/watching/changes.rs",
+    "bin/ehcp/watching/history.rs",
 ];
 
 #[test]

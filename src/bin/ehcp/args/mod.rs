@@ -1,9 +1,9 @@
 //! The command line.
 
 mod global;
+mod watching;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use time::OffsetDateTime;
 
 use self::global::CONNECTION;
 pub use self::global::{Auth, Color, Format, Global, NameCase, Settings};
-use crate::text::{Partitions, datetime, kubernetes_name, partitions, quoted};
+pub use self::watching::{Keda, Serve, Watch};
+use crate::text::{Partitions, datetime, partitions, quoted};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -85,6 +86,14 @@ pub enum Command {
     /// Shows how many events wait.
     #[command(after_help = "Examples:\n  ehcp lag\n  ehcp lag --sum\n  ehcp lag --max 1000 || alert")]
     Lag(Lag),
+    /// Watches a group: a screen on a terminal, otherwise one line of JSON per look.
+    ///
+    /// Nothing is written to the group. The screen needs a build with the feature `tui`; press ? for its keys, and for the
+    /// requests that watching costs.
+    #[command(
+        after_help = "Examples:\n  ehcp watch\n  ehcp watch --interval 10s --no-hub\n  ehcp watch --count 3 -o ndjson > looks.ndjson"
+    )]
+    Watch(Watch),
     /// Sets checkpoints: processing continues with the event after it.
     ///
     /// Works for groups with and without live owners. Live owners of the crate eventhubs-checkpoint are displaced with
@@ -443,59 +452,6 @@ pub struct Doctor {
     /// Only this check; may be repeated.
     #[arg(long, value_name = "CHECK")]
     pub only: Vec<String>,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct Keda {
-    /// How many events one replica may be behind: unprocessedEventThreshold.
-    #[arg(long, value_name = "EVENTS", default_value_t = 1000, value_parser = clap::value_parser!(i64).range(1..))]
-    pub threshold: i64,
-    /// The most replicas: maxReplicaCount [default: the number of partitions].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_replicas: Option<u32>,
-    /// Writes a TriggerAuthentication and a ScaledObject for the group as YAML.
-    #[arg(long, requires = "workload")]
-    pub manifest: bool,
-    #[command(flatten)]
-    pub workload: Workload,
-}
-
-/// What KEDA scales.
-#[derive(Debug, ClapArgs)]
-#[group(id = "workload", multiple = false)]
-pub struct Workload {
-    /// The Deployment that --manifest scales.
-    #[arg(long, value_name = "NAME", value_parser = kubernetes_name, requires = "manifest")]
-    pub deployment: Option<String>,
-    /// The StatefulSet that --manifest scales.
-    #[arg(long, value_name = "NAME", value_parser = kubernetes_name, requires = "manifest")]
-    pub stateful_set: Option<String>,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct Serve {
-    /// The address. Port 0 is any free port.
-    #[arg(long, default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
-    pub listen: SocketAddr,
-    /// The time between two looks at the records, at least 100ms.
-    #[arg(long, value_parser = interval, default_value = "2s", value_name = "DURATION")]
-    pub interval: Duration,
-    /// The time between two readings of the event hub.
-    #[arg(long, value_parser = interval, default_value = "10s", value_name = "DURATION")]
-    pub hub_interval: Duration,
-    /// This consumer group of the event hub; may be repeated [default: the one of --consumer-group].
-    #[arg(long, value_name = "NAME", conflicts_with = "all")]
-    pub group: Vec<String>,
-    /// All groups in the container.
-    #[arg(long)]
-    pub all: bool,
-}
-
-/// Reads the time between two looks.
-fn interval(text: &str) -> Result<Duration, String> {
-    const LEAST: Duration = Duration::from_millis(100);
-    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if interval < LEAST { Err(format!("{text} is less than {LEAST:?}")) } else { Ok(interval) }
 }
 
 #[derive(Debug, Subcommand)]

@@ -13,6 +13,7 @@ pub mod positions;
 mod profile;
 mod release;
 mod reset;
+mod watch;
 
 use clap::CommandFactory;
 
@@ -29,6 +30,7 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::List(list) => list::run(&global, &list).await?,
         Command::Describe(describe) => describe::run(&global, &describe).await?,
         Command::Lag(lag) => lag::run(&global, &lag).await?,
+        Command::Watch(watch) => watch::run(&global, &watch).await?,
         Command::Reset(reset) => reset::reset(&global, reset).await?,
         Command::Init(init) => reset::init(&global, init).await?,
         Command::Delete(delete) => delete::run(&global, &delete).await?,

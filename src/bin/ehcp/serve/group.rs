@@ -100,7 +100,7 @@ impl WatchedGroup {
     /// Adds a look. Returns what a reader needs who has everything up to the look before.
     pub fn looked(&self, look: Look, requests: RequestCounts) -> Option<String> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        let changes = state.history.add_look(look.group, look.is_hub_read).len();
+        let changes = state.history.add(look.group, look.is_hub_read).len();
         let watching = &mut state.watching;
         watching.looked = Some(Instant::now());
         watching.looks += 1;

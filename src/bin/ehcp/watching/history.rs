@@ -8,7 +8,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::changes::{Change, ChangeKind, between};
-use super::partition::{PartitionHistory, Rates, Slot, Span};
+use super::partition::{PartitionHistory, Rates, RecordedCheckpoint, Slot, Span};
 
 /// How many changes are kept.
 const MAX_CHANGES: usize = 500;
@@ -45,15 +45,9 @@ pub struct Described<'a> {
 }
 
 impl History {
-    /// Adds a look for which the event hub was read, and returns what changed since the look before.
-    #[allow(dead_code, reason = "for the terminal view")]
-    pub fn add(&mut self, group: GroupDescription) -> Vec<Change> {
-        self.add_look(group, true)
-    }
-
     /// Adds a look, and returns what changed since the look before. If the event hub was not read for it, its ranges of
     /// events are those of an earlier look, and do not count for rates.
-    pub fn add_look(&mut self, mut group: GroupDescription, is_hub_read: bool) -> Vec<Change> {
+    pub fn add(&mut self, mut group: GroupDescription, is_hub_read: bool) -> Vec<Change> {
         if let Some(last) = &self.last {
             // The time of the storage is known to the second, so it may seem to go back.
             group.taken_at = group.taken_at.max(last.taken_at);
@@ -105,13 +99,23 @@ impl History {
     }
 
     /// Returns the last hour of a partition.
-    #[allow(dead_code, reason = "for the terminal view")]
     pub fn slots(&self, partition: &PartitionId) -> impl Iterator<Item = &Slot> {
         self.partitions.get(partition).into_iter().flat_map(PartitionHistory::slots)
     }
 
+    /// Returns the checkpoints of a partition that were seen, the latest one last.
+    pub fn checkpoints(&self, partition: &PartitionId) -> impl DoubleEndedIterator<Item = &RecordedCheckpoint> {
+        self.partitions.get(partition).into_iter().flat_map(PartitionHistory::recorded)
+    }
+
+    /// Returns how many seconds at least the event after the checkpoint has waited: since the first look, if it was
+    /// there before. Then [`Rates::behind_s`] is unknown.
+    pub fn behind_at_least(&self, partition: &PartitionDescription) -> Option<f64> {
+        let history = self.partitions.get(&partition.id);
+        history.zip(self.last.as_ref()).and_then(|(history, last)| history.behind_at_least(partition, last.taken_at))
+    }
+
     /// Returns the latest changes, the latest one last.
-    #[allow(dead_code, reason = "for the terminal view")]
     pub fn changes(&self) -> &VecDeque<Change> {
         &self.changes
     }

@@ -4,6 +4,8 @@ mod changes;
 mod history;
 mod hub;
 mod partition;
+#[cfg(test)]
+pub mod samples;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +13,14 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::{GroupDescription, Operator};
 use eventhubs_checkpoint::store::RequestCounts;
 
-#[allow(unused_imports, reason = "for the terminal view")]
+use futures::Stream;
+use futures::stream::unfold;
+use tokio::time::{MissedTickBehavior, interval};
+
 pub use self::changes::{Change, ChangeKind};
-pub use self::history::{History, Watched};
+pub use self::history::{Described, History, Watched};
 use self::hub::HubReader;
-#[allow(unused_imports, reason = "for the terminal view")]
-pub use self::partition::{Rates, Slot, Span};
+pub use self::partition::{Rates, Slot};
 use crate::connection::Connection;
 use crate::exit::Result;
 
@@ -42,6 +46,13 @@ pub struct Look {
     pub hub_failure: Option<String>,
 }
 
+/// One of several looks.
+pub struct Seen {
+    pub look: Result<Look>,
+    /// How many requests to the storage all looks until now have made.
+    pub storage_requests: u64,
+}
+
 impl Watcher {
     /// Connects to the storage. The event hub is connected at the first look.
     pub async fn connect(connection: Connection, pace: Pace) -> Result<Self> {
@@ -59,13 +70,19 @@ impl Watcher {
         Ok(Look { group, is_hub_read, hub_failure: self.hub.failure().map(str::to_owned) })
     }
 
-    /// Returns how many requests to the storage were made.
-    #[allow(dead_code, reason = "for the terminal view")]
-    pub fn storage_requests(&self) -> u64 {
-        self.request_counts().sum()
+    /// Looks at this interval, and at once if a look took longer. A look that fails is followed by another one.
+    pub fn looks(self, every: Duration) -> impl Stream<Item = Seen> {
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        unfold((self, ticks), |(mut watcher, mut ticks)| async move {
+            ticks.tick().await;
+            let look = watcher.look().await;
+            let storage_requests = watcher.request_counts().sum();
+            Some((Seen { look, storage_requests }, (watcher, ticks)))
+        })
     }
 
-    /// Returns the same by operation and outcome.
+    /// Returns how many requests to the storage were made, by operation and outcome.
     pub fn request_counts(&self) -> RequestCounts {
         self.operator.request_counts()
     }

@@ -14,6 +14,9 @@ const SLOT: Duration = Duration::seconds(30);
 /// The time over which a rate is measured: longer than the interval of checkpoints.
 const RATE_WINDOW: Duration = Duration::seconds(30);
 
+/// How many checkpoints are kept.
+const MAX_CHECKPOINTS: usize = 200;
+
 /// The last hour of a partition.
 #[derive(Debug, Default)]
 pub struct PartitionHistory {
@@ -25,6 +28,18 @@ pub struct PartitionHistory {
     ends: VecDeque<End>,
     slots: VecDeque<Slot>,
     spans: VecDeque<Span>,
+    recorded: VecDeque<RecordedCheckpoint>,
+}
+
+/// A checkpoint as one look or more found it. Those that were replaced between two looks are not seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedCheckpoint {
+    /// When it was written, by the server's clock.
+    pub updated: OffsetDateTime,
+    pub sequence_number: Option<i64>,
+    pub offset: Option<String>,
+    /// The owner that wrote it, if it is of this crate.
+    pub owner: Option<OwnerId>,
 }
 
 /// The last event of a partition, as the event hub was read one or more times.
@@ -33,6 +48,8 @@ struct End {
     last: i64,
     /// When the event was enqueued, at the latest.
     enqueued: OffsetDateTime,
+    /// When the event hub was read first with this last event.
+    seen: OffsetDateTime,
     /// When the event hub was read last with this last event. The next event came later.
     read: OffsetDateTime,
     /// Whether `enqueued` is the exact time.
@@ -87,6 +104,7 @@ impl PartitionHistory {
         }
         self.add_slot(partition, at);
         self.add_span(partition, at);
+        self.add_checkpoint(partition);
     }
 
     /// Returns the slots, the latest one last.
@@ -97,6 +115,18 @@ impl PartitionHistory {
     /// Returns the spans, the latest one last.
     pub fn spans(&self) -> &VecDeque<Span> {
         &self.spans
+    }
+
+    /// Returns the checkpoints that were seen, the latest one last.
+    pub fn recorded(&self) -> &VecDeque<RecordedCheckpoint> {
+        &self.recorded
+    }
+
+    /// Returns how many seconds at least the event after the checkpoint has waited, as of this look, which was added
+    /// last: since the first reading of the event hub, if it was there before.
+    pub fn behind_at_least(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
+        let first = self.ends.front()?;
+        (number(partition)? < first.last).then(|| (now - first.seen).as_seconds_f64().max(0.0))
     }
 
     /// Returns how fast the partition is processed, as of this look, which was added last.
@@ -119,6 +149,7 @@ impl PartitionHistory {
         let end = End {
             last,
             enqueued: enqueued.map_or(read, |enqueued| enqueued.min(read).max(earliest)),
+            seen: read,
             read,
             is_exact: enqueued.is_some(),
         };
@@ -138,6 +169,22 @@ impl PartitionHistory {
         }
         while self.slots.front().is_some_and(|first| at - first.from > KEPT) {
             self.slots.pop_front();
+        }
+    }
+
+    fn add_checkpoint(&mut self, partition: &PartitionDescription) {
+        let Some(checkpoint) = &partition.checkpoint else { return };
+        let recorded = RecordedCheckpoint {
+            updated: checkpoint.updated,
+            sequence_number: checkpoint.position.sequence_number,
+            offset: checkpoint.position.offset.clone(),
+            owner: checkpoint.owner.clone(),
+        };
+        if self.recorded.back() != Some(&recorded) {
+            self.recorded.push_back(recorded);
+        }
+        if self.recorded.len() > MAX_CHECKPOINTS {
+            self.recorded.pop_front();
         }
     }
 

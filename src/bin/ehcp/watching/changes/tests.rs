@@ -90,7 +90,7 @@ async fn a_handoff_in_two_looks_is_one_handoff() {
     assert_change(&released, &taken, ChangeKind::Claimed, "", "b");
 
     let mut history = History::default();
-    let kinds: Vec<_> = [before, asked, released, taken].map(|look| history.add(look)).concat();
+    let kinds: Vec<_> = [before, asked, released, taken].map(|look| history.add(look, true)).concat();
     let kinds: Vec<_> = kinds.iter().map(|change| (change.kind, change.from.clone(), change.to.clone())).collect();
     let (a, b) = (Some(owner("a")), Some(owner("b")));
     assert_eq!(kinds, [(ChangeKind::Released, a.clone(), b.clone()), (ChangeKind::HandedOver, a, b)]);
@@ -136,15 +136,15 @@ async fn a_reset_of_real_records_is_seen() {
     let group = Group::new().await;
     group.owned("a", 9).await;
     let mut history = History::default();
-    history.add(group.look(19).await);
+    history.add(group.look(19).await, true);
     sleep(StdDuration::from_secs(70)).await;
-    assert_eq!(kinds_of(history.add(group.look(19).await)), [ChangeKind::Left, ChangeKind::Expired]);
+    assert_eq!(kinds_of(history.add(group.look(19).await, true)), [ChangeKind::Left, ChangeKind::Expired]);
     group.owned("b", 12).await;
-    assert_eq!(kinds_of(history.add(group.look(19).await)), [ChangeKind::Joined, ChangeKind::TakenOver]);
+    assert_eq!(kinds_of(history.add(group.look(19).await, true)), [ChangeKind::Joined, ChangeKind::TakenOver]);
     let builder = Group::builder(&group.container, "any");
     let operator = Operator::connect(builder).await.unwrap();
     operator.reset(vec![(zero(), Position::new(15, "15"))], &ResetOptions::default()).await.unwrap();
-    let changes = history.add(group.look(19).await);
+    let changes = history.add(group.look(19).await, true);
     let reset = changes.iter().find(|change| change.kind == ChangeKind::Reset).unwrap_or_else(|| panic!("{changes:?}"));
     assert_eq!((reset.checkpoints, reset.to.as_ref()), (Some((Some(12), Some(15))), Some(operator.id())));
 }

@@ -15,19 +15,19 @@ struct Looks {
 impl Looks {
     async fn new() -> Self {
         let (mut history, now) = (History::default(), look().await);
-        history.add(now.clone());
+        history.add(now.clone(), true);
         Self { history, now }
     }
 
     fn look(&mut self, seconds: i64, change: impl FnOnce(&mut PartitionDescription)) -> Vec<Change> {
         self.now = later(&self.now, seconds, change);
-        self.history.add(self.now.clone())
+        self.history.add(self.now.clone(), true)
     }
 
     /// A look for which the event hub is not read.
     fn look_without_hub(&mut self, seconds: i64, change: impl FnOnce(&mut PartitionDescription)) {
         self.now = later(&self.now, seconds, change);
-        self.history.add_look(self.now.clone(), false);
+        self.history.add(self.now.clone(), false);
     }
 
     fn rates(&self) -> Rates {
@@ -239,7 +239,7 @@ async fn partitions_that_are_gone_are_forgotten() {
     let mut watched = Looks::new().await;
     let mut empty = watched.now.clone();
     empty.partitions.clear();
-    watched.history.add(empty);
+    watched.history.add(empty, true);
     assert_eq!(watched.history.slots(&zero()).count(), 0);
     assert!(watched.history.watched().unwrap().history.is_empty());
 }

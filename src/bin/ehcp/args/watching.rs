@@ -1,0 +1,70 @@
+//! The arguments of the commands that watch a group, and of those that scale by it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+
+use crate::text::{interval, kubernetes_name};
+
+/// How often to look.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct Looks {
+    /// The time between two looks at the records, at least 100ms.
+    #[arg(long, value_parser = interval, default_value = "2s", value_name = "DURATION")]
+    pub interval: Duration,
+    /// The time between two readings of the event hub, at least 100ms.
+    #[arg(long, value_parser = interval, default_value = "10s", value_name = "DURATION")]
+    pub hub_interval: Duration,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Watch {
+    #[command(flatten)]
+    pub looks: Looks,
+    /// Ends after this number of looks.
+    #[arg(long, value_name = "N")]
+    pub count: Option<usize>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Serve {
+    /// The address. Port 0 is any free port.
+    #[arg(long, default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    #[command(flatten)]
+    pub looks: Looks,
+    /// This consumer group of the event hub; may be repeated [default: the one of --consumer-group].
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    pub group: Vec<String>,
+    /// All groups in the container.
+    #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Keda {
+    /// How many events one replica may be behind: unprocessedEventThreshold.
+    #[arg(long, value_name = "EVENTS", default_value_t = 1000, value_parser = clap::value_parser!(i64).range(1..))]
+    pub threshold: i64,
+    /// The most replicas: maxReplicaCount [default: the number of partitions].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_replicas: Option<u32>,
+    /// Writes a TriggerAuthentication and a ScaledObject for the group as YAML.
+    #[arg(long, requires = "workload")]
+    pub manifest: bool,
+    #[command(flatten)]
+    pub workload: Workload,
+}
+
+/// What KEDA scales.
+#[derive(Debug, ClapArgs)]
+#[group(id = "workload", multiple = false)]
+pub struct Workload {
+    /// The Deployment that --manifest scales.
+    #[arg(long, value_name = "NAME", value_parser = kubernetes_name, requires = "manifest")]
+    pub deployment: Option<String>,
+    /// The StatefulSet that --manifest scales.
+    #[arg(long, value_name = "NAME", value_parser = kubernetes_name, requires = "manifest")]
+    pub stateful_set: Option<String>,
+}

@@ -1,0 +1,113 @@
+//! What is notable about a partition: pure.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::admin::OwnershipState;
+
+use crate::output::Tone;
+
+/// A processor that is this long behind has a problem, or too much work.
+const BEHIND: f64 = 60.0;
+/// A lease of which less than this part is left should have been renewed: owners renew several times per lease.
+const LATE: u32 = 3;
+
+/// What is notable about a partition, the most important first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    Ok,
+    Expired,
+    Unowned,
+    Released,
+    OtherNameCase,
+    Operator,
+    HandingOver,
+    Away,
+    RenewalLate,
+    /// It is behind, and its checkpoint does not advance.
+    Stuck,
+    Behind,
+    /// A state that this tool does not know.
+    Other,
+}
+
+/// What the condition of a partition depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    pub state: OwnershipState,
+    /// What is left of the lease, and the whole of it.
+    pub lease: Option<(Duration, Duration)>,
+    /// How many seconds at least the next event has waited.
+    pub behind: Option<f64>,
+    /// Events per second by which the checkpoint advances.
+    pub processed: Option<f64>,
+}
+
+impl Condition {
+    pub fn of(facts: Facts) -> Self {
+        let is_behind = facts.behind.is_some_and(|seconds| seconds > BEHIND);
+        match facts.state {
+            OwnershipState::Expired => Self::Expired,
+            OwnershipState::Unowned => Self::Unowned,
+            OwnershipState::Released => Self::Released,
+            OwnershipState::OtherNameCase => Self::OtherNameCase,
+            OwnershipState::Operator => Self::Operator,
+            OwnershipState::HandingOver => Self::HandingOver,
+            OwnershipState::Away => Self::Away,
+            OwnershipState::Owned if facts.lease.is_some_and(|(left, whole)| left < whole / LATE) => Self::RenewalLate,
+            OwnershipState::Owned if is_behind && facts.processed == Some(0.0) => Self::Stuck,
+            OwnershipState::Owned if is_behind => Self::Behind,
+            OwnershipState::Owned => Self::Ok,
+            _ => Self::Other,
+        }
+    }
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Expired => "EXPIRED",
+            Self::Unowned => "UNOWNED",
+            Self::Released => "RELEASED",
+            Self::OtherNameCase => "other case",
+            Self::Operator => "operator",
+            Self::HandingOver => "handing over",
+            Self::Away => "away",
+            Self::RenewalLate => "renewal late",
+            Self::Stuck => "STUCK",
+            Self::Behind => "BEHIND",
+            Self::Other => "?",
+        }
+    }
+
+    pub fn tone(self) -> Tone {
+        match self {
+            Self::Ok | Self::Away | Self::Other => Tone::Plain,
+            Self::HandingOver | Self::Operator => Tone::Good,
+            Self::Unowned | Self::Released | Self::OtherNameCase | Self::RenewalLate | Self::Behind => Tone::Warning,
+            Self::Expired | Self::Stuck => Tone::Bad,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_counts_before_the_lag() {
+        let lease = |left| Some((Duration::from_secs(left), Duration::from_secs(60)));
+        let facts = Facts { state: OwnershipState::Owned, lease: lease(47), behind: None, processed: None };
+        let behind = Facts { behind: Some(61.0), ..facts };
+        for (facts, expected) in [
+            (facts, Condition::Ok),
+            (Facts { behind: Some(60.0), ..facts }, Condition::Ok),
+            (behind, Condition::Behind),
+            (Facts { processed: Some(0.1), ..behind }, Condition::Behind),
+            (Facts { processed: Some(0.0), ..behind }, Condition::Stuck),
+            (Facts { lease: lease(19), ..behind }, Condition::RenewalLate),
+            (Facts { lease: lease(20), ..facts }, Condition::Ok),
+            (Facts { state: OwnershipState::Expired, lease: lease(0), ..behind }, Condition::Expired),
+        ] {
+            assert_eq!(Condition::of(facts), expected, "{facts:?}");
+        }
+    }
+}

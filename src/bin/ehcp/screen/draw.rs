@@ -1,0 +1,192 @@
+//! Draws the state.
+
+use std::collections::BTreeMap;
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table, TableState, Wrap};
+
+use super::columns::{Column, SPACING, fitting};
+use super::row::Row;
+use super::state::{Drawn, State, View};
+use super::{detail, events, headline, pages};
+use crate::output::{Tone, printable};
+
+const KEYS: &str = "q quit  s sort  / filter  enter partition  e export  r reset  ? help";
+const KEYS_OF_TEXT: &str = "q quit  Esc back  arrows scroll  e export";
+/// The most lines of a failure.
+const FAILURE: u16 = 2;
+/// The most lines of events, and the part of the screen that they may take.
+const EVENTS: u16 = 8;
+const PART_OF_EVENTS: u16 = 4;
+
+/// Draws the screen.
+pub fn draw(frame: &mut Frame<'_>, state: &State) -> Drawn {
+    let (area, theme) = (frame.area(), Theme { colors: state.settings.colors });
+    let headline = headline_lines(state, area.width);
+    let notices = notices(state, area.width, theme);
+    let [top, middle, bottom, keys] = Layout::vertical([
+        Constraint::Max(height(headline.len())),
+        Constraint::Fill(1),
+        Constraint::Max(notices.iter().map(|(_, height)| height).sum()),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    frame.render_widget(Paragraph::new(headline).style(Style::new().add_modifier(Modifier::BOLD)), top);
+    let drawn = draw_middle(frame, state, middle, theme);
+    draw_notices(frame, notices, bottom);
+    frame.render_widget(Paragraph::new(key_line(state)).style(Style::new().add_modifier(Modifier::DIM)), keys);
+    drawn
+}
+
+/// How things look.
+#[derive(Clone, Copy)]
+struct Theme {
+    colors: bool,
+}
+
+impl Theme {
+    fn style(self, tone: Tone) -> Style {
+        match tone {
+            _ if !self.colors => Style::new(),
+            Tone::Plain => Style::new(),
+            Tone::Good => Style::new().fg(Color::Green),
+            Tone::Warning => Style::new().fg(Color::Yellow),
+            Tone::Bad => Style::new().fg(Color::Red),
+        }
+    }
+}
+
+fn height(lines: usize) -> u16 {
+    u16::try_from(lines).unwrap_or(u16::MAX)
+}
+
+fn headline_lines(state: &State, width: u16) -> Vec<Line<'static>> {
+    let (Some(group), Some(now)) = (state.group(), state.now()) else { return vec![Line::from("ehcp watch")] };
+    let parts = headline::parts(group, &state.history, now);
+    headline::lines(&parts, usize::from(width)).into_iter().map(Line::from).collect()
+}
+
+/// Returns what is to be said above the keys, and how many lines that has.
+fn notices(state: &State, width: u16, theme: Theme) -> Vec<(Paragraph<'static>, u16)> {
+    let failures = state.failures().into_iter().map(|failure| (failure, Tone::Bad));
+    let messages = state.message().map(|message| (printable(message), Tone::Good));
+    let notices = failures.chain(messages).map(|(text, tone)| {
+        let lines = height(text.chars().count().div_ceil(usize::from(width.max(1))));
+        let paragraph = Paragraph::new(text).style(theme.style(tone)).wrap(Wrap { trim: true });
+        (paragraph, lines.clamp(1, FAILURE))
+    });
+    notices.collect()
+}
+
+fn draw_notices(frame: &mut Frame<'_>, notices: Vec<(Paragraph<'static>, u16)>, area: Rect) {
+    let mut top = area.y;
+    for (notice, height) in notices {
+        let height = height.min(area.bottom().saturating_sub(top));
+        frame.render_widget(notice, Rect { y: top, height, ..area });
+        top += height;
+    }
+}
+
+fn key_line(state: &State) -> String {
+    if state.is_typing {
+        return format!("filter: {}_  enter keeps it, Esc removes it", state.filter);
+    }
+    if state.view == View::Partitions { KEYS.to_owned() } else { KEYS_OF_TEXT.to_owned() }
+}
+
+fn draw_middle(frame: &mut Frame<'_>, state: &State, area: Rect, theme: Theme) -> Drawn {
+    let lines = match &state.view {
+        View::Help => pages::help(state),
+        View::Reset(partition) => pages::reset(state, partition),
+        View::Partition(partition) => detail::lines(state, state.row(partition).as_ref()),
+        View::Partitions if state.group().is_none() => vec!["reading the group".to_owned()],
+        View::Partitions => return draw_group(frame, state, area, theme),
+    };
+    draw_text(frame, state, &lines, area)
+}
+
+fn draw_text(frame: &mut Frame<'_>, state: &State, lines: &[String], area: Rect) -> Drawn {
+    let text: Text<'_> = lines.iter().map(|line| Line::from(printable(line))).collect();
+    let paragraph = Paragraph::new(text).wrap(Wrap { trim: false });
+    let count = lines.iter().map(|line| line.chars().count().div_ceil(usize::from(area.width.max(1))).max(1)).sum();
+    let drawn = Drawn { page: usize::from(area.height), lines: count };
+    let first = state.scroll.min(count.saturating_sub(drawn.page));
+    frame.render_widget(paragraph.scroll((height(first), 0)), area);
+    drawn
+}
+
+/// Draws the partitions and the events.
+fn draw_group(frame: &mut Frame<'_>, state: &State, area: Rect, theme: Theme) -> Drawn {
+    let rows = state.rows();
+    let changes = state.history.changes();
+    let most = (area.height / PART_OF_EVENTS).min(EVENTS);
+    let feed = height(changes.len()).min(most);
+    let [table, rule, feed] =
+        Layout::vertical([Constraint::Fill(1), Constraint::Length(1), Constraint::Length(feed)]).areas(area);
+    let page = draw_table(frame, state, &rows, table, theme);
+    let rule_style = Style::new().add_modifier(Modifier::DIM);
+    frame.render_widget(Paragraph::new(summary(state, &rows, page)).style(rule_style), rule);
+    let shown = changes.iter().skip(changes.len().saturating_sub(usize::from(feed.height)));
+    let lines: Text<'_> =
+        shown.map(|change| Line::styled(printable(&events::text(change)), theme.style(events::tone(change)))).collect();
+    frame.render_widget(Paragraph::new(lines), feed);
+    Drawn { page, lines: 0 }
+}
+
+/// Returns which rows are shown.
+fn summary(state: &State, rows: &[Row<'_>], page: usize) -> String {
+    let first = first_row(state.selected(rows).unwrap_or_default(), rows.len(), page);
+    let last = (first + page).min(rows.len());
+    let mut parts = vec![format!("rows {}-{last} of {}", (first + 1).min(last), rows.len())];
+    parts.push(format!("sorted by {}", state.sort.text()));
+    if !state.filter.is_empty() {
+        parts.push(format!("filter {:?}", state.filter));
+    }
+    parts.join("  ")
+}
+
+/// Returns the first row that is shown, so that the selected one is in the middle unless it is near an end.
+fn first_row(selected: usize, rows: usize, page: usize) -> usize {
+    selected.saturating_sub(page / 2).min(rows.saturating_sub(page))
+}
+
+/// Draws the rows that fit, and returns how many that are.
+fn draw_table(frame: &mut Frame<'_>, state: &State, rows: &[Row<'_>], area: Rect, theme: Theme) -> usize {
+    let page = usize::from(area.height.saturating_sub(1));
+    let Some(now) = state.now() else { return page };
+    let selected = state.selected(rows).unwrap_or_default();
+    let first = first_row(selected, rows.len(), page);
+    let shown = &rows[first..(first + page).min(rows.len())];
+    // Rows that are not shown count, so that scrolling changes no column.
+    let width_of = |column: Column| {
+        let widths = rows.iter().map(|row| row.cell(column, &state.history, now).chars().count());
+        let longest = widths.max().unwrap_or_default();
+        height(longest.max(column.title().len()))
+    };
+    let widths: BTreeMap<_, _> = Column::ALL.iter().map(|column| (*column, width_of(*column))).collect();
+    let columns = fitting(|column| widths[&column], area.width);
+    let header = columns.iter().map(|column| aligned(*column, column.title()));
+    let body = shown.iter().map(|row| {
+        let cells = columns.iter().map(|column| aligned(*column, or_dash(&row.cell(*column, &state.history, now))));
+        TableRow::new(cells).style(theme.style(row.condition.tone()))
+    });
+    let table = Table::new(body, columns.iter().map(|column| Constraint::Length(widths[column])))
+        .header(TableRow::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+        .column_spacing(SPACING)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut selection = TableState::new().with_selected((!shown.is_empty()).then(|| selected - first));
+    frame.render_stateful_widget(table, area, &mut selection);
+    page
+}
+
+fn aligned(column: Column, text: &str) -> Cell<'static> {
+    let alignment = if column.is_number() { Alignment::Right } else { Alignment::Left };
+    Cell::from(Text::from(printable(text)).alignment(alignment))
+}
+
+fn or_dash(cell: &str) -> &str {
+    if cell.is_empty() { "-" } else { cell }
+}

@@ -1,0 +1,43 @@
+//! What happened in the group, as text.
+
+use eventhubs_checkpoint::OwnerId;
+
+use super::figures::{clock, grouped};
+use crate::output::Tone;
+use crate::watching::{Change, ChangeKind};
+
+/// Returns the line of a change.
+pub fn text(change: &Change) -> String {
+    let from = change.from.as_ref().map_or("-", OwnerId::as_str);
+    let to = change.to.as_ref().map_or("-", OwnerId::as_str);
+    let what = match change.kind {
+        ChangeKind::Claimed => format!("{to} claimed it"),
+        ChangeKind::HandedOver => format!("{from} -> {to}  handed over"),
+        ChangeKind::TakenOver => format!("{from} -> {to}  taken over"),
+        ChangeKind::Released => format!("{from} released it"),
+        ChangeKind::Expired => format!("{from} did not renew in time"),
+        ChangeKind::Reset => format!("an operator set the checkpoint{}", numbers(change)),
+        ChangeKind::WentBack => format!("the checkpoint went back{}", numbers(change)),
+        ChangeKind::Removed => format!("the checkpoint was removed{}", numbers(change)),
+        ChangeKind::Joined => format!("{to} joined"),
+        ChangeKind::Left => format!("{from} left"),
+    };
+    let partition = change.partition.as_ref().map(|id| format!("partition {id}  ")).unwrap_or_default();
+    format!("{}  {partition}{what}", clock(change.at))
+}
+
+fn numbers(change: &Change) -> String {
+    match change.checkpoints {
+        Some((Some(from), Some(to))) => format!(" from {} to {}", grouped(from), grouped(to)),
+        Some((Some(from), None)) => format!("; it was {}", grouped(from)),
+        _ => String::new(),
+    }
+}
+
+pub fn tone(change: &Change) -> Tone {
+    match change.kind {
+        ChangeKind::Expired => Tone::Bad,
+        ChangeKind::TakenOver | ChangeKind::Reset | ChangeKind::WentBack | ChangeKind::Removed => Tone::Warning,
+        _ => Tone::Plain,
+    }
+}

@@ -1,0 +1,84 @@
+//! The first lines of the screen: pure.
+
+use eventhubs_checkpoint::admin::GroupDescription;
+use time::OffsetDateTime;
+
+use super::figures::{clock, grouped, rate, seconds};
+use crate::text::count;
+use crate::watching::History;
+
+const BETWEEN: &str = "   ";
+
+/// Returns what the headline says, part by part.
+pub fn parts(group: &GroupDescription, history: &History, now: OffsetDateTime) -> Vec<String> {
+    let (summary, partitions) = (&group.group, group.partitions.len());
+    let owned = partitions.saturating_sub(summary.unowned);
+    vec![
+        format!("{} / {}", summary.event_hub, summary.consumer_group),
+        summary.namespace.clone(),
+        summary.blob_name_case.to_string(),
+        summary.state.to_string(),
+        count(summary.members, "owner"),
+        format!("{owned}/{partitions} owned"),
+        lag(group, history),
+        clock(now),
+    ]
+}
+
+fn lag(group: &GroupDescription, history: &History) -> String {
+    let Some(events) = group.group.lag.events else { return "lag unknown".to_owned() };
+    let rates = group.partitions.iter().map(|partition| history.rates(partition));
+    let trend = rates.map(|rates| Some(rates.enqueued? - rates.processed?)).sum::<Option<f64>>();
+    format!("lag {}{}", grouped(events), trend.map(|trend| shown_trend(events, trend)).unwrap_or_default())
+}
+
+/// Returns how fast the lag changes, and when it would be gone.
+#[expect(clippy::cast_precision_loss, reason = "an estimate has two digits")]
+fn shown_trend(events: u64, trend: f64) -> String {
+    match rate(trend) {
+        _ if events == 0 => String::new(),
+        steady if steady == "0" => " (steady)".to_owned(),
+        shrinks if trend < 0.0 => format!(" ({shrinks}/s, ~{})", seconds((events as f64 / -trend).round())),
+        grows => format!(" (+{grows}/s)"),
+    }
+}
+
+/// Breaks parts into lines, between parts.
+pub fn lines(parts: &[String], width: usize) -> Vec<String> {
+    let mut lines = Vec::<String>::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + BETWEEN.len() + part.chars().count() <= width => {
+                line.push_str(BETWEEN);
+                line.push_str(part);
+            }
+            _ => lines.push(part.clone()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trend_has_an_estimate_if_the_lag_shrinks() {
+        for (events, trend, expected) in [
+            (12_480, -310.0, " (-310/s, ~40s)"),
+            (12_480, 310.0, " (+310/s)"),
+            (12_480, 0.0, " (steady)"),
+            (0, -3.0, ""),
+        ] {
+            assert_eq!(shown_trend(events, trend), expected);
+        }
+    }
+
+    #[test]
+    fn lines_are_broken_between_parts() {
+        let parts = ["orders / group", "namespace", "stable"].map(str::to_owned);
+        assert_eq!(lines(&parts, 80), ["orders / group   namespace   stable"]);
+        assert_eq!(lines(&parts, 26), ["orders / group   namespace", "stable"]);
+        assert_eq!(lines(&parts, 5), parts);
+    }
+}

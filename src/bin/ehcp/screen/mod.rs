@@ -1,0 +1,136 @@
+//! The screen of `ehcp watch`. It only reads the group.
+
+mod columns;
+mod condition;
+mod detail;
+mod draw;
+mod events;
+mod figures;
+mod headline;
+mod keys;
+mod pages;
+mod row;
+mod state;
+mod terminal;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+
+use crossterm::event::{Event, EventStream};
+use eventhubs_checkpoint::admin::GroupDescription;
+use eventhubs_checkpoint::store::BlobNameCase;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, Stream, StreamExt};
+use tokio::time::{Instant, interval};
+
+use self::keys::Effect;
+use self::row::Leases;
+use self::state::{Settings, State};
+use self::terminal::Screen;
+use crate::args::{Global, Watch};
+use crate::connection::Connection;
+use crate::exit::{Exit, Failure, Result};
+use crate::output::has_colored_screen;
+use crate::safety::{asked_to_stop, save};
+use crate::watching::{Pace, Seen, Watcher};
+
+/// How often ages and remaining times are shown again.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Shows the group until a key or a signal ends it, or after a number of looks.
+pub async fn run(connection: Connection, watch: &Watch) -> Result<Exit> {
+    if connection.global.verbose > 0 && io::stderr().is_terminal() {
+        return Err(Failure::usage(
+            "the log and the screen need the same terminal: redirect the log, as in 2> log.txt",
+        ));
+    }
+    let settings = settings(&connection.global, watch);
+    let side = Connection::resolve(&connection.global)?;
+    let watcher = Watcher::connect(connection, Pace { hub: watch.looks.hub_interval }).await?;
+    let looks = watcher.looks(watch.looks.interval).take(watch.count.unwrap_or(usize::MAX));
+    let mut screen = Screen::enter(settings.colors)?;
+    let shown = Shown { state: State::new(settings), side: &side, others: FuturesUnordered::new() };
+    shown.run(&mut screen, looks).await?;
+    Ok(Exit::Done)
+}
+
+fn settings(global: &Global, watch: &Watch) -> Settings {
+    let default = eventhubs_checkpoint::store::StoreConfig::default();
+    let lease_duration = global.settings.lease_duration.unwrap_or(default.lease_duration);
+    let foreign = global.settings.foreign_lease_duration.unwrap_or(default.foreign_lease_duration);
+    Settings {
+        colors: has_colored_screen(global.color),
+        leases: Leases { own: lease_duration, foreign: foreign.max(lease_duration) },
+        interval: watch.looks.interval,
+        hub_interval: (!global.no_hub).then_some(watch.looks.hub_interval),
+        given: global.given.clone(),
+    }
+}
+
+/// What is shown, and what it still waits for.
+struct Shown<'a> {
+    state: State,
+    /// For what the looks do not read.
+    side: &'a Connection,
+    /// The records under names in the other letter case, once they are wanted.
+    others: FuturesUnordered<BoxFuture<'a, Result<GroupDescription>>>,
+}
+
+impl Shown<'_> {
+    async fn run(mut self, screen: &mut Screen, looks: impl Stream<Item = Seen>) -> Result<()> {
+        let (mut looks, mut events, mut stop) = (pin!(looks), EventStream::new(), pin!(asked_to_stop()));
+        let (mut ticks, mut looked_at) = (interval(TICK), Instant::now());
+        loop {
+            let drawn = screen.draw(&self.state)?;
+            self.state.on_drawn(drawn);
+            tokio::select! {
+                // What the user and the system want comes first.
+                biased;
+                () = &mut stop => return Ok(()),
+                event = events.next() => match event {
+                    Some(event) => if !self.on_event(&event?) {
+                        return Ok(());
+                    },
+                    None => return Ok(()),
+                },
+                seen = looks.next() => match seen {
+                    Some(seen) => {
+                        // A look that failed leaves the age of the last one as it is.
+                        looked_at = if seen.look.is_ok() { Instant::now() } else { looked_at };
+                        self.state.on_look(seen);
+                    }
+                    None => return Ok(()),
+                },
+                Some(other) = self.others.next() => self.state.on_other_name_case(other),
+                _ = ticks.tick() => {}
+            }
+            self.state.on_time(looked_at.elapsed());
+        }
+    }
+
+    /// Returns whether to go on.
+    fn on_event(&mut self, event: &Event) -> bool {
+        // Any other event, such as a new size, only draws again.
+        let Event::Key(key) = event else { return true };
+        match self.state.on_key(*key) {
+            Effect::None => {}
+            Effect::Quit => return false,
+            Effect::Export => {
+                let saved = self.state.group().map(|group| save(group, Path::new(".")));
+                self.state.on_export(saved.unwrap_or_else(|| Err(Failure::failed("nothing was read yet"))));
+            }
+            Effect::ReadOtherNameCase(case) => self.others.push(read(self.side, case).boxed()),
+        }
+        true
+    }
+}
+
+async fn read(connection: &Connection, case: BlobNameCase) -> Result<GroupDescription> {
+    let operator = connection.operator_of(&connection.group, &connection.container_name, case).await?;
+    Ok(operator.read().await?.describe(None))
+}

@@ -1,0 +1,104 @@
+//! Texts: the help, and the commands that reset a partition.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::PartitionId;
+
+use super::figures::grouped;
+use super::state::State;
+use crate::text::{count, quoted, short};
+
+const KEYS: &[(&str, &str)] = &[
+    ("q, Ctrl-C", "quit"),
+    ("s", "sort by partition, lag, rate, or time of the checkpoint"),
+    ("/", "filter by partition, owner or state; Esc removes the filter"),
+    ("enter", "one partition in detail, with its recent checkpoints; Esc goes back"),
+    ("e", "save the checkpoints in a file, for `ehcp import`"),
+    ("r", "show commands that reset the selected partition"),
+    ("arrows, PageUp, PageDown, Home, End", "select, or scroll"),
+];
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("LEASE", "how long the lease is still valid, as part of --lease-duration or --foreign-lease-duration"),
+    ("SEQUENCE, LAST", "the sequence numbers of the checkpoint and of the last event"),
+    ("RATE/s", "how many events per second the checkpoint advances, over 30 s"),
+    ("BEHIND", "how long ago the next event was enqueued, to the interval of the event hub"),
+    ("", "> if it was there before the first look"),
+    ("UPDATED", "how long ago the checkpoint was written"),
+    ("STATE", "BEHIND: for more than a minute; STUCK: and the checkpoint does not advance"),
+    ("", "renewal late: less than a third of the lease is left"),
+];
+
+/// Returns the help, with the cost of watching.
+pub fn help(state: &State) -> Vec<String> {
+    let mut lines = vec!["Keys".to_owned()];
+    lines.extend(table(KEYS));
+    lines.push("  The screen writes nothing to the group.".to_owned());
+    lines.extend([String::new(), "Columns".to_owned()]);
+    lines.extend(table(COLUMNS));
+    lines.extend([String::new(), "Cost".to_owned()]);
+    lines.extend(cost(state));
+    lines
+}
+
+fn table(rows: &[(&str, &str)]) -> impl Iterator<Item = String> {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    rows.iter().map(move |(name, text)| format!("  {name:<width$}  {text}"))
+}
+
+fn cost(state: &State) -> Vec<String> {
+    let interval = state.settings.interval;
+    let storage = state.storage_requests.map(|requests| {
+        let (requests_of, an_hour) = (small(requests), per_hour(requests, interval));
+        let every = duration(interval);
+        format!("  storage: {} every {every}, {} an hour", count(requests_of, "list request"), grouped(an_hour))
+    });
+    let hub = state.settings.hub_interval.zip(state.group()).map(|(interval, group)| {
+        let requests = group.partitions.len() + 1;
+        let an_hour = per_hour(u64::try_from(requests).unwrap_or(u64::MAX), interval);
+        let every = duration(interval);
+        format!(
+            "  event hub: {} every {every}, {} an hour, without events",
+            count(requests, "request"),
+            grouped(an_hour)
+        )
+    });
+    let advice = "  --interval and --hub-interval change that".to_owned();
+    storage.into_iter().chain(hub).chain([advice]).collect()
+}
+
+fn small(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn per_hour(requests: u64, interval: Duration) -> u128 {
+    u128::from(requests) * 3_600_000 / interval.as_millis().max(1)
+}
+
+fn duration(interval: Duration) -> String {
+    if interval.subsec_millis() == 0 { short(interval) } else { format!("{interval:?}") }
+}
+
+/// Returns the commands that would reset a partition, as dry runs.
+pub fn reset(state: &State, partition: &PartitionId) -> Vec<String> {
+    let partition = quoted(partition.as_str());
+    let command = |to: &str| {
+        let options = state.settings.given.iter().map(String::as_str);
+        let words: Vec<_> = ["  ehcp reset -p", &partition, to].into_iter().chain(options).collect();
+        words.join(" ")
+    };
+    vec![
+        format!(
+            "Dry runs for partition {partition}. They show what would change, and write nothing without --execute:"
+        ),
+        String::new(),
+        "To process everything again".to_owned(),
+        command("--to-earliest"),
+        "To process the last hour again".to_owned(),
+        command("--by-duration 1h"),
+        "To skip one event".to_owned(),
+        command("--shift-by 1"),
+        "To skip everything that waits".to_owned(),
+        command("--to-latest"),
+    ]
+}

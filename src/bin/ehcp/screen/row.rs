@@ -1,0 +1,132 @@
+//! A partition as a row of the table.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::admin::{PartitionDescription, Sdk};
+use time::OffsetDateTime;
+
+use super::columns::Column;
+use super::condition::{Condition, Facts};
+use super::figures::{bar, end_of, grouped, rate, seconds, sparkline};
+use crate::text::{ago, or_empty, short};
+use crate::watching::{History, Rates, Slot};
+
+/// The longest owner id that is shown completely.
+const OWNER: usize = 24;
+/// What one character of the last hour stands for.
+const PART_OF_HOUR: time::Duration = time::Duration::minutes(5);
+const HOUR: usize = 12;
+
+/// A partition as the last look found it, and as it has changed since by time alone.
+#[derive(Clone, Debug)]
+pub struct Row<'a> {
+    pub partition: &'a PartitionDescription,
+    pub rates: Rates,
+    /// If it is unknown how long the next event has waited, how long at least.
+    pub behind_at_least: Option<f64>,
+    /// What is left of the lease, and the whole of it.
+    pub lease: Option<(Duration, Duration)>,
+    pub condition: Condition,
+}
+
+/// How long leases are.
+#[derive(Clone, Copy, Debug)]
+pub struct Leases {
+    pub own: Duration,
+    pub foreign: Duration,
+}
+
+impl<'a> Row<'a> {
+    pub fn new(partition: &'a PartitionDescription, history: &History, age: Duration, leases: Leases) -> Self {
+        let rates = history.rates(partition);
+        let waits = partition.lag.events.is_some_and(|events| events > 0);
+        let behind_at_least = history.behind_at_least(partition).filter(|_| waits && rates.behind_s.is_none());
+        let lease = partition.owner.as_ref().map(|owner| {
+            let whole = if owner.sdk == Sdk::ThisCrate { leases.own } else { leases.foreign };
+            (owner.expires_in.saturating_sub(age), whole)
+        });
+        let condition = Condition::of(Facts {
+            state: partition.state,
+            lease: partition.owner.as_ref().map(|owner| owner.expires_in).zip(lease.map(|(_, whole)| whole)),
+            behind: rates.behind_s.or(behind_at_least),
+            processed: rates.processed,
+        });
+        Self { partition, rates, behind_at_least, lease, condition }
+    }
+
+    pub fn updated(&self) -> Option<OffsetDateTime> {
+        self.partition.checkpoint.as_ref().map(|checkpoint| checkpoint.updated)
+    }
+
+    pub fn owner(&self) -> &'a str {
+        self.partition.owner.as_ref().map_or("", |owner| owner.id.as_str())
+    }
+
+    /// Returns how long the next event has waited.
+    pub fn behind(&self) -> Option<String> {
+        let exact = self.rates.behind_s.map(seconds);
+        exact.or_else(|| self.behind_at_least.map(|least| format!(">{}", seconds(least))))
+    }
+
+    /// Returns the text of a cell at this time. An empty one is shown as a dash.
+    pub fn cell(&self, column: Column, history: &History, now: OffsetDateTime) -> String {
+        let checkpoint = self.partition.checkpoint.as_ref();
+        let number = checkpoint.and_then(|checkpoint| checkpoint.position.sequence_number);
+        match column {
+            Column::Partition => self.partition.id.to_string(),
+            Column::Owner => end_of(self.owner(), OWNER),
+            Column::Lease => {
+                or_empty(self.lease.map(|(left, whole)| format!("{} {:>4}", bar(left, whole), short(left))))
+            }
+            Column::Sequence => or_empty(number.map(grouped)),
+            Column::Last => or_empty(self.partition.hub.as_ref().and_then(|hub| hub.last).map(grouped)),
+            Column::Lag => or_empty(self.partition.lag.events.map(grouped)),
+            Column::Rate => or_empty(self.rates.processed.map(rate)),
+            Column::Behind => or_empty(self.behind()),
+            Column::Updated => or_empty(self.updated().map(|updated| ago(now, updated))),
+            Column::State => self.condition.text().to_owned(),
+            Column::Hour => sparkline(&last_hour(history.slots(&self.partition.id), now, PART_OF_HOUR, HOUR)),
+        }
+    }
+}
+
+/// Returns the greatest lag of each part of the time before now.
+pub fn last_hour<'a>(
+    slots: impl Iterator<Item = &'a Slot>,
+    now: OffsetDateTime,
+    part: time::Duration,
+    parts: usize,
+) -> Vec<Option<u64>> {
+    let mut greatest = vec![None; parts];
+    for slot in slots {
+        let ago = (now - slot.from).whole_seconds().max(0) / part.whole_seconds().max(1);
+        let place = usize::try_from(ago).ok().and_then(|ago| parts.checked_sub(ago + 1));
+        if let Some(place) = place {
+            greatest[place] = greatest[place].max(slot.lag);
+        }
+    }
+    greatest
+}
+
+#[cfg(test)]
+mod tests {
+    use eventhubs_checkpoint::admin::OwnershipState;
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn the_last_hour_ends_now() {
+        let now = datetime!(2026-01-01 12:00 UTC);
+        let slot = |minutes, lag| Slot {
+            from: now - time::Duration::minutes(minutes),
+            owner: None,
+            state: OwnershipState::Owned,
+            lag: Some(lag),
+        };
+        let slots = [slot(61, 9), slot(14, 1), slot(11, 7), slot(4, 2), slot(0, 3)];
+        let hour = last_hour(slots.iter(), now, PART_OF_HOUR, HOUR);
+        assert_eq!(hour[..9], [None; 9]);
+        assert_eq!(hour[9..], [Some(7), None, Some(3)]);
+    }
+}

@@ -1,0 +1,27 @@
+//! Groups for tests.
+
+use std::sync::Arc;
+
+use eventhubs_checkpoint::admin::{GroupDescription, HubRanges, Operator, Reset, ResetTarget};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
+use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId};
+
+/// A group with one partition that has everything. The descriptions of the library can only be changed, not created.
+pub async fn template() -> GroupDescription {
+    let hub = MemoryHub::new("orders", 1);
+    hub.publish_many(0, 10, "an order");
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "orders", "$Default").unwrap();
+    let container = Arc::new(MemoryContainer::new());
+    let store = GroupStore::connect(container.clone(), group.clone(), OwnerId::new("any").unwrap()).await.unwrap();
+    let claimed = store.claim(&Claim::unowned(PartitionId::from(0))).await;
+    assert!(matches!(claimed, ClaimOutcome::Won(_)), "{claimed:?}");
+    let settings = GroupStore::builder(container, group, OwnerId::new("operator").unwrap());
+    let operator = Operator::connect(settings).await.unwrap();
+    let latest = Reset::to(ResetTarget::Start(StartPosition::Latest));
+    operator.plan(&hub.source(), &latest).await.unwrap().init(&operator).await;
+    let ranges = HubRanges::read(&hub.source()).await.unwrap();
+    operator.read().await.unwrap().describe(Some(&ranges))
+}
