@@ -10,14 +10,14 @@ use std::time::Duration;
 use azure_messaging_eventhubs::models::{EventData, ReceivedEventData};
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::{LoadBalancingStrategy, TraceContext};
+use eventhubs_checkpoint::processor::{LoadBalancingStrategy, SpanEvents};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{
     ConsumerGroup, EventHubSource, GroupStore, OwnerId, PartitionContext, Processor, handler_fn,
 };
-use opentelemetry::KeyValue;
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{TraceContextExt, TracerProvider};
+use opentelemetry::{Context, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -100,18 +100,18 @@ fn export_to(endpoint: String) -> Result<SdkTracerProvider, BoxError> {
 
 /// Links the span of a batch or a checkpoint to the spans in which its events were created. A span for a single event
 /// also continues the trace of the event.
-fn link(span: &Span, contexts: &[TraceContext]) {
-    for context in contexts {
+fn link(span: &Span, events: SpanEvents<'_>) {
+    for context in events.contexts {
         let carrier = HashMap::from([
             ("traceparent".to_owned(), context.traceparent.clone()),
             ("tracestate".to_owned(), context.tracestate.clone().unwrap_or_default()),
         ]);
-        let created_in = TraceContextPropagator::new().extract(&carrier);
+        let created_in = TraceContextPropagator::new().extract_with_context(&Context::new(), &carrier);
         let enqueued_at = context
             .enqueued_at
             .map(|time| KeyValue::new("messaging.eventhubs.message.enqueued_time", time.unix_timestamp()));
         span.add_link_with_attributes(created_in.span().span_context().clone(), enqueued_at.into_iter().collect());
-        if contexts.len() == 1 {
+        if events.count == 1 {
             // An error means that the span is not exported.
             let _ = span.set_parent(created_in);
         }

@@ -84,6 +84,20 @@ impl Snapshot {
         counts
     }
 
+    /// Returns whether this instance is the one that reports about partitions without an owner: its id is the least one
+    /// among the owners that hand over on request. Owners of other SDKs, operators, and owners that have shut down
+    /// report nothing, so they do not count. Without handoffs, and while no instance owns a partition, several may
+    /// report.
+    pub(crate) fn reports_unowned(&self) -> bool {
+        let is_member = |view: &&PartitionView| view.cooperative && !view.away && !view.is_owned_by_operator();
+        let members = self.partitions.iter().filter(is_member).filter_map(|view| match &view.owner {
+            PartitionOwner::Other(owner) => Some(owner),
+            _ => None,
+        });
+        let least = members.min();
+        least.is_none_or(|least| !self.owned.is_empty() && self.owner < *least)
+    }
+
     /// Returns the partitions without a live owner.
     pub fn unowned(&self) -> impl Iterator<Item = &PartitionId> {
         let is_unowned = |owner: &PartitionOwner| {

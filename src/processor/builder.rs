@@ -17,9 +17,8 @@ use super::registry::Registry;
 use super::shared::Shared;
 use super::shutdown::{Requests, ShutdownReport};
 use super::source::{EventSource, StartPosition};
-use super::spans::{BatchSpans, SpanHook};
+use super::spans::{BatchSpans, SpanEvents, SpanHook};
 use super::start::OnInvalidCheckpoint;
-use super::trace_context::TraceContext;
 use crate::balancer::{Balancer, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, LeaseScope, PartitionId};
@@ -101,13 +100,13 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         self
     }
 
-    /// Calls this function with every span of a batch or a checkpoint before anything happens in it, and with the trace
-    /// contexts of its events: the distinct ones, at most 128. Link the span to them there, with the version of your
-    /// tracing library, as `examples/traces.rs` does.
+    /// Calls this function with every span of a batch or a checkpoint before anything happens in it, and with its
+    /// events. Link the span to their trace contexts there, with the version of your tracing library, as
+    /// `examples/traces.rs` does.
     ///
     /// It is called only if a subscriber has enabled the span, in the tasks of the partition: it should not block. A panic
     /// is logged and changes nothing else. Default: none, and trace contexts are not read.
-    pub fn with_span_hook(mut self, hook: impl Fn(&Span, &[TraceContext]) + Send + Sync + 'static) -> Self {
+    pub fn with_span_hook(mut self, hook: impl Fn(&Span, SpanEvents<'_>) + Send + Sync + 'static) -> Self {
         self.span_hook = Some(Arc::new(hook));
         self
     }

@@ -66,7 +66,7 @@ impl Pending {
     }
 
     /// Returns how many events lie between the durable position and the requested one.
-    fn distance(&self) -> i64 {
+    pub(super) fn distance(&self) -> i64 {
         self.unwritten().map_or(0, |requested| requested.sequence_number.saturating_sub(self.written.unwrap_or(-1)))
     }
 }

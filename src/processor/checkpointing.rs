@@ -150,12 +150,13 @@ impl Checkpointer {
         let requested = |pending: &mut Pending| {
             let position = pending.unwritten()?.clone();
             let contexts = pending.traced.until(position.sequence_number);
-            Some((position, contexts))
+            Some((position, contexts, pending.distance()))
         };
-        let Some((position, contexts)) = self.shared.with(requested) else {
+        let Some((position, contexts, distance)) = self.shared.with(requested) else {
             return Ok(CheckpointOutcome::Superseded);
         };
-        let span = self.spans.checkpoint(self.adoption.partition(), contexts);
+        let events = usize::try_from(distance).unwrap_or_default();
+        let span = self.spans.checkpoint(self.adoption.partition(), events, &contexts);
         let timer = self.metrics.writing();
         let outcome = self.store.checkpoint(&mut self.adoption, &position).instrument(span.clone()).await;
         timer.end();

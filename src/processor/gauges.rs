@@ -15,10 +15,16 @@ use crate::telemetry::{GroupMetrics, PartitionGauges};
 /// Sets the gauges as long as the task runs. The handle must not outlive the processor, because the balancer of the
 /// processor ends when its last handle is dropped.
 pub(super) async fn sample(metrics: GroupMetrics, handle: ProcessorHandle, unowned: watch::Receiver<Unowned>) {
-    let owner = handle.snapshots().borrow().owner.clone();
+    let snapshots = handle.snapshots();
+    let owner = snapshots.borrow().owner.clone();
     let mut gauges = Gauges { metrics, owner, running: BTreeSet::new(), unowned: BTreeSet::new() };
     loop {
-        gauges.set(&handle.partitions(), &unowned.borrow());
+        let snapshot = snapshots.borrow();
+        let without_owner: BTreeSet<_> = snapshot.unowned().collect();
+        let mut unowned = unowned.borrow().clone();
+        unowned.retain(|partition, _| without_owner.contains(partition));
+        gauges.metrics.unowned(without_owner.len());
+        gauges.set(&handle.partitions(), &unowned);
         sleep(SAMPLE_EVERY).await;
     }
 }
@@ -67,6 +73,7 @@ impl Gauges {
 
 impl Drop for Gauges {
     fn drop(&mut self) {
+        self.metrics.unowned(0);
         self.set(&[], &Unowned::new());
     }
 }

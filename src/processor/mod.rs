@@ -105,6 +105,7 @@ use source::EventSource;
 #[cfg(feature = "eventhubs")]
 pub(crate) use source::NO_EPOCH;
 pub use source::StartPosition;
+pub use spans::SpanEvents;
 pub(crate) use start::names_another_event;
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};

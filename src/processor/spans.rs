@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use super::handler_call::{HANDLER, panicked};
+use super::handler_call::panicked;
 use super::positioned::Positioned;
 use super::trace_context::TraceContext;
 use crate::model::PartitionId;
@@ -16,7 +16,17 @@ use crate::telemetry::{self, Spans};
 /// How many distinct trace contexts a span gets: the default limit of links in OpenTelemetry.
 const MAX_CONTEXTS: usize = 128;
 
-pub(super) type SpanHook = dyn Fn(&Span, &[TraceContext]) + Send + Sync;
+pub(super) type SpanHook = dyn Fn(&Span, SpanEvents<'_>) + Send + Sync;
+
+/// The events of a span, for [`with_span_hook`](super::ProcessorBuilder::with_span_hook).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct SpanEvents<'a> {
+    /// How many events the batch has. For a checkpoint: by how much its sequence number grew.
+    pub count: usize,
+    /// The distinct trace contexts of these events, at most the first 128.
+    pub contexts: &'a [TraceContext],
+}
 
 /// Creates the spans of a processor.
 #[derive(Clone)]
@@ -43,41 +53,56 @@ impl BatchSpans {
         Self { spans, hook, streams }
     }
 
-    /// Returns the trace contexts of a batch, with the numbers of their events. Without a hook nothing needs them.
-    pub(super) fn contexts<E: Positioned>(&self, batch: &[E]) -> Vec<(i64, TraceContext)> {
-        if self.hook.is_none() {
-            return Vec::new();
-        }
+    /// Creates the span of a batch for its handler, and returns the trace contexts with the numbers of their events, for
+    /// the checkpoint. A stream has no handler: its span ends at once.
+    pub(super) fn batch<E: Positioned>(
+        &self,
+        partition: &PartitionId,
+        batch: &[E],
+    ) -> (Span, Vec<(i64, TraceContext)>) {
+        let span = if self.streams {
+            self.spans.receive(partition, batch.len())
+        } else {
+            self.spans.process(partition, batch.len())
+        };
+        let Some(hook) = self.hook_of(&span) else { return (span, Vec::new()) };
         let context = |event: &E| {
             let context = event.trace_context()?.with_enqueued_at(event.enqueued_at());
             Some((event.sequence_number()?, context))
         };
-        batch.iter().filter_map(context).collect()
-    }
-
-    /// Creates the span of a batch for its handler. A stream has no handler: its span ends at once.
-    pub(super) fn batch(&self, partition: &PartitionId, events: usize, contexts: &[(i64, TraceContext)]) -> Span {
-        let span =
-            if self.streams { self.spans.receive(partition, events) } else { self.spans.process(partition, events) };
-        self.link(&span, partition, contexts.iter().map(|(_, context)| context.clone()));
-        if self.streams { Span::none() } else { span }
+        let contexts: Vec<_> = batch.iter().filter_map(context).collect();
+        link(hook, &span, partition, batch.len(), contexts.iter().map(|(_, context)| context));
+        (if self.streams { Span::none() } else { span }, contexts)
     }
 
     /// Creates the span of the write of a checkpoint after these events.
-    pub(super) fn checkpoint(&self, partition: &PartitionId, events: Vec<TraceContext>) -> Span {
+    pub(super) fn checkpoint(&self, partition: &PartitionId, count: usize, events: &[TraceContext]) -> Span {
         let span = self.spans.checkpoint(partition);
-        self.link(&span, partition, events.into_iter());
+        if let Some(hook) = self.hook_of(&span) {
+            link(hook, &span, partition, count, events.iter());
+        }
         span
     }
 
-    fn link(&self, span: &Span, partition: &PartitionId, contexts: impl Iterator<Item = TraceContext>) {
-        let Some(hook) = self.hook.as_ref().filter(|_| !span.is_disabled()) else { return };
-        let mut seen = HashSet::new();
-        let contexts = contexts.filter(|context| seen.insert(context.traceparent.clone()));
-        let contexts: Vec<_> = contexts.take(MAX_CONTEXTS).collect();
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(span, &contexts))) {
-            telemetry::callback_panicked(partition, "span hook", &panicked(HANDLER, &*panic));
-        }
+    /// Returns the hook, if there is one and the span is enabled.
+    fn hook_of(&self, span: &Span) -> Option<&SpanHook> {
+        self.hook.as_deref().filter(|_| !span.is_disabled())
+    }
+}
+
+fn link<'a>(
+    hook: &SpanHook,
+    span: &Span,
+    partition: &PartitionId,
+    count: usize,
+    contexts: impl Iterator<Item = &'a TraceContext>,
+) {
+    let mut seen = HashSet::new();
+    let contexts = contexts.filter(|context| seen.insert(&context.traceparent));
+    let contexts: Vec<_> = contexts.take(MAX_CONTEXTS).cloned().collect();
+    let events = SpanEvents { count, contexts: &contexts };
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(span, events))) {
+        telemetry::callback_panicked(partition, "span hook", &panicked("the span hook", &*panic));
     }
 }
 
@@ -86,12 +111,12 @@ impl BatchSpans {
 pub(super) struct TracedEvents(VecDeque<(i64, TraceContext)>);
 
 impl TracedEvents {
-    /// Adds an event. The oldest one is forgotten if there are too many for one span.
+    /// Adds an event, unless there are enough for one span: the next checkpoint passes the first ones.
     pub(super) fn add(&mut self, sequence_number: i64, context: TraceContext) {
-        if self.0.len() >= MAX_CONTEXTS {
-            self.0.pop_front();
+        let is_repeated = self.0.back().is_some_and(|(_, last)| last.traceparent == context.traceparent);
+        if self.0.len() < MAX_CONTEXTS && !is_repeated {
+            self.0.push_back((sequence_number, context));
         }
-        self.0.push_back((sequence_number, context));
     }
 
     /// Returns the contexts of the events up to this one.
@@ -128,12 +153,17 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_events_are_forgotten() {
+    fn the_first_events_are_kept() {
         let mut delivered = TracedEvents::default();
         for number in 0..200 {
             delivered.add(number, context(number));
         }
+        assert_eq!(delivered.until(99).len(), 100, "those of the next checkpoint");
         let known = delivered.until(500);
-        assert_eq!((known.len(), known.first()), (MAX_CONTEXTS, Some(&context(72))));
+        assert_eq!((known.len(), known.last()), (MAX_CONTEXTS, Some(&context(127))));
+        delivered.forget_until(500);
+        delivered.add(501, context(7));
+        delivered.add(502, context(7));
+        assert_eq!(delivered.until(502), [context(7)], "each context once");
     }
 }

@@ -111,9 +111,10 @@ pub struct PartitionStatus {
     pub last_enqueued: Option<i64>,
     /// How many events wait to be processed.
     pub lag: Lag,
-    /// By how much the handler lags behind the event hub, at most: the time since the last processed event was enqueued,
-    /// or since the last lag check that found no event waiting, whichever is shorter. 0 if no event waits, as of the
-    /// last lag check. `None` without lag checks, and until the first event is processed.
+    /// By how much the handler lags behind the event hub, as of the last lag check: 0 if no event waits. Otherwise the
+    /// time since the last processed event was enqueued, or since the last lag check that found no event waiting,
+    /// whichever is shorter; before both, the time since this instance won the partition. While lag checks fail, it
+    /// grows. `None` without lag checks, and before the first one.
     #[serde(rename = "seconds_behind", serialize_with = "seconds::serialize_optional")]
     pub behind: Option<Duration>,
     /// How many events are tracked and not finished.
@@ -146,6 +147,7 @@ pub(super) enum Phase {
 struct Inner {
     phase: Phase,
     since: Instant,
+    won: Instant,
     /// The first and the last event of the batch that the handler has, or with which it failed.
     batch: Option<(i64, i64)>,
     handled: Option<i64>,
@@ -169,13 +171,14 @@ impl Inner {
         last.is_none_or(|last| self.handled.max(written) >= Some(last.sequence_number))
     }
 
-    fn behind(&self, properties: &PartitionProperties) -> Option<Duration> {
-        if self.has_processed_all(properties) {
-            return Some(Duration::ZERO);
+    /// Events may wait that stale properties do not show.
+    fn behind(&self, properties: &PartitionProperties, is_stale: bool) -> Duration {
+        if self.has_processed_all(properties) && !is_stale {
+            return Duration::ZERO;
         }
         let by_event = self.handled_age.map(|(at, age)| age + at.elapsed());
         let by_check = self.caught_up.map(|at| at.elapsed());
-        by_event.into_iter().chain(by_check).min()
+        by_event.into_iter().chain(by_check).min().unwrap_or_else(|| self.won.elapsed())
     }
 }
 
@@ -209,6 +212,7 @@ impl Progress {
         Self(Mutex::new(Inner {
             phase: Phase::Adopting,
             since: Instant::now(),
+            won: Instant::now(),
             batch: None,
             handled: None,
             handled_age: None,
@@ -341,7 +345,7 @@ impl Progress {
             checkpoint: written,
             last_enqueued: properties.and_then(PartitionProperties::last_enqueued).map(|last| last.sequence_number),
             lag: Lag::between(written, properties, age.unwrap_or_default(), lag_checks_due),
-            behind: properties.and_then(|properties| inner.behind(properties)),
+            behind: properties.zip(age).map(|(properties, age)| inner.behind(properties, age > lag_checks_due)),
             in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
             failures: inner.failures,
             dead_letters: inner.dead_letters,

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 /// The trace context that a producer sent with an event, as [W3C Trace Context](https://www.w3.org/TR/trace-context/)
 /// defines it.
 ///
-/// It is not validated: pass both texts to the propagator of your tracing library.
+/// Pass both texts to the propagator of your tracing library.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TraceContext {

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::handle::ProcessorHandle;
 use super::lag::Lag;
@@ -15,6 +17,9 @@ use crate::balancer::Snapshot;
 use crate::error::Result;
 use crate::model::PartitionId;
 use crate::telemetry::{self, PartitionGauges};
+
+/// The most requests to the event hub at the same time.
+const AT_ONCE: usize = 4;
 
 /// The partitions that no instance owns, and how far they are processed.
 pub(super) type Unowned = BTreeMap<PartitionId, PartitionGauges>;
@@ -26,45 +31,62 @@ pub(super) async fn watch_unowned<S: EventSource, H: Send + Sync + 'static>(
     period: Duration,
     found: watch::Sender<Unowned>,
 ) {
-    let mut before = BTreeSet::new();
+    // When each partition was first seen without an owner.
+    let mut unowned = BTreeMap::<PartitionId, Instant>::new();
     loop {
         sleep(period).await;
-        let unowned = to_be_read(&handle.snapshots().borrow());
+        let now_unowned = to_be_read(&handle.snapshots().borrow());
         // A partition that moves is without an owner for a moment.
-        let lasting: Vec<_> = unowned.intersection(&before).cloned().collect();
-        before = unowned;
+        let lasting: BTreeSet<_> = now_unowned.iter().filter(|id| unowned.contains_key(*id)).cloned().collect();
+        unowned.retain(|partition, _| now_unowned.contains(partition));
+        for partition in now_unowned {
+            unowned.entry(partition).or_insert_with(Instant::now);
+        }
+        found.send_modify(|found| found.retain(|partition, _| lasting.contains(partition)));
         if lasting.is_empty() {
-            found.send_replace(Unowned::new());
             continue;
         }
-        match read(&shared, &lasting).await {
-            Ok(read) => drop(found.send_replace(read)),
+        match read(&shared, &lasting, &unowned).await {
+            Ok(read) => found.send_modify(|found| found.extend(read)),
             Err(error) => telemetry::unowned_check_failed(&error),
         }
     }
 }
 
-async fn read<S: EventSource, H>(shared: &Shared<S, H>, partitions: &[PartitionId]) -> Result<Unowned> {
+/// Reads the partitions. Those whose properties cannot be read are missing.
+async fn read<S: EventSource, H>(
+    shared: &Shared<S, H>,
+    partitions: &BTreeSet<PartitionId>,
+    since: &BTreeMap<PartitionId, Instant>,
+) -> Result<Unowned> {
     let checkpoints = shared.store.list_checkpoints().await?.records;
+    let reads = stream::iter(partitions.clone()).map(|partition| async move {
+        let properties = caught_request(shared.source.partition_properties(&partition)).await;
+        (partition, properties)
+    });
+    let read: Vec<_> = reads.buffer_unordered(AT_ONCE).collect().await;
     let mut unowned = Unowned::new();
-    for partition in partitions {
-        let properties = caught_request(shared.source.partition_properties(partition)).await?;
-        let record = checkpoints.iter().find(|seen| seen.partition == *partition);
+    for (partition, properties) in read {
+        let properties = match properties {
+            Ok(properties) => properties,
+            Err(error) => {
+                telemetry::lag_check_failed(&partition, &error);
+                continue;
+            }
+        };
+        let record = checkpoints.iter().find(|seen| seen.partition == partition);
         let checkpoint = record.and_then(|seen| seen.record.sequence_number);
         let lag = Lag::between(checkpoint, Some(&properties), Duration::ZERO, Duration::MAX).events;
         let last_enqueued = properties.last_enqueued().map(|last| last.sequence_number);
-        // When the first waiting event was enqueued is unknown without a receiver.
-        let behind = lag.filter(|events| *events == 0).map(|_| Duration::ZERO);
-        unowned.insert(partition.clone(), PartitionGauges { lag, behind, checkpoint, last_enqueued });
+        // An event may have waited for longer; a receiver would be needed to know.
+        let waiting = since.get(&partition).map(Instant::elapsed);
+        let behind = if lag == Some(0) { Some(Duration::ZERO) } else { waiting };
+        unowned.insert(partition, PartitionGauges { lag, behind, checkpoint, last_enqueued });
     }
     Ok(unowned)
 }
 
-/// Returns the partitions without a live owner, if it is for this instance to read them: its id is the least one among
-/// the owners. Other instances may disagree for a moment, and then both report the same values.
+/// Returns the partitions without a live owner, if this instance reports them: see [`Snapshot::reports_unowned`].
 fn to_be_read(snapshot: &Snapshot) -> BTreeSet<PartitionId> {
-    if snapshot.counts().keys().any(|owner| *owner < snapshot.owner) {
-        return BTreeSet::new();
-    }
-    snapshot.unowned().cloned().collect()
+    if snapshot.reports_unowned() { snapshot.unowned().cloned().collect() } else { BTreeSet::new() }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, HandlerError, PartitionContext, Processor, TraceContext, handler_fn,
+    CheckpointPolicy, HandlerError, PartitionContext, Processor, SpanEvents, handler_fn,
 };
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;
@@ -136,8 +136,8 @@ async fn hook_calls(level: Level, hook: impl Fn() + Send + Sync + 'static) -> us
         Ok::<_, HandlerError>(())
     });
     let builder = Processor::builder(world.hub.source(), world.store("a").await, handler);
-    let builder = builder.with_config(world.config.clone()).with_span_hook(move |_, contexts: &[TraceContext]| {
-        assert!(contexts.is_empty(), "events in memory have no trace context");
+    let builder = builder.with_config(world.config.clone()).with_span_hook(move |_, events: SpanEvents<'_>| {
+        assert_eq!((events.count, events.contexts.len()), (1, 0), "events in memory have no trace context");
         *counted.lock().unwrap() += 1;
         hook();
     });

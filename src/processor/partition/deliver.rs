@@ -66,8 +66,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             self.control.attempts.passed(Some(reached));
         }
         self.control.attempts.calling(first, events);
-        let contexts = self.shared.spans.contexts(&batch);
-        let span = self.shared.spans.batch(&self.control.partition, events, &contexts);
+        let (span, contexts) = self.shared.spans.batch(&self.control.partition, &batch);
         session.writer.delivered(batch.iter().filter_map(S::Event::sequence_number), contexts);
         let handling = self.control.metrics.handling();
         let happened = tokio::select! {

@@ -20,12 +20,13 @@
 //! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not continue: `expired`, `beyond_end`, `rejected`. |
 //! | `eventhubs_checkpoint_events_in_flight` | gauge | count | `partition` | Events that are tracked and not finished. |
 //! | `eventhubs_checkpoint_lag_events` | gauge | count | `partition` | Events after the checkpoint, as of the last lag check, also of partitions that no instance owns. |
-//! | `eventhubs_checkpoint_seconds_behind` | gauge | seconds | `partition` | Time by which the handler lags behind the event hub, at most: 0 if no event waits. |
+//! | `eventhubs_checkpoint_seconds_behind` | gauge | seconds | `partition` | Time by which processing lags behind the event hub. 0 if no event waits. |
 //! | `eventhubs_checkpoint_checkpoint_sequence_number` | gauge | count | `partition` | Sequence number of the checkpoint, also of partitions that no instance owns. |
 //! | `eventhubs_checkpoint_last_enqueued_sequence_number` | gauge | count | `partition` | Sequence number of the last event in the event hub, as of the last lag check, also of partitions that no instance owns. |
 //! | `eventhubs_checkpoint_owner_info` | gauge | count | `partition`, `owner_id` | 1 for each partition that this instance processes; 0 after it stopped. |
 //! | `eventhubs_checkpoint_partitions` | gauge | count | `state` | Partitions that this instance processes, by state. |
 //! | `eventhubs_checkpoint_partitions_owned` | gauge | count | | Partitions that this instance owns. |
+//! | `eventhubs_checkpoint_partitions_unowned` | gauge | count | | Partitions without a live owner, as this instance sees them. |
 //! | `eventhubs_checkpoint_oldest_lease_age_seconds` | gauge | seconds | | Time since the least recent renewal among the leases of this instance. After the lease duration others claim the partition. |
 //! | `eventhubs_checkpoint_claims_total` | counter | count | `reason` | Partitions claimed: `reclaimed`, `unowned`, `released`, `handed_over`, `expired`, `stolen`. |
 //! | `eventhubs_checkpoint_ownership_losses_total` | counter | count | `reason` | Partitions lost: `taken` by another owner, or `lease_expired`. |
@@ -40,13 +41,13 @@
 //! # Gauges
 //!
 //! The gauges of partitions are set every five seconds. When this instance stops processing a partition, they are set
-//! to 0, because the facade cannot remove a series. When a processor ends, all its gauges are set to 0. Sums and maxima
-//! over the instances of a group are therefore correct, except while a partition moves. A value that is unknown, for
-//! example a lag without lag checks, is not set.
+//! to 0, because the facade cannot remove a series. When a processor ends, all its gauges are set to 0. Take the maximum
+//! of a partition over the instances before you sum: while a partition moves, two instances may have a value. A value
+//! that is unknown, for example a lag without lag checks, is not set.
 //!
-//! The lag and the two sequence numbers of a partition that no instance owns are set by one instance of the group: the
-//! one whose owner id is the least among the owners. It reads them at every lag check, as long as a partition stays
-//! without an owner from one check to the next. A group without any instance has no metrics: see `ehcp serve`.
+//! The gauges of a partition that no instance owns are set by the instance whose owner id is the least among the owners
+//! of this crate. It reads them at every lag check, as long as a partition stays without an owner from one check to the
+//! next. A group without any instance has no metrics: see `ehcp serve`.
 //!
 //! Instances of one group in one process share their series, so a gauge shows the value that was written last.
 //!
@@ -88,7 +89,7 @@ use names::{
 #[cfg(feature = "metrics")]
 use names::{
     CHECKPOINT_SEQUENCE_NUMBER, EVENTS_IN_FLIGHT, LAG, LAST_ENQUEUED_SEQUENCE_NUMBER, OWNER_INFO, PARTITIONS,
-    SECONDS_BEHIND,
+    PARTITIONS_UNOWNED, SECONDS_BEHIND,
 };
 
 pub use buckets::{BUCKETS, CHECKPOINT_WRITE_BUCKETS, CYCLE_BUCKETS, HANDLER_BUCKETS};
@@ -181,6 +182,11 @@ impl GroupMetrics {
         set(&SECONDS_BEHIND, progress.behind.map(|behind| behind.as_secs_f64()));
         set(&CHECKPOINT_SEQUENCE_NUMBER, progress.checkpoint.map(number));
         set(&LAST_ENQUEUED_SEQUENCE_NUMBER, progress.last_enqueued.map(number));
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn unowned(&self, partitions: usize) {
+        self.0.gauge(&PARTITIONS_UNOWNED, &[]).set(count(partitions));
     }
 
     #[cfg(feature = "metrics")]

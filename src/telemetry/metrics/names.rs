@@ -89,7 +89,7 @@ metrics! {
     LAG = "lag_events", Gauge, Count, ["partition"],
         "Events after the checkpoint, as of the last lag check, also of partitions that no instance owns.";
     SECONDS_BEHIND = "seconds_behind", Gauge, Seconds, ["partition"],
-        "Time by which the handler lags behind the event hub, at most: 0 if no event waits.";
+        "Time by which processing lags behind the event hub. 0 if no event waits.";
     CHECKPOINT_SEQUENCE_NUMBER = "checkpoint_sequence_number", Gauge, Count, ["partition"],
         "Sequence number of the checkpoint, also of partitions that no instance owns.";
     LAST_ENQUEUED_SEQUENCE_NUMBER = "last_enqueued_sequence_number", Gauge, Count, ["partition"],
@@ -100,6 +100,8 @@ metrics! {
         "Partitions that this instance processes, by state.";
     PARTITIONS_OWNED = "partitions_owned", Gauge, Count, [],
         "Partitions that this instance owns.";
+    PARTITIONS_UNOWNED = "partitions_unowned", Gauge, Count, [],
+        "Partitions without a live owner, as this instance sees them.";
     OLDEST_LEASE_AGE = "oldest_lease_age_seconds", Gauge, Seconds, [],
         "Time since the least recent renewal among the leases of this instance. After the lease duration others claim the partition.";
     CLAIMS = "claims_total", Counter, Count, ["reason"],

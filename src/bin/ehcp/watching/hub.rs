@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use crate::connection::Connection;
 use crate::exit::{Failure, Result};
 
-/// How long a look waits for the event hub. A healthy one needs less.
+/// How long a look waits for an event hub that was read before. A healthy one needs less.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// The ranges of events of a group's event hub, as they were read last.
@@ -24,15 +24,18 @@ pub struct HubReader {
     reading: JoinSet<(Option<EventHubSource>, Result<HubRanges>)>,
     ranges: Option<HubRanges>,
     failure: Option<String>,
+    /// Whether a reading has ended, with or without success.
+    has_read: bool,
 }
 
 impl HubReader {
     pub fn new(connection: Arc<Connection>, interval: Duration) -> Self {
         let (due, reading) = (Instant::now(), JoinSet::new());
-        Self { connection, interval, due, source: None, reading, ranges: None, failure: None }
+        Self { connection, interval, due, source: None, reading, ranges: None, failure: None, has_read: false }
     }
 
-    /// Reads the event hub if that is due. A reading that takes longer continues, and a later call finds its result.
+    /// Reads the event hub if that is due. A reading that takes longer continues, and a later call finds its result. The
+    /// first one takes as long as it takes.
     /// Returns whether there are new ranges.
     pub async fn refresh(&mut self) -> bool {
         if self.connection.global.no_hub {
@@ -42,11 +45,12 @@ impl HubReader {
             self.due = Instant::now() + self.interval;
             self.reading.spawn(read(self.connection.clone(), self.source.take()));
         }
-        match timeout(WAIT, self.reading.join_next()).await {
+        let limit = if self.has_read { WAIT } else { Duration::MAX };
+        match timeout(limit, self.reading.join_next()).await {
             Ok(Some(ended)) => {
                 let failed = |error: &dyn std::fmt::Display| (None, Err(Failure::failed(error.to_string())));
                 let (source, read) = ended.unwrap_or_else(|error| failed(&error));
-                self.source = source;
+                (self.source, self.has_read) = (source, true);
                 self.keep(read)
             }
             Ok(None) | Err(_) => false,
