@@ -61,6 +61,13 @@ impl GroupRecords {
         Ok(Self { store: store.clone(), survey, checkpoints, other_checkpoints: other.checkpoints, read_at, taken_at })
     }
 
+    /// Returns whether there is any record of the group under names in this letter case.
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        let is_malformed = self.malformed().next().is_some();
+        is_malformed || !self.survey.heartbeats.records.is_empty() || !self.partitions().is_empty()
+    }
+
     /// Returns the partitions that have a record in this name case.
     pub(super) fn partitions(&self) -> BTreeSet<PartitionId> {
         let owned = self.survey.ownerships.records.iter().map(|seen| &seen.partition);

@@ -88,6 +88,7 @@ impl Snapshot {
     /// among the owners that hand over on request. Owners of other SDKs, operators, and owners that have shut down
     /// report nothing, so they do not count. Without handoffs, and while no instance owns a partition, several may
     /// report.
+    #[cfg(feature = "metrics")]
     pub(crate) fn reports_unowned(&self) -> bool {
         let is_member = |view: &&PartitionView| view.cooperative && !view.away && !view.is_owned_by_operator();
         let members = self.partitions.iter().filter(is_member).filter_map(|view| match &view.owner {

@@ -130,3 +130,32 @@ async fn a_profile_keeps_the_durations_of_the_group() {
     let run = program.run(&["profile", "add", "x", "--timeout", "1s"]).await.ended(64);
     assert!(run.stderr.contains("does not keep --timeout"), "{}", run.stderr);
 }
+
+/// A live owner in the other letter case is no record in lower case.
+#[tokio::test]
+async fn a_live_group_under_verbatim_names_is_found() {
+    let (fleet, program) = group().await;
+    for partition in [0, 1] {
+        for (kind, pairs) in
+            [("ownership", &[("ownerid", "go")][..]), ("checkpoint", &[("sequencenumber", "7"), ("offset", "70")])]
+        {
+            let metadata: Metadata =
+                pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let blob = format!("localhost/orders/$Default/{kind}/{partition}");
+            fleet.container.write(&blob, &metadata, &Condition::Unconditional).await.unwrap();
+        }
+    }
+    let described = program.json(&["describe"]).await;
+    assert_eq!(described["group"]["blob_name_case"], json!("verbatim"));
+    assert_eq!(described["group"]["lag"]["events"], json!(24));
+    assert!(program.run(&["export"]).await.ended(0).stdout.contains("\"sequence_number\": 7"));
+    program.run(&["keda", "--manifest", "--deployment", "orders"]).await.ended(3);
+}
+
+#[tokio::test]
+async fn a_wrong_group_is_named() {
+    let (_fleet, program) = group().await;
+    let run = program.run(&["describe", "-g", "a/b"]).await.ended(64);
+    assert!(run.stderr.contains("a/b"), "{}", run.stderr);
+    program.run(&["watch", "--count", "0"]).await.ended(64);
+}

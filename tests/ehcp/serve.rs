@@ -240,3 +240,17 @@ async fn wrong_options_are_refused() {
         run.stderr
     );
 }
+
+/// The checkpoints are after the end, so the lag is no measure.
+#[tokio::test]
+async fn a_recreated_event_hub_has_no_lag() {
+    let (_fleet, program) = group().await;
+    program.write("beyond.csv", "partition,sequence_number,offset\n0,5000,50000\n");
+    let beyond = ["import", "--from", "beyond.csv", "--overwrite", "--unclamped", "--execute"];
+    program.run(&beyond).await.ended(0);
+    let server = Server::start(&program, &[]).await;
+    server.wait_for("/api/group", |text| text.contains("\"is_beyond_end\":true")).await;
+    let metrics = server.text("/metrics").await;
+    let partitions: Vec<_> = values(&metrics, "lag_events").into_iter().map(|(labels, _)| labels).collect();
+    assert_eq!(partitions, [1, 2, 3].map(|id| format!("partition=\"{id}\"")));
+}

@@ -41,6 +41,8 @@ impl Connection {
         let settings = &storage.global.settings;
         let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
         let name = settings.consumer_group.as_deref().unwrap_or(ConsumerGroup::DEFAULT_NAME);
+        // A wrong name is no reason to call the other two missing.
+        ConsumerGroup::new("namespace", "event-hub", name)?;
         let event_hub = settings.event_hub.clone();
         let named = hub_secret.as_deref().and_then(|secret| {
             // A connection string of a namespace has no name of an event hub.
@@ -81,11 +83,13 @@ impl Connection {
             NameCase::Verbatim => connect(BlobNameCase::Verbatim).await,
             NameCase::Auto => {
                 let lower = connect(BlobNameCase::Lower).await?;
-                let seen = lower.read().await?.describe(None).group;
-                if seen.state == GroupState::Absent && seen.other_name_case {
+                let records = lower.read().await?;
+                // A live owner in the other case does not count as a record in this one.
+                let (has_lower, has_other) = (records.has_records(), records.describe(None).group.other_name_case);
+                if has_other && !has_lower {
                     return connect(BlobNameCase::Verbatim).await;
                 }
-                if seen.other_name_case {
+                if has_other {
                     note("note: the group also has records under verbatim names: see --blob-name-case verbatim");
                 }
                 Ok(lower)

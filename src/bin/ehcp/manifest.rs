@@ -36,7 +36,7 @@ impl Manifest<'_> {
     }
 
     fn authentication(&self) -> String {
-        let workload = self.workload;
+        let workload = yaml(self.workload);
         format!(
             "\
 apiVersion: keda.sh/v1alpha1
@@ -53,7 +53,8 @@ spec:
 
     /// Returns the ScaledObject up to the settings of its trigger.
     fn scaled_object(&self) -> String {
-        let Self { kind, workload, max_replicas, .. } = self;
+        let Self { kind, max_replicas, .. } = self;
+        let workload = yaml(self.workload);
         let fallback = 2.min(*max_replicas);
         format!(
             "\
@@ -139,6 +140,13 @@ spec:
     }
 }
 
+/// Returns a name as text of YAML, which reads some words as other types.
+fn yaml(name: &str) -> String {
+    let is_word = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"].contains(&name);
+    let is_plain = name.starts_with(|letter: char| letter.is_ascii_lowercase()) && !is_word;
+    if is_plain { name.to_owned() } else { format!("{name:?}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +203,12 @@ mod tests {
     fn the_fallback_is_not_above_the_maximum() {
         let yaml = Manifest { max_replicas: 1, ..MANIFEST }.yaml().unwrap();
         assert!(yaml.contains("    replicas: 1\n") && yaml.contains("maxReplicaCount: 1\n"), "{yaml}");
+    }
+
+    #[test]
+    fn names_are_texts() {
+        for (name, expected) in [("orders", "orders"), ("null", "\"null\""), ("123", "\"123\""), ("0x1f", "\"0x1f\"")] {
+            assert_eq!(yaml(name), expected);
+        }
     }
 }

@@ -32,11 +32,12 @@ pub fn partitions(text: &str) -> Result<Partitions, String> {
 /// Reads the name of a Kubernetes object.
 pub fn kubernetes_name(text: &str) -> Result<String, String> {
     let is_end = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-    let is_valid = text.len() <= 63
+    // KEDA adds `keda-hpa-` for the name of its autoscaler.
+    let is_valid = text.len() <= 54
         && text.starts_with(is_end)
         && text.ends_with(is_end)
-        && text.chars().all(|letter| is_end(letter) || letter == '-');
-    let rule = "use at most 63 lower-case letters, digits and hyphens between them";
+        && text.chars().all(|letter| is_end(letter) || letter == '-' || letter == '.');
+    let rule = "use at most 54 lower-case letters and digits, with hyphens and dots between them";
     is_valid.then(|| text.to_owned()).ok_or_else(|| rule.to_owned())
 }
 
@@ -157,10 +158,10 @@ mod tests {
 
     #[test]
     fn names_of_kubernetes_are_checked() {
-        for name in ["orders", "a", "orders-2"] {
+        for name in ["orders", "a", "orders-2", "my.app"] {
             assert_eq!(kubernetes_name(name).as_deref(), Ok(name));
         }
-        for wrong in ["", "Orders", "-a", "a-", "a.b", "a: b", &"a".repeat(64)] {
+        for wrong in ["", "Orders", "-a", "a-", ".a", "a: b", &"a".repeat(55)] {
             assert!(kubernetes_name(wrong).is_err(), "{wrong}");
         }
     }

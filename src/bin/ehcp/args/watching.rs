@@ -1,6 +1,7 @@
 //! The arguments of the commands that watch a group, and of those that scale by it.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -24,7 +25,7 @@ pub struct Watch {
     pub looks: Looks,
     /// Ends after this number of looks.
     #[arg(long, value_name = "N")]
-    pub count: Option<usize>,
+    pub count: Option<NonZeroUsize>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
 use std::pin::pin;
 
 use eventhubs_checkpoint::PartitionId;
@@ -44,7 +45,7 @@ pub async fn run(global: &Global, watch: &Watch) -> Result<Exit> {
 
 async fn lines(connection: Connection, watch: &Watch) -> Result<Exit> {
     let watcher = Watcher::connect(connection, Pace { hub: watch.looks.hub_interval }).await?;
-    let mut looks = pin!(watcher.looks(watch.looks.interval).take(watch.count.unwrap_or(usize::MAX)));
+    let mut looks = pin!(watcher.looks(watch.looks.interval).take(watch.count.map_or(usize::MAX, NonZeroUsize::get)));
     let (mut history, mut exit) = (History::default(), Exit::Done);
     while let Some(seen) = looks.next().await {
         match seen.look {

@@ -26,6 +26,8 @@ pub enum Condition {
     /// It is behind, and its checkpoint does not advance.
     Stuck,
     Behind,
+    /// Its checkpoint is after the last event: the event hub was created again.
+    BeyondEnd,
     /// A state that this tool does not know.
     Other,
 }
@@ -40,6 +42,7 @@ pub struct Facts {
     pub behind: Option<f64>,
     /// Events per second by which the checkpoint advances.
     pub processed: Option<f64>,
+    pub is_beyond_end: bool,
 }
 
 impl Condition {
@@ -53,6 +56,7 @@ impl Condition {
             OwnershipState::Operator => Self::Operator,
             OwnershipState::HandingOver => Self::HandingOver,
             OwnershipState::Away => Self::Away,
+            OwnershipState::Owned if facts.is_beyond_end => Self::BeyondEnd,
             OwnershipState::Owned if facts.lease.is_some_and(|(left, whole)| left < whole / LATE) => Self::RenewalLate,
             OwnershipState::Owned if is_behind && facts.processed == Some(0.0) => Self::Stuck,
             OwnershipState::Owned if is_behind => Self::Behind,
@@ -74,6 +78,7 @@ impl Condition {
             Self::RenewalLate => "renewal late",
             Self::Stuck => "STUCK",
             Self::Behind => "BEHIND",
+            Self::BeyondEnd => "BEYOND END",
             Self::Other => "?",
         }
     }
@@ -83,7 +88,7 @@ impl Condition {
             Self::Ok | Self::Away | Self::Other => Tone::Plain,
             Self::HandingOver | Self::Operator => Tone::Good,
             Self::Unowned | Self::Released | Self::OtherNameCase | Self::RenewalLate | Self::Behind => Tone::Warning,
-            Self::Expired | Self::Stuck => Tone::Bad,
+            Self::Expired | Self::Stuck | Self::BeyondEnd => Tone::Bad,
         }
     }
 }
@@ -95,7 +100,13 @@ mod tests {
     #[test]
     fn the_owner_counts_before_the_lag() {
         let lease = |left| Some((Duration::from_secs(left), Duration::from_secs(60)));
-        let facts = Facts { state: OwnershipState::Owned, lease: lease(47), behind: None, processed: None };
+        let facts = Facts {
+            state: OwnershipState::Owned,
+            lease: lease(47),
+            behind: None,
+            processed: None,
+            is_beyond_end: false,
+        };
         let behind = Facts { behind: Some(61.0), ..facts };
         for (facts, expected) in [
             (facts, Condition::Ok),
@@ -104,6 +115,7 @@ mod tests {
             (Facts { processed: Some(0.1), ..behind }, Condition::Behind),
             (Facts { processed: Some(0.0), ..behind }, Condition::Stuck),
             (Facts { lease: lease(19), ..behind }, Condition::RenewalLate),
+            (Facts { is_beyond_end: true, ..facts }, Condition::BeyondEnd),
             (Facts { lease: lease(20), ..facts }, Condition::Ok),
             (Facts { state: OwnershipState::Expired, lease: lease(0), ..behind }, Condition::Expired),
         ] {

@@ -16,6 +16,7 @@ mod terminal;
 mod tests;
 
 use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
@@ -52,7 +53,7 @@ pub async fn run(connection: Connection, watch: &Watch) -> Result<Exit> {
     let settings = settings(&connection.global, watch);
     let side = Connection::resolve(&connection.global)?;
     let watcher = Watcher::connect(connection, Pace { hub: watch.looks.hub_interval }).await?;
-    let looks = watcher.looks(watch.looks.interval).take(watch.count.unwrap_or(usize::MAX));
+    let looks = watcher.looks(watch.looks.interval).take(watch.count.map_or(usize::MAX, NonZeroUsize::get));
     let mut screen = Screen::enter(settings.colors)?;
     let shown = Shown { state: State::new(settings), side: &side, others: FuturesUnordered::new() };
     shown.run(&mut screen, looks).await?;

@@ -50,6 +50,7 @@ impl<'a> Row<'a> {
             lease: partition.owner.as_ref().map(|owner| owner.expires_in).zip(lease.map(|(_, whole)| whole)),
             behind: rates.behind_s.or(behind_at_least),
             processed: rates.processed,
+            is_beyond_end: rates.is_beyond_end,
         });
         Self { partition, rates, behind_at_least, lease, condition }
     }

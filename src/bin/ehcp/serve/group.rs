@@ -1,5 +1,6 @@
 //! One group that is watched: its history, and how the watching goes.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -41,7 +42,14 @@ pub struct Watching {
     pub storage_failure: Option<String>,
     /// Why the event hub was not read, until it is read again.
     pub hub_failure: Option<String>,
+    /// How many looks failed.
     pub failures: u64,
+    /// How many readings of the event hub failed.
+    pub hub_failures: u64,
+    /// Whether the event hub was not read for several intervals.
+    pub is_hub_stale: bool,
+    /// A random number, which differs between runs of the program.
+    pub run: u64,
 }
 
 /// A group in `/api/group` and in the stream of events: as `ehcp.watch/1` describes it, and how the watching goes.
@@ -65,6 +73,8 @@ struct ShownWatching<'a> {
     storage_failure: Option<&'a str>,
     hub_failure: Option<&'a str>,
     failures: u64,
+    /// Differs between runs of the program.
+    run: String,
 }
 
 /// A group in the list of groups.
@@ -92,6 +102,9 @@ impl WatchedGroup {
             storage_failure: None,
             hub_failure: None,
             failures: 0,
+            hub_failures: 0,
+            is_hub_stale: false,
+            run: RandomState::new().build_hasher().finish(),
         };
         let state = State { history: History::default(), watching };
         Self { name: group.to_string().into(), group, state: RwLock::new(state) }
@@ -106,8 +119,8 @@ impl WatchedGroup {
         watching.looks += 1;
         watching.requests = requests;
         watching.storage_failure = None;
-        watching.failures += u64::from(look.hub_failure.is_some() && look.hub_failure != watching.hub_failure);
-        watching.hub_failure = look.hub_failure;
+        (watching.hub_failure, watching.hub_failures) = (look.hub_failure, look.hub_failures);
+        watching.is_hub_stale = look.is_hub_stale;
         self.json(state.history.latest(changes), &state.watching)
     }
 
@@ -154,6 +167,11 @@ impl WatchedGroup {
 }
 
 impl Watching {
+    /// Returns why the group is not watched completely.
+    pub fn failure(&self) -> Option<String> {
+        self.storage_failure.clone().or_else(|| self.hub_failure.clone())
+    }
+
     fn shown(&self) -> ShownWatching<'_> {
         ShownWatching {
             looks: self.looks,
@@ -162,7 +180,8 @@ impl Watching {
             storage_requests_per_hour: per_hour(self.requests.sum(), self.started.elapsed()),
             storage_failure: self.storage_failure.as_deref(),
             hub_failure: self.hub_failure.as_deref(),
-            failures: self.failures,
+            failures: self.failures + self.hub_failures,
+            run: self.run.to_string(),
         }
     }
 

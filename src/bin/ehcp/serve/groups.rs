@@ -102,9 +102,15 @@ impl Groups {
 
     pub fn discovered(&self, failure: Option<String>) {
         let mut discovery = self.discovery.write().unwrap_or_else(PoisonError::into_inner);
-        let before = discovery.take().and_then(|before| before.succeeded);
-        let succeeded = if failure.is_none() { Some(Instant::now()) } else { before };
+        let before = discovery.take();
+        let is_new = before.as_ref().is_none_or(|before| before.failure != failure);
+        let succeeded =
+            if failure.is_none() { Some(Instant::now()) } else { before.and_then(|before| before.succeeded) };
         *discovery = Some(Discovery { succeeded, failure });
+        drop(discovery);
+        if is_new {
+            self.changed();
+        }
     }
 
     pub fn discovery(&self) -> Option<Discovery> {

@@ -64,7 +64,8 @@ fn of_group(group: &ConsumerGroup, State { history, watching }: &State) {
     let mut states = BTreeMap::<_, u32>::new();
     for partition in &look.partitions {
         *states.entry(partition.state.as_str()).or_default() += 1;
-        of_partition(&with(&labels, "partition", partition.id.as_str()), partition, history);
+        let labels = with(&labels, "partition", partition.id.as_str());
+        of_partition(&labels, partition, history, watching.is_hub_stale);
     }
     for (state, partitions) in states {
         gauge!(PARTITIONS, with(&labels, "state", state)).set(f64::from(partitions));
@@ -72,20 +73,23 @@ fn of_group(group: &ConsumerGroup, State { history, watching }: &State) {
 }
 
 fn of_watcher(labels: &[Label], watching: &Watching) {
-    counter!(FAILURES, labels.to_vec()).absolute(watching.failures);
+    counter!(FAILURES, labels.to_vec()).absolute(watching.failures + watching.hub_failures);
     for (operation, outcome, requests) in watching.requests() {
         let labels = with(&with(labels, "operation", operation), "outcome", outcome);
         counter!(REQUESTS, labels).absolute(requests);
     }
 }
 
-fn of_partition(labels: &[Label], partition: &PartitionDescription, history: &History) {
+/// Leaves out what is not known: the lag if the event hub was not read for long, or was created again.
+fn of_partition(labels: &[Label], partition: &PartitionDescription, history: &History, is_hub_stale: bool) {
+    let rates = history.rates(partition);
+    let is_known = !is_hub_stale && !rates.is_beyond_end;
     let checkpoint = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
     let values = [
-        (LAG, partition.lag.events.map(|events| events as f64)),
-        (LAST, partition.hub.as_ref().and_then(|hub| hub.last).map(|last| last as f64)),
+        (LAG, partition.lag.events.filter(|_| is_known).map(|events| events as f64)),
+        (LAST, partition.hub.as_ref().filter(|_| !is_hub_stale).and_then(|hub| hub.last).map(|last| last as f64)),
         (CHECKPOINT, checkpoint.map(|number| number as f64)),
-        (SECONDS_BEHIND, history.rates(partition).behind_s),
+        (SECONDS_BEHIND, rates.behind_s.filter(|_| is_known)),
     ];
     for (name, value) in values {
         if let Some(value) = value {

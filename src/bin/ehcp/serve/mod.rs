@@ -69,7 +69,11 @@ fn targets(global: &Global, serve: &Serve) -> Result<Vec<poller::Target>> {
         global.settings.consumer_group = Some(name.clone());
         global
     });
-    let named: Vec<_> = named.collect();
+    let mut named: Vec<_> = named.collect();
+    // Blob names ignore case, so both would be one group.
+    let name_of = |global: &Global| global.settings.consumer_group.as_deref().map(str::to_lowercase);
+    named.sort_by_key(name_of);
+    named.dedup_by_key(|global| name_of(global));
     let globals = if named.is_empty() { vec![global.clone()] } else { named };
     globals.into_iter().map(|global| Ok(poller::Target::Named(Connection::resolve(&global)?.group, global))).collect()
 }

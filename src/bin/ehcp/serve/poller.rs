@@ -6,17 +6,20 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::admin::list_groups;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::group::WatchedGroup;
 use super::groups::Groups;
 use crate::args::Global;
 use crate::connection::{Connection, StorageConnection};
 use crate::exit::Result;
+use crate::output::note;
 use crate::watching::{Pace, Watcher};
 
 /// The time between two listings of all groups.
 const DISCOVERY: Duration = Duration::from_secs(60);
+/// The time until the next listing after one that failed.
+const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 
 /// A group to watch.
 #[derive(Clone)]
@@ -53,13 +56,18 @@ pub fn start(groups: &Arc<Groups>, target: Target) -> Result<()> {
 async fn watch(groups: Arc<Groups>, group: Arc<WatchedGroup>, target: Target) {
     let mut ticks = interval(groups.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watcher = None;
+    let (mut watcher, mut reported) = (None, None);
     loop {
         ticks.tick().await;
         let message = match look(&mut watcher, &groups, &target, &group).await {
             Ok(message) => message,
             Err(failure) => group.failed(failure.to_string()),
         };
+        let failure = group.with(|state| state.watching.failure());
+        if failure != reported {
+            note(format_args!("{}: {}", group.name, failure.as_deref().unwrap_or("works again")));
+            reported = failure;
+        }
         groups.publish("look", Some(&group.name), message);
     }
 }
@@ -82,15 +90,14 @@ async fn look(
 
 /// Watches all groups in the container, also those that are added later.
 pub async fn discover(groups: Arc<Groups>, global: Global) {
-    let mut ticks = interval(DISCOVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        let failure = match find(&global).await.and_then(|found| update(&groups, found, &global)) {
-            Ok(()) => None,
+        let failure = match find(&global).await {
+            Ok(found) => update(&groups, found, &global),
             Err(failure) => Some(failure.to_string()),
         };
+        let pause = if failure.is_some() { DISCOVERY_RETRY } else { DISCOVERY };
         groups.discovered(failure);
+        sleep(pause).await;
     }
 }
 
@@ -100,7 +107,9 @@ async fn find(global: &Global) -> Result<Vec<ConsumerGroup>> {
     Ok(list_groups(&container, "").await?)
 }
 
-fn update(groups: &Arc<Groups>, found: Vec<ConsumerGroup>, global: &Global) -> Result<()> {
+/// Watches these groups and no others. Returns why one of them cannot be watched.
+fn update(groups: &Arc<Groups>, found: Vec<ConsumerGroup>, global: &Global) -> Option<String> {
+    let mut failure = None;
     let wanted: BTreeSet<_> = found.iter().map(ToString::to_string).collect();
     let watched = groups.names();
     for gone in watched.iter().filter(|name| !wanted.contains(&***name)) {
@@ -108,8 +117,9 @@ fn update(groups: &Arc<Groups>, found: Vec<ConsumerGroup>, global: &Global) -> R
     }
     for group in found {
         if !watched.iter().any(|name| **name == *group.to_string()) {
-            start(groups, Target::Found(group, global.clone()))?;
+            let started = start(groups, Target::Found(group, global.clone()));
+            failure = failure.or(started.err().map(|failure| failure.to_string()));
         }
     }
-    Ok(())
+    failure
 }

@@ -60,6 +60,11 @@ impl History {
         self.partitions.retain(|id, _| present.contains(id));
         for partition in &group.partitions {
             let history = self.partitions.entry(partition.id.clone()).or_default();
+            let is_reset =
+                |change: &Change| change.kind == ChangeKind::Reset && change.partition.as_ref() == Some(&partition.id);
+            if changes.iter().any(is_reset) {
+                history.restart_rate();
+            }
             history.add(partition, group.taken_at, is_hub_read);
         }
         self.changes.extend(changes.iter().cloned());

@@ -26,12 +26,27 @@ pub struct HubReader {
     failure: Option<String>,
     /// Whether a reading has ended, with or without success.
     has_read: bool,
+    /// How many readings failed.
+    failures: u64,
+    /// When the ranges were read.
+    read_at: Option<Instant>,
 }
 
 impl HubReader {
     pub fn new(connection: Arc<Connection>, interval: Duration) -> Self {
         let (due, reading) = (Instant::now(), JoinSet::new());
-        Self { connection, interval, due, source: None, reading, ranges: None, failure: None, has_read: false }
+        Self {
+            connection,
+            interval,
+            due,
+            source: None,
+            reading,
+            ranges: None,
+            failure: None,
+            has_read: false,
+            failures: 0,
+            read_at: None,
+        }
     }
 
     /// Reads the event hub if that is due. A reading that takes longer continues, and a later call finds its result. The
@@ -60,11 +75,12 @@ impl HubReader {
     fn keep(&mut self, read: Result<HubRanges>) -> bool {
         match read {
             Ok(ranges) => {
-                (self.ranges, self.failure) = (Some(ranges), None);
+                (self.ranges, self.failure, self.read_at) = (Some(ranges), None, Some(Instant::now()));
                 true
             }
             Err(failure) => {
                 self.failure = Some(failure.to_string());
+                self.failures += 1;
                 false
             }
         }
@@ -73,6 +89,16 @@ impl HubReader {
     /// Returns what was read last.
     pub fn ranges(&self) -> Option<&HubRanges> {
         self.ranges.as_ref()
+    }
+
+    /// Returns how many readings failed.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Returns whether the last ranges are too old: readings fail, or take long.
+    pub fn is_stale(&self) -> bool {
+        self.read_at.is_none_or(|read_at| read_at.elapsed() > self.interval * 3 + WAIT)
     }
 
     /// Returns why the last reading failed, until one succeeds.

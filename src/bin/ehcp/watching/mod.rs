@@ -44,6 +44,10 @@ pub struct Look {
     pub is_hub_read: bool,
     /// Why the event hub was not read, until it is read again.
     pub hub_failure: Option<String>,
+    /// How many readings of the event hub have failed until now.
+    pub hub_failures: u64,
+    /// Whether the event hub was not read for several intervals: the lag is not known then.
+    pub is_hub_stale: bool,
 }
 
 /// One of several looks.
@@ -67,7 +71,9 @@ impl Watcher {
         let records = self.operator.read().await?;
         let is_hub_read = self.hub.refresh().await;
         let group = records.describe(self.hub.ranges());
-        Ok(Look { group, is_hub_read, hub_failure: self.hub.failure().map(str::to_owned) })
+        let hub_failure = self.hub.failure().map(str::to_owned);
+        let (hub_failures, is_hub_stale) = (self.hub.failures(), self.hub.is_stale());
+        Ok(Look { group, is_hub_read, hub_failure, hub_failures, is_hub_stale })
     }
 
     /// Looks at this interval, and at once if a look took longer. A look that fails is followed by another one.

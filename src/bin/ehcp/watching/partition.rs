@@ -11,6 +11,8 @@ use time::{Duration, OffsetDateTime};
 const KEPT: Duration = Duration::HOUR;
 /// The time that one slot stands for.
 const SLOT: Duration = Duration::seconds(30);
+/// Between looks that are further apart it is unknown how a partition was.
+const MAX_GAP: Duration = Duration::minutes(3);
 /// The time over which a rate is measured: longer than the interval of checkpoints.
 const RATE_WINDOW: Duration = Duration::seconds(30);
 
@@ -29,6 +31,9 @@ pub struct PartitionHistory {
     slots: VecDeque<Slot>,
     spans: VecDeque<Span>,
     recorded: VecDeque<RecordedCheckpoint>,
+    /// The checkpoint at the last reading of the event hub, if it was after the last event.
+    beyond_end: Option<i64>,
+    is_beyond_end: bool,
 }
 
 /// A checkpoint as one look or more found it. Those that were replaced between two looks are not seen.
@@ -92,6 +97,8 @@ pub struct Rates {
     /// How long ago the event after the checkpoint was enqueued, in seconds; 0 if no event waits. Unknown if that was
     /// before the first look.
     pub behind_s: Option<f64>,
+    /// Whether the checkpoint is after the last event: the event hub was created again. Its lag is no measure then.
+    pub is_beyond_end: bool,
 }
 
 impl PartitionHistory {
@@ -101,6 +108,10 @@ impl PartitionHistory {
         if is_hub_read && let Some(hub) = &partition.hub {
             add_sample(&mut self.lasts, (at, Some(hub.last.unwrap_or(-1))));
             self.add_end(hub.last.unwrap_or(-1), hub.last_enqueued_at, at);
+            // A checkpoint may be newer than one reading, but not than the next one if it stays the same.
+            let beyond = number(partition).filter(|number| *number > hub.last.unwrap_or(-1));
+            self.is_beyond_end = beyond.is_some() && beyond == self.beyond_end;
+            self.beyond_end = beyond;
         }
         self.add_slot(partition, at);
         self.add_span(partition, at);
@@ -117,6 +128,11 @@ impl PartitionHistory {
         &self.spans
     }
 
+    /// Starts the rate with the next look: the checkpoint was set, so that no events were processed.
+    pub fn restart_rate(&mut self) {
+        self.checkpoints.clear();
+    }
+
     /// Returns the checkpoints that were seen, the latest one last.
     pub fn recorded(&self) -> &VecDeque<RecordedCheckpoint> {
         &self.recorded
@@ -131,7 +147,12 @@ impl PartitionHistory {
 
     /// Returns how fast the partition is processed, as of this look, which was added last.
     pub fn rates(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Rates {
-        Rates { processed: rate(&self.checkpoints), enqueued: rate(&self.lasts), behind_s: self.behind(partition, now) }
+        Rates {
+            processed: rate(&self.checkpoints),
+            enqueued: rate(&self.lasts),
+            behind_s: self.behind(partition, now).filter(|_| !self.is_beyond_end),
+            is_beyond_end: self.is_beyond_end,
+        }
     }
 
     fn add_end(&mut self, last: i64, enqueued: Option<OffsetDateTime>, read: OffsetDateTime) {
@@ -191,8 +212,9 @@ impl PartitionHistory {
     fn add_span(&mut self, partition: &PartitionDescription, at: OffsetDateTime) {
         let owner = partition.owner.as_ref().map(|owner| &owner.id);
         match self.spans.back_mut() {
-            // Between looks that are far apart it is unknown how the partition was.
-            Some(open) if open.owner.as_ref() == owner && open.state == partition.state && at - open.until < SLOT => {
+            Some(open)
+                if open.owner.as_ref() == owner && open.state == partition.state && at - open.until < MAX_GAP =>
+            {
                 open.until = at;
             }
             _ => {

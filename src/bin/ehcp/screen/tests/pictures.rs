@@ -140,7 +140,13 @@ async fn a_failure_leaves_the_last_look() {
     let group = state.group().unwrap().clone();
     let without_hub = seen(
         &state,
-        Ok(Look { group, is_hub_read: false, hub_failure: Some("the event hub: no connection".to_owned()) }),
+        Ok(Look {
+            group,
+            is_hub_read: false,
+            hub_failure: Some("the event hub: no connection".to_owned()),
+            hub_failures: 1,
+            is_hub_stale: false,
+        }),
     );
     state.on_look(without_hub);
     let shown = picture(&mut state, 80, 16);

@@ -100,7 +100,7 @@ pub fn settings() -> Settings {
 
 /// Adds a look.
 pub fn look(state: &mut State, group: GroupDescription) {
-    let look = Ok(Look { group, is_hub_read: true, hub_failure: None });
+    let look = Ok(Look { group, is_hub_read: true, hub_failure: None, hub_failures: 0, is_hub_stale: false });
     state.on_look(seen(state, look));
 }
 

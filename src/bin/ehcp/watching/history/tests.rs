@@ -43,7 +43,7 @@ impl Looks {
 #[tokio::test(start_paused = true)]
 async fn rates_need_two_looks() {
     let mut watched = Looks::new().await;
-    assert_eq!(watched.rates(), Rates { processed: None, enqueued: None, behind_s: None });
+    assert_eq!(watched.rates(), Rates::default());
     watched.look(10, |partition| advance(partition, 29, 119));
     let rates = watched.rates();
     assert_eq!((rates.processed, rates.enqueued), (Some(2.0), Some(10.0)));
@@ -251,4 +251,17 @@ async fn the_time_never_goes_back() {
     watched.look(-1, |partition| advance(partition, 11, 21));
     assert_eq!(watched.history.last().map(|last| last.taken_at), Some(began));
     assert_eq!(watched.rates().processed, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_after_the_end_is_seen_twice() {
+    let mut watched = Looks::new().await;
+    watched.look(10, |partition| advance(partition, 500, 30));
+    assert!(!watched.rates().is_beyond_end, "the checkpoint may be newer than the reading");
+    watched.look(10, |partition| advance(partition, 600, 650));
+    assert!(!watched.rates().is_beyond_end);
+    for _ in 0..2 {
+        watched.look(10, |partition| advance(partition, 900, 700));
+    }
+    assert_eq!((watched.rates().is_beyond_end, watched.rates().behind_s), (true, None));
 }
