@@ -26,6 +26,11 @@ pub async fn reset(operator: &Owner<Operator>, partition: u32, to: i64) -> Reset
     reset_with(operator, partition, to, &ResetOptions::default()).await
 }
 
+/// Does not wait for an owner before an earlier operator, which has no heartbeat here, and so may be of another SDK.
+pub async fn reset_at_once(operator: &Owner<Operator>, partition: u32, to: i64) -> ResetOutcome {
+    reset_with(operator, partition, to, &ResetOptions::default().with_settle(Duration::ZERO)).await
+}
+
 async fn reset_with(operator: &Owner<Operator>, partition: u32, to: i64, options: &ResetOptions) -> ResetOutcome {
     let outcomes = operator.store.reset(vec![(partition.into(), at(to))], options).await.unwrap();
     let [(named, outcome)] = <[_; 1]>::try_from(outcomes).unwrap();

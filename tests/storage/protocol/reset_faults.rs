@@ -12,7 +12,7 @@ use tokio::join;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::reset::{NEW, OLD, quick_retries, reset, running};
+use super::reset::{NEW, OLD, quick_retries, reset, reset_at_once, running};
 use crate::bench::{Adopted, Bench, Describe, EXPIRY, Owner, checkpoint, ownership};
 
 /// A request of a reset: the number is how many similar requests precede it.
@@ -274,7 +274,7 @@ pub async fn two_operators_at_once_report_the_truth(bench: Bench) {
         let (a, mut before) = running(&bench, partition).await;
         o.add_jitter();
         p.add_jitter();
-        let (of_o, of_p) = join!(reset(&o, partition, 1), reset(&p, partition, 2));
+        let (of_o, of_p) = join!(reset_at_once(&o, partition, 1), reset_at_once(&p, partition, 2));
         let reported = [of_o.describe(), of_p.describe()];
         let is_done: Vec<_> = reported.iter().map(|reported| reported == "done").collect();
         let stored = bench.position_of(partition).await;
@@ -300,9 +300,9 @@ pub async fn two_overlapping_operators_report_the_truth(bench: Bench) {
         p.wire().age(&ownership(partition), EXPIRY + 2);
         let (sender, receiver) = oneshot::channel();
         step.then(&o, partition, async move {
-            sender.send(reset(&p, partition, NEW - 1).await.describe()).unwrap();
+            sender.send(reset_at_once(&p, partition, NEW - 1).await.describe()).unwrap();
         });
-        let first = reset(&o, partition, NEW).await.describe();
+        let first = reset_at_once(&o, partition, NEW).await.describe();
         assert_eq!(receiver.await.unwrap(), "done", "after {step:?}");
         let is_refused = first == "lost to no owner";
         let is_done = ["done", "indeterminate, written"].contains(&first.as_str());
