@@ -156,8 +156,12 @@ async fn serve_link(
         .properties(product())
         .build();
     connection.served.all_detached_ended().await;
-    // Registered before the client sees the link and can detach it.
+    // Registered before the client sees the link, and can detach it or wait there for a response.
     let serving = matches!(purpose, Ok(Purpose::Consume(_))).then(|| connection.served.begin(&attach.name));
+    let responses = match &purpose {
+        Ok(Purpose::Replies { service, reply_to }) => Some(replies.open(*service, reply_to.clone())),
+        _ => None,
+    };
     let link = match acceptor.accept_incoming_attach(attach, session).await {
         Ok(link) => link,
         Err(error) => {
@@ -165,21 +169,20 @@ async fn serve_link(
             return;
         }
     };
-    match (link, purpose) {
-        (LinkEndpoint::Receiver(link), Ok(Purpose::Requests(service))) => {
-            links.spawn(requests::serve(connection.clone(), link, service, replies.clone()));
-        }
-        (LinkEndpoint::Sender(link), Ok(Purpose::Replies { service, reply_to })) => {
-            let responses = replies.open(service, reply_to);
+    match (link, purpose, responses) {
+        (LinkEndpoint::Sender(link), _, Some(responses)) => {
             links.spawn(requests::reply(link, responses));
         }
-        (LinkEndpoint::Receiver(link), Ok(Purpose::Publish(hub, partition))) => {
+        (LinkEndpoint::Receiver(link), Ok(Purpose::Requests(service)), _) => {
+            links.spawn(requests::serve(connection.clone(), link, service, replies.clone()));
+        }
+        (LinkEndpoint::Receiver(link), Ok(Purpose::Publish(hub, partition)), _) => {
             links.spawn(publish::serve(hub, link, partition));
         }
-        (LinkEndpoint::Sender(link), Ok(Purpose::Consume(request))) => {
+        (LinkEndpoint::Sender(link), Ok(Purpose::Consume(request)), _) => {
             links.spawn(consume::serve(link, request, serving));
         }
-        (link, rejected) => {
+        (link, rejected, _) => {
             links.spawn(close(link, rejected.err().unwrap_or_else(wrong_role)));
         }
     }

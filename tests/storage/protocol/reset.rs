@@ -233,7 +233,7 @@ pub async fn after_a_reset_it_returns_to_the_same_owner(bench: Bench) {
     let (first, second) = (bench.operator("o", quick_retries).await, bench.operator("p", quick_retries).await);
     assert_eq!(reset(&first, 0, NEW).await.describe(), "done");
     second.wire().age("ownership/0", EXPIRY / 2 + 1);
-    assert_eq!(reset(&second, 0, NEW + 1).await.describe(), "done");
+    assert_eq!(reset_at_once(&second, 0, NEW + 1).await.describe(), "done");
     assert_eq!(record_of(&bench, 0).await, returned(&second, Some("a")));
     starts_at(&a, 0, NEW + 1).await;
 }
@@ -270,7 +270,7 @@ pub async fn after_a_dead_operator_inherits_its_owner(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
     bench.put(&ownership(0), &operated("operator-1")).await;
     operator.wire().age("ownership/0", EXPIRY + 2);
-    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
+    assert_eq!(reset_at_once(&operator, 0, NEW).await.describe(), "done");
     assert_eq!(record_of(&bench, 0).await, returned(&operator, Some("a")));
 }
 
@@ -283,7 +283,7 @@ pub async fn again_by_the_same_operator_inherits_it(bench: Bench) {
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "failed: Unavailable");
     assert_eq!(bench.owner_of(0).await, operator.store.id().as_str());
     operator.restored();
-    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
+    assert_eq!(reset_at_once(&operator, 0, NEW).await.describe(), "done");
     assert_eq!(record_of(&bench, 0).await, returned(&operator, Some("a")));
     starts_at(&a, 0, NEW).await;
 }

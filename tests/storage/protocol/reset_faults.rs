@@ -165,7 +165,7 @@ async fn reports(bench: &Bench, partition: u32, (step, fault, expected): (Step, 
     // The next operator finds the records of this one.
     let next = bench.operator("p", quick_retries).await;
     next.wire().age(&ownership(partition), EXPIRY + 2);
-    assert_eq!(reset(&next, partition, NEW).await.describe(), "done", "{case}");
+    assert_eq!(reset_at_once(&next, partition, NEW).await.describe(), "done", "{case}");
     assert_returned(&a, partition, &case).await;
 }
 
