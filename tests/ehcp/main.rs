@@ -55,6 +55,7 @@ mod remedies;
 mod safety;
 #[cfg(all(unix, feature = "tui"))]
 mod screen;
+mod secrets;
 mod serve;
 mod transcript;
 mod watch;

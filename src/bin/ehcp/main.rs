@@ -56,7 +56,8 @@ fn log_to_stderr(global: &Global) {
         0 => "off",
         1 => "eventhubs_checkpoint=info",
         2 => "eventhubs_checkpoint=debug",
-        _ => "debug",
+        3 => "debug",
+        _ => "trace",
     };
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
