@@ -464,6 +464,7 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hostile::hostile_text;
     use proptest::prelude::*;
     use time::macros::datetime;
 
@@ -731,6 +732,41 @@ mod tests {
             let encoded = encode_checkpoint(&record);
             let (again, _) = decode_checkpoint("b", &encoded);
             prop_assert_eq!(again, record);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_listed_name_has_an_owner_or_is_foreign(
+            name in hostile_text(&[
+                "ns.servicebus.windows.net/hub/$default/heartbeat/pod%201%2Fa",
+                "ns.servicebus.windows.net/hub/$default/ownership/12",
+            ])
+        ) {
+            if let Ok(owner) = names().heartbeat_owner(&name) {
+                prop_assert_eq!(names().heartbeat(&owner), name.clone());
+            }
+            if let Ok(partition) = names().partition(RecordKind::Ownership, &name) {
+                prop_assert_eq!(names().of(RecordKind::Ownership, &partition), name);
+            }
+        }
+
+        #[test]
+        fn any_values_of_known_keys_are_readable(
+            number in hostile_text(&["41", "-1", "9223372036854775807", "4,1"]),
+            text in hostile_text(&["2026-01-01T00:00:00Z", "true", "60", "4100", "worker-1"]),
+        ) {
+            let keys = ["sequencenumber", "epoch", "load", "incarnation", "leaseduration", "offset", "ownerid"];
+            let wire = |value: &str| -> Metadata { keys.iter().map(|key| ((*key).to_owned(), value.to_owned())).collect() };
+            for wire in [wire(&number), wire(&text)] {
+                let written = encode_ownership(&decode_ownership("b", &wire).0);
+                prop_assert_eq!(encode_ownership(&decode_ownership("b", &written).0), written);
+                let written = encode_checkpoint(&decode_checkpoint("b", &wire).0);
+                prop_assert_eq!(encode_checkpoint(&decode_checkpoint("b", &written).0), written);
+                let heartbeat = |wire| encode_heartbeat(&decode_heartbeat("b", OwnerId::new("a").unwrap(), wire).0);
+                let written = heartbeat(&wire);
+                prop_assert_eq!(heartbeat(&written), written);
+            }
         }
     }
 }

@@ -83,6 +83,8 @@ mod codec;
 mod error;
 #[cfg(feature = "eventhubs")]
 pub mod eventhubs;
+#[cfg(test)]
+mod hostile;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod internal;

@@ -94,9 +94,12 @@ impl From<Export> for ResetTarget {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::survey::GroupRecords;
     use super::super::survey::samples::{hub, owned};
     use super::*;
+    use crate::hostile::hostile_text;
 
     fn group() -> GroupDescription {
         let records = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, 41, "410", 1);
@@ -171,5 +174,17 @@ mod tests {
         let export = Export::new([(PartitionId::from(10), position()), (2.into(), position())]);
         assert_eq!(export.partitions.len(), 2);
         assert_eq!(positions(export).into_iter().map(|(id, ..)| id).collect::<Vec<_>>(), ["2", "10"]);
+    }
+
+    const SAMPLES: &[&str] = &[r#"{"schema": "ehcp.export/1", "taken_at": "2026-01-01T00:00:00Z", "partitions": [
+            {"id": "0", "checkpoint": {"sequence_number": 41, "offset": "4100"}}, {"id": "1", "checkpoint": null}]}"#];
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_rejected(text in hostile_text(SAMPLES)) {
+            let Ok(export) = serde_json::from_str::<Export>(&text) else { return Ok(()) };
+            let again: Export = serde_json::from_str(&serde_json::to_string(&export).unwrap()).unwrap();
+            prop_assert_eq!(again.partitions, export.partitions);
+        }
     }
 }

@@ -43,7 +43,10 @@ fn is_traceparent(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::hostile_text;
 
     #[test]
     fn other_forms_are_no_trace_context() {
@@ -55,6 +58,15 @@ mod tests {
         assert!(invalid.iter().all(|text| !is_traceparent(text)));
         for other in ["", "|0af76519.b7ad6b71.", &valid[..54], &valid.to_uppercase().replace('0', "A"), "00-g-h-01"] {
             assert!(!is_traceparent(other), "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_trace_context_is_ascii_and_short(
+            text in hostile_text(&["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"])
+        ) {
+            prop_assert!(!is_traceparent(&text) || (text.is_char_boundary(LENGTH) && text.len() <= MAX_TRACESTATE));
         }
     }
 }

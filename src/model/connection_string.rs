@@ -33,7 +33,10 @@ fn host(endpoint: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::hostile_text;
 
     #[test]
     fn finds_the_names() {
@@ -54,6 +57,21 @@ mod tests {
             let names = HubNames::of(text);
             assert_eq!(names.namespace.unwrap_or_default(), namespace, "{text}");
             assert_eq!(names.event_hub.unwrap_or_default(), event_hub, "{text}");
+        }
+    }
+
+    const SAMPLES: &[&str] = &[
+        "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=aHVzaC1odXNo;EntityPath=orders",
+        "Endpoint=sb://localhost:5673;SharedAccessKey=aHVzaC1odXNo;UseDevelopmentEmulator=true;EntityPath=orders",
+    ];
+
+    proptest! {
+        #[test]
+        fn any_text_has_names_or_none(text in hostile_text(SAMPLES)) {
+            let names = HubNames::of(&text);
+            for name in [names.namespace, names.event_hub].into_iter().flatten() {
+                prop_assert!(!name.is_empty() && text.contains(&name) && !name.contains(';'), "{}", name);
+            }
         }
     }
 }

@@ -436,9 +436,11 @@ impl ProcessorConfig {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use time::macros::datetime;
 
     use super::*;
+    use crate::hostile::hostile_text;
 
     fn read(json: &str) -> Result<ProcessorConfig, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
@@ -508,6 +510,20 @@ mod tests {
             ),
         ] {
             assert!(refused(&config).contains(expected), "{}", refused(&config));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_rejected(
+            text in hostile_text(&[
+                r#"{ "checkpoint_policy": { "interval": "90s" }, "load_balancing_strategy": { "weighted": { "threshold_percent": 5 } } }"#,
+                r#"{ "start_position": { "enqueued_after": "2026-01-01T00:00:00Z" }, "max_batch_size": 10, "handler_timeout": "5m" }"#,
+            ])
+        ) {
+            if let Ok(config) = serde_json::from_str::<ProcessorConfig>(&text) {
+                let _ = config.check();
+            }
         }
     }
 }

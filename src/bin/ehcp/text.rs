@@ -122,6 +122,8 @@ pub fn count(number: usize, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use time::macros::datetime;
 
     use super::*;
@@ -178,5 +180,33 @@ mod tests {
     fn times_need_an_offset() {
         assert_eq!(datetime("2026-11-23T11:00:00+01:00").map(time).unwrap(), "2026-11-23T10:00:00Z");
         assert!(datetime("2026-11-23 10:00").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_of_partitions_is_bounded(text in "[0-9,\\- ]{0,40}|\\PC{0,40}") {
+            if let Ok(Partitions(read)) = partitions(&text) {
+                prop_assert!(read.len() <= 20 * usize::try_from(MAX_RANGE).unwrap());
+            }
+        }
+
+        #[test]
+        fn any_text_is_one_word_of_a_shell(text in "[ -~]{0,40}") {
+            prop_assert_eq!(shlex(&quoted(&text)), text);
+        }
+    }
+
+    /// Reads one word as a POSIX shell does.
+    fn shlex(word: &str) -> String {
+        let (mut text, mut is_quoted, mut letters) = (String::new(), false, word.chars());
+        while let Some(letter) = letters.next() {
+            match letter {
+                '\'' => is_quoted = !is_quoted,
+                '\\' if !is_quoted => text.extend(letters.next()),
+                _ => text.push(letter),
+            }
+        }
+        assert!(!is_quoted, "{word}");
+        text
     }
 }

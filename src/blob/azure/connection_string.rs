@@ -126,7 +126,10 @@ fn problem(what: impl std::fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::hostile_text;
 
     const KEY: &str = "c2VjcmV0LXNlY3JldA==";
 
@@ -259,6 +262,21 @@ mod tests {
             let shown = format!("{error} {error:?}");
             assert!(shown.contains(expected), "{text}: {shown}");
             assert!(!shown.to_lowercase().contains("hush") && !shown.contains("aHVzaA"), "{shown}");
+        }
+    }
+
+    const SAMPLES: &[&str] = &[
+        "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey=aHVzaC1odXNo;EndpointSuffix=core.windows.net",
+        "BlobEndpoint=https://a.example/acct;SharedAccessSignature=sv=2021-01-01&sp=rl&sig=aHVzaC1odXNo",
+        "UseDevelopmentStorage=true",
+        "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=aHVzaC1odXNo;EntityPath=orders",
+    ];
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_rejected(text in hostile_text(SAMPLES)) {
+            let Ok(parsed) = ConnectionString::parse(&text) else { return Ok(()) };
+            prop_assert!(parsed.account_url.query().is_none() && parsed.account_url.has_host());
         }
     }
 }

@@ -63,7 +63,10 @@ fn requested_wait(headers: &Headers) -> Option<std::time::Duration> {
 mod tests {
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::hostile_text;
 
     fn with(pairs: &[(&'static str, &'static str)]) -> Headers {
         let mut headers = Headers::new();
@@ -115,6 +118,21 @@ mod tests {
             }
             for usual in ["Fri, 20 Nov 2026 12:00:00 GMT", "Thu, 31 Dec 2099 23:59:59 GMT"] {
                 assert!(at(usual).is_some(), "{usual}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_wait_is_limited(
+            wait in hostile_text(&["7", "250", "Fri, 26 Jun 2015 23:39:42 GMT"]),
+            date in hostile_text(&["Fri, 26 Jun 2015 23:39:12 GMT"]),
+        ) {
+            for name in ["retry-after", "x-ms-retry-after-ms"] {
+                let mut headers = Headers::new();
+                headers.insert(name, wait.clone());
+                headers.insert("date", date.clone());
+                prop_assert!(retry_after(&headers).is_none_or(|wait| wait <= LONGEST_WAIT));
             }
         }
     }

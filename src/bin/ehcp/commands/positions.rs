@@ -83,6 +83,8 @@ pub fn to_csv(export: &Export) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn position(sequence_number: i64, offset: Option<&str>) -> RecordedPosition {
@@ -97,5 +99,14 @@ mod tests {
         assert_eq!(from_csv(&text).unwrap().partitions, export.partitions);
         assert!(from_csv("partition,sequence_number\n0,7\n").unwrap().partitions[0].checkpoint.is_some());
         assert!(from_csv("partition,sequence_number\n0,seven\n").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_rejected(lines in "partition,sequence_number,offset\n([0-9]{0,20},-?[0-9]{0,20},\"?[ -~]{0,9}\n){0,4}|\\PC{0,60}") {
+            if let Ok(export) = from_csv(&lines) {
+                prop_assert_eq!(from_csv(&to_csv(&export).unwrap()).unwrap().partitions, export.partitions);
+            }
+        }
     }
 }

@@ -1,0 +1,70 @@
+//! Hostile input for property tests: arbitrary text, and mutated samples of real input.
+//!
+//! `PROPTEST_CASES` sets how many cases each property is tried with.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+/// A change of some bytes.
+#[derive(Clone, Debug)]
+enum Mutation {
+    Remove(Index, usize),
+    Replace(Index, u8),
+    Insert(Index, Vec<u8>),
+    /// Repeats the bytes from one place on at another.
+    Repeat(Index, Index, usize),
+}
+
+impl Mutation {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        let place = |index: &Index, bytes: &[u8]| index.index(bytes.len() + 1);
+        match self {
+            Self::Remove(at, count) => {
+                let start = place(at, bytes);
+                let end = bytes.len().min(start + count);
+                bytes.drain(start..end);
+            }
+            Self::Replace(at, byte) => {
+                let at = place(at, bytes);
+                if let Some(old) = bytes.get_mut(at) {
+                    *old = *byte;
+                }
+            }
+            Self::Insert(at, inserted) => {
+                let at = place(at, bytes);
+                bytes.splice(at..at, inserted.iter().copied());
+            }
+            Self::Repeat(from, to, count) => {
+                let (from, to) = (place(from, bytes), place(to, bytes));
+                let repeated = bytes[from..bytes.len().min(from + count)].to_vec();
+                bytes.splice(to..to, repeated);
+            }
+        }
+    }
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let byte = || prop_oneof![any::<u8>(), select(&b"=;&?%<>/\"'{}[]:,-+. \0\n0\xff\xc3"[..])];
+    prop_oneof![
+        (any::<Index>(), 1..12_usize).prop_map(|(at, count)| Mutation::Remove(at, count)),
+        (any::<Index>(), byte()).prop_map(|(at, byte)| Mutation::Replace(at, byte)),
+        (any::<Index>(), vec(byte(), 1..6)).prop_map(|(at, bytes)| Mutation::Insert(at, bytes)),
+        (any::<Index>(), any::<Index>(), 1..40_usize).prop_map(|(from, to, count)| Mutation::Repeat(from, to, count)),
+    ]
+}
+
+/// Returns bytes that are arbitrary, or one of the samples with up to eight changes.
+pub(crate) fn hostile_bytes(samples: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
+    let mutated = (select(samples), vec(mutation(), 0..8)).prop_map(|(sample, mutations)| {
+        let mut bytes = sample.as_bytes().to_vec();
+        mutations.iter().for_each(|mutation| mutation.apply(&mut bytes));
+        bytes
+    });
+    prop_oneof![1 => vec(any::<u8>(), 0..200), 4 => mutated]
+}
+
+/// Returns the same as text. Bytes that are no UTF-8 are replaced.
+pub(crate) fn hostile_text(samples: &'static [&'static str]) -> impl Strategy<Value = String> {
+    hostile_bytes(samples).prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
