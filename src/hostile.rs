@@ -58,7 +58,9 @@ fn mutation() -> impl Strategy<Value = Mutation> {
 pub(crate) fn hostile_bytes(samples: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     let mutated = (select(samples), vec(mutation(), 0..8)).prop_map(|(sample, mutations)| {
         let mut bytes = sample.as_bytes().to_vec();
-        mutations.iter().for_each(|mutation| mutation.apply(&mut bytes));
+        for mutation in &mutations {
+            mutation.apply(&mut bytes);
+        }
         bytes
     });
     prop_oneof![1 => vec(any::<u8>(), 0..200), 4 => mutated]

@@ -65,7 +65,7 @@ async fn refused_credentials_are_not_shown() {
     let wrong = fleet.hub.connection_string_with_port().replace(DEFAULT_KEY, "d3Jvbmcgc2VjcmV0IGtleQ==");
     program.write("hub.txt", &wrong);
     let refused_hub = program.run(&[LOGGED, "lag"]).await.ended(1);
-    program.write("storage.txt", &"AccountName=devstoreaccount1;AccountKey=d3Jvbmcgc2VjcmV0IGtleQ==;".to_owned());
+    program.write("storage.txt", "AccountName=devstoreaccount1;AccountKey=d3Jvbmcgc2VjcmV0IGtleQ==;");
     program.set("EHCP_ACCOUNT", "devstoreaccount1");
     let refused_storage = program.run(&[LOGGED, "describe", "--no-hub"]).await.ended(1);
     for run in [refused_hub, refused_storage] {
