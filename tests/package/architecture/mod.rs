@@ -19,6 +19,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("setters", &[]),
     ("error", &["model"]),
     ("clock", &[]),
+    // Input for unit tests.
+    ("hostile", &[]),
     ("seconds", &[]),
     ("random", &["error", "model"]),
     ("telemetry", &["codec", "error", "lock", "model"]),
