@@ -3,7 +3,6 @@
 //! The code above this port does not depend on a backend. All backends pass one conformance suite
 //! (`testing::conformance`).
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +19,14 @@ pub mod azure;
 #[cfg(feature = "legacy-sdk")]
 pub mod legacy;
 pub mod memory;
+mod metadata;
 mod validation;
 
+pub use metadata::Metadata;
 pub(crate) use validation::take_unwritable;
 pub use validation::{normalize_metadata, validate_blob_name};
 
 pub use crate::model::ETag;
-
-/// The metadata of a blob. Keys are lowercase, because Azure ignores their case.
-pub type Metadata = BTreeMap<String, String>;
 
 /// The condition under which a write or a deletion takes effect. Exhaustive: a backend must implement every variant.
 #[derive(Clone, Debug, PartialEq, Eq)]

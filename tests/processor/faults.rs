@@ -331,7 +331,7 @@ async fn one_release_that_hangs_delays_no_other() {
     let ending = tokio::spawn(a.shut_down());
     sleep(Duration::from_millis(200)).await;
     let released = world.container.list("").await.unwrap().blobs;
-    let released = released.iter().filter(|blob| blob.metadata.get("ownerid").is_some_and(String::is_empty));
+    let released = released.iter().filter(|blob| blob.metadata.get("ownerid").is_some_and(str::is_empty));
     assert_eq!(released.count(), 3);
     timeout(Duration::from_secs(5), ending).await.expect("the shutdown takes too long").unwrap().unwrap();
 }

@@ -12,8 +12,8 @@ use super::client::{Client, Outcome};
 use super::credentials::{self, Credentials};
 use super::errors::{Operation, Verb, unusable_response};
 use super::headers::{self, METADATA_PREFIX};
+use super::listing::{self, Page};
 use super::settings::Settings;
-use super::xml::{self, Page};
 use crate::blob::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
 use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
@@ -110,7 +110,7 @@ impl AzureContainer {
         query.extend(size.as_deref().map(|size| ("maxresults", size)));
         let url = self.settings().container_url.with_query(&query);
         let reply = self.client.read(operation, self.client.request(Method::Get, url)).await?;
-        let page = xml::parse_page(&reply.body, reply.response)
+        let page = listing::parse_page(&reply.body, reply.response)
             .map_err(|error| unusable_response(operation, &error.to_string()).with_source(error))?;
         Ok((page, reply.response))
     }
@@ -164,8 +164,8 @@ impl BlobContainer for AzureContainer {
             }
             Condition::Unconditional => request.insert_header(BLOB_TYPE, "BlockBlob"),
         }
-        for (key, value) in metadata {
-            request.insert_header(format!("{METADATA_PREFIX}{key}"), value);
+        for (key, value) in &metadata {
+            request.insert_header(format!("{METADATA_PREFIX}{key}"), value.to_owned());
         }
         let reply = self.client.write(operation, request).await?;
         let (etag, last_modified) =

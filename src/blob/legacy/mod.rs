@@ -240,7 +240,7 @@ impl BlobContainer for LegacyContainer {
         let metadata = normalize_metadata(metadata)?;
         let mut sdk_metadata = SdkMetadata::new();
         for (key, value) in &metadata {
-            sdk_metadata.insert(key.clone(), value.clone());
+            sdk_metadata.insert(key.to_owned(), value.to_owned());
         }
         let written = match condition {
             Condition::Create => self.put(name, sdk_metadata, Some(IfMatchCondition::NotMatch("*".to_owned()))).await,

@@ -101,7 +101,7 @@ pub async fn line_3_over_a_fresh_record_without_one_it_waits(bench: Bench) {
     let sent = a.sent();
     let writes: Vec<_> = sent.iter().filter(|sent| sent.is_write_of("ownership/0")).collect();
     let [taken, begun] = writes[..] else { panic!("{sent:?}") };
-    assert_eq!((taken.metadata["ownerid"].as_str(), taken.metadata.get("epoch")), ("a", None));
+    assert_eq!((&taken.metadata["ownerid"], taken.metadata.get("epoch")), ("a", None));
     assert_eq!((taken.under(), begun.under()), (Some(&seen.etag), taken.etag.as_ref()));
     assert!(begun.when - taken.when >= Duration::from_secs(1), "{:?}", begun.when - taken.when);
     // The time is that of a response in which the record was old enough.

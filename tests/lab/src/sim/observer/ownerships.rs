@@ -83,7 +83,7 @@ impl State {
         let before = self.partitions[partition].holder();
         let requests_handoff = holder == before && self.is_handoff_request(incarnation, partition, metadata);
         let own = holder == Some(incarnation) || requests_handoff;
-        let unowned = holder.is_none() && metadata.get("ownerid").is_some_and(String::is_empty);
+        let unowned = holder.is_none() && metadata.get("ownerid").is_some_and(str::is_empty);
         let name = self.name_of(incarnation);
         self.check(Invariant::OwnRecord, own || unowned, || {
             format!("{name} wrote {metadata:?} to partition {partition}")
