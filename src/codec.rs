@@ -448,7 +448,10 @@ impl<'a> Fields<'a> {
 
     /// Takes the pairs that were not taken.
     fn rest(&mut self) -> BTreeMap<String, String> {
-        std::mem::take(&mut self.rest).into_iter().map(|(key, value)| (key.to_ascii_lowercase(), value.to_owned())).collect()
+        std::mem::take(&mut self.rest)
+            .into_iter()
+            .map(|(key, value)| (key.to_ascii_lowercase(), value.to_owned()))
+            .collect()
     }
 
     /// Takes a value, where an empty one counts as absent.

@@ -45,9 +45,13 @@ impl Metadata {
         Self::default()
     }
 
-    /// Creates metadata without pairs, with room for texts of this many bytes.
-    pub(crate) fn with_capacity(bytes: usize) -> Self {
-        Self { text: String::with_capacity(bytes), pairs: SmallVec::new() }
+    /// Creates metadata from pairs, which it sorts. Of several pairs with one key, the last one counts.
+    pub(crate) fn of(pairs: &mut [(&str, &str)]) -> Self {
+        let bytes = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let mut metadata = Self { text: String::with_capacity(bytes), pairs: SmallVec::new() };
+        pairs.sort_by_key(|(key, _)| *key);
+        metadata.extend(pairs.iter().copied());
+        metadata
     }
 
     /// Returns the number of pairs.

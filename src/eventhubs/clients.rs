@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -33,13 +34,20 @@ pub(super) type Used = watch::Sender<()>;
 pub(super) struct SharedClient {
     client: ConsumerClient,
     health: SyncMutex<ConnectionHealth>,
+    /// Another response would not change the health. Events arrive often, and this is cheaper than the lock.
+    responds: AtomicBool,
     /// True once another client has replaced it.
     replaced: watch::Sender<bool>,
 }
 
 impl SharedClient {
     fn new(client: ConsumerClient) -> Arc<Self> {
-        Arc::new(Self { client, health: SyncMutex::default(), replaced: watch::Sender::new(false) })
+        Arc::new(Self {
+            client,
+            health: SyncMutex::default(),
+            responds: AtomicBool::new(false),
+            replaced: watch::Sender::new(false),
+        })
     }
 
     pub(super) fn client(&self) -> &ConsumerClient {
@@ -51,8 +59,12 @@ impl SharedClient {
     }
 
     pub(super) fn note(&self, signal: Signal) {
+        if signal == Signal::Responding && self.responds.load(Ordering::Acquire) {
+            return;
+        }
         let mut health = self.health();
         *health = health.after(signal);
+        self.responds.store(health.after(Signal::Responding) == *health, Ordering::Release);
     }
 
     pub(super) fn is_broken(&self) -> bool {

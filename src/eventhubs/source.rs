@@ -132,7 +132,7 @@ impl EventSource for EventHubSource {
         let position = client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);
         let link = self.open_link(client, partition, position, level, credit).await?;
-        Ok(EventReceiver::new(|stopped| link.events(&from, stopped)))
+        Ok(EventReceiver::in_batches(|limit, stopped| link.batches(&from, limit, stopped)))
     }
 
     /// Opens a link without an owner level, which displaces no other link: the broker rejects it if a processor reads

@@ -45,3 +45,43 @@ impl Policy for BodyPolicy {
         Ok(AsyncRawResponse::from_bytes(status, headers, body))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use azure_core::error::ErrorKind;
+    use azure_core::http::StatusCode;
+    use azure_core::http::headers::Headers;
+    use futures::stream;
+
+    use super::*;
+
+    async fn read(pieces: Vec<azure_core::Result<Bytes>>) -> azure_core::Result<Bytes> {
+        let response = AsyncRawResponse::new(StatusCode::Ok, Headers::new(), Box::pin(stream::iter(pieces)));
+        whole(response.into_body(), 1).await
+    }
+
+    #[tokio::test]
+    async fn pieces_are_joined_in_their_order() {
+        assert_eq!(read(Vec::new()).await.unwrap(), "");
+        for pieces in [&["abc"][..], &["a", "bc"], &["a", "", "b", "c"]] {
+            assert_eq!(
+                read(pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))).collect()).await.unwrap(),
+                "abc"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn one_piece_is_not_copied() {
+        let piece = Bytes::from_static(b"abc");
+        assert_eq!(read(vec![Ok(piece.clone())]).await.unwrap().as_ptr(), piece.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn a_broken_body_is_an_error() {
+        let broken = || Err(azure_core::Error::with_message(ErrorKind::Io, "broken"));
+        for pieces in [vec![broken()], vec![Ok(Bytes::from_static(b"a")), broken()]] {
+            assert!(read(pieces).await.is_err());
+        }
+    }
+}

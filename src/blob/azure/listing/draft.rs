@@ -64,8 +64,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns the text from the end tag of the properties on. Most of a page is properties that are not used.
-pub(super) fn end_of_properties(text: &[u8]) -> Option<&[u8]> {
+/// Returns where the end tag of the properties starts. Most of a page is properties that are not used.
+pub(super) fn end_of_properties(text: &[u8]) -> Option<usize> {
     static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("</Properties>"));
-    Some(&text[END.find(text)?..])
+    END.find(text)
 }

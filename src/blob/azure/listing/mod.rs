@@ -46,7 +46,8 @@ pub(super) enum PageError {
 pub(super) fn parse_page(body: &[u8], response: ResponseInfo) -> Result<Page, PageError> {
     let blobs = Vec::with_capacity(body.len() / USUAL_BLOB_BYTES);
     let page = Page { blobs, unusable: Vec::new(), next_marker: None };
-    let mut parser = Parser { reader: Reader::from_reader(body), text: String::new(), page, response };
+    let text = std::str::from_utf8(body).unwrap_or_default();
+    let mut parser = Parser { reader: Reader::from_reader(body), body: text, text: String::new(), page, response };
     while let Some(root) = parser.next_child()? {
         if root.is("EnumerationResults") {
             parser.results(&root)?;
@@ -60,6 +61,8 @@ pub(super) fn parse_page(body: &[u8], response: ResponseInfo) -> Result<Page, Pa
 /// Reads elements from the outermost to the innermost. Elements that it does not know are skipped with their content.
 struct Parser<'a> {
     reader: Reader<&'a [u8]>,
+    /// The whole document. Empty if it is not UTF-8, so that the reader reports where.
+    body: &'a str,
     /// The text of the last element whose text was read.
     text: String,
     page: Page,
@@ -132,8 +135,11 @@ impl<'a> Parser<'a> {
     /// Takes the blobs that need no parser of XML. To be called directly after a tag: the reader has then no state but
     /// the open elements, and these are the same before and after a blob.
     fn take_plain_blobs(&mut self) {
-        while let Some((draft, rest)) = plain::take_blob(self.reader.get_ref()) {
-            *self.reader.get_mut() = rest;
+        let read = self.body.len().saturating_sub(self.reader.get_ref().len());
+        let mut text = self.body.get(read..).unwrap_or_default();
+        while let Some((draft, rest)) = plain::take_blob(text) {
+            text = rest;
+            *self.reader.get_mut() = rest.as_bytes();
             self.add(draft);
         }
     }
@@ -166,7 +172,8 @@ impl<'a> Parser<'a> {
         while let Some(child) = self.next_in(properties)? {
             draft.set_property(child.start.name().as_ref(), self.text_of(&child)?);
             if draft.has_version() {
-                *self.reader.get_mut() = end_of_properties(self.reader.get_ref()).ok_or(PageError::Truncated)?;
+                let rest = *self.reader.get_ref();
+                *self.reader.get_mut() = &rest[end_of_properties(rest).ok_or(PageError::Truncated)?..];
             }
         }
         Ok(())

@@ -1,103 +1,127 @@
-//! Reads the blobs that look as Azure and Azurite usually list them: elements without attributes, and texts without
-//! references. Hundreds of them are in a page, and to read each tag of them as XML takes several times as long.
+//! Reads the blobs that look as Azure and Azurite usually list them: elements without attributes, texts without
+//! references, keys in lower case. Hundreds of them are in a page, and to read each tag of them as XML takes several
+//! times as long.
 //!
 //! Everything else is not read here, also what is not well-formed: the parser of XML then reads the same text.
 
 use std::borrow::Cow;
 
 use memchr::memchr3;
+use smallvec::SmallVec;
 
-use super::draft::{Draft, end_of_properties};
+use super::draft::{Draft, ETAG, LAST_MODIFIED, end_of_properties};
 use crate::blob::Metadata;
 
-/// The usual size of the metadata of a record.
-const USUAL_METADATA_BYTES: usize = 192;
+/// The bytes of the names that are read here.
+const NAME_BYTES: [bool; 256] = {
+    let mut bytes = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        bytes[byte as usize] = byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        byte += 1;
+    }
+    bytes
+};
 
 /// Takes a blob from the start of the text. Returns it and the rest of the text.
-pub(super) fn take_blob(text: &[u8]) -> Option<(Draft<'_>, &[u8])> {
+pub(super) fn take_blob(text: &str) -> Option<(Draft<'_>, &str)> {
     let mut rest = Text(text);
     let mut draft = Draft::default();
     rest.expect(b"<Blob>")?;
     while !rest.take(b"</Blob>") {
-        if rest.take(b"<Properties>") {
+        if rest.take(b"<Name>") {
+            draft.name = Cow::Borrowed(rest.text(b"</Name>")?);
+        } else if rest.take(b"<Properties>") {
             rest.properties(&mut draft)?;
         } else if rest.take(b"<Metadata>") {
             rest.metadata(&mut draft)?;
         } else {
-            let (name, text) = rest.element()?;
-            if name == b"Name" {
-                draft.name = Cow::Borrowed(utf8(text)?);
-            }
+            rest.element()?;
         }
     }
     Some((draft, rest.0))
 }
 
 /// The text that is not read yet.
-struct Text<'a>(&'a [u8]);
+struct Text<'a>(&'a str);
 
 impl<'a> Text<'a> {
     /// Reads the properties up to those that are used, and skips the others.
     fn properties(&mut self, draft: &mut Draft<'a>) -> Option<()> {
         while !self.take(b"</Properties>") {
-            let (name, text) = self.element()?;
-            draft.set_property(utf8(name)?, utf8(text)?);
+            if self.take(b"<Last-Modified>") {
+                draft.set_property(LAST_MODIFIED, self.text(b"</Last-Modified>")?);
+            } else if self.take(b"<Etag>") {
+                draft.set_property(ETAG, self.text(b"</Etag>")?);
+            } else {
+                self.element()?;
+            }
             if draft.has_version() {
-                self.0 = end_of_properties(self.0)?;
+                self.0 = &self.0[end_of_properties(self.0.as_bytes())?..];
             }
         }
         Some(())
     }
 
     fn metadata(&mut self, draft: &mut Draft<'a>) -> Option<()> {
-        if draft.metadata.is_empty() {
-            draft.metadata = Metadata::with_capacity(USUAL_METADATA_BYTES);
-        }
+        let mut pairs = SmallVec::<[(&str, &str); 8]>::new();
         while !self.take(b"</Metadata>") {
             let (key, value) = self.element()?;
-            draft.add_metadata(utf8(key)?, utf8(value)?);
+            if key.bytes().any(|byte| byte.is_ascii_uppercase()) {
+                return None;
+            }
+            pairs.push((key, value));
+        }
+        if draft.metadata.is_empty() {
+            draft.metadata = Metadata::of(&mut pairs);
+        } else {
+            draft.metadata.extend(pairs);
         }
         Some(())
     }
 
     /// Takes an element. Returns its name and its text.
-    fn element(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+    fn element(&mut self) -> Option<(&'a str, &'a str)> {
         self.expect(b"<")?;
-        let name = self.up_to(self.0.iter().position(|byte| !is_of_name(*byte))?);
-        if name.is_empty() {
-            return None;
-        }
+        let end = self.0.bytes().position(|byte| !NAME_BYTES[usize::from(byte)]).filter(|end| *end > 0)?;
+        let name = self.up_to(end);
         if self.take(b" />") || self.take(b"/>") {
-            return Some((name, b""));
+            return Some((name, ""));
         }
         self.expect(b">")?;
-        let text = self.up_to(memchr3(b'<', b'&', b'\r', self.0)?);
-        self.expect(b"</")?;
-        self.expect(name)?;
+        let text = self.text(b"</")?;
+        self.0 = self.0.strip_prefix(name)?;
         self.expect(b">")?;
         Some((name, text))
     }
 
-    fn up_to(&mut self, end: usize) -> &'a [u8] {
+    /// Takes a text and what follows it.
+    #[inline]
+    fn text<const N: usize>(&mut self, end: &[u8; N]) -> Option<&'a str> {
+        let text = self.up_to(memchr3(b'<', b'&', b'\r', self.0.as_bytes())?);
+        self.expect(end)?;
+        Some(text)
+    }
+
+    #[inline]
+    fn up_to(&mut self, end: usize) -> &'a str {
         let (taken, rest) = self.0.split_at(end);
         self.0 = rest;
         taken
     }
 
-    fn take(&mut self, prefix: &[u8]) -> bool {
-        self.expect(prefix).is_some()
+    /// The length is known when this is compiled, so that the comparison needs no call.
+    #[inline]
+    fn take<const N: usize>(&mut self, prefix: &[u8; N]) -> bool {
+        let found = self.0.as_bytes().first_chunk() == Some(prefix);
+        if found {
+            self.0 = &self.0[N..];
+        }
+        found
     }
 
-    fn expect(&mut self, prefix: &[u8]) -> Option<()> {
-        self.0 = self.0.strip_prefix(prefix)?;
-        Some(())
+    #[inline]
+    fn expect<const N: usize>(&mut self, prefix: &[u8; N]) -> Option<()> {
+        self.take(prefix).then_some(())
     }
-}
-
-fn is_of_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
-}
-
-fn utf8(text: &[u8]) -> Option<&str> {
-    std::str::from_utf8(text).ok()
 }
