@@ -78,15 +78,17 @@ impl Metadata {
         self.position(key).is_ok()
     }
 
-    /// Sets the value of a key, and replaces the previous one.
-    pub fn insert(&mut self, key: impl AsRef<str>, value: impl AsRef<str>) {
+    /// Sets the value of a key. Returns the value that it replaces.
+    pub fn insert(&mut self, key: impl AsRef<str>, value: impl AsRef<str>) -> Option<String> {
         let (key, value) = (key.as_ref(), value.as_ref());
         match self.position(key) {
             Ok(position) => {
                 let Ends { key: start, value: end } = self.pairs[position];
+                let replaced = self.text[start..end].to_owned();
                 self.text.replace_range(start..end, value);
                 self.pairs[position].value = start + value.len();
                 self.shift(position + 1, end, start + value.len());
+                Some(replaced)
             }
             Err(position) => {
                 let start = self.start(position);
@@ -95,6 +97,7 @@ impl Metadata {
                 let ends = Ends { key: start + key.len(), value: start + key.len() + value.len() };
                 self.shift(position, start, ends.value);
                 self.pairs.insert(position, ends);
+                None
             }
         }
     }
@@ -198,6 +201,16 @@ impl<'a> IntoIterator for &'a Metadata {
     }
 }
 
+impl IntoIterator for Metadata {
+    type Item = (String, String);
+    type IntoIter = std::vec::IntoIter<(String, String)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let pairs = self.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        pairs.collect::<Vec<_>>().into_iter()
+    }
+}
+
 /// Of several pairs with one key, the last one counts.
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Metadata {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
@@ -273,8 +286,7 @@ mod tests {
             let (mut metadata, mut map) = (Metadata::new(), BTreeMap::new());
             for (insert, key, value) in changes {
                 if insert {
-                    metadata.insert(&key, &value);
-                    map.insert(key, value);
+                    prop_assert_eq!(metadata.insert(&key, &value), map.insert(key, value));
                 } else {
                     prop_assert_eq!(metadata.remove(&key), map.remove(&key));
                 }
@@ -283,6 +295,7 @@ mod tests {
                 prop_assert!(pairs.iter().all(|(key, value)| metadata.get(key) == Some(value)));
                 prop_assert_eq!(&metadata, &pairs.iter().rev().copied().collect());
                 prop_assert_eq!(format!("{metadata:?}"), format!("{map:?}"));
+                prop_assert_eq!(metadata.clone().into_iter().collect::<BTreeMap<_, _>>(), map.clone());
             }
         }
     }

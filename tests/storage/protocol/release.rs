@@ -165,7 +165,7 @@ pub async fn line_4_a_release_empties_ownerid_keeps_handoffto(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let mut marked = bench.read(&ownership(0)).await;
-    marked.insert("handoffto".into(), "b".into());
+    marked.insert("handoffto", "b");
     bench.put(&ownership(0), &marked).await;
     assert_eq!(a.release(&lease).await.describe(), "released");
     let epoch = lease.epoch().to_string();
