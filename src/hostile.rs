@@ -54,8 +54,8 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-/// Returns bytes that are arbitrary, or one of the samples with up to eight changes.
-pub(crate) fn hostile_bytes(samples: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
+/// Returns text that is arbitrary, or one of the samples with up to seven changes. Bytes that are no UTF-8 are replaced.
+pub(crate) fn hostile_text(samples: &'static [&'static str]) -> impl Strategy<Value = String> {
     let mutated = (select(samples), vec(mutation(), 0..8)).prop_map(|(sample, mutations)| {
         let mut bytes = sample.as_bytes().to_vec();
         for mutation in &mutations {
@@ -63,10 +63,6 @@ pub(crate) fn hostile_bytes(samples: &'static [&'static str]) -> impl Strategy<V
         }
         bytes
     });
-    prop_oneof![1 => vec(any::<u8>(), 0..200), 4 => mutated]
-}
-
-/// Returns the same as text. Bytes that are no UTF-8 are replaced.
-pub(crate) fn hostile_text(samples: &'static [&'static str]) -> impl Strategy<Value = String> {
-    hostile_bytes(samples).prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    let bytes = prop_oneof![1 => vec(any::<u8>(), 0..200), 4 => mutated];
+    bytes.prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -517,12 +517,12 @@ mod tests {
         #[test]
         fn any_text_is_read_or_rejected(
             text in hostile_text(&[
-                r#"{ "checkpoint_policy": { "interval": "90s" }, "load_balancing_strategy": { "weighted": { "threshold_percent": 5 } } }"#,
+                r#"{ "checkpoint_policy": { "interval": "90s" }, "load_balancing_strategy": { "weighted": {} } }"#,
                 r#"{ "start_position": { "enqueued_after": "2026-01-01T00:00:00Z" }, "max_batch_size": 10, "handler_timeout": "5m" }"#,
             ])
         ) {
-            if let Ok(config) = serde_json::from_str::<ProcessorConfig>(&text) {
-                let _ = config.check();
+            if let Ok(Err(refused)) = read(&text).map(|config| config.check()) {
+                prop_assert!(refused.to_string().contains("`with_"), "{}", refused);
             }
         }
     }

@@ -123,7 +123,6 @@ pub fn count(number: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-
     use time::macros::datetime;
 
     use super::*;
