@@ -1,6 +1,8 @@
 //! The command line tool `ehcp` as its users run it: the built program, on Azurite and the Event Hubs emulator, with
 //! groups of this crate and of published SDKs.
 
+#[path = "../official/mixed_fleet/continuity.rs"]
+mod continuity;
 #[path = "../official/mixed_fleet/crate_processor.rs"]
 #[allow(dead_code, reason = "shared with the tests of mixed fleets")]
 mod crate_processor;
@@ -8,6 +10,7 @@ mod crate_processor;
 #[allow(dead_code, reason = "shared with the tests of mixed fleets")]
 mod fleet;
 #[path = "../official/mixed_fleet/foreign_processor.rs"]
+#[allow(dead_code, reason = "shared with the tests of mixed fleets")]
 mod foreign_processor;
 #[path = "../official/mixed_fleet/processed.rs"]
 #[allow(dead_code, reason = "shared with the tests of mixed fleets")]
@@ -48,6 +51,7 @@ mod keda;
 mod kills;
 mod kubernetes;
 mod live;
+mod moves;
 mod page;
 mod profiles;
 mod relay;

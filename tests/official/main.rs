@@ -24,4 +24,5 @@ mod wire;
 
 mod end_to_end;
 mod mixed_fleet;
+mod neighbors;
 mod official_processor;

@@ -3,7 +3,9 @@
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, Positioned, Processor, ShutdownReport};
+use eventhubs_checkpoint::processor::{
+    Handler, HandlerError, PartitionContext, PartitionStart, Positioned, Processor, ShutdownReport, StartPosition,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -18,6 +20,12 @@ pub struct Recorder {
 }
 
 impl Handler<ReceivedEventData> for Recorder {
+    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+        let checkpoint = start.checkpoint().and_then(|checkpoint| checkpoint.sequence_number);
+        self.processed.start(&self.owner, start.partition_id().as_str(), checkpoint);
+        Ok(None)
+    }
+
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
         let numbers: Vec<_> = events.iter().filter_map(Positioned::sequence_number).collect();
         self.processed.add(&self.owner, context.partition_id().as_str(), &numbers);
@@ -45,6 +53,11 @@ impl CrateProcessor {
             let _ = requested.await;
         }));
         Self { owner: owner.to_owned(), shutdown, running }
+    }
+
+    /// Returns its owner id.
+    pub fn owner(&self) -> &str {
+        &self.owner
     }
 
     /// Shuts it down gracefully.

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use azure_core::base64;
+use azure_core::credentials::Secret;
+use azure_core::hmac::hmac_sha256;
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
-use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore};
+use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 use serde_json::json;
 use tokio::sync::watch;
@@ -23,7 +26,7 @@ use super::foreign_processor::ForeignProcessor;
 use super::processed::Processed;
 use super::sdk::Sdk;
 use crate::publisher::{Address, Load, publish};
-use crate::sas::fresh_name;
+use crate::sas::{FUTURE, account_sas, fresh_name};
 use crate::support::azurite;
 
 /// Far longer than any step here takes, even on a busy machine.
@@ -45,7 +48,12 @@ pub struct Fleet {
     pub hub: EventHubEmulator,
     pub container: Arc<AzureContainer>,
     pub container_name: String,
-    observer: GroupStore,
+    /// The case of the blob names that the processors of this crate use.
+    pub case: BlobNameCase,
+    /// The lease duration of all processors.
+    pub expiry: Duration,
+    lower: GroupStore,
+    verbatim: GroupStore,
     pub processed: Processed,
     /// How many batches to publish.
     wanted: watch::Sender<u32>,
@@ -75,11 +83,15 @@ impl Fleet {
         let connection_string = azurite::shared().await.unwrap().connection_string();
         let container = AzureContainer::from_connection_string(connection_string.clone(), &container_name).unwrap();
         container.create_container().await.unwrap();
-        let (container, observer) = (Arc::new(container), observer(connection_string, &container_name).await);
+        let container = Arc::new(container);
+        let observer = async |case| observer(connection_string.clone(), &container_name, case).await;
+        let (lower, verbatim) = (observer(BlobNameCase::Lower).await, observer(BlobNameCase::Verbatim).await);
         let (wanted, batches) = watch::channel(batches);
         let address = Address { endpoint: hub.endpoint(), connection_string: hub.connection_string() };
         let publishing = tokio::spawn(async { drop(publish(address, LOAD, batches).await.unwrap()) });
-        Self { hub, container, container_name, observer, processed: Processed::default(), wanted, publishing }
+        let (case, processed) = (BlobNameCase::Lower, Processed::default());
+        let expiry = EXPIRY;
+        Self { hub, container, container_name, case, expiry, lower, verbatim, processed, wanted, publishing }
     }
 
     /// Adds a processor of this crate.
@@ -90,13 +102,28 @@ impl Fleet {
         let checkpoints = CheckpointPolicy::default().with_interval(Duration::from_millis(200));
         let config = config.with_checkpoint_policy(checkpoints);
         let recorder = Recorder { owner: owner.to_owned(), processed: self.processed.clone() };
-        let store = store(&self.container, owner).await;
+        let store = self.store(owner).await;
         let endpoint = self.hub.endpoint();
         let builder = EventHubSource::from_connection_string(store.group(), self.hub.connection_string())
             .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
         let source = timeout(TIMEOUT, builder.connect()).await.unwrap().unwrap();
         let processor = Processor::builder(source, store, recorder).with_config(config).build();
         CrateProcessor::run(owner, processor.unwrap())
+    }
+
+    /// Returns the store of a processor, whose requests may be late on a busy machine.
+    async fn store(&self, owner: &str) -> GroupStore {
+        let started = Instant::now();
+        loop {
+            let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new(owner).unwrap())
+                .with_blob_name_case(self.case)
+                .with_lease_duration(self.expiry)
+                .with_foreign_lease_duration(self.expiry);
+            match builder.connect().await {
+                Ok(store) => return store,
+                Err(error) => assert!(started.elapsed() < TIMEOUT, "{owner}: {error}"),
+            }
+        }
     }
 
     /// Adds a processor of another SDK.
@@ -116,10 +143,29 @@ impl Fleet {
             "event_hub": format!("{};UseDevelopmentEmulator=true", self.hub.connection_string()),
             "port": self.hub.port(),
             "consumer_group": consumer_group,
+            // For the SDKs that need neither connection strings nor ports, or have no connection strings.
+            "endpoint": self.hub.endpoint(),
+            "namespace": group().namespace(),
+            "event_hub_name": self.hub.name(),
+            "event_hub_token": event_hub_sas(&format!("sb://localhost/{}", self.hub.name())),
+            "container_url": self.container_url().await,
+            "owner": fresh_name(),
             "interval_seconds": INTERVAL.as_secs(),
-            "expiry_seconds": EXPIRY.as_secs(),
+            "expiry_seconds": self.expiry.as_secs(),
         });
         ForeignProcessor::start(sdk, &settings, &self.processed).await
+    }
+
+    /// Returns the URL of the container, with a shared access signature.
+    async fn container_url(&self) -> String {
+        let endpoint = azurite::shared().await.unwrap().endpoint();
+        format!("{endpoint}/{}?{}", self.container_name, account_sas("rwdlac", FUTURE))
+    }
+
+    /// Stops publishing, and waits until everything is published.
+    pub async fn stops_publishing(&mut self) {
+        self.wanted.send_replace(0);
+        self.all_published().await;
     }
 
     /// Waits until all batches are published.
@@ -157,7 +203,7 @@ impl Fleet {
 
     /// Returns the position of each partition, by its checkpoint.
     pub async fn checkpoints(&self) -> Positions {
-        let listing = self.observer.list_checkpoints().await.unwrap();
+        let listing = self.observer(self.case).list_checkpoints().await.unwrap();
         let positions = listing.records.into_iter().map(|seen| {
             let position = Position::new(seen.record.sequence_number.unwrap(), seen.record.offset.unwrap());
             (seen.partition.to_string(), position)
@@ -179,9 +225,12 @@ impl Fleet {
 
     /// An operator tries to reset these partitions. Returns those that it reports as reset.
     pub async fn resets_once(&self, targets: &Positions) -> Vec<String> {
-        let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new("operator").unwrap());
+        let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new("operator").unwrap())
+            .with_blob_name_case(self.case);
         let operator =
-            Operator::connect(builder.with_lease_duration(EXPIRY).with_foreign_lease_duration(EXPIRY)).await.unwrap();
+            Operator::connect(builder.with_lease_duration(self.expiry).with_foreign_lease_duration(self.expiry))
+                .await
+                .unwrap();
         let options = ResetOptions::default().with_allow_foreign(true).with_settle(SETTLE);
         let resets = targets.iter().map(|(id, to)| (PartitionId::new(id).unwrap(), to.clone())).collect();
         let outcomes = operator.reset(resets, &options).await.unwrap();
@@ -212,14 +261,20 @@ impl Fleet {
         }
     }
 
+    pub fn observer(&self, case: BlobNameCase) -> &GroupStore {
+        match case {
+            BlobNameCase::Verbatim => &self.verbatim,
+            _ => &self.lower,
+        }
+    }
+
     pub async fn records(&self) -> Records {
-        let listing = self.observer.list_ownerships().await.unwrap();
-        assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
-        let records = listing.records.into_iter().map(|seen| {
-            let owner = seen.record.owner.map(|owner| owner.to_string()).unwrap_or_default();
-            (seen.partition.to_string(), (owner, seen.age))
-        });
-        records.collect()
+        self.records_in(self.case).await
+    }
+
+    /// Returns the records under names of this case.
+    pub async fn records_in(&self, case: BlobNameCase) -> Records {
+        owners_in(self.observer(case)).await
     }
 
     /// Returns the ages of this owner's records.
@@ -271,25 +326,33 @@ impl Drop for Fleet {
 }
 
 /// Returns a store that only reads: no request of it is ever late, even on a busy machine.
-async fn observer(connection_string: String, container: &str) -> GroupStore {
+async fn observer(connection_string: String, container: &str, case: BlobNameCase) -> GroupStore {
     let access = Access::connection_string(connection_string, container);
     let container = AzureContainer::builder(access).with_request_timeout(TIMEOUT).build().unwrap();
-    let builder = GroupStore::builder(Arc::new(container), group(), OwnerId::new("observer").unwrap());
+    let builder =
+        GroupStore::builder(Arc::new(container), group(), OwnerId::new("observer").unwrap()).with_blob_name_case(case);
     let builder =
         builder.with_lease_duration(4 * TIMEOUT).with_foreign_lease_duration(4 * TIMEOUT).with_request_timeout(TIMEOUT);
     builder.connect().await.unwrap()
 }
 
-/// Returns the store of a processor, whose requests may be late on a busy machine.
-async fn store(container: &Arc<AzureContainer>, owner: &str) -> GroupStore {
-    let started = Instant::now();
-    loop {
-        let builder = GroupStore::builder(container.clone(), group(), OwnerId::new(owner).unwrap());
-        match builder.with_lease_duration(EXPIRY).with_foreign_lease_duration(EXPIRY).connect().await {
-            Ok(store) => return store,
-            Err(error) => assert!(started.elapsed() < TIMEOUT, "{owner}: {error}"),
-        }
-    }
+pub async fn owners_in(store: &GroupStore) -> Records {
+    let listing = store.list_ownerships().await.unwrap();
+    assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);
+    let records = listing.records.into_iter().map(|seen| {
+        let owner = seen.record.owner.map(|owner| owner.to_string()).unwrap_or_default();
+        (seen.partition.to_string(), (owner, seen.age))
+    });
+    records.collect()
+}
+
+/// Returns a shared access signature for an event hub. The key is used as text, not decoded.
+fn event_hub_sas(resource: &str) -> String {
+    const EXPIRY: &str = "4070908800";
+    let resource = resource.replace(':', "%3A").replace('/', "%2F");
+    let signature = hmac_sha256(&format!("{resource}\n{EXPIRY}"), &Secret::new(base64::encode(DEFAULT_KEY))).unwrap();
+    let signature = signature.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    format!("SharedAccessSignature sr={resource}&sig={signature}&se={EXPIRY}&skn={DEFAULT_KEY_NAME}")
 }
 
 fn group() -> ConsumerGroup {

@@ -39,6 +39,7 @@ struct ErrorLines(Arc<Mutex<Vec<String>>>);
 enum Output {
     Versions { versions: String },
     Owner { owner: String },
+    Started { started: String, checkpoint: Option<i64> },
     Processed { processed: Vec<i64>, partition: String },
     Failed { failed: String },
 }
@@ -85,6 +86,36 @@ impl ForeignProcessor {
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
         self.drain_output().await;
+    }
+
+    /// Waits until it has ended by itself, with an error. Returns its last error lines.
+    pub async fn ends_with_error(mut self) -> String {
+        // Waiting closes the standard input, which shuts it down.
+        let input = self.child.stdin.take();
+        let ended = timeout(TIMEOUT, self.child.wait()).await;
+        let status = ended.unwrap_or_else(|_| panic!("{self} does not end")).unwrap();
+        drop(input);
+        assert!(!status.success(), "{self} ended with {status}");
+        self.drain_output().await;
+        self.error_lines.last()
+    }
+
+    /// Stops it at once, so that it can be continued.
+    #[cfg(unix)]
+    pub fn pause(&self) {
+        self.send(rustix::process::Signal::STOP);
+    }
+
+    /// Continues it after a pause.
+    #[cfg(unix)]
+    pub fn resume(&self) {
+        self.send(rustix::process::Signal::CONT);
+    }
+
+    #[cfg(unix)]
+    fn send(&self, signal: rustix::process::Signal) {
+        let id = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+        rustix::process::kill_process(id.unwrap(), signal).unwrap();
     }
 
     /// Its last output may still be in transit.
@@ -142,6 +173,9 @@ impl Listener {
         match output {
             Output::Versions { versions } => println!("met {versions}"),
             Output::Owner { owner } => drop(self.owner_sender.send_replace(owner)),
+            Output::Started { started, checkpoint } => {
+                self.processed.start(&self.owner_sender.borrow(), &started, checkpoint);
+            }
             Output::Processed { processed, partition } => {
                 self.processed.add(&self.owner_sender.borrow(), &partition, &processed);
             }

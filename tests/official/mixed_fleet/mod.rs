@@ -1,15 +1,19 @@
 //! Published versions of other SDKs share a container with this crate: each scenario with each SDK, and one with all.
 //! First only their checkpoint stores, then their complete processors, which read from an event hub.
 //!
-//! The tests install the SDKs by themselves, in this folder. If Node.js or Python is missing, its tests print one line
-//! and do nothing. With `--nocapture` they print the versions of the SDKs.
+//! The tests install the SDKs by themselves, in this folder. If Node.js, Python or OpenSSL is missing, its tests print
+//! one line and do nothing. With `--nocapture` they print the versions of the SDKs.
 
+#[allow(dead_code, reason = "shared with the tests of ehcp")]
+mod continuity;
+#[allow(dead_code, reason = "shared with the tests of ehcp")]
 mod crate_processor;
 #[allow(dead_code, reason = "shared with the tests of ehcp")]
 mod fleet;
 mod foreign_processor;
 mod peer;
 mod processed;
+mod rust_sdk;
 mod scenarios;
 mod sdk;
 mod sharing;
@@ -79,6 +83,30 @@ mod python {
 
     tests!(Sdk::Python);
     processors!(Sdk::Python);
+}
+
+mod rust {
+    use super::{Sdk, rust_sdk};
+
+    /// A test of each scenario with the published Rust SDK.
+    macro_rules! tests {
+        ($($(#[$attribute:meta])* $scenario:ident,)+) => {$(
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                if Sdk::Rust.is_here() {
+                    rust_sdk::$scenario().await;
+                }
+            }
+        )+};
+    }
+
+    tests! {
+        #[cfg(unix)]
+        a_frozen_owner_checkpoints_late,
+        both_name_cases_have_owners_at_once,
+        a_malformed_checkpoint_ends_only_the_old_ones,
+    }
 }
 
 #[tokio::test]

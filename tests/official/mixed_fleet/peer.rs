@@ -53,6 +53,7 @@ impl Peer {
         match self.sdk {
             Sdk::JavaScript => "a-javascript-processor",
             Sdk::Python => "a-python-processor",
+            Sdk::Rust => "a-rust-processor",
         }
     }
 

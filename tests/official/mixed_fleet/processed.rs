@@ -3,46 +3,103 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The processor of each event of each partition, the last one if there were several.
-type Events = BTreeMap<String, BTreeMap<i64, String>>;
-
 #[derive(Clone, Default)]
-pub struct Processed(Arc<Mutex<Events>>);
+pub struct Processed(Arc<Mutex<BTreeMap<String, Partition>>>);
+
+#[derive(Default)]
+struct Partition {
+    /// The processors of each event, the last one last.
+    events: BTreeMap<i64, Vec<String>>,
+    starts: Vec<Start>,
+}
+
+/// One processor has started to read, and has read up to `last`.
+struct Start {
+    owner: String,
+    /// The checkpoint that it found, or -1.
+    after: i64,
+    last: i64,
+}
 
 impl Processed {
+    /// Records that a processor starts to read after this checkpoint, or from the first event.
+    pub fn start(&self, owner: &str, partition: &str, checkpoint: Option<i64>) {
+        let after = checkpoint.unwrap_or(-1);
+        let start = Start { owner: owner.to_owned(), after, last: after };
+        self.all().entry(partition.to_owned()).or_default().starts.push(start);
+    }
+
     pub fn add(&self, owner: &str, partition: &str, sequence_numbers: &[i64]) {
-        let mut all = self.events();
-        let events = all.entry(partition.to_owned()).or_default();
-        events.extend(sequence_numbers.iter().map(|number| (*number, owner.to_owned())));
+        let mut all = self.all();
+        let partition = all.entry(partition.to_owned()).or_default();
+        for number in sequence_numbers {
+            partition.events.entry(*number).or_default().push(owner.to_owned());
+        }
+        let start = partition.starts.iter_mut().rfind(|start| start.owner == owner);
+        if let (Some(start), Some(last)) = (start, sequence_numbers.last()) {
+            start.last = *last;
+        }
+    }
+
+    /// Returns how often an event was processed again: as counted, and as it is if each processor reads on exactly after
+    /// the checkpoint that it found.
+    pub fn repeated(&self) -> (usize, usize) {
+        let all = self.all();
+        let counted = all.values().flat_map(|partition| partition.events.values()).map(|owners| owners.len() - 1).sum();
+        (counted, all.values().map(Partition::repeated_by_checkpoints).sum())
     }
 
     /// Returns the events from `first` to `last` that no owner has processed.
     pub fn missing(&self, partition: &str, first: i64, last: i64) -> Vec<i64> {
-        let all = self.events();
-        let is_missing = |number: &i64| !all.get(partition).is_some_and(|events| events.contains_key(number));
+        let all = self.all();
+        let is_missing = |number: &i64| !all.get(partition).is_some_and(|it| it.events.contains_key(number));
         (first..=last).filter(is_missing).collect()
     }
 
     /// Returns the oldest processed event.
     pub fn oldest(&self, partition: &str) -> Option<i64> {
-        Some(*self.events().get(partition)?.first_key_value()?.0)
+        Some(*self.all().get(partition)?.events.first_key_value()?.0)
     }
 
     /// Forgets all processed events.
     pub fn clear(&self) {
-        self.events().clear();
+        self.all().clear();
     }
 
     /// Returns the newest processed event, and its processor.
     pub fn newest(&self, partition: &str) -> Option<(i64, String)> {
-        let all = self.events();
-        let (number, owner) = all.get(partition)?.last_key_value()?;
-        Some((*number, owner.clone()))
+        let all = self.all();
+        let (number, owners) = all.get(partition)?.events.last_key_value()?;
+        Some((*number, owners.last()?.clone()))
     }
 
-    fn events(&self) -> MutexGuard<'_, Events> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Partition>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Partition {
+    fn repeated_by_checkpoints(&self) -> usize {
+        let covered =
+            |event: i64| self.starts.iter().filter(|start| start.after < event && event <= start.last).count();
+        let last = self.starts.iter().map(|start| start.last).max().unwrap_or(-1);
+        (0..=last).map(|event| covered(event).saturating_sub(1)).sum()
+    }
+}
+
+#[test]
+fn repeated_events_are_counted() {
+    let processed = Processed::default();
+    processed.start("a", "0", None);
+    processed.add("a", "0", &[0, 1, 2, 3]);
+    processed.start("b", "0", Some(1));
+    processed.add("b", "0", &[2, 3, 4]);
+    assert_eq!(processed.repeated(), (2, 2));
+    processed.add("a", "0", &[4]);
+    assert_eq!(processed.repeated(), (3, 3));
+    processed.start("a", "0", Some(4));
+    processed.add("a", "0", &[4]);
+    assert_eq!(processed.repeated(), (4, 3), "not from its checkpoint on");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 // A processor of the JavaScript SDK that reports by JSON lines.
 //
 // node processor.mjs <settings as JSON> takes its share of the partitions. It reports its owner id first, then the
-// events that it processes, before their checkpoint, and its errors. It shuts down gracefully when its standard input
-// ends.
+// events that it processes, before their checkpoint, and its errors. Before the events of a partition, it reports after
+// which checkpoint it starts. It shuts down gracefully when its standard input ends.
 import { readFileSync } from "node:fs";
 import { EventHubConsumerClient, earliestEventPosition } from "@azure/event-hubs";
 import { BlobCheckpointStore } from "@azure/eventhubs-checkpointstore-blob";
@@ -16,7 +16,22 @@ function version(name) {
   return `${name} ${JSON.parse(readFileSync(manifest, "utf8")).version}`;
 }
 
+// The checkpoints that the client has listed: it lists them immediately before it starts a partition.
+let checkpoints = new Map();
+
+class Store extends BlobCheckpointStore {
+  async listCheckpoints(...group) {
+    const listed = await super.listCheckpoints(...group);
+    checkpoints = new Map(listed.map((checkpoint) => [checkpoint.partitionId, checkpoint.sequenceNumber]));
+    return listed;
+  }
+}
+
 const handlers = {
+  async processInitialize(context) {
+    report({ started: context.partitionId, checkpoint: checkpoints.get(context.partitionId) ?? null });
+  },
+
   async processEvents(events, context) {
     if (events.length > 0) {
       report({ processed: events.map((event) => event.sequenceNumber), partition: context.partitionId });
@@ -29,7 +44,7 @@ const handlers = {
   },
 };
 
-const store = new BlobCheckpointStore(new ContainerClient(settings.storage, settings.container));
+const store = new Store(new ContainerClient(settings.storage, settings.container));
 // The only way to pass the port that does not change the namespace.
 const eventHub = settings.event_hub.replace("sb://localhost/", `sb://localhost:${settings.port}/`);
 const client = new EventHubConsumerClient(settings.consumer_group, eventHub, store, {

@@ -1,8 +1,8 @@
 """A processor of the Python SDK that reports by JSON lines.
 
 python processor.py <settings as JSON> takes its share of the partitions. It reports its owner id first, then the
-events that it processes, before their checkpoint, and its errors. It shuts down gracefully when its standard input
-ends.
+events that it processes, before their checkpoint, and its errors. Before the events of a partition, it reports after
+which checkpoint it starts. It shuts down gracefully when its standard input ends.
 """
 
 import asyncio
@@ -23,9 +23,18 @@ def report(line):
 
 
 class Store(BlobCheckpointStore):
-    """Reports the name under which it claims: the SDK draws it and does not expose it."""
+    """Reports the name under which it claims: the SDK draws it and does not expose it.
+
+    Remembers the checkpoints that the client has listed: it lists them immediately before it starts a partition.
+    """
 
     owner = None
+    checkpoints = {}
+
+    async def list_checkpoints(self, *group, **kwargs):
+        listed = list(await super().list_checkpoints(*group, **kwargs))
+        self.checkpoints = {found["partition_id"]: found["sequence_number"] for found in listed}
+        return listed
 
     async def claim_ownership(self, ownership_list, **kwargs):
         names = {wish["owner_id"] for wish in ownership_list} - {"", self.owner}
@@ -38,6 +47,14 @@ async def on_event_batch(context, events):
     if events:
         report({"processed": [event.sequence_number for event in events], "partition": context.partition_id})
         await context.update_checkpoint(events[-1])
+
+
+def on_partition_initialize(store):
+    async def report_start(context):
+        partition = context.partition_id
+        report({"started": partition, "checkpoint": store.checkpoints.get(partition)})
+
+    return report_start
 
 
 async def on_error(context, error):
@@ -61,7 +78,12 @@ async def main():
         client = consumer(store)
         receiving = asyncio.create_task(
             client.receive_batch(
-                on_event_batch, on_error=on_error, starting_position="-1", max_batch_size=50, max_wait_time=1
+                on_event_batch,
+                on_error=on_error,
+                on_partition_initialize=on_partition_initialize(store),
+                starting_position="-1",
+                max_batch_size=50,
+                max_wait_time=1,
             )
         )
         await asyncio.to_thread(sys.stdin.read)

@@ -1,7 +1,7 @@
 //! The other SDKs: whether they can run here, their installation, and the process in which each of them runs.
 //!
 //! To update the JavaScript SDK: change `package.json`, then `npm install --package-lock-only`. For the Python SDK see
-//! `requirements.txt`.
+//! `requirements.txt`. The Rust SDK is the last one with a blob checkpoint store of its own.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use crate::support::install::{check_node, npm_ci};
 pub enum Sdk {
     JavaScript,
     Python,
+    Rust,
 }
 
 /// Runs one SDK for all tests of this process, and ends with it.
@@ -31,20 +32,21 @@ impl Sdk {
     /// Returns whether the SDK can run here. If not, it prints the reason once, although tests are silent when they
     /// pass.
     pub fn is_here(self) -> bool {
-        static HERE: [OnceLock<bool>; 2] = [OnceLock::new(), OnceLock::new()];
+        static HERE: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
         *HERE[self as usize].get_or_init(|| {
             let checked = match self {
                 Self::JavaScript => check_node(),
                 Self::Python => check_python(),
+                Self::Rust => check_rust_sdk(),
             };
             let usable = checked.as_ref().map_err(|why| writeln!(std::io::stderr(), "{self:?} is skipped: {why}"));
             usable.is_ok()
         })
     }
 
-    /// Installed and started by the first test that needs it.
+    /// Installed and started by the first test that needs it. Only JavaScript and Python have such a script.
     pub fn process(self, connection_string: &str) -> &'static Mutex<Process> {
-        static PROCESSES: [OnceLock<Mutex<Process>>; 2] = [OnceLock::new(), OnceLock::new()];
+        static PROCESSES: [OnceLock<Mutex<Process>>; 3] = [const { OnceLock::new() }; 3];
         PROCESSES[self as usize].get_or_init(|| {
             let mut process = Process::start(self.installed("peer").unwrap(), connection_string);
             println!("met {}", process.ask(&json!({ "do": "versions", "container": "any" })).as_str().unwrap());
@@ -55,6 +57,7 @@ impl Sdk {
     /// Returns the command that runs its script of this name. Blocks while it installs the SDK.
     pub fn installed(self, script: &str) -> Result<Command, String> {
         let (mut command, extension) = match self {
+            Self::Rust => return rust_program(script).map(Command::new),
             Self::JavaScript => {
                 npm_ci(&folder())?;
                 (Command::new("node"), "mjs")
@@ -93,6 +96,45 @@ impl Process {
         assert!(response.get("ok").is_some(), "{command}: {response}");
         response["ok"].take()
     }
+}
+
+fn rust_sdk() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/official/rust_sdk_0_15")
+}
+
+/// Checks that the program is there, and what it is linked with.
+fn check_rust_sdk() -> Result<(), String> {
+    if !rust_sdk().is_dir() {
+        return Err("the published package does not contain its program".into());
+    }
+    let has_openssl = || {
+        let found = Command::new("pkg-config").args(["--exists", "openssl"]).status();
+        found.is_ok_and(|status| status.success()) || std::env::var_os("OPENSSL_DIR").is_some()
+    };
+    if cfg!(target_os = "linux") && !has_openssl() {
+        return Err("install pkg-config and the development files of OpenSSL".into());
+    }
+    Ok(())
+}
+
+/// Builds a program of the Rust SDK, and returns its path.
+fn rust_program(name: &str) -> Result<PathBuf, String> {
+    let target =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("there is no target folder")?.join("rust_sdk_0_15");
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--message-format", "json", "--bin", name, "--target-dir"])
+        .arg(target)
+        .current_dir(rust_sdk())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot run cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cannot build the program: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout).into_owned();
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    built.ok_or_else(|| "cargo built no program".into())
 }
 
 fn folder() -> PathBuf {

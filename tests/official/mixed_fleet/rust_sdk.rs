@@ -1,0 +1,113 @@
+//! The published Rust SDK 0.15 with its blob checkpoint store, which uses the names as they are given: what happens when
+//! something goes wrong while it shares a group. `tests/ehcp/moves.rs` moves whole groups.
+
+use std::time::Duration;
+
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::store::BlobNameCase;
+use tokio::time::{Instant, sleep};
+
+use super::continuity::Continuity;
+use super::fleet::{Fleet, Positions, TIMEOUT};
+use super::sdk::Sdk;
+
+const POLL: Duration = Duration::from_millis(20);
+
+async fn verbatim(partitions: u16) -> Fleet {
+    let mut fleet = Fleet::new(partitions).await;
+    fleet.case = BlobNameCase::Verbatim;
+    fleet
+}
+
+/// Everything that was published is processed, and each processor has read on after the checkpoint that it found.
+async fn nothing_is_lost(mut fleet: Fleet) {
+    fleet.stops_publishing().await;
+    fleet.all_processed().await;
+    for (partition, last) in fleet.published() {
+        assert_eq!(fleet.processed.missing(&partition, 0, last), [0; 0], "lost in partition {partition}");
+    }
+    let (repeated, by_checkpoints) = fleet.processed.repeated();
+    assert_eq!(repeated, by_checkpoints);
+    println!("{repeated} events were processed again");
+}
+
+/// Returns the partitions whose checkpoints are earlier than before.
+fn moved_back(before: &Positions, now: &Positions) -> Vec<String> {
+    let is_earlier = |id: &String| now[id].sequence_number < before[id].sequence_number;
+    before.keys().filter(|id| now.contains_key(*id)).filter(|id| is_earlier(id)).cloned().collect()
+}
+
+/// An owner that was stopped for longer than its lease continues with the events that it had received. It writes its
+/// checkpoints without a condition, over the later ones of the new owner, which are replaced by the new owner's next
+/// ones.
+#[cfg(unix)]
+pub async fn a_frozen_owner_checkpoints_late() {
+    let fleet = verbatim(2).await;
+    let c = fleet.foreign(Sdk::Rust).await;
+    let a = fleet.own("a").await;
+    fleet.settles_among(&["a", c.owner()]).await;
+    c.pause();
+    fleet.settles_among(&["a"]).await;
+    // Then the checkpoints are after all events that the frozen owner has received.
+    fleet.settles_among(&["a"]).await;
+    let mut before = fleet.checkpoints().await;
+    c.resume();
+    let resumed = Instant::now();
+    loop {
+        let now = fleet.checkpoints().await;
+        let moved = moved_back(&before, &now);
+        if !moved.is_empty() {
+            println!("moved back: the checkpoints of {moved:?}, from {before:?} to {now:?}");
+            break;
+        }
+        assert!(resumed.elapsed() < TIMEOUT, "no late checkpoint");
+        before = now;
+    }
+    fleet.settles_among(&["a", c.owner()]).await;
+    c.kill().await;
+    fleet.settles_among(&["a"]).await;
+    nothing_is_lost(fleet).await;
+    a.shut_down().await;
+}
+
+/// The old instances do not see the records of the new ones. If they are started again, each partition has two owners,
+/// which take it from each other at the broker.
+pub async fn both_name_cases_have_owners_at_once() {
+    let fleet = Fleet::new(2).await;
+    let a = fleet.own("a").await;
+    fleet.settles_among(&["a"]).await;
+    let observation = Continuity::of(&fleet);
+    let c = fleet.foreign(Sdk::Rust).await;
+    let started = Instant::now();
+    while fleet.records_in(BlobNameCase::Verbatim).await.len() < 2 {
+        assert!(started.elapsed() < TIMEOUT, "the old instance claims nothing");
+        sleep(POLL).await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    let observed = observation.observed().await;
+    assert_eq!(observed.owned_twice.len(), 2, "{observed:?}");
+    c.kill().await;
+    fleet.settles_among(&["a"]).await;
+    nothing_is_lost(fleet).await;
+    a.shut_down().await;
+}
+
+/// One checkpoint that cannot be read fails the listing of the old store, and with it the processor. This crate reports
+/// the checkpoint, and takes the partitions over.
+pub async fn a_malformed_checkpoint_ends_only_the_old_ones() {
+    let fleet = verbatim(4).await;
+    let (c, d) = (fleet.foreign(Sdk::Rust).await, fleet.foreign(Sdk::Rust).await);
+    let a = fleet.own("a").await;
+    fleet.settles_among(&["a", c.owner(), d.owner()]).await;
+    let metadata = [("sequencenumber", ""), ("offset", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let name = "localhost/orders/$Default/checkpoint/9";
+    fleet.container.write(name, &Metadata::from(metadata), &Condition::Unconditional).await.unwrap();
+    for old in [c, d] {
+        let errors = old.ends_with_error().await;
+        assert!(errors.contains("empty string"), "{errors}");
+    }
+    fleet.settles_among(&["a"]).await;
+    fleet.container.delete(name, &Condition::Unconditional).await.unwrap();
+    nothing_is_lost(fleet).await;
+    a.shut_down().await;
+}
