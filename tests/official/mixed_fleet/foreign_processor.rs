@@ -62,9 +62,13 @@ impl ForeignProcessor {
         let listener = Listener { owner_sender, processed: processed.clone(), error_lines: error_lines.clone() };
         let listening = tokio::spawn(listener.listen(child.stdout.take().unwrap()));
         let mut foreign = Self { sdk, owner: String::new(), child, listening, error_lines };
-        let owner = timeout(TIMEOUT, owner.wait_for(|owner| !owner.is_empty())).await;
-        let name = owner.unwrap_or_else(|_| panic!("{foreign} does not claim anything")).unwrap().to_string();
-        foreign.owner = name;
+        let named = timeout(TIMEOUT, owner.wait_for(|owner| !owner.is_empty())).await;
+        let named = named.unwrap_or_else(|_| panic!("{foreign} does not claim anything"));
+        let name = named.map(|name| name.to_string());
+        foreign.owner = match name {
+            Ok(name) => name,
+            Err(_) => panic!("{foreign} has ended with {}", foreign.child.wait().await.unwrap()),
+        };
         foreign
     }
 

@@ -4,6 +4,7 @@
 //! The tests install the SDKs by themselves, in this folder. If Node.js, Python or OpenSSL is missing, its tests print
 //! one line and do nothing. With `--nocapture` they print the versions of the SDKs.
 
+mod adapted_processor;
 #[allow(dead_code, reason = "shared with the tests of ehcp")]
 mod continuity;
 #[allow(dead_code, reason = "shared with the tests of ehcp")]
@@ -11,6 +12,7 @@ mod crate_processor;
 #[allow(dead_code, reason = "shared with the tests of ehcp")]
 mod fleet;
 mod foreign_processor;
+mod official;
 mod peer;
 mod processed;
 mod rust_sdk;
@@ -106,6 +108,7 @@ mod rust {
         a_frozen_owner_checkpoints_late,
         both_name_cases_have_owners_at_once,
         a_malformed_checkpoint_ends_only_the_old_ones,
+        the_store_is_replaced_then_the_processor,
     }
 }
 

@@ -7,6 +7,7 @@ use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::store::BlobNameCase;
 use tokio::time::{Instant, sleep};
 
+use super::adapted_processor::AdaptedProcessor;
 use super::continuity::Continuity;
 use super::fleet::{Fleet, Positions, TIMEOUT};
 use super::sdk::Sdk;
@@ -29,6 +30,24 @@ async fn nothing_is_lost(mut fleet: Fleet) {
     let (repeated, by_checkpoints) = fleet.processed.repeated();
     assert_eq!(repeated, by_checkpoints);
     println!("{repeated} events were processed again");
+}
+
+/// The steps of `docs/migration.md` one after the other, under names that all share: the official store gives way to
+/// that of this crate, which needs the newer SDK, and then the official processor gives way, too.
+pub async fn the_store_is_replaced_then_the_processor() {
+    let fleet = verbatim(4).await;
+    let c = fleet.foreign(Sdk::Rust).await;
+    fleet.settles_among(&[c.owner()]).await;
+    let b = AdaptedProcessor::start(&fleet, "b").await;
+    fleet.settles_among(&[b.owner(), c.owner()]).await;
+    c.shut_down().await;
+    fleet.settles_among(&[b.owner()]).await;
+    let a = fleet.own("a").await;
+    fleet.settles_among(&["a", b.owner()]).await;
+    b.shut_down().await;
+    fleet.settles_among(&["a"]).await;
+    nothing_is_lost(fleet).await;
+    a.shut_down().await;
 }
 
 /// Returns the partitions whose checkpoints are earlier than before.

@@ -4,27 +4,24 @@
 //! that it processes, before their checkpoint, and its errors. Before the events of a partition, it reports after which
 //! checkpoint it starts. It shuts down when its standard input ends.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use azure_core::http::Url;
 use azure_core::time::{Duration, OffsetDateTime};
-use azure_messaging_eventhubs::models::{Checkpoint, Ownership, ReceivedEventData, StartPositions};
-use azure_messaging_eventhubs::processor::PartitionClient;
-use azure_messaging_eventhubs::{
-    CheckpointStore, ConsumerClient, EventProcessor, ProcessorStrategy, StartLocation, StartPosition,
-};
+use azure_messaging_eventhubs::ConsumerClient;
 use azure_messaging_eventhubs_checkpointstore_blob::BlobCheckpointStore;
 use azure_storage_blob::BlobContainerClient;
-use futures::{Stream, StreamExt};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::AsyncReadExt;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
 
-/// At most so many events are processed before a checkpoint.
-const MAX_BATCH: usize = 50;
+#[path = "../../mixed_fleet/official.rs"]
+mod official;
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -44,14 +41,6 @@ struct Settings {
     expiry_seconds: i64,
 }
 
-fn report(line: Value) {
-    println!("{line}");
-}
-
-fn failed(partition: &str, error: impl std::fmt::Debug) {
-    report(json!({ "failed": format!("partition {partition}: {error:?}") }));
-}
-
 /// A shared access signature, which the service accepts in place of a token.
 #[derive(Debug)]
 struct SharedAccessSignature(String);
@@ -63,123 +52,70 @@ impl TokenCredential for SharedAccessSignature {
     }
 }
 
-/// The store of the SDK. Remembers the checkpoints that the processor has listed: it lists them immediately before it
-/// starts partitions.
-struct Store {
-    inner: Arc<BlobCheckpointStore>,
-    checkpoints: Mutex<HashMap<String, Option<i64>>>,
+/// Of an error after which the client cannot read a partition again, although it owns it. This happens now and then if it
+/// gets a partition back that another instance had taken.
+const UNREADABLE: &str = "Illegal session state";
+
+struct JsonLines {
+    unreadable: Rc<Notify>,
 }
 
-impl Store {
-    fn checkpoint_of(&self, partition: &str) -> Option<i64> {
-        let checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
-        checkpoints.get(partition).copied().flatten()
-    }
-}
-
-#[async_trait::async_trait]
-impl CheckpointStore for Store {
-    async fn claim_ownership(&self, ownerships: &[Ownership]) -> azure_core::Result<Vec<Ownership>> {
-        self.inner.claim_ownership(ownerships).await
+impl official::Report for JsonLines {
+    fn started(&self, partition: &str, checkpoint: Option<i64>) {
+        println!("{}", json!({ "started": partition, "checkpoint": checkpoint }));
     }
 
-    async fn list_checkpoints(&self, namespace: &str, hub: &str, group: &str) -> azure_core::Result<Vec<Checkpoint>> {
-        let listed = self.inner.list_checkpoints(namespace, hub, group).await?;
-        let checkpoints = listed.iter().map(|listed| (listed.partition_id.clone(), listed.sequence_number)).collect();
-        *self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner) = checkpoints;
-        Ok(listed)
+    fn processed(&self, partition: &str, sequence_numbers: &[i64]) {
+        println!("{}", json!({ "processed": sequence_numbers, "partition": partition }));
     }
 
-    async fn list_ownerships(&self, namespace: &str, hub: &str, group: &str) -> azure_core::Result<Vec<Ownership>> {
-        self.inner.list_ownerships(namespace, hub, group).await
-    }
-
-    async fn update_checkpoint(&self, checkpoint: Checkpoint) -> azure_core::Result<()> {
-        self.inner.update_checkpoint(checkpoint).await
+    fn failed(&self, partition: &str, error: String) {
+        println!("{}", json!({ "failed": format!("partition {partition}: {error}") }));
+        if error.contains(UNREADABLE) {
+            self.unreadable.notify_one();
+        }
     }
 }
 
-async fn processor(settings: &Settings, store: Arc<Store>) -> Result<Arc<EventProcessor>> {
+/// Runs a processor with a client of its own, until it fails or cannot read a partition.
+async fn run(settings: &Settings) -> Result<()> {
+    let container = BlobContainerClient::new(Url::parse(&settings.container_url)?, None, None)?;
+    let store = official::Store::new(BlobCheckpointStore::new(container));
+    let token = SharedAccessSignature(settings.event_hub_token.clone());
     let consumer = ConsumerClient::builder()
         .with_custom_endpoint(settings.endpoint.clone())
         .with_consumer_group(settings.consumer_group.clone())
         // The name under which it owns partitions.
         .with_application_id(settings.owner.clone())
-        .open(
-            &settings.namespace,
-            settings.event_hub_name.clone(),
-            Arc::new(SharedAccessSignature(settings.event_hub_token.clone())),
-        )
+        .open(&settings.namespace, settings.event_hub_name.clone(), Arc::new(token))
         .await?;
-    let earliest = StartPosition { location: StartLocation::Earliest, ..Default::default() };
-    let processor = EventProcessor::builder()
-        .with_load_balancing_strategy(ProcessorStrategy::Greedy)
-        .with_update_interval(Duration::seconds(settings.interval_seconds))
-        .with_partition_expiration_duration(Duration::seconds(settings.expiry_seconds))
-        .with_start_positions(StartPositions { default: earliest, ..Default::default() })
-        .build(consumer, store)
-        .await?;
-    Ok(processor)
-}
-
-/// Processes the events of a partition until its stream ends, as it does if another instance takes the partition.
-async fn process(client: Arc<PartitionClient>, checkpoint: Option<i64>) {
-    let partition = client.get_partition_id().to_owned();
-    report(json!({ "started": partition, "checkpoint": checkpoint }));
-    process_stream(&client, &partition, client.stream_events()).await;
-    let Ok(client) = Arc::try_unwrap(client) else { return failed(&partition, "the client is still in use") };
-    if let Err(error) = client.close().await {
-        failed(&partition, error);
+    let durations = [settings.interval_seconds, settings.expiry_seconds].map(Duration::seconds);
+    let processor = official::build(consumer, store.clone(), durations).await?;
+    println!("{}", json!({ "owner": settings.owner }));
+    let unreadable = Rc::new(Notify::new());
+    let running = official::start(processor, store, Rc::new(JsonLines { unreadable: unreadable.clone() }));
+    tokio::select! {
+        ended = running => Ok(ended??),
+        () = unreadable.notified() => Ok(()),
     }
 }
 
-async fn process_stream<E: std::fmt::Debug>(
-    client: &PartitionClient,
-    partition: &str,
-    events: impl Stream<Item = Result<ReceivedEventData, E>>,
-) {
-    let mut batches = std::pin::pin!(events.ready_chunks(MAX_BATCH));
-    while let Some(batch) = batches.next().await {
-        let (events, errors): (Vec<_>, Vec<_>) = batch.into_iter().partition(Result::is_ok);
-        let events: Vec<_> = events.into_iter().flatten().collect();
-        if let Some(last) = events.last() {
-            let numbers: Vec<_> = events.iter().filter_map(ReceivedEventData::sequence_number).collect();
-            report(json!({ "processed": numbers, "partition": partition }));
-            if let Err(error) = client.update_checkpoint(last).await {
-                failed(partition, error);
-            }
-        }
-        if let Some(error) = errors.into_iter().find_map(Result::err) {
-            return failed(partition, error);
-        }
-    }
-}
-
-async fn run(settings: Settings) -> Result<()> {
-    let container = BlobContainerClient::new(Url::parse(&settings.container_url)?, None, None)?;
-    let store = Arc::new(Store { inner: BlobCheckpointStore::new(container), checkpoints: Mutex::default() });
-    let processor = processor(&settings, store.clone()).await?;
-    report(
-        json!({ "versions": "Rust azure_messaging_eventhubs 0.15, azure_messaging_eventhubs_checkpointstore_blob 0.9" }),
-    );
-    report(json!({ "owner": settings.owner }));
-    let clients = processor.clone();
-    spawn_local(async move {
-        while let Ok(client) = clients.next_partition_client().await {
-            let checkpoint = store.checkpoint_of(client.get_partition_id());
-            spawn_local(process(client, checkpoint));
-        }
-    });
-    let running = processor.clone();
-    let running = spawn_local(async move { running.run().await });
-    let shutdown = async {
+async fn run_until_shutdown(settings: Settings) -> Result<()> {
+    let versions = "Rust azure_messaging_eventhubs 0.15, azure_messaging_eventhubs_checkpointstore_blob 0.9";
+    println!("{}", json!({ "versions": versions }));
+    let mut shutdown = pin!(async {
         let mut rest = Vec::new();
         // An error means that nothing will come any more, either.
         let _ = tokio::io::stdin().read_to_end(&mut rest).await;
-    };
-    tokio::select! {
-        ended = running => Ok(ended??),
-        () = shutdown => Ok(processor.shutdown().await?),
+    });
+    loop {
+        // Ends all tasks of the processor.
+        let tasks = LocalSet::new();
+        tokio::select! {
+            ended = tasks.run_until(run(&settings)) => ended?,
+            () = &mut shutdown => return Ok(()),
+        }
+        println!("{}", json!({ "failed": "the processor is started again" }));
     }
 }
 
@@ -188,7 +124,7 @@ async fn run(settings: Settings) -> Result<()> {
 async fn main() {
     let settings = std::env::args().nth(1).unwrap_or_default();
     let ended = match serde_json::from_str(&settings) {
-        Ok(settings) => LocalSet::new().run_until(run(settings)).await,
+        Ok(settings) => run_until_shutdown(settings).await,
         Err(error) => Err(error.into()),
     };
     if let Err(error) = &ended {
