@@ -162,7 +162,8 @@ impl Move {
             return "old one stopped".into();
         }
         self.ehcp(self.fleet.case, &["release", "--owner", &owner, "--live", "--force", "--execute"]).await;
-        "old one stopped, `ehcp release`".into()
+        self.delete_released(self.fleet.case).await;
+        "old one stopped, `ehcp release`, `ehcp delete`".into()
     }
 
     /// Replaces each new instance by an old one, which joins before the new one ends.

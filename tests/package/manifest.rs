@@ -73,8 +73,9 @@ fn nothing_that_the_tests_install_is_packaged() {
     assert!(packaged.contains("package-lock.json") && packaged.contains("requirements.txt"), "{packaged}");
 }
 
+/// Their lock files and dependencies are of no use to users.
 #[test]
-fn nothing_of_the_lab_is_packaged() {
-    let is_of_the_lab = |file: &&str| file.split(['/', '\\']).any(|part| part == "lab");
-    assert_eq!(packaged().lines().find(is_of_the_lab), None);
+fn nothing_of_other_packages_is_packaged() {
+    let is_of_another = |file: &&str| file.split(['/', '\\']).any(|part| part == "lab" || part == "rust_sdk_0_15");
+    assert_eq!(packaged().lines().find(is_of_another), None);
 }

@@ -42,12 +42,12 @@ struct Settings {
 }
 
 impl Report for Recorder {
-    fn started(&self, partition: &str, checkpoint: Option<i64>) {
-        self.processed.start(&self.owner, partition, checkpoint);
+    fn started(&self, partition: &str, start: u64, checkpoint: Option<i64>) {
+        self.processed.start(&self.owner, partition, Some(start), checkpoint);
     }
 
-    fn processed(&self, partition: &str, sequence_numbers: &[i64]) {
-        self.processed.add(&self.owner, partition, sequence_numbers);
+    fn processed(&self, partition: &str, start: u64, sequence_numbers: &[i64]) {
+        self.processed.add(&self.owner, partition, Some(start), sequence_numbers);
     }
 
     fn failed(&self, partition: &str, error: String) {

@@ -22,13 +22,13 @@ pub struct Recorder {
 impl Handler<ReceivedEventData> for Recorder {
     async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
         let checkpoint = start.checkpoint().and_then(|checkpoint| checkpoint.sequence_number);
-        self.processed.start(&self.owner, start.partition_id().as_str(), checkpoint);
+        self.processed.start(&self.owner, start.partition_id().as_str(), None, checkpoint);
         Ok(None)
     }
 
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
         let numbers: Vec<_> = events.iter().filter_map(Positioned::sequence_number).collect();
-        self.processed.add(&self.owner, context.partition_id().as_str(), &numbers);
+        self.processed.add(&self.owner, context.partition_id().as_str(), None, &numbers);
         if let Some(last) = events.last() {
             context.checkpoint(last);
         }

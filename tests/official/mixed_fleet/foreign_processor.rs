@@ -39,8 +39,8 @@ struct ErrorLines(Arc<Mutex<Vec<String>>>);
 enum Output {
     Versions { versions: String },
     Owner { owner: String },
-    Started { started: String, checkpoint: Option<i64> },
-    Processed { processed: Vec<i64>, partition: String },
+    Started { started: String, start: Option<u64>, checkpoint: Option<i64> },
+    Processed { processed: Vec<i64>, partition: String, start: Option<u64> },
     Failed { failed: String },
 }
 
@@ -177,11 +177,11 @@ impl Listener {
         match output {
             Output::Versions { versions } => println!("met {versions}"),
             Output::Owner { owner } => drop(self.owner_sender.send_replace(owner)),
-            Output::Started { started, checkpoint } => {
-                self.processed.start(&self.owner_sender.borrow(), &started, checkpoint);
+            Output::Started { started, start, checkpoint } => {
+                self.processed.start(&self.owner_sender.borrow(), &started, start, checkpoint);
             }
-            Output::Processed { processed, partition } => {
-                self.processed.add(&self.owner_sender.borrow(), &partition, &processed);
+            Output::Processed { processed, partition, start } => {
+                self.processed.add(&self.owner_sender.borrow(), &partition, start, &processed);
             }
             Output::Failed { failed } => self.error_lines.add(failed),
         }

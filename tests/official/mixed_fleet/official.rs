@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -20,12 +21,13 @@ use tokio::task::{JoinHandle, spawn_local};
 /// At most so many events are processed before a checkpoint.
 const MAX_BATCH: usize = 50;
 
-/// What happens to the partitions.
+/// What happens to the partitions. `start` counts the starts of this process: if a partition starts again, the previous
+/// start may still process what it has received.
 pub trait Report: 'static {
     /// The partition starts after this checkpoint.
-    fn started(&self, partition: &str, checkpoint: Option<i64>);
+    fn started(&self, partition: &str, start: u64, checkpoint: Option<i64>);
     /// These events are processed, and not checkpointed yet.
-    fn processed(&self, partition: &str, sequence_numbers: &[i64]);
+    fn processed(&self, partition: &str, start: u64, sequence_numbers: &[i64]);
     fn failed(&self, partition: &str, error: String);
 }
 
@@ -103,9 +105,10 @@ pub fn start(
 
 /// Processes the events of a partition until its stream ends, as it does if another instance takes the partition.
 async fn process(client: Arc<PartitionClient>, checkpoint: Option<i64>, report: Rc<dyn Report>) {
-    let partition = client.get_partition_id().to_owned();
-    report.started(&partition, checkpoint);
-    process_stream(&client, client.stream_events(), &*report).await;
+    static STARTS: AtomicU64 = AtomicU64::new(0);
+    let (partition, start) = (client.get_partition_id().to_owned(), STARTS.fetch_add(1, Ordering::Relaxed));
+    report.started(&partition, start, checkpoint);
+    process_stream(&client, client.stream_events(), start, &*report).await;
     match Arc::try_unwrap(client).map(PartitionClient::close) {
         Ok(closing) => report_error(closing.await, &partition, &*report),
         Err(_) => report.failed(&partition, "the client is still in use".into()),
@@ -115,6 +118,7 @@ async fn process(client: Arc<PartitionClient>, checkpoint: Option<i64>, report: 
 async fn process_stream<E: Debug>(
     client: &PartitionClient,
     events: impl Stream<Item = Result<ReceivedEventData, E>>,
+    start: u64,
     report: &dyn Report,
 ) {
     let partition = client.get_partition_id();
@@ -124,7 +128,7 @@ async fn process_stream<E: Debug>(
         let events: Vec<_> = events.into_iter().flatten().collect();
         if let Some(last) = events.last() {
             let numbers: Vec<_> = events.iter().filter_map(ReceivedEventData::sequence_number).collect();
-            report.processed(partition, &numbers);
+            report.processed(partition, start, &numbers);
             report_error(client.update_checkpoint(last).await, partition, report);
         }
         if let Some(error) = errors.into_iter().find_map(Result::err) {

@@ -52,26 +52,27 @@ impl TokenCredential for SharedAccessSignature {
     }
 }
 
-/// Of an error after which the client cannot read a partition again, although it owns it. This happens now and then if it
-/// gets a partition back that another instance had taken.
-const UNREADABLE: &str = "Illegal session state";
+/// Parts of the errors after which this version of the client never reads a partition again, although the processor owns
+/// it and opens it in each cycle. They happen now and then if partitions are stolen while events arrive. An application
+/// has to start the processor again, with a new client.
+const UNREADABLE: [&str; 2] = ["Connection dropped", "Link name is not unique"];
 
 struct JsonLines {
     unreadable: Rc<Notify>,
 }
 
 impl official::Report for JsonLines {
-    fn started(&self, partition: &str, checkpoint: Option<i64>) {
-        println!("{}", json!({ "started": partition, "checkpoint": checkpoint }));
+    fn started(&self, partition: &str, start: u64, checkpoint: Option<i64>) {
+        println!("{}", json!({ "started": partition, "start": start, "checkpoint": checkpoint }));
     }
 
-    fn processed(&self, partition: &str, sequence_numbers: &[i64]) {
-        println!("{}", json!({ "processed": sequence_numbers, "partition": partition }));
+    fn processed(&self, partition: &str, start: u64, sequence_numbers: &[i64]) {
+        println!("{}", json!({ "processed": sequence_numbers, "partition": partition, "start": start }));
     }
 
     fn failed(&self, partition: &str, error: String) {
         println!("{}", json!({ "failed": format!("partition {partition}: {error}") }));
-        if error.contains(UNREADABLE) {
+        if UNREADABLE.iter().any(|part| error.contains(part)) {
             self.unreadable.notify_one();
         }
     }
