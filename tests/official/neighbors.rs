@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind, decode_checkpoint, decode_ownership};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
 /// A program, as it is configured in these tests.
 struct Program {
@@ -108,7 +108,7 @@ fn ownerships_are_read() {
         (BEATS, [("ownerid", "")], None),
     ] {
         let (record, problem) = decode_ownership("b", &metadata(&pairs));
-        assert_eq!((record.owner.as_ref().map(|owner| owner.as_str()), problem), (owner, None), "{program}");
+        assert_eq!((record.owner.as_ref().map(OwnerId::as_str), problem), (owner, None), "{program}");
         assert_eq!((record.incarnation, record.epoch), (None, None), "{program}: a foreign owner");
     }
 }

@@ -65,10 +65,8 @@ impl ForeignProcessor {
         let named = timeout(TIMEOUT, owner.wait_for(|owner| !owner.is_empty())).await;
         let named = named.unwrap_or_else(|_| panic!("{foreign} does not claim anything"));
         let name = named.map(|name| name.to_string());
-        foreign.owner = match name {
-            Ok(name) => name,
-            Err(_) => panic!("{foreign} has ended with {}", foreign.child.wait().await.unwrap()),
-        };
+        let Ok(name) = name else { panic!("{foreign} has ended with {}", foreign.child.wait().await.unwrap()) };
+        foreign.owner = name;
         foreign
     }
 

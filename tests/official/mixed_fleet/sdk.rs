@@ -133,7 +133,7 @@ fn rust_program(name: &str) -> Result<PathBuf, String> {
     }
     let messages = String::from_utf8_lossy(&output.stdout).into_owned();
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    let built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
     built.ok_or_else(|| "cargo built no program".into())
 }
 
