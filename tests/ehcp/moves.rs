@@ -8,10 +8,11 @@ use std::fmt;
 use std::time::Duration;
 
 use eventhubs_checkpoint::store::BlobNameCase;
+use tokio::time::{Instant, sleep};
 
 use crate::continuity::{Continuity, Observed};
 use crate::crate_processor::CrateProcessor;
-use crate::fleet::{EXPIRY, Fleet};
+use crate::fleet::{EXPIRY, Fleet, TIMEOUT};
 use crate::foreign_processor::ForeignProcessor;
 use crate::program::Program;
 use crate::sdk::Sdk;
@@ -86,7 +87,9 @@ impl Move {
 
     /// Deletes ownerships without an owner until there are none: the Rust SDK considers them owned.
     async fn delete_released(&self, case: BlobNameCase) {
+        let started = Instant::now();
         loop {
+            assert!(started.elapsed() < TIMEOUT, "ownerships are released again and again");
             let records = self.fleet.records_in(case).await.into_iter();
             let released: Vec<_> = records.filter(|(_, (owner, _))| owner.is_empty()).map(|(id, _)| id).collect();
             if released.is_empty() {
@@ -245,7 +248,7 @@ async fn rust_with_new_names() {
     moving.fleet.case = BlobNameCase::Lower;
     let step = moving.observe();
     let new = [moving.fleet.own("new-0").await, moving.fleet.own("new-1").await];
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    sleep(Duration::from_secs(1)).await;
     assert!(moving.fleet.records().await.is_empty(), "the new instances do not wait");
     moving.done("new ones join", step).await;
 

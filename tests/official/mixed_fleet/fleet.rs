@@ -261,6 +261,7 @@ impl Fleet {
         }
     }
 
+    /// Returns a store for the records under names of this case.
     pub fn observer(&self, case: BlobNameCase) -> &GroupStore {
         match case {
             BlobNameCase::Verbatim => &self.verbatim,
@@ -336,6 +337,7 @@ async fn observer(connection_string: String, container: &str, case: BlobNameCase
     builder.connect().await.unwrap()
 }
 
+/// Returns the owners in the records of this store.
 pub async fn owners_in(store: &GroupStore) -> Records {
     let listing = store.list_ownerships().await.unwrap();
     assert!(listing.malformed.is_empty(), "{:?}", listing.malformed);

@@ -1,7 +1,7 @@
 //! The other SDKs: whether they can run here, their installation, and the process in which each of them runs.
 //!
 //! To update the JavaScript SDK: change `package.json`, then `npm install --package-lock-only`. For the Python SDK see
-//! `requirements.txt`. The Rust SDK is the last one with a blob checkpoint store of its own.
+//! `requirements.txt`. The Rust SDK is the newest for which there is an official blob checkpoint store.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
