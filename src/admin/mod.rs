@@ -11,6 +11,7 @@
 //! | [`release`](Operator::release) | frees a partition of an owner that is stuck |
 //! | [`plan_deletion`](Operator::plan_deletion), [`delete`](Operator::delete) | deletes records |
 //! | [`Export`] | keeps checkpoints in a file, and brings them back or to another group |
+//! | `migrate` | reads checkpoints of legacy SDKs, Azure Functions, Dapr and Kafka |
 //! | [`keda`](GroupRecords::keda) | shows what KEDA's scaler counts, and why |
 //! | [`diagnose`](GroupRecords::diagnose) | finds what is wrong with a group, and the remedies |
 //!
@@ -72,6 +73,8 @@ mod groups;
 mod hub;
 mod keda;
 mod keda_poll;
+#[cfg(feature = "azure")]
+pub mod migrate;
 mod operator;
 mod outcome;
 mod plan;

@@ -34,6 +34,9 @@ pub enum ResetTarget {
     Current,
     /// To a position for each partition. Other partitions stay as they are.
     Positions(BTreeMap<PartitionId, RecordedPosition>),
+    /// To where these starts are. Other partitions stay as they are. Partitions that the event hub does not have are
+    /// ignored.
+    Starts(BTreeMap<PartitionId, StartPosition>),
 }
 
 impl Reset {
@@ -222,6 +225,9 @@ impl PlannedChange {
     }
 }
 
+/// Why a partition has no event to find.
+pub(super) const NO_SUCH_PARTITION: &str = "the event hub has no such partition";
+
 /// A requested position, before the offset of its event is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -247,8 +253,11 @@ pub(super) fn wanted(reset: &Reset, partition: &PartitionDescription) -> Wanted 
     }
     let range = partition.hub.as_ref();
     match &reset.target {
-        ResetTarget::Start(StartPosition::AfterSequenceNumber(number)) => within(*number, range),
-        ResetTarget::Start(start) => Wanted::Find(start.clone(), PlannedEffect::Move),
+        ResetTarget::Start(start) => starting(start, range),
+        ResetTarget::Starts(starts) => match starts.get(&partition.id) {
+            Some(start) => starting(start, range),
+            None => Wanted::Keep("no position is given"),
+        },
         ResetTarget::ShiftBy(events) => match current.and_then(|current| current.position.sequence_number) {
             Some(number) => within(number.saturating_add(*events), range),
             None => Wanted::Refuse("there is no sequence number to shift".to_owned()),
@@ -261,6 +270,13 @@ pub(super) fn wanted(reset: &Reset, partition: &PartitionDescription) -> Wanted 
             Some(position) => recorded(position, range, reset.clamped),
             None => Wanted::Keep("no position is given"),
         },
+    }
+}
+
+fn starting(start: &StartPosition, range: Option<&PartitionRange>) -> Wanted {
+    match start {
+        StartPosition::AfterSequenceNumber(number) => within(*number, range),
+        start => Wanted::Find(start.clone(), PlannedEffect::Move),
     }
 }
 
@@ -355,6 +371,22 @@ fn continues_elsewhere(partition: &PartitionDescription, offset: &str, to: &Posi
 /// Returns a checkpoint that stays as it is, for this reason.
 pub(super) fn kept(partition: &PartitionDescription, why: &str) -> PlannedChange {
     PlannedChange { why: Some(why.to_owned()), ..unchanged(partition) }
+}
+
+/// Returns a checkpoint that cannot be set, because the event hub does not have the partition.
+pub(super) fn unknown(partition: PartitionId) -> PlannedChange {
+    PlannedChange {
+        partition,
+        state: OwnershipState::Unowned,
+        owner: None,
+        from: None,
+        to: None,
+        delta: None,
+        effect: PlannedEffect::Refused,
+        why: Some(NO_SUCH_PARTITION.to_owned()),
+        may_advance: false,
+        in_other_name_case: None,
+    }
 }
 
 /// Returns a checkpoint that cannot be set, for this reason.

@@ -6,7 +6,7 @@ use super::description::{GroupDescription, PartitionDescription};
 use super::hub::HubRanges;
 use super::operator::Operator;
 use super::plan::{
-    Plan, PlannedChange, Reset, ResetTarget, Wanted, change, found, kept, refused, unknown_partition, wanted,
+    NO_SUCH_PARTITION, Plan, PlannedChange, Reset, ResetTarget, Wanted, change, found, kept, refused, unknown_partition, wanted,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::position_of;
@@ -90,7 +90,7 @@ async fn planned(
         Wanted::Find(start, effect) => (start, effect),
     };
     let Some(properties) = hub.of(&partition.id) else {
-        return Ok(refused(partition, "the event hub has no such partition".to_owned()));
+        return Ok(refused(partition, NO_SUCH_PARTITION.to_owned()));
     };
     let position = position_of(source, &partition.id, &start, properties, NO_EPOCH).await?;
     let effect = found(&start, &position, effect);

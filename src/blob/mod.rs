@@ -1,4 +1,5 @@
-//! Port to blob storage. All blobs are empty: their metadata is the data.
+//! Port to blob storage. All blobs are empty: their metadata is the data. [`BlobContents`] reads blobs of other programs,
+//! which are not.
 //!
 //! The code above this port does not depend on a backend. All backends pass one conformance suite
 //! (`testing::conformance`).
@@ -17,11 +18,13 @@ use crate::error::Result;
 
 #[cfg(feature = "azure")]
 pub mod azure;
+mod contents;
 #[cfg(feature = "legacy-sdk")]
 pub mod legacy;
 pub mod memory;
 mod validation;
 
+pub use contents::{BlobContent, BlobContents};
 pub(crate) use validation::take_unwritable;
 pub use validation::{normalize_metadata, validate_blob_name};
 

@@ -1,6 +1,5 @@
 //! The container: sends one request per call of the port.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use super::credentials::{self, Credentials};
 use super::errors::{Operation, Verb, unusable_response};
 use super::headers::{self, METADATA_PREFIX};
 use super::settings::Settings;
-use super::xml::{self, Page};
+use super::xml::{self, Detail, Page};
 use crate::blob::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
 use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
@@ -94,23 +93,47 @@ impl AzureContainer {
         self.client.settings()
     }
 
-    fn operation<'a>(&'a self, verb: Verb, name: &'a str) -> Operation<'a> {
+    pub(super) fn operation<'a>(&'a self, verb: Verb, name: &'a str) -> Operation<'a> {
         Operation { verb, name, container: self.settings().container_url.container() }
     }
 
-    fn blob_request(&self, method: Method, name: &str) -> Request {
+    pub(super) fn blob_request(&self, method: Method, name: &str) -> Request {
         self.client.request(method, self.settings().container_url.blob(name))
     }
 
-    async fn list_page(&self, prefix: &str, marker: Option<&str>) -> Result<(Page, ResponseInfo)> {
+    /// Lists the blobs with this prefix, page by page. With [`Detail::Content`], only those at the level of the prefix.
+    pub(super) async fn list_all(&self, prefix: &str, detail: Detail) -> Result<(Page, ResponseInfo)> {
+        let mut all = Page::default();
+        loop {
+            let marker = all.next_marker.take();
+            let (page, response) = self.list_page(prefix, marker.as_deref(), detail).await?;
+            all.blobs.extend(page.blobs);
+            all.contents.extend(page.contents);
+            all.unusable.extend(page.unusable);
+            if page.next_marker.is_none() {
+                return Ok((all, response));
+            }
+            if page.next_marker == marker {
+                let operation = self.operation(Verb::List, prefix);
+                return Err(unusable_response(operation, "the marker of the next page repeats"));
+            }
+            all.next_marker = page.next_marker;
+        }
+    }
+
+    async fn list_page(&self, prefix: &str, marker: Option<&str>, detail: Detail) -> Result<(Page, ResponseInfo)> {
         let operation = self.operation(Verb::List, prefix);
         let size = self.settings().page_size.map(|size| size.to_string());
-        let mut query = vec![("restype", "container"), ("comp", "list"), ("include", "metadata"), ("prefix", prefix)];
+        let mut query = vec![("restype", "container"), ("comp", "list"), ("prefix", prefix)];
+        query.push(match detail {
+            Detail::Version => ("include", "metadata"),
+            Detail::Content => ("delimiter", "/"),
+        });
         query.extend(marker.map(|marker| ("marker", marker)));
         query.extend(size.as_deref().map(|size| ("maxresults", size)));
         let url = self.settings().container_url.with_query(&query);
         let reply = self.client.read(operation, self.client.request(Method::Get, url)).await?;
-        let page = xml::parse_page(&reply.body, reply.response)
+        let page = xml::parse_page(&reply.body, detail, reply.response)
             .map_err(|error| unusable_response(operation, &error.to_string()).with_source(error))?;
         Ok((page, reply.response))
     }
@@ -119,23 +142,11 @@ impl AzureContainer {
 #[async_trait]
 impl BlobContainer for AzureContainer {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
-        let (mut blobs, mut unusable) = (Vec::new(), HashSet::new());
-        let mut marker = None;
-        loop {
-            let (page, response) = self.list_page(prefix, marker.as_deref()).await?;
-            blobs.extend(page.blobs);
-            unusable.extend(page.unusable);
-            if page.next_marker.is_none() {
-                self.settings().unusable.report(prefix, unusable);
-                blobs.sort_by(|left, right| left.name.cmp(&right.name));
-                return Ok(ListResult { blobs, response });
-            }
-            if page.next_marker == marker {
-                let operation = self.operation(Verb::List, prefix);
-                return Err(unusable_response(operation, "the marker of the next page repeats"));
-            }
-            marker = page.next_marker;
-        }
+        let (page, response) = self.list_all(prefix, Detail::Version).await?;
+        self.settings().unusable.report(prefix, page.unusable.into_iter().collect());
+        let mut blobs = page.blobs;
+        blobs.sort_by(|left, right| left.name.cmp(&right.name));
+        Ok(ListResult { blobs, response })
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {

@@ -1,6 +1,6 @@
 //! A container of Azure Blob Storage, through `azure_core`'s HTTP pipeline.
 //!
-//! Uses six calls of the REST API. Writes and deletions are sent once; only reads are retried. Each call ends within
+//! Uses seven calls of the REST API. Writes and deletions are sent once; only reads are retried. Each call ends within
 //! the request timeout.
 
 mod auth;
@@ -8,6 +8,7 @@ pub(super) mod builder;
 mod client;
 mod connection_string;
 mod container;
+mod contents;
 mod credentials;
 mod date;
 pub(super) mod endpoint;

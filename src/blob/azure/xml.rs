@@ -11,16 +11,29 @@ use time::OffsetDateTime;
 
 use super::date::parse_http_date;
 use super::unusable::Unusable;
-use crate::blob::{Blob, ETag, Metadata, ResponseInfo};
+use crate::blob::{Blob, BlobContent, ETag, Metadata, ResponseInfo};
 
 const PROPERTIES: &str = "Properties";
 const ETAG: &str = "Etag";
 const LAST_MODIFIED: &str = "Last-Modified";
+const CONTENT_LENGTH: &str = "Content-Length";
+const LEASE_STATE: &str = "LeaseState";
+
+/// What is read of the properties of each blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// The version alone.
+    Version,
+    /// Also the size and the state of the lease.
+    Content,
+}
 
 /// A page of a listing.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) blobs: Vec<Blob>,
+    /// The contents of all blobs, with [`Detail::Content`].
+    pub(super) contents: Vec<BlobContent>,
     /// The blobs that are missing in `blobs`.
     pub(super) unusable: Vec<Unusable>,
     /// The start of the next page, if there is one.
@@ -41,11 +54,11 @@ pub(super) enum PageError {
 }
 
 /// Parses a page. `response` is the response that carried the page.
-pub(super) fn parse_page(body: &[u8], response: ResponseInfo) -> Result<Page, PageError> {
+pub(super) fn parse_page(body: &[u8], detail: Detail, response: ResponseInfo) -> Result<Page, PageError> {
     let text = std::str::from_utf8(body)?;
     let mut text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = reader_of(text);
-    let mut parser = PageParser::new(response);
+    let mut parser = PageParser::new(detail, response);
     loop {
         match reader.read_event()? {
             Event::Start(element) if parser.ignores(element.name()) => {
@@ -54,7 +67,7 @@ pub(super) fn parse_page(body: &[u8], response: ResponseInfo) -> Result<Page, Pa
             Event::Start(element) => parser.open(&element),
             Event::End(element) => {
                 parser.close(element.name().as_ref());
-                if parser.has_version() {
+                if parser.has_all_properties() {
                     text = after_properties(text, reader.buffer_position())?;
                     reader = reader_of(text);
                     parser.close(PROPERTIES);
@@ -103,6 +116,7 @@ struct PageParser {
     place: Place,
     /// The text of the innermost element up to now: entities split it into several events.
     text: String,
+    detail: Detail,
     draft: Draft,
     page: Page,
     response: ResponseInfo,
@@ -116,22 +130,36 @@ struct Draft {
     metadata: Metadata,
     etag: Option<ETag>,
     last_modified: Option<OffsetDateTime>,
+    size: u64,
+    is_leased: bool,
 }
 
 impl PageParser {
-    fn new(response: ResponseInfo) -> Self {
-        let page = Page { blobs: Vec::new(), unusable: Vec::new(), next_marker: None };
-        Self { place: Place::Page, text: String::new(), draft: Draft::default(), page, response }
+    fn new(detail: Detail, response: ResponseInfo) -> Self {
+        Self {
+            place: Place::Page,
+            text: String::new(),
+            detail,
+            draft: Draft::default(),
+            page: Page::default(),
+            response,
+        }
     }
 
-    /// Returns whether the parser ignores this element. Only two of the properties are used.
+    /// Returns whether the parser ignores this element. Only some of the properties are used.
     fn ignores(&self, element: QName<'_>) -> bool {
-        matches!(self.place, Place::Properties) && !matches!(element.as_ref(), ETAG | LAST_MODIFIED)
+        let is_used = match element.as_ref() {
+            ETAG | LAST_MODIFIED => true,
+            CONTENT_LENGTH | LEASE_STATE => self.detail == Detail::Content,
+            _ => false,
+        };
+        matches!(self.place, Place::Properties) && !is_used
     }
 
-    /// Returns whether all used properties are read.
-    fn has_version(&self) -> bool {
-        matches!(self.place, Place::Properties) && self.draft.etag.is_some() && self.draft.last_modified.is_some()
+    /// Returns whether all used properties are read. The others are after the version.
+    fn has_all_properties(&self) -> bool {
+        let has_version = self.draft.etag.is_some() && self.draft.last_modified.is_some();
+        matches!(self.place, Place::Properties) && self.detail == Detail::Version && has_version
     }
 
     fn open(&mut self, element: &BytesStart<'_>) {
@@ -160,6 +188,10 @@ impl PageParser {
             (Place::Blob, "Blob") => self.finish_blob(),
             (Place::Properties, ETAG) => self.draft.etag = (!text.is_empty()).then(|| ETag::new(&text)),
             (Place::Properties, LAST_MODIFIED) => self.draft.last_modified = parse_http_date(&text),
+            // A size that cannot be read is too large for every reader.
+            (Place::Properties, CONTENT_LENGTH) => self.draft.size = text.trim().parse().unwrap_or(u64::MAX),
+            // A lease that is being broken is active until it ends.
+            (Place::Properties, LEASE_STATE) => self.draft.is_leased = matches!(text.trim(), "leased" | "breaking"),
             (Place::Properties, PROPERTIES) | (Place::Metadata, _) => self.place = Place::Blob,
             (Place::MetadataValue, key) => {
                 self.draft.metadata.insert(key.to_ascii_lowercase(), text);
@@ -185,6 +217,10 @@ impl PageParser {
         self.place = Place::Page;
         let draft = std::mem::take(&mut self.draft);
         let name = draft.decoded_name();
+        if self.detail == Detail::Content {
+            let Draft { size, is_leased, .. } = draft;
+            self.page.contents.push(BlobContent::new(name.clone(), size, is_leased));
+        }
         let (etag, last_modified) = match (draft.etag, draft.last_modified) {
             (Some(etag), Some(last_modified)) => (etag, last_modified),
             (etag, _) => return self.page.unusable.push(Unusable { name, etag }),
@@ -231,7 +267,7 @@ mod tests {
             "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults ServiceEndpoint=\"https://a/\">{inside}\
              </EnumerationResults>"
         );
-        parse_page(text.as_bytes(), response())
+        parse_page(text.as_bytes(), Detail::Version, response())
     }
 
     const PROPERTIES: &str =
@@ -307,20 +343,45 @@ mod tests {
         assert_eq!(names, ["3"]);
     }
 
+    /// The order is that of Azure. A blob without a version has a content, too.
+    #[test]
+    fn sizes_and_leases_are_read_on_request() {
+        let blob = |name: &str, lease: &str| {
+            format!(
+                "<Blob><Name>{name}</Name><Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT</Last-Modified>\
+                 <Etag>1</Etag><Content-Length>131</Content-Length><LeaseStatus>x</LeaseStatus>{lease}</Properties></Blob>"
+            )
+        };
+        let states = ["leased", "breaking", "available", "expired", "broken"];
+        let blobs = states.map(|state| blob(state, &format!("<LeaseState>{state}</LeaseState>"))).concat();
+        let text = format!(
+            "<EnumerationResults><Blobs><BlobPrefix><Name>p/</Name></BlobPrefix>{blobs}{}<Blob><Name>old</Name></Blob>\
+             </Blobs></EnumerationResults>",
+            blob("none", "")
+        );
+        let page = parse_page(text.as_bytes(), Detail::Content, response()).unwrap();
+        let leased: Vec<_> = page.contents.iter().filter(|blob| blob.is_leased).map(|blob| blob.name.as_str()).collect();
+        assert_eq!(leased, ["leased", "breaking"]);
+        let names: Vec<_> = page.contents.iter().map(|blob| blob.name.as_str()).collect();
+        assert_eq!(names, [&states[..], &["none", "old"]].concat(), "a prefix is no blob");
+        assert!(page.contents[..6].iter().all(|blob| blob.size == 131));
+        assert!(parse(&format!("<Blobs>{blobs}</Blobs>")).unwrap().contents.is_empty());
+    }
+
     #[test]
     fn truncated_body_is_rejected() {
         let whole =
             format!("<EnumerationResults><Blobs><Blob><Name>1</Name>{PROPERTIES}</Blob></Blobs></EnumerationResults>");
-        assert!(parse_page(whole.as_bytes(), response()).is_ok());
+        assert!(parse_page(whole.as_bytes(), Detail::Version, response()).is_ok());
         for length in 0..whole.len() {
-            assert!(parse_page(&whole.as_bytes()[..length], response()).is_err(), "{length}");
+            assert!(parse_page(&whole.as_bytes()[..length], Detail::Version, response()).is_err(), "{length}");
         }
     }
 
     #[test]
     fn other_documents_are_rejected() {
         for body in [b"{}".as_slice(), b"<html></html>", b"\xff\xfe", b"<a><b></a>"] {
-            assert!(parse_page(body, response()).is_err(), "{}", String::from_utf8_lossy(body));
+            assert!(parse_page(body, Detail::Version, response()).is_err(), "{}", String::from_utf8_lossy(body));
         }
     }
 }
