@@ -6,7 +6,8 @@ use super::description::{GroupDescription, PartitionDescription};
 use super::hub::HubRanges;
 use super::operator::Operator;
 use super::plan::{
-    NO_SUCH_PARTITION, Plan, PlannedChange, Reset, ResetTarget, Wanted, change, found, kept, refused, unknown_partition, wanted,
+    NO_SUCH_PARTITION, Plan, PlannedChange, Reset, ResetTarget, Wanted, change, found, kept, refused,
+    unknown_partition, wanted,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::position_of;

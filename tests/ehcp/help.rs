@@ -36,7 +36,7 @@ fn compare(name: &str, shown: String) {
 
 #[tokio::test]
 async fn lines_of_help_have_at_most_100_columns() {
-    for command in [&[][..], &["reset"], &["doctor"], &["copy"]] {
+    for command in [&[][..], &["reset"], &["doctor"], &["copy"], &["migrate"]] {
         let shown = help(command).await;
         // Examples are not broken, so that they can be copied.
         let (text, _) = shown.split_once("\nExamples:\n").unwrap();

@@ -165,7 +165,8 @@ mod tests {
         assert_eq!(flat(python), Ok(Body::default()));
         let go = r#"{"partitionID":"0","epoch":0,"owner":"","checkpoint":null,"state":"","token":""}"#;
         assert_eq!(nested(go), Ok(Body::default()));
-        let go = r#"{"partitionID":"0","checkpoint":{"offset":"","sequenceNumber":0,"enqueueTime":"0001-01-01T00:00:00Z"}}"#;
+        let go =
+            r#"{"partitionID":"0","checkpoint":{"offset":"","sequenceNumber":0,"enqueueTime":"0001-01-01T00:00:00Z"}}"#;
         assert_eq!(nested(go), Ok(body(None, Some(0), None)));
     }
 

@@ -34,7 +34,6 @@ mod checkpoint;
 mod planning;
 mod source;
 
-
 pub use self::checkpoint::{LegacyCheckpoint, MalformedLegacyRecord};
 pub use self::source::{LegacyListing, LegacyProgram, read};
 pub use crate::blob::{BlobContent, BlobContents};

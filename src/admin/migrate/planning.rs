@@ -72,7 +72,8 @@ fn compared(change: PlannedChange, found: &LegacyCheckpoint) -> PlannedChange {
         (Some(to), Some(number), Some(offset))
             if to.sequence_number == number && names_another_event(offset, &to.offset) =>
         {
-            let why = format!("the offset of event {number} is {}, not {offset}: it is of another event hub", to.offset);
+            let why =
+                format!("the offset of event {number} is {}, not {offset}: it is of another event hub", to.offset);
             refuse(change, why)
         }
         _ => change,
@@ -129,9 +130,11 @@ mod tests {
     fn partitions_without_a_position_have_a_reason() {
         let (effect, why) = one(created(0, None), checkpoint(0, Some(0), None));
         assert_eq!((effect, why.contains("start position decides")), (PlannedEffect::NoChange, true));
-        let listing = LegacyListing { malformed: vec![malformed(0)], ..LegacyListing::of([checkpoint(7, Some(1), None)]) };
+        let listing =
+            LegacyListing { malformed: vec![malformed(0)], ..LegacyListing::of([checkpoint(7, Some(1), None)]) };
         let all = judged(vec![created(0, None), created(1, None)], &listing, false);
-        let shown: Vec<_> = all.iter().map(|it| (it.partition.as_str(), it.effect, it.why.as_deref().unwrap())).collect();
+        let shown: Vec<_> =
+            all.iter().map(|it| (it.partition.as_str(), it.effect, it.why.as_deref().unwrap())).collect();
         assert_eq!(
             shown,
             [
@@ -145,7 +148,8 @@ mod tests {
     #[test]
     fn checkpoints_that_exist_stay() {
         let position = RecordedPosition { sequence_number: Some(5), offset: None };
-        let kept = PlannedChange { from: Some(position), why: Some("it has a checkpoint".to_owned()), ..created(0, None) };
+        let kept =
+            PlannedChange { from: Some(position), why: Some("it has a checkpoint".to_owned()), ..created(0, None) };
         let listing = LegacyListing { malformed: vec![malformed(0)], ..LegacyListing::default() };
         let judge = |overwrite| judged(vec![kept.clone()], &listing, overwrite).remove(0);
         assert_eq!(judge(false).why.as_deref(), Some("it has a checkpoint"));

@@ -74,7 +74,12 @@ impl LegacyProgram {
             _ => {}
         }
         let mut known = Vec::new();
-        prefixes.retain(|prefix| !known.contains(prefix) && { known.push(prefix.clone()); true });
+        prefixes.retain(|prefix| {
+            !known.contains(prefix) && {
+                known.push(prefix.clone());
+                true
+            }
+        });
         prefixes
     }
 
@@ -90,6 +95,17 @@ impl LegacyListing {
     /// Creates a listing of checkpoints that are not in blobs.
     pub fn of(checkpoints: impl IntoIterator<Item = LegacyCheckpoint>) -> Self {
         Self { checkpoints: checkpoints.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Adds a record that cannot be read, and is not in a blob.
+    pub fn add_malformed(&mut self, partition: PartitionId, problem: impl Into<String>) {
+        self.malformed.push(MalformedLegacyRecord { partition, live: None, problem: problem.into() });
+    }
+
+    /// Keeps the records of these partitions.
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&PartitionId) -> bool) {
+        self.checkpoints.retain(|found| is_kept(&found.partition));
+        self.malformed.retain(|found| is_kept(&found.partition));
     }
 
     /// Returns whether there is no record.
@@ -229,9 +245,8 @@ mod tests {
     #[async_trait]
     impl BlobContents for Contents {
         async fn list_contents(&self, prefix: &str) -> Result<Vec<BlobContent>> {
-            let at_level = self.blobs.iter().filter(|(name, _)| {
-                name.strip_prefix(prefix).is_some_and(|rest| !rest.contains('/'))
-            });
+            let at_level =
+                self.blobs.iter().filter(|(name, _)| name.strip_prefix(prefix).is_some_and(|rest| !rest.contains('/')));
             let described = at_level.map(|(name, (content, leased, size))| {
                 BlobContent::new(name, size.unwrap_or(content.len() as u64), *leased)
             });
@@ -330,7 +345,8 @@ mod tests {
         let listing = found(&contents, GoEventProcessorHost, None).await;
         assert_eq!(numbers(&listing), [("1".to_owned(), Some(1)), ("5".to_owned(), Some(5))]);
         let problems: Vec<_> = listing.malformed.iter().map(|found| found.problem.as_str()).collect();
-        let parts = ["0: its content is not JSON", "2: it is empty", "3: it has 5368709120 bytes", "4: it has no `chec"];
+        let parts =
+            ["0: its content is not JSON", "2: it is empty", "3: it has 5368709120 bytes", "4: it has no `chec"];
         assert!(problems.iter().zip(parts).all(|(problem, part)| problem.starts_with(part)), "{problems:?}");
         assert_eq!(listing.malformed[2].live, Some(true));
     }

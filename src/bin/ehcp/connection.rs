@@ -141,6 +141,11 @@ impl Connection {
         named.map(str::to_owned).ok_or_else(missing)
     }
 
+    /// Opens another container of the account.
+    pub fn container(&self, name: &str) -> Result<AzureContainer> {
+        self.storage.container(name)
+    }
+
     /// Returns a store of the group, for a member with this id.
     pub fn store(&self) -> Result<GroupStoreBuilder> {
         self.storage.store(&self.group, &self.container_name)

@@ -360,7 +360,8 @@ mod tests {
             blob("none", "")
         );
         let page = parse_page(text.as_bytes(), Detail::Content, response()).unwrap();
-        let leased: Vec<_> = page.contents.iter().filter(|blob| blob.is_leased).map(|blob| blob.name.as_str()).collect();
+        let leased: Vec<_> =
+            page.contents.iter().filter(|blob| blob.is_leased).map(|blob| blob.name.as_str()).collect();
         assert_eq!(leased, ["leased", "breaking"]);
         let names: Vec<_> = page.contents.iter().map(|blob| blob.name.as_str()).collect();
         assert_eq!(names, [&states[..], &["none", "old"]].concat(), "a prefix is no blob");

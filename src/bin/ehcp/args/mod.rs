@@ -1,6 +1,7 @@
 //! The command line.
 
 mod global;
+mod migrating;
 mod watching;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use time::OffsetDateTime;
 
 use self::global::CONNECTION;
 pub use self::global::{Auth, Color, Format, Global, NameCase, Settings};
+pub use self::migrating::{LegacySource, Migrate};
 pub use self::watching::{Keda, Serve, Watch};
 use crate::text::{Partitions, datetime, partitions, quoted};
 
@@ -129,6 +131,16 @@ pub enum Command {
     /// Copies checkpoints to another group, container or letter case.
     #[command(after_help = "Examples:\n  ehcp copy --to-group replay --execute\n  ehcp copy --to-case lower --execute")]
     Copy(Copy),
+    /// Sets checkpoints to those of another program: EventProcessorHost, Azure Functions, Dapr, Filebeat, or Kafka.
+    ///
+    /// Reads the records of the program, and writes nothing to them. Stop the program first: a record whose blob is leased
+    /// is refused without --force. A partition that has a checkpoint stays as it is, unless --overwrite is given.
+    #[command(after_help = "Examples:
+  ehcp migrate --from eph --source-container eph-leases
+  ehcp migrate --from functions --execute
+  ehcp migrate --from go-eph --source-container filebeat-orders --execute
+  ehcp migrate --from kafka-csv --file offsets.csv --source-group orders-app")]
+    Migrate(Migrate),
     /// Shows events, for example the one that a handler cannot process.
     #[command(
         after_help = "Examples:\n  ehcp peek -p 3\n  ehcp peek -p 3 --at 77211 --count 1 -o json --read-group tools"

@@ -5,14 +5,17 @@ mod delete;
 mod describe;
 mod doctor;
 mod export;
+mod kafka;
 mod keda;
 mod lag;
 mod list;
+mod migrate;
 mod peek;
 pub mod positions;
 mod profile;
 mod release;
 mod reset;
+mod setting;
 mod watch;
 
 use clap::CommandFactory;
@@ -38,6 +41,7 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::Export(export) => export::run(&global, &export).await?,
         Command::Import(import) => reset::import(&global, import).await?,
         Command::Copy(copy) => reset::copy(&global, copy).await?,
+        Command::Migrate(migrate) => migrate::run(&global, &migrate).await?,
         Command::Peek(peek) => peek::run(&global, &peek).await?,
         Command::Doctor(doctor) => doctor::run(&global, &doctor).await?,
         Command::Keda(keda) => keda::run(&global, &keda).await?,

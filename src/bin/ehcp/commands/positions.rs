@@ -13,7 +13,7 @@ use crate::exit::{Failure, Result};
 const SCHEMAS: &[&str] = &["ehcp.export/1", "ehcp.group/1"];
 
 /// Editors of other systems write it.
-const BYTE_ORDER_MARK: char = '\u{feff}';
+pub const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A line of a CSV file.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,0 +1,198 @@
+//! `ehcp migrate`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use eventhubs_checkpoint::admin::Plan;
+use eventhubs_checkpoint::admin::migrate::{LegacyCheckpoint, LegacyListing, LegacyProgram, read};
+use eventhubs_checkpoint::{ConsumerGroup, PartitionId};
+use serde::Serialize;
+
+use super::kafka;
+use super::setting::{Results, Row, Work};
+use crate::args::{Global, LegacySource, Migrate};
+use crate::connection::Connection;
+use crate::exit::{Exit, Failure, Result};
+use crate::output::{Column, Output, Table, note};
+use crate::progress::Progress;
+use crate::text::{Partitions, or_empty, quoted};
+
+/// The container of Azure Functions.
+const FUNCTIONS_CONTAINER: &str = "azure-webjobs-eventhub";
+
+const COLUMNS: &[Column] = &[
+    Column::text("PARTITION"),
+    Column::text("SOURCE-OWNER"),
+    Column::text("LIVE"),
+    Column::number("SEQUENCE"),
+    Column::text("OFFSET"),
+    Column::number("FROM").wide(),
+    Column::number("TO"),
+    Column::text("TO-OFFSET").wide(),
+    Column::text("EFFECT"),
+    Column::text("RESULT"),
+];
+
+pub async fn run(global: &Global, args: &Migrate) -> Result<Exit> {
+    let connection = Connection::resolve(global)?;
+    check_options(args)?;
+    let hub = connection.needed_hub().await?;
+    let mut source = Source::read(&connection, args).await?;
+    let operator = connection.operator().await?;
+    let mut plan = {
+        let _progress = Progress::spinner("looking up the positions");
+        operator.plan_migration(&hub, &source.listing, args.overwrite).await?
+    };
+    if let Some(Partitions(selected)) = &args.selection.partitions {
+        plan.changes.retain(|change| selected.contains(&change.partition));
+        source.listing.retain(|partition| selected.contains(partition));
+    }
+    let permission = args.permission();
+    let permitted = if args.force { Ok(()) } else { source.check(&connection) };
+    let work =
+        Work { connection: &connection, operator: &operator, hub: Some(&hub), plan: &plan, permission: &permission };
+    let output = Output::new(global);
+    work.run(permitted, |results| source.show(&plan, results, output)).await
+}
+
+/// Fails if options of different sources are given.
+fn check_options(args: &Migrate) -> Result<()> {
+    let is_file = args.from == LegacySource::KafkaCsv;
+    match (is_file, &args.file) {
+        (true, None) => {
+            Err(Failure::usage("the file is missing: pass --file, with what `kafka-consumer-groups --export` wrote"))
+        }
+        (true, _) if args.source_container.is_some() || args.prefix.is_some() => {
+            Err(Failure::usage("--source-container and --prefix are not for --from kafka-csv: pass --file"))
+        }
+        (false, Some(_)) => {
+            Err(Failure::usage("--file is for --from kafka-csv: the others are read from --source-container"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The records of the other program, and where they were found.
+#[derive(Serialize)]
+struct Source {
+    container: Option<String>,
+    prefix: Option<String>,
+    #[serde(skip)]
+    listing: LegacyListing,
+}
+
+impl Source {
+    async fn read(connection: &Connection, args: &Migrate) -> Result<Self> {
+        let program = match args.from {
+            LegacySource::Eph => LegacyProgram::EventProcessorHost,
+            LegacySource::Functions => LegacyProgram::Functions,
+            LegacySource::GoEph => LegacyProgram::GoEventProcessorHost,
+            LegacySource::Dapr => LegacyProgram::Dapr,
+            LegacySource::KafkaCsv => return Self::read_file(connection, args),
+        };
+        let default = match program {
+            LegacyProgram::Functions => FUNCTIONS_CONTAINER,
+            _ => connection.container_name.as_str(),
+        };
+        let container = args.source_container.as_deref().unwrap_or(default);
+        let group = match &args.source_group {
+            Some(name) => ConsumerGroup::new(connection.group.namespace(), connection.group.event_hub(), name)?,
+            None => connection.group.clone(),
+        };
+        let prefix = args.prefix.as_deref();
+        let listing = {
+            let _progress = Progress::spinner("reading the records");
+            let blobs = connection.container(container)?;
+            read(&blobs, program, &group, prefix).await.map_err(|error| Failure::from(error).context("the source"))?
+        };
+        if listing.is_empty() {
+            let places: Vec<_> = program.prefixes(&group, prefix).iter().map(|prefix| quoted(prefix)).collect();
+            return Err(Failure::failed(format!(
+                "container {container:?} has no blob that is named by a partition after {}: check --from, \
+                 --source-container, --source-group and --prefix",
+                places.join(", ")
+            )));
+        }
+        if program == LegacyProgram::EventProcessorHost && listing.prefix.is_empty() {
+            note("note: the records are at the root of the container, as Python writes them, for any consumer group");
+        }
+        Ok(Self { container: Some(container.to_owned()), prefix: Some(listing.prefix.clone()), listing })
+    }
+
+    fn read_file(connection: &Connection, args: &Migrate) -> Result<Self> {
+        let file = args.file.as_deref().unwrap_or(Path::new(""));
+        let listing = kafka::read(file, connection.group.event_hub(), args.source_group.as_deref())?;
+        note("note: the file does not show whether the consumers were stopped before it was written: they must be");
+        Ok(Self { container: None, prefix: None, listing })
+    }
+
+    /// Fails if the program is running, or if there are newer records.
+    fn check(&self, connection: &Connection) -> Result<()> {
+        let container = self.container.as_deref().unwrap_or_default();
+        if self.listing.has_current_checkpoints && container != connection.container_name {
+            return Err(Failure::refused(format!(
+                "container {container:?} also has checkpoints of the group in the current format, which may be newer: \
+                 see `ehcp copy -c {container} --to-container {}`; or use --force",
+                connection.container_name
+            )));
+        }
+        let live = self.listing.checkpoints.iter().map(|found| (&found.partition, found.live, found.owner.as_deref()));
+        let malformed = self.listing.malformed.iter().map(|found| (&found.partition, found.live, None));
+        match live.chain(malformed).find(|(_, live, _)| *live == Some(true)) {
+            Some((partition, _, owner)) => Err(Failure::refused(format!(
+                "{} is processing partition {partition} of the source, whose blob is leased: stop it, and wait until its \
+                 lease has expired; or use --force",
+                owner.unwrap_or("a program")
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn show(&self, plan: &Plan, results: &Results, output: Output) -> Result<()> {
+        let found: BTreeMap<&PartitionId, &LegacyCheckpoint> =
+            self.listing.checkpoints.iter().map(|found| (&found.partition, found)).collect();
+        let rows = plan
+            .changes
+            .iter()
+            .map(|change| Migrated { source: found.get(&change.partition).copied(), row: results.row(change) });
+        let rows: Vec<_> = rows.collect();
+        // A dry run has no results.
+        let mut table = Table::new(if results.dry_run { &COLUMNS[..COLUMNS.len() - 1] } else { COLUMNS });
+        for Migrated { source, row } in &rows {
+            let live = source.and_then(|found| found.live).map(|live| if live { "yes" } else { "no" });
+            let (from, to) = (row.change.from.as_ref(), row.change.to.as_ref());
+            let cells = [
+                row.change.partition.to_string(),
+                or_empty(source.and_then(|found| found.owner.as_ref())),
+                or_empty(live),
+                or_empty(source.and_then(|found| found.sequence_number)),
+                or_empty(source.and_then(|found| found.offset.as_ref())),
+                or_empty(from.and_then(|from| from.sequence_number)),
+                or_empty(to.map(|to| to.sequence_number)),
+                or_empty(to.map(|to| &to.offset)),
+                row.effect(),
+                or_empty(row.result),
+            ];
+            table.toned(cells, row.tone);
+        }
+        let document = Document { schema: SCHEMA, dry_run: results.dry_run, source: self, changes: &rows };
+        output.show(&document, &rows, &table)
+    }
+}
+
+const SCHEMA: &str = "ehcp.migration/1";
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    dry_run: bool,
+    source: &'a Source,
+    changes: &'a [Migrated<'a>],
+}
+
+#[derive(Serialize)]
+struct Migrated<'a> {
+    source: Option<&'a LegacyCheckpoint>,
+    #[serde(flatten)]
+    row: Row<'a>,
+}
