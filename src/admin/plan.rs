@@ -374,6 +374,7 @@ pub(super) fn kept(partition: &PartitionDescription, why: &str) -> PlannedChange
 }
 
 /// Returns a checkpoint that cannot be set, because the event hub does not have the partition.
+#[cfg(feature = "azure")]
 pub(super) fn unknown(partition: PartitionId) -> PlannedChange {
     PlannedChange {
         partition,

@@ -31,9 +31,12 @@ impl Operator {
     /// - [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the broker rejects a receiver: read for another group.
     /// - Otherwise the error of the storage or of the source.
     pub async fn plan(&self, source: &impl EventSource, reset: &Reset) -> Result<Plan> {
-        if let ResetTarget::Start(start) = &reset.target {
-            start.check("the position")?;
-        }
+        let starts: Vec<_> = match &reset.target {
+            ResetTarget::Start(start) => vec![start],
+            ResetTarget::Starts(starts) => starts.values().collect(),
+            _ => Vec::new(),
+        };
+        starts.into_iter().try_for_each(|start| start.check("the position"))?;
         let records = self.read().await?;
         let hub = HubRanges::read(source).await?;
         let group = records.describe(Some(&hub));

@@ -29,7 +29,7 @@ const EXPIRY: Duration = Duration::from_secs(70);
 /// The common prefix of all names.
 const PREFIX: &str = "ns.servicebus.windows.net/hub/$default";
 
-async fn operator(world: &World, seed: u64) -> Operator {
+pub async fn operator(world: &World, seed: u64) -> Operator {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
     Operator::connect(settings.with_lease_duration(world.expiry).with_seed(seed)).await.unwrap()
@@ -48,7 +48,7 @@ async fn planned(world: &World, operator: &Operator, reset: &Reset) -> Plan {
 }
 
 /// Executes all of a plan. Returns the outcomes by partition.
-async fn executed(plan: &Plan, operator: &Operator, options: &ResetOptions) -> BTreeMap<String, ResetOutcome> {
+pub async fn executed(plan: &Plan, operator: &Operator, options: &ResetOptions) -> BTreeMap<String, ResetOutcome> {
     stopped(plan, operator, options, std::future::pending()).await
 }
 
@@ -62,7 +62,7 @@ async fn stopped(
     outcomes.map(|(partition, outcome)| (partition.to_string(), outcome)).collect().await
 }
 
-async fn done(plan: &Plan, operator: &Operator) {
+pub async fn done(plan: &Plan, operator: &Operator) {
     let outcomes = executed(plan, operator, &ResetOptions::default()).await;
     assert_eq!(outcomes.len(), plan.writes().count());
     assert!(outcomes.values().all(|outcome| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
@@ -70,7 +70,7 @@ async fn done(plan: &Plan, operator: &Operator) {
 
 /// Executes the plan for one partition, which must be refused because its checkpoint has changed. Returns the
 /// checkpoint that was reported.
-async fn refused(plan: &Plan, operator: &Operator) -> Option<i64> {
+pub async fn refused(plan: &Plan, operator: &Operator) -> Option<i64> {
     let outcomes = executed(plan, operator, &ResetOptions::default()).await;
     let [(_, ResetOutcome::NotDone(NotDone::Changed { sequence_number }))] = &outcomes.iter().collect::<Vec<_>>()[..]
     else {
@@ -80,7 +80,7 @@ async fn refused(plan: &Plan, operator: &Operator) -> Option<i64> {
 }
 
 /// Returns the sequence numbers of all checkpoints.
-async fn checkpoints(world: &World) -> BTreeMap<String, Option<i64>> {
+pub async fn checkpoints(world: &World) -> BTreeMap<String, Option<i64>> {
     let listing = GroupStore::list_checkpoints(&world.store("observer").await).await.unwrap();
     listing.records.into_iter().map(|seen| (seen.partition.to_string(), seen.record.sequence_number)).collect()
 }
@@ -96,7 +96,7 @@ async fn check_returned(world: &World) {
 }
 
 /// Writes a checkpoint like another SDK.
-async fn write_checkpoint(world: &World, partition: u32, number: i64) {
+pub async fn write_checkpoint(world: &World, partition: u32, number: i64) {
     let record = [("sequencenumber", number.to_string()), ("offset", (number * 10).to_string())];
     write(world, &format!("checkpoint/{partition}"), &record).await;
 }

@@ -31,6 +31,7 @@ mod leases;
 mod loads;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod migration;
 mod outages;
 mod own_positions;
 mod ownership_log;

@@ -1,5 +1,7 @@
 //! Where other programs keep their records, and how they are read.
 
+use std::collections::BTreeSet;
+
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
@@ -53,33 +55,25 @@ impl LegacyProgram {
     /// program was configured with.
     #[must_use]
     pub fn prefixes(self, group: &ConsumerGroup, prefix: Option<&str>) -> Vec<String> {
-        let name = group.name();
-        let lower = name.to_lowercase();
-        let names = [name, lower.as_str()];
+        let lower = group.name().to_lowercase();
+        let names = [group.name(), lower.as_str()];
         let given = prefix.unwrap_or_default();
-        let mut prefixes: Vec<String> = match self {
+        let mut prefixes: Vec<String> = match (self, prefix) {
             // Python ignores the prefix and the consumer group.
-            Self::EventProcessorHost => names.iter().map(|name| format!("{given}{name}/")).collect(),
-            Self::Functions => {
+            (Self::EventProcessorHost, _) => {
+                let of_group = names.map(|name| format!("{given}{name}/"));
+                of_group.into_iter().chain([given.to_owned(), String::new()]).collect()
+            }
+            (Self::GoEventProcessorHost, _) | (_, Some(_)) => vec![given.to_owned()],
+            (Self::Functions, None) => {
                 let escaped = format!("{}/{}", escape(group.namespace()), escape(group.event_hub()));
                 let verbatim = format!("{}/{}", group.namespace(), group.event_hub());
                 [escaped, verbatim].iter().flat_map(|hub| names.map(|name| format!("{hub}/{name}/"))).collect()
             }
-            Self::GoEventProcessorHost => vec![given.to_owned()],
-            Self::Dapr => names.iter().map(|name| format!("dapr-{}-{name}-", group.event_hub())).collect(),
+            (Self::Dapr, None) => names.map(|name| format!("dapr-{}-{name}-", group.event_hub())).into(),
         };
-        match (self, prefix) {
-            (Self::EventProcessorHost, _) => prefixes.extend([given.to_owned(), String::new()]),
-            (Self::Functions | Self::Dapr, Some(prefix)) => prefixes = vec![prefix.to_owned()],
-            _ => {}
-        }
-        let mut known = Vec::new();
-        prefixes.retain(|prefix| {
-            !known.contains(prefix) && {
-                known.push(prefix.clone());
-                true
-            }
-        });
+        let mut known = BTreeSet::new();
+        prefixes.retain(|prefix| known.insert(prefix.clone()));
         prefixes
     }
 

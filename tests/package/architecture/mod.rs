@@ -112,6 +112,8 @@ const PURE_FILES: &[&str] = &[
     "admin/export.rs",
     "admin/keda.rs",
     "admin/keda_poll.rs",
+    "admin/migrate/body.rs",
+    "admin/migrate/checkpoint.rs",
     "admin/plan.rs",
     "admin/takeover.rs",
     "balancer/action.rs",

@@ -13,7 +13,7 @@ use super::setting::{Results, Row, Work};
 use crate::args::{Global, LegacySource, Migrate};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table, note};
+use crate::output::{Column, Output, Table, note, printable};
 use crate::progress::Progress;
 use crate::text::{Partitions, or_empty, quoted};
 
@@ -44,6 +44,9 @@ pub async fn run(global: &Global, args: &Migrate) -> Result<Exit> {
         operator.plan_migration(&hub, &source.listing, args.overwrite).await?
     };
     if let Some(Partitions(selected)) = &args.selection.partitions {
+        if let Some(unknown) = selected.iter().find(|id| plan.changes.iter().all(|change| change.partition != **id)) {
+            return Err(Failure::usage(format!("neither the event hub nor the source has a partition {unknown}")));
+        }
         plan.changes.retain(|change| selected.contains(&change.partition));
         source.listing.retain(|partition| selected.contains(partition));
     }
@@ -142,7 +145,7 @@ impl Source {
             Some((partition, _, owner)) => Err(Failure::refused(format!(
                 "{} is processing partition {partition} of the source, whose blob is leased: stop it, and wait until its \
                  lease has expired; or use --force",
-                owner.unwrap_or("a program")
+                printable(owner.unwrap_or("a program"))
             ))),
             None => Ok(()),
         }
