@@ -93,15 +93,15 @@ mod continuation {
         program.run(&[&command[..], &["--execute"]].concat()).await.ended(0);
 
         let processor = fleet.own("a").await;
-        let mut row = format!("| {} |", source.name());
+        let mut cells = vec![source.name().to_owned()];
         for (partition, checkpoint) in CHECKPOINTS {
             let expected = checkpoint.map_or(0, |number| number + 1);
             fleet.processes_again(partition, expected, LAST).await;
             let seen = fleet.processed.oldest(partition).unwrap();
-            row.push_str(&format!(" {expected} / {seen} |"));
+            cells.push(format!("{expected} / {seen}"));
         }
         processor.shut_down().await;
-        row
+        format!("| {} |", cells.join(" | "))
     }
 
     async fn contents(source: Source, container: &str) -> Vec<String> {
@@ -139,6 +139,7 @@ mod safety {
         program.run(&migrate(&container, &["-p", "0", "--execute"])).await.ended(0);
         assert_eq!(checkpoints(&fleet).await, at(&[("0", 7)]), "the program does not process this partition");
         program.run(&migrate(&container, &["--force", "--execute"])).await.ended(0);
+        program.run(&migrate(&container, &["--execute"])).await.ended(0);
         assert_eq!(checkpoints(&fleet).await, at(&[("0", 7), ("1", 12)]));
     }
 

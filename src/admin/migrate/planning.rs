@@ -55,7 +55,7 @@ fn judged(changes: Vec<PlannedChange>, listing: &LegacyListing, overwrite: bool)
     let judged = changes.into_iter().map(|change| match records.get(&change.partition) {
         _ if stays(&change) => change,
         None => because(change, "the source has no record of it"),
-        Some(Err(problem)) => refuse(change, (*problem).clone()),
+        Some(Err(problem)) => refuse(change, problem),
         Some(Ok(found)) => compared(change, found),
     });
     let strangers = records.keys().filter(|partition| !known.contains(**partition));
@@ -74,7 +74,7 @@ fn compared(change: PlannedChange, found: &LegacyCheckpoint) -> PlannedChange {
         {
             let why =
                 format!("the offset of event {number} is {}, not {offset}: it is of another event hub", to.offset);
-            refuse(change, why)
+            refuse(change, &why)
         }
         _ => change,
     }
@@ -84,8 +84,8 @@ fn because(change: PlannedChange, why: &str) -> PlannedChange {
     PlannedChange { why: Some(why.to_owned()), ..change }
 }
 
-fn refuse(change: PlannedChange, why: String) -> PlannedChange {
-    PlannedChange { to: None, delta: None, effect: PlannedEffect::Refused, ..because(change, &why) }
+fn refuse(change: PlannedChange, why: &str) -> PlannedChange {
+    PlannedChange { to: None, delta: None, effect: PlannedEffect::Refused, ..because(change, why) }
 }
 
 #[cfg(test)]

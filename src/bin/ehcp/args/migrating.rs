@@ -8,6 +8,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use super::{Permission, Selection};
 
 #[derive(Debug, ClapArgs)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub struct Migrate {
     /// What wrote the checkpoints.
     #[arg(long, value_enum, value_name = "PROGRAM")]

@@ -63,13 +63,14 @@ impl Work<'_> {
         let Self { connection, operator, hub, plan, permission } = self;
         let allowed = Allowed { live: permission.live, foreign: permission.force };
         let owned = plan.writes().filter_map(|change| Some((&change.partition, change.owner.as_ref()?)));
-        let permitted = permitted.and_then(|()| check_live(owned, allowed));
+        let has_writes = plan.writes().next().is_some();
+        let permitted = if has_writes { permitted.and_then(|()| check_live(owned, allowed)) } else { Ok(()) };
         if !permission.execute {
             show(&Results::dry_run())?;
             return Ok(show_dry_run(plan, "set", permitted));
         }
         permitted?;
-        if plan.writes().next().is_none() {
+        if !has_writes {
             show(&Results::default())?;
             return Ok(if has_refusals(plan) { Exit::Failed } else { Exit::Done });
         }
