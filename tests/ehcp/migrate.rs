@@ -19,7 +19,7 @@ use crate::support::azurite;
 const LAST: i64 = 19;
 
 /// How many programs are migrated at the same time.
-const CONCURRENT: usize = 4;
+const CONCURRENT: usize = 2;
 
 /// An event hub with 20 events in each of three partitions, and a group without records.
 async fn published() -> (Fleet, Program) {
