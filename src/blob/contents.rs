@@ -1,5 +1,5 @@
-//! The contents and leases of blobs that other programs write. The records of this crate are empty blobs without leases,
-//! so [`BlobContainer`](super::BlobContainer) shows neither.
+//! The contents and leases of blobs that other programs write. The records of this crate are empty blobs without
+//! leases, so [`BlobContainer`](super::BlobContainer) shows neither.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Port to blob storage. All blobs are empty: their metadata is the data. [`BlobContents`] reads blobs of other programs,
-//! which are not.
+//! Port to blob storage. All blobs are empty: their metadata is the data. [`BlobContents`] reads blobs of other
+//! programs, which are not.
 //!
 //! The code above this port does not depend on a backend. All backends pass one conformance suite
 //! (`testing::conformance`).

@@ -47,8 +47,8 @@ impl LegacyCheckpoint {
         Self { partition, owner, live: Some(live), sequence_number, offset, start }
     }
 
-    /// Creates the checkpoint of a Kafka consumer group. Its offset is that of the *next* event to process, and counts as
-    /// sequence numbers do.
+    /// Creates the checkpoint of a Kafka consumer group. Its offset is that of the *next* event to process, and counts
+    /// as sequence numbers do.
     #[must_use]
     pub fn from_kafka(partition: PartitionId, offset: i64) -> Self {
         let number = offset.saturating_sub(1);

@@ -1,5 +1,5 @@
-//! Brings a consumer group along from another program: reads the checkpoints of legacy SDKs and of Kafka, and plans them
-//! as those of a group.
+//! Brings a consumer group along from another program: reads the checkpoints of legacy SDKs and of Kafka, and plans
+//! them as those of a group.
 //!
 //! | step | call |
 //! |---|---|
@@ -15,11 +15,11 @@
 //! # use eventhubs_checkpoint::admin::{Operator, ResetOptions};
 //! use eventhubs_checkpoint::admin::migrate::{LegacyProgram, read};
 //! use eventhubs_checkpoint::blob::azure::AzureContainer;
-//! # use eventhubs_checkpoint::EventHubSource;
-//! # use eventhubs_checkpoint::ConsumerGroup;
+//! # use eventhubs_checkpoint::processor::source::EventSource;
+//! # use eventhubs_checkpoint::{ConsumerGroup, Result};
 //! use futures::StreamExt;
 //!
-//! # async fn migrate(operator: &Operator, hub: &EventHubSource, group: &ConsumerGroup) -> eventhubs_checkpoint::Result<()> {
+//! # async fn migrate(operator: &Operator, hub: &impl EventSource, group: &ConsumerGroup) -> Result<()> {
 //! let source = AzureContainer::from_connection_string("UseDevelopmentStorage=true", "eph-leases")?;
 //! let listing = read(&source, LegacyProgram::EventProcessorHost, group, None).await?;
 //! let plan = operator.plan_migration(hub, &listing, false).await?;

@@ -23,11 +23,11 @@ const CONCURRENT_READS: usize = 16;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum LegacyProgram {
-    /// `EventProcessorHost` of .NET, Java, Node.js or Python. Its blobs are `{prefix}{consumer group}/{partition}`; those
-    /// of Python are `{partition}`, whatever the prefix is.
+    /// `EventProcessorHost` of .NET, Java, Node.js or Python. Its blobs are `{prefix}{consumer group}/{partition}`;
+    /// those of Python are `{partition}`, whatever the prefix is.
     EventProcessorHost,
-    /// Azure Functions with the Event Hubs extension 4 or older: `{namespace}/{event hub}/{consumer group}/{partition}` in
-    /// the container `azure-webjobs-eventhub`. Later versions have the format of this crate.
+    /// Azure Functions with the Event Hubs extension 4 or older: `{namespace}/{event hub}/{consumer group}/{partition}`
+    /// in the container `azure-webjobs-eventhub`. Later versions have the format of this crate.
     Functions,
     /// `EventProcessorHost` of Go, also in Filebeat with `processor_version: v1`: `{prefix}{partition}`.
     GoEventProcessorHost,
@@ -51,8 +51,8 @@ pub struct LegacyListing {
 }
 
 impl LegacyProgram {
-    /// Returns what the names of the blobs of a group may begin with, the most likely first. `prefix` is the one that the
-    /// program was configured with.
+    /// Returns what the names of the blobs of a group may begin with, the most likely first. `prefix` is the one that
+    /// the program was configured with.
     #[must_use]
     pub fn prefixes(self, group: &ConsumerGroup, prefix: Option<&str>) -> Vec<String> {
         let lower = group.name().to_lowercase();

@@ -1,5 +1,5 @@
-//! The records of other programs: written by the programs themselves where they can run here, otherwise byte for byte as
-//! they write them.
+//! The records of other programs: written by the programs themselves where they can run here, otherwise byte for byte
+//! as they write them.
 
 pub mod blobs;
 mod contents;
@@ -62,8 +62,8 @@ impl Source {
         }
     }
 
-    /// Writes the records of the program into a container, or into a file of the program that migrates them. Returns the
-    /// further options of the migration.
+    /// Writes the records of the program into a container, or into a file of the program that migrates them. Returns
+    /// the further options of the migration.
     pub async fn write(self, fleet: &Fleet, program: &Program, container: &str) -> Vec<String> {
         let positions = CHECKPOINTS.map(|(partition, checkpoint)| {
             (partition, checkpoint.map(|number| (number, offset_of(fleet, partition, number))))

@@ -13,8 +13,8 @@ use crate::fleet::{Fleet, TIMEOUT};
 use crate::python::{check_python, python_with_packages};
 use crate::support::install::{check_node, npm_ci};
 
-/// Runs the host of Node.js on the emulators, until it has written the checkpoints and has shut down. The error says why
-/// it cannot be installed.
+/// Runs the host of Node.js on the emulators, until it has written the checkpoints and has shut down. The error says
+/// why it cannot be installed.
 pub async fn node(
     fleet: &Fleet,
     storage: &str,

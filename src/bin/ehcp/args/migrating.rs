@@ -13,7 +13,8 @@ pub struct Migrate {
     /// What wrote the checkpoints.
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub from: LegacySource,
-    /// The container of its records, in the same account [default: --container, or azure-webjobs-eventhub for functions].
+    /// The container of its records, in the same account [default: --container, or azure-webjobs-eventhub for
+    /// functions].
     #[arg(long, value_name = "NAME")]
     pub source_container: Option<String>,
     /// Its consumer group [default: --consumer-group, or the only one in the file].
@@ -36,8 +37,8 @@ pub struct Migrate {
     /// Takes partitions from live owners of the crate eventhubs-checkpoint.
     #[arg(long)]
     pub live: bool,
-    /// Reads records that are in use. With --live, also takes partitions in a group with live owners of other SDKs, which
-    /// may undo it.
+    /// Reads records that are in use. With --live, also takes partitions in a group with live owners of other SDKs,
+    /// which may undo it.
     #[arg(long)]
     pub force: bool,
     /// How long to hold each partition with --live --force, so that owners of other SDKs detect that they lost it.

@@ -133,8 +133,9 @@ pub enum Command {
     Copy(Copy),
     /// Sets checkpoints to those of another program: EventProcessorHost, Azure Functions, Dapr, Filebeat, or Kafka.
     ///
-    /// Reads the records of the program, and writes nothing to them. Stop the program first: a record whose blob is leased
-    /// is refused without --force. A partition that has a checkpoint stays as it is, unless --overwrite is given.
+    /// Reads the records of the program, and writes nothing to them. Stop the program first: a record whose blob is
+    /// leased is refused without --force. A partition that has a checkpoint stays as it is, unless --overwrite is
+    /// given.
     #[command(after_help = "Examples:
   ehcp migrate --from eph --source-container eph-leases
   ehcp migrate --from functions --execute

@@ -14,9 +14,9 @@ use crate::output::printable;
 
 const HEADERS: &[&[&str]] = &[&["topic", "partition", "offset"], &["group", "topic", "partition", "offset"]];
 
-/// Reads the offsets of a topic, which is an event hub, from a file that `kafka-consumer-groups --export` wrote: lines of
-/// `topic,partition,offset`, or of `group,topic,partition,offset` if several groups were exported. `group` chooses one of
-/// them.
+/// Reads the offsets of a topic, which is an event hub, from a file that `kafka-consumer-groups --export` wrote: lines
+/// of `topic,partition,offset`, or of `group,topic,partition,offset` if several groups were exported. `group` chooses
+/// one of them.
 pub fn read(file: &Path, topic: &str, group: Option<&str>) -> Result<LegacyListing> {
     let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("cannot read {}: {error}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| failed(&error))?;
