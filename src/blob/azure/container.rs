@@ -124,11 +124,11 @@ impl AzureContainer {
     async fn list_page(&self, prefix: &str, marker: Option<&str>, detail: Detail) -> Result<(Page, ResponseInfo)> {
         let operation = self.operation(Verb::List, prefix);
         let size = self.settings().page_size.map(|size| size.to_string());
-        let mut query = vec![("restype", "container"), ("comp", "list"), ("prefix", prefix)];
-        query.push(match detail {
+        let scope = match detail {
             Detail::Version => ("include", "metadata"),
             Detail::Content => ("delimiter", "/"),
-        });
+        };
+        let mut query = vec![("restype", "container"), ("comp", "list"), scope, ("prefix", prefix)];
         query.extend(marker.map(|marker| ("marker", marker)));
         query.extend(size.as_deref().map(|size| ("maxresults", size)));
         let url = self.settings().container_url.with_query(&query);

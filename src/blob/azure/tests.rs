@@ -13,7 +13,7 @@ use time::macros::datetime;
 
 use super::headers::header;
 use super::{Access, AzureContainer};
-use crate::blob::{BlobContainer, Condition, ETag, Metadata};
+use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata};
 use crate::error::{Error, ErrorKind};
 
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
@@ -177,6 +177,18 @@ async fn truncated_page_is_indeterminate() {
     let error = service.container(by_key()).list("p").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(error.to_string().contains("ends early"), "{error}");
+}
+
+/// Blobs of other programs are listed at one level, and read up to a limit.
+#[tokio::test]
+async fn contents_are_read_in_bounded_requests() {
+    const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
+    let service = Service::new([Reply::Status(200, vec![], PAGE), Reply::Status(206, vec![], "{}")]);
+    let container = service.container(by_key());
+    assert_eq!(container.list_contents("g/").await.unwrap(), []);
+    assert_eq!(container.read_content("g/0", 1024).await.unwrap(), b"{}");
+    let list = "GET https://a.example/leases?restype=container&comp=list&delimiter=%2F&prefix=g%2F";
+    assert_eq!(service.requests(), [list, "GET https://a.example/leases/g%2F0"]);
 }
 
 #[tokio::test]
