@@ -38,6 +38,8 @@ pub enum Action {
 pub enum Request {
     /// Lists the ownerships.
     List,
+    /// Lists the ownerships and the heartbeats in one request.
+    ListWithHeartbeats,
     /// Lists the heartbeats, the ownerships of the other name case, or both.
     ListOthers { heartbeats: bool, other_name_case: bool },
     /// Declares the owner of a record dead, in order to make these claims.

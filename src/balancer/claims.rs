@@ -139,6 +139,7 @@ impl Partitions {
         error: Error,
     ) {
         let wait = context.settings.retry_after(&error);
+        context.storage_failed();
         for partition in &partitions {
             self.set_back(context, partition, wait);
         }

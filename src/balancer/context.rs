@@ -44,6 +44,8 @@ pub(super) struct Context {
     disturbed: bool,
     /// Whether the snapshot is out of date.
     changed: bool,
+    /// Whether a request failed because of the storage.
+    storage_failed: bool,
 }
 
 /// What a step changed about a partition, as the snapshot shows it.
@@ -60,6 +62,7 @@ pub(super) struct Pending {
     pub(super) changes: Vec<(PartitionId, Change)>,
     pub(super) disturbed: bool,
     pub(super) changed: bool,
+    pub(super) storage_failed: bool,
 }
 
 impl Context {
@@ -76,6 +79,7 @@ impl Context {
             changes: Vec::new(),
             disturbed: false,
             changed: false,
+            storage_failed: false,
         }
     }
 
@@ -98,6 +102,11 @@ impl Context {
     /// Brings the next cycle forward.
     pub(super) fn disturb(&mut self) {
         self.disturbed = true;
+    }
+
+    /// Records that a request failed because of the storage.
+    pub(super) fn storage_failed(&mut self) {
+        self.storage_failed = true;
     }
 
     /// Requests a new snapshot.
@@ -130,6 +139,7 @@ impl Context {
             changes: std::mem::take(&mut self.changes),
             disturbed: std::mem::take(&mut self.disturbed),
             changed: std::mem::take(&mut self.changed),
+            storage_failed: std::mem::take(&mut self.storage_failed),
         }
     }
 
@@ -171,6 +181,7 @@ impl Context {
     /// Returns when to retry a renewal or a heartbeat after this many failures, with some jitter. The lease counts from
     /// `valid_from`, and must not expire because the server asked for a longer wait.
     pub(super) fn retry_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
+        self.storage_failed();
         let (settings, now) = (&self.settings, self.now);
         let lease_duration = settings.lease_duration();
         let jitter = self.rng.random_range(1.0..1.25);

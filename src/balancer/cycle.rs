@@ -1,17 +1,21 @@
 //! Cycles: when the ownerships are listed, and what follows from a listing.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::action::Request;
 use super::context::Context;
 use super::events::OwnershipEvent;
 use super::note::Note;
-use super::pacing::Pacing;
+use super::pacing::{Found, Pacing};
 use super::partitions::Partitions;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind};
 use crate::model::{Moment, OwnerId, Ownership, PartitionId};
 use crate::planner::{ClaimReason, Idleness, PartitionOwner, PartitionView, Plan, Policy, View, plan};
+
+/// A start that takes longer than this is reported.
+const SLOW_START: Duration = Duration::from_secs(120);
 
 /// What this instance remembers from cycle to cycle.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(super) struct Cycles {
     idleness: Idleness,
     /// Owners that the last cycle considered idle.
     idle: BTreeSet<OwnerId>,
+    /// Since when partitions are left for later cycles, and whether that was reported.
+    slow_start: Option<(Moment, bool)>,
     /// Partitions that were reported as owned in the other name case.
     in_other_name_case: BTreeSet<PartitionId>,
 }
@@ -39,6 +45,17 @@ pub(super) enum Needs {
     Both,
 }
 
+impl Needs {
+    /// Returns what is left if the heartbeats are listed already.
+    pub(super) fn without_heartbeats_if(self, listed: bool) -> Self {
+        match self {
+            Self::Heartbeats if listed => Self::Nothing,
+            Self::Both if listed => Self::OtherNameCase,
+            needs => needs,
+        }
+    }
+}
+
 impl Cycles {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
@@ -48,6 +65,7 @@ impl Cycles {
             listed: Vec::new(),
             idleness: Idleness::default(),
             idle: BTreeSet::new(),
+            slow_start: None,
             in_other_name_case: BTreeSet::new(),
         }
     }
@@ -65,14 +83,14 @@ impl Cycles {
         self.next = Some(context.now);
     }
 
-    pub(super) fn start_listing(&mut self, context: &mut Context) {
+    pub(super) fn start_listing(&mut self, context: &mut Context, with_heartbeats: bool) {
         let Some(due) = self.next.filter(|due| *due <= context.now) else { return };
         (self.next, self.listing_sent) = (None, context.now);
         let late = context.now.saturating_sub(due);
         if late > context.settings.interval() / 2 {
             context.note(Note::CycleLate(late));
         }
-        context.request(Request::List);
+        context.request(if with_heartbeats { Request::ListWithHeartbeats } else { Request::List });
     }
 
     /// Brings the next cycle forward after a change. If a listing is under way, its result is judged together with the
@@ -81,6 +99,15 @@ impl Cycles {
         self.pacing.disturb();
         let soon = context.now + self.pacing.pause(context.chance());
         self.next = self.next.map(|next| next.min(soon));
+    }
+
+    /// Postpones the next cycle if it would come soon, because the storage is slow or throttles.
+    pub(super) fn slow_down(&mut self, context: &mut Context) {
+        self.pacing.slow_down();
+        if self.pacing.claims() {
+            let later = context.now + self.pacing.pause(context.chance());
+            self.next = self.next.map(|next| next.max(later));
+        }
     }
 
     pub(super) fn on_failed(&mut self, context: &mut Context, error: Error) {
@@ -108,11 +135,36 @@ impl Cycles {
         std::mem::take(&mut self.listed)
     }
 
-    /// Schedules the next cycle after a success. A calm cycle found nothing new and nothing to do.
-    pub(super) fn on_succeeded(&mut self, context: &mut Context, calm: bool) {
-        context.note(Note::CycleTook(context.now.saturating_sub(self.listing_sent)));
-        self.pacing.cycle(calm);
-        self.next = Some(context.now + self.pacing.pause(context.chance()));
+    /// Schedules the next cycle after a success. A calm cycle found nothing new and nothing to do. The cycle comes when
+    /// the first ownership of another instance expires, if that is earlier.
+    pub(super) fn on_succeeded(&mut self, context: &mut Context, calm: bool, plan: &Plan, next_expiry: Option<Moment>) {
+        let (now, took) = (context.now, context.now.saturating_sub(self.listing_sent));
+        context.note(Note::CycleTook(took));
+        let found = match (plan.claims_unowned(), calm) {
+            (true, _) => Found::Unowned,
+            (false, true) => Found::Nothing,
+            (false, false) => Found::Change,
+        };
+        self.pacing.cycle(found, took);
+        self.note_slow_start(context, plan.left_for_later);
+        let jitter = context.chance();
+        let until_expiry = next_expiry.map(|expiry| expiry.saturating_sub(now));
+        self.next = Some(now + self.pacing.pause_until(until_expiry, jitter));
+    }
+
+    /// Reports once that the claims that are left will take long. Instances that start at the same time are known one
+    /// interval later.
+    fn note_slow_start(&mut self, context: &mut Context, left: usize) {
+        if left == 0 {
+            self.slow_start = None;
+            return;
+        }
+        let (since, reported) = *self.slow_start.get_or_insert((context.now, false));
+        let estimate = self.pacing.pause(0.5).saturating_mul(u32::try_from(left).unwrap_or(u32::MAX));
+        if !reported && context.now >= since + context.settings.interval() && estimate > SLOW_START {
+            self.slow_start = Some((since, true));
+            context.note(Note::SlowStart(left, estimate));
+        }
     }
 
     /// Reports partitions that are owned in the other name case, once per period of such ownership.
@@ -144,10 +196,11 @@ impl Cycles {
         let mut policy = policy(context, partitions, &view);
         policy.idle = self.idle_owners(context, &view, &policy);
         let plan = plan(&view, &policy, &mut context.rng);
-        let first = is_first && policy.handoff;
+        // Between two claims of unowned partitions the wait is short, but not between a claim and a steal.
+        let too_early = (is_first && policy.handoff) || self.pacing.claims();
         // An instance with a stalled handler would not serve a partition better than its live owner does. It still
         // claims unowned partitions: if all instances have the same problem, no other instance would.
-        if first || !context.stalled.partitions.is_empty() { without_takeovers(plan) } else { plan }
+        if too_early || !context.stalled.partitions.is_empty() { without_takeovers(plan) } else { plan }
     }
 
     fn idle_owners(&mut self, context: &mut Context, view: &View<'_>, policy: &Policy) -> BTreeSet<OwnerId> {

@@ -51,6 +51,7 @@ pub enum Command {
 #[derive(Debug)]
 pub enum Done {
     Listed(Result<Vec<Ownership>>),
+    ListedWithHeartbeats(Result<(Vec<Ownership>, Vec<Heartbeat>)>),
     OthersListed(Result<Others>),
     DeclaredDead { claims: Vec<Claim>, outcome: Result<DeclareDeadOutcome> },
     Claimed { partition: PartitionId, outcome: ClaimOutcome },

@@ -99,6 +99,20 @@ pub(crate) mod internal {
     pub use super::note::Note;
     pub use super::settings::Settings;
     pub use super::state::State;
+
+    /// Sets how long the handlers of an application may take to stop, as a processor does, so that partitions are handed
+    /// over. The application releases each partition when it reads
+    /// [`OwnershipEvent::Releasing`](super::OwnershipEvent::Releasing).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if that leaves no time to renew.
+    pub fn with_handlers(
+        balancer: super::Balancer,
+        drain_timeout: std::time::Duration,
+    ) -> crate::error::Result<super::Balancer> {
+        balancer.with_drain(drain_timeout)
+    }
 }
 
 /// The load-balancing loop of one instance.

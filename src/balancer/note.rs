@@ -34,6 +34,8 @@ pub enum Note {
     OwnerIdle(OwnerId),
     /// Leases are renewed individually from now on, because of this owner of another SDK.
     ScopeGivenUp(Option<OwnerId>),
+    /// With this many unowned partitions left to claim, one after another, the last one is claimed after this time.
+    SlowStart(usize, Duration),
     /// The storage responds again after an outage of this length.
     OutageOver(Duration),
     /// This many partitions could not be released at shutdown.
@@ -60,6 +62,7 @@ impl Note {
             Self::InOtherNameCase(partition, owner) => telemetry::in_other_name_case(&partition, &owner),
             Self::OwnerIdle(owner) => telemetry::owner_idle(&owner),
             Self::ScopeGivenUp(owner) => telemetry::lease_scope_given_up(owner.as_ref()),
+            Self::SlowStart(partitions, estimate) => telemetry::slow_start(partitions, estimate),
             Self::OutageOver(silence) => telemetry::outage_over(silence),
             Self::NotReleased(unreleased) => telemetry::not_released(unreleased),
         }

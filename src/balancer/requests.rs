@@ -14,6 +14,11 @@ use crate::telemetry::StorageOperation;
 pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
     match request {
         Request::List => Done::Listed(store.list_ownerships().await.map(|listing| listing.records)),
+        Request::ListWithHeartbeats => {
+            let listing = store.list_ownerships_and_heartbeats().await;
+            let listing = listing.map(|(ownerships, heartbeats)| (ownerships.records, heartbeats.records));
+            Done::ListedWithHeartbeats(listing)
+        }
         Request::ListOthers { heartbeats, other_name_case } => {
             Done::OthersListed(list_others(&store, heartbeats, other_name_case).await)
         }

@@ -24,8 +24,12 @@ use super::partitions::Partitions;
 use super::settings::Settings;
 use super::snapshot::{LeaseAge, Snapshot};
 use crate::error::Result;
-use crate::model::{Moment, OwnerId, Ownership, PartitionId};
+use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId, Ownership, PartitionId};
 use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, ReleaseReason, View, observe};
+
+/// The most partitions for which ownerships and heartbeats are listed together. Such a listing also contains the
+/// checkpoints. One response holds 5000 blobs.
+const MOST_LISTED_TOGETHER: usize = 2000;
 
 /// The state of a load-balancing loop.
 #[derive(Debug)]
@@ -124,7 +128,8 @@ impl State {
         partitions.start_handoff_polls(context);
         heartbeat.keep(context, partitions);
         if context.phase == Phase::Running {
-            cycles.start_listing(context);
+            let by_heartbeat = partitions.kept_alive_by.scope == LeaseScope::Instance;
+            cycles.start_listing(context, by_heartbeat && self.hub.len() <= MOST_LISTED_TOGETHER);
         }
     }
 
@@ -173,7 +178,9 @@ impl State {
     fn on_done(&mut self, done: Done) {
         let Self { context, partitions, heartbeat, cycles, .. } = self;
         match done {
-            Done::Listed(listing) => self.on_listed(listing),
+            Done::Listed(listing) => self.on_listed(listing, None),
+            Done::ListedWithHeartbeats(Ok((records, heartbeats))) => self.on_listed(Ok(records), Some(heartbeats)),
+            Done::ListedWithHeartbeats(Err(error)) => self.on_listed(Err(error), None),
             Done::OthersListed(listing) => self.on_others_listed(listing),
             Done::DeclaredDead { claims, outcome } => partitions.on_declared_dead(context, claims, outcome),
             Done::Claimed { partition, outcome } => partitions.on_claimed(context, &partition, outcome),
@@ -196,11 +203,15 @@ impl State {
         }
     }
 
-    fn on_listed(&mut self, listing: Result<Vec<Ownership>>) {
+    fn on_listed(&mut self, listing: Result<Vec<Ownership>>, heartbeats: Option<Vec<Heartbeat>>) {
         let records = match listing {
             Ok(records) => records,
             Err(error) => return self.cycles.on_failed(&mut self.context, error),
         };
+        let has_heartbeats = heartbeats.is_some();
+        if let Some(heartbeats) = heartbeats {
+            self.heartbeat.on_listed(&mut self.context, heartbeats);
+        }
         let view = self.observe(&records, &[]);
         let is_first = self.snapshot.cycles == 0;
         let Self { context, partitions, cycles, .. } = self;
@@ -213,8 +224,11 @@ impl State {
         if view.foreign_owner {
             fall_back(context, partitions, &view);
         }
+        if has_heartbeats {
+            partitions.accept_handoff_requests(context, &view);
+        }
         let plan = cycles.plan(context, partitions, &view, is_first);
-        match needs(context, partitions, &view, &plan) {
+        match needs(context, partitions, &view, &plan).without_heartbeats_if(has_heartbeats) {
             Needs::Nothing => self.end_cycle(view, plan),
             needs => cycles.list_others(context, needs, records),
         }
@@ -263,7 +277,7 @@ impl State {
     fn end_cycle(&mut self, view: View<'_>, plan: Plan) {
         let Self { context, partitions, heartbeat, cycles, snapshot, .. } = self;
         let calm = plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view);
-        cycles.on_succeeded(context, calm);
+        cycles.on_succeeded(context, calm, &plan, view.next_expiry);
         // If nothing may be claimed, there is no plan.
         let unclaimed =
             if context.claims_nothing() { snapshot.unclaimed_due_to_limit } else { plan.unclaimed_due_to_limit };
@@ -295,6 +309,9 @@ impl State {
         let mut left = self.context.take();
         if left.disturbed {
             self.cycles.list_soon(&mut self.context);
+        }
+        if left.storage_failed {
+            self.cycles.slow_down(&mut self.context);
         }
         for (partition, change) in left.changes {
             self.change_view(&partition, change);

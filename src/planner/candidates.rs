@@ -17,15 +17,36 @@ pub(super) struct Wanted {
     pub(super) at_once: usize,
 }
 
-/// Returns the free and released partitions, then the expired ones. The order within each kind is random, so that two
-/// instances seldom collide.
-pub(super) fn unowned(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
-    let mut free = claimable(view, policy, is_free);
-    let mut expired = claimable(view, policy, is_expired);
-    free.shuffle(rng);
-    expired.shuffle(rng);
-    free.append(&mut expired);
-    free
+/// The place of this instance among those that lack partitions, counted from 0, and their number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) place: usize,
+    pub(super) of: usize,
+}
+
+impl Turn {
+    pub(super) const ALONE: Self = Self { place: 0, of: 1 };
+
+    /// Returns whether this instance should claim a candidate, counted from 0, before the others do.
+    fn is_first_for(self, candidate: usize) -> bool {
+        candidate % self.of == self.place
+    }
+}
+
+/// Returns the free and released partitions, then the expired ones. Of each kind, those come first that no other
+/// instance claims first: instances that see the same do not collide. The order is otherwise random, so that instances that
+/// see different things seldom collide.
+pub(super) fn unowned(view: &View<'_>, policy: &Policy, turn: Turn, rng: &mut impl Rng) -> Vec<usize> {
+    let mut ordered = |kind: fn(&PartitionView) -> bool| {
+        let candidates = claimable(view, policy, kind).into_iter().enumerate();
+        let (mut first, mut then): (Vec<_>, Vec<_>) = candidates.partition(|(number, _)| turn.is_first_for(*number));
+        first.shuffle(rng);
+        then.shuffle(rng);
+        first.into_iter().chain(then).map(|(_, place)| place).collect::<Vec<_>>()
+    };
+    let mut unowned = ordered(is_free);
+    unowned.append(&mut ordered(is_expired));
+    unowned
 }
 
 /// Returns the partitions that other live owners can give up, in random order.

@@ -98,6 +98,7 @@ mod tests {
             me: OwnerId::recorded("m"),
             replaced_by: None,
             foreign_owner: false,
+            next_expiry: None,
         }
     }
 

@@ -138,6 +138,9 @@ pub struct Plan {
     /// [`Policy::max_partitions`] allowed it. They stay unowned and are not read, unless owners below their own limits
     /// claim them once this owner counts as [idle](Policy::idle). Increase the limit or add instances.
     pub unclaimed_due_to_limit: usize,
+    /// How many unowned partitions this instance would also claim now if the strategy took more than one at once. It
+    /// claims them in the next cycles.
+    pub left_for_later: usize,
 }
 
 impl Plan {
@@ -145,6 +148,14 @@ impl Plan {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.claim.is_empty() && self.handoff.is_empty() && self.release.is_empty()
+    }
+
+    /// Returns whether it claims a partition that any instance may claim.
+    pub(crate) fn claims_unowned(&self) -> bool {
+        let is_unowned = |planned: &PlannedClaim| {
+            matches!(planned.reason, ClaimReason::Unowned | ClaimReason::Released | ClaimReason::Expired(_))
+        };
+        self.claim.iter().any(is_unowned)
     }
 }
 
@@ -184,6 +195,7 @@ pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
 
     // Phase 4: as much of that as the limit allows. Partitions of cooperative owners are requested.
     let unclaimed = wanted.unowned.len().saturating_sub(room);
+    let left_for_later = wanted.unowned.len().min(room).saturating_sub(wanted.at_once);
     let new = wanted.unowned.into_iter().chain(wanted.stolen).take(room.min(wanted.at_once));
     let new = new.map(|place| &view.partitions[place]);
     let (requested, claimed): (Vec<_>, Vec<_>) = new.partition(|entry| policy.handoff && entry.cooperative);
@@ -193,6 +205,7 @@ pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
         handoff: requested.into_iter().filter_map(|entry| planned_handoff(view, entry)).collect(),
         release,
         unclaimed_due_to_limit: unclaimed,
+        left_for_later,
     }
 }
 

@@ -13,8 +13,12 @@ use crate::model::{OwnerId, PartitionId};
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum LoadBalancingStrategy {
-    /// Equal numbers, at most one new partition per interval. The default: if many instances start at once, each one
-    /// sees the others before it has claimed more than its share, so that no partition moves twice.
+    /// Equal numbers, one new partition after another: at most one per interval from live owners, and about one per
+    /// second of those that are unowned. The default: if many instances start at once, each one sees the others before
+    /// it has claimed more than its share, so that no partition moves twice.
+    ///
+    /// If the storage is slow or throttles, the wait between two claims of unowned partitions grows up to the interval. A
+    /// start that will take longer than two minutes is logged.
     ///
     /// Settles within `floor(P/N) + 1` rounds. In a round every instance runs one cycle.
     #[default]
@@ -31,9 +35,9 @@ pub enum LoadBalancingStrategy {
     /// Settles within two rounds after the last change of an assignment, if the assignments neither overlap nor leave
     /// out a partition. A partition that is assigned to no running instance stays unowned.
     Static(Assignment),
-    /// Equal loads, at most one new partition per interval, with hysteresis: an instance takes a partition from a live
-    /// owner only if its load with the partition is still less than the previous load of that owner, by more than the
-    /// threshold.
+    /// Equal loads, one new partition after another as with [`Balanced`](Self::Balanced), with hysteresis: an instance
+    /// takes a partition from a live owner only if its load with the partition is still less than the previous load of
+    /// that owner, by more than the threshold.
     ///
     /// Not with [`LeaseScope::Instance`](crate::LeaseScope::Instance), whose owners write no loads.
     ///

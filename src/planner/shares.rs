@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use super::candidates::{Wanted, owned_by_others, unowned};
+use super::candidates::{Turn, Wanted, owned_by_others, unowned};
 use super::ownership_counts::{OwnershipCounts, THIS};
 use super::policy::Policy;
 use super::view::View;
@@ -20,7 +20,7 @@ pub(super) fn wanted(view: &View<'_>, policy: &Policy, at_once: usize, rng: &mut
     if claimable == 0 {
         return Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once };
     }
-    let mut unowned = unowned(view, policy, rng);
+    let mut unowned = unowned(view, policy, turn(view, policy), rng);
     unowned.truncate(claimable);
     let missing = lacking.saturating_sub(unowned.len());
     let stolen = if missing == 0 {
@@ -29,6 +29,15 @@ pub(super) fn wanted(view: &View<'_>, policy: &Policy, at_once: usize, rng: &mut
         stolen(owned_by_others(view, policy, rng), &counts, owned, shares, missing, rng)
     };
     Wanted { unowned, stolen, at_once }
+}
+
+/// Returns the place of this instance among the owners that claim unowned partitions, in the order of their ids.
+fn turn(view: &View<'_>, policy: &Policy) -> Turn {
+    let mut claiming = below_target(view, policy);
+    claiming.retain(|owner| !policy.idle.contains(*owner));
+    claiming.sort_unstable();
+    let place = claiming.iter().position(|owner| **owner == view.me);
+    place.map_or(Turn::ALONE, |place| Turn { place, of: claiming.len() })
 }
 
 /// Returns the owners that may own one more than they do, if the idle ones claim nothing.

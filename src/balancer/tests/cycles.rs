@@ -40,7 +40,7 @@ fn claims_under_way_count_as_won() {
         first.contains("claim") && first.ends_with("LimitReached 1") || first.starts_with("LimitReached 1"),
         "{first}"
     );
-    assert_eq!(me.after(12), "list");
+    assert_eq!(me.after(2), "list");
     me.listed("..");
     assert_eq!(me.no_other_heartbeats(), "", "the claim may still be won");
 }
@@ -81,10 +81,115 @@ fn a_later_incarnation_ends_the_loop() {
 fn an_older_listing_does_not_drop_a_lease() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     assert_eq!(me.after(12), "list");
-    assert_eq!(me.after(20), "renew 0");
+    assert_eq!(me.after(18), "renew 0");
     assert_eq!(me.listed("x"), "", "the current renewal will show it");
     assert_eq!(me.renewed(0, 1), "");
-    assert_eq!(me.after(15), "list");
+    assert_eq!(me.after(22), "list");
     assert_eq!(me.listed("x"), "Lost 0");
     assert_eq!(me.snapshot.owner(&0.into()), Some(&PartitionOwner::Other(owner("x"))));
+}
+
+mod unowned_partitions {
+    use super::*;
+
+    /// Lists no ownerships at the next cycle, which must come within this many seconds, and wins what it claims.
+    fn claims_within(me: &mut Loop, seconds: u64) -> bool {
+        let lists = (0..seconds).any(|_| me.after(1).contains("list"));
+        if lists {
+            me.listed(".....");
+            let claimed = me.no_other_heartbeats();
+            claimed.strip_prefix("claim ").iter().for_each(|id| drop(me.wins(id.parse().unwrap(), 1)));
+        }
+        lists
+    }
+
+    #[test]
+    fn the_next_one_is_claimed_a_second_later() {
+        let mut me = Loop::started(BalancerConfig::default(), 5);
+        me.after(0);
+        me.listed(".....");
+        me.no_other_heartbeats();
+        assert!(claims_within(&mut me, 2) && claims_within(&mut me, 2), "{:?}", me.snapshot);
+    }
+
+    #[test]
+    fn a_steal_waits_for_the_interval() {
+        let mut me = Loop::with_drain(BalancerConfig::default(), 0);
+        me.step(Happened::Began((0..6).map(PartitionId::from).collect()));
+        me.after(0);
+        assert_eq!(me.listed("aaaaa."), "claim 5");
+        me.wins(5, 1);
+        me.after(2);
+        assert_eq!(me.listed("aaaaam"), "", "only a second has passed since the claim");
+        assert_eq!(me.after(2), "");
+        assert_eq!(me.after(9), "list");
+        assert!(me.listed("aaaaam").starts_with("claim"), "one of five");
+    }
+
+    #[test]
+    fn a_failed_claim_slows_the_next_one_down() {
+        let mut me = Loop::started(BalancerConfig::default(), 5);
+        me.after(0);
+        me.listed(".....");
+        let claim = me.no_other_heartbeats();
+        let partition: u32 = claim.strip_prefix("claim ").unwrap().parse().unwrap();
+        let throttled = Error::new(ErrorKind::Throttled { retry_after: None }, "throttled");
+        let outcome = ClaimOutcome::Indeterminate(throttled);
+        me.done(Done::Claimed { partition: partition.into(), outcome });
+        assert_eq!(me.after(9), "", "not before one interval");
+        assert!(me.after(3).contains("list"));
+    }
+
+    #[test]
+    fn a_long_start_is_reported_once() {
+        let mut me = Loop::started(BalancerConfig::default(), 500);
+        let mut reports = Vec::new();
+        for second in 0..30 {
+            if me.after(1).contains("list") {
+                me.listed("");
+                let decided = me.no_other_heartbeats();
+                if decided.contains("SlowStart") {
+                    reports.push(second);
+                }
+            }
+        }
+        assert!(matches!(reports[..], [10..=13]), "once, when the instances that start together are known: {reports:?}");
+    }
+
+    #[test]
+    fn a_short_start_is_not_reported() {
+        let mut me = Loop::started(BalancerConfig::default(), 100);
+        for _ in 0..30 {
+            if me.after(1).contains("list") {
+                me.listed("");
+                assert!(!me.no_other_heartbeats().contains("SlowStart"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_next_cycle_comes_when_an_ownership_expires() {
+    let mut me = Loop::with_drain(BalancerConfig::default(), 0);
+    me.step(Happened::Began([0.into(), 1.into()].into()));
+    me.after(0);
+    me.listed("m.");
+    me.wins(0, 1);
+    me.wins(1, 1);
+    let seen = |age: u64, now| {
+        let (age, time) = (Duration::from_secs(age), (datetime!(2026-01-01 00:00:00 UTC), now));
+        Ownership::new(1.into(), record("a"), ETag::new("seen"), age, time)
+    };
+    me.step(Happened::Commanded(Command::MarkLost { partition: 1.into(), epoch: 1, by: None }));
+    for _ in 0..4 {
+        me.now = me.state.next_wake().unwrap().max(me.now);
+        while !me.after(1).contains("list") {}
+        me.done(Done::Listed(Ok(vec![seen(0, me.now)])));
+    }
+    while !me.after(1).contains("list") {}
+    let listed = me.now;
+    me.done(Done::Listed(Ok(vec![seen(57, me.now)])));
+    while !me.after(1).contains("list") {}
+    let waited = me.now - listed;
+    assert!((5 * SECOND..=7 * SECOND).contains(&waited), "62 s after the last renewal, not after {waited:?}");
 }

@@ -21,7 +21,7 @@ fn owning() -> Loop {
 #[test]
 fn only_the_heartbeat_is_renewed() {
     let mut me = owning();
-    assert_eq!(me.after(30), "heartbeat, CycleLate, list");
+    assert_eq!(me.after(30), "heartbeat, CycleLate, list with heartbeats");
     assert_eq!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written))), "");
     assert!(!me.after(30).contains("renew"));
 }

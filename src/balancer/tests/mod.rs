@@ -166,13 +166,16 @@ impl Loop {
         me
     }
 
-    /// Creates a loop that owns this many partitions, all those of the event hub, each with epoch 1.
+    /// Creates a loop that owns this many partitions, all those of the event hub, each with epoch 1, and whose last
+    /// cycle found nothing to claim.
     fn owning(config: BalancerConfig, partitions: u32) -> Self {
         let mut owned = Self::started(config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy), partitions);
         owned.after(0);
         owned.listed("");
         owned.no_other_heartbeats();
         (0..partitions).for_each(|partition| drop(owned.wins(partition, 1)));
+        owned.after(2);
+        owned.listed(&"m".repeat(partitions as usize));
         owned
     }
 }
@@ -191,6 +194,7 @@ fn short(action: &Action) -> Option<String> {
 fn short_request(request: &Request) -> String {
     match request {
         Request::List => "list".to_owned(),
+        Request::ListWithHeartbeats => "list with heartbeats".to_owned(),
         Request::ListOthers { heartbeats, other_name_case } => match (heartbeats, other_name_case) {
             (true, true) => "list heartbeats and other name case".to_owned(),
             (true, false) => "list heartbeats".to_owned(),

@@ -34,6 +34,7 @@ fn view_of(layout: &str) -> View<'static> {
         me: owner('m'),
         replaced_by: None,
         foreign_owner: false,
+        next_expiry: None,
     }
 }
 

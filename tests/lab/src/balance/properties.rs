@@ -140,6 +140,7 @@ impl World {
             me: self.owners[this].clone(),
             replaced_by: None,
             foreign_owner: false,
+            next_expiry: None,
         }
     }
 

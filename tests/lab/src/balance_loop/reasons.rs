@@ -75,7 +75,7 @@ async fn requested_changes_are_reported_as_requested() {
     let [(first, ownership), (second, other)] = [held.first_key_value(), held.last_key_value()].map(Option::unwrap);
     group.handle("a").unwrap().release(first.clone(), *ownership, MINUTE);
     group.handle("a").unwrap().mark_lost(second.clone(), *other);
-    group.run_for(MINUTE / 12).await;
+    group.run_for(MINUTE / 60).await;
     let releasing = reported("a", &format!("releasing: {:?}", ReleaseReason::Requested));
     let mut events = reasons(&group, since);
     events.sort();

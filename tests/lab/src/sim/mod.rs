@@ -49,7 +49,7 @@ pub use self::freeze::HostSource;
 pub use self::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 pub use self::invariant::{Invariant, Violation};
 pub use self::ledger::Ledger;
-pub use self::loops::{Entry, LoopEventKind, Move, Simulation};
+pub use self::loops::{Entry, LoopEventKind, Meter, Metered, Move, Simulation};
 pub use self::observer::{BatchInProgress, Reporter, TimelineEntry, TimelineEvent};
 pub use self::plan::{
     Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StartAt, StorageFault,

@@ -18,7 +18,9 @@ Examples:
   simulate --first-seed 42 --verbose                              what happens with seed 42, and why it fails
   simulate --first-seed 42 --timeline seed-42.svg                 the same as a picture
   simulate --compare --seeds 20                                   a comparison with other ways to share partitions
-  simulate --request-costs                                        the storage requests of groups in the steady state";
+  simulate --request-costs                                        the storage requests of groups in the steady state
+  simulate --scale                                                2048 partitions and 300 instances, with stated bounds
+  simulate --cold-start                                           the time until all partitions of new groups are owned";
 
 /// Runs whole groups of processors for hours of virtual time with all kinds of faults, and checks the guarantees.
 ///
@@ -89,6 +91,18 @@ pub struct Args {
     /// of the official SDKs as a table in Markdown.
     #[arg(long, exclusive = true)]
     pub request_costs: bool,
+
+    /// Measures how long groups need from their start until every partition has an owner, with both strategies, and
+    /// prints that with the requests and the conflicts of claims as a table in Markdown.
+    #[arg(long, conflicts_with_all = ["seeds", "first_seed", "instances", "partitions", "hours", "no_foreign", "platform",
+        "wild", "timeline", "verbose", "scenario", "json", "compare"])]
+    pub cold_start: bool,
+
+    /// Runs a group of 300 instances on 2048 partitions from its start over a join and a crash of a tenth of them to a
+    /// rolling deployment, and prints the times, the moves and the requests as a table in Markdown. The exit status is 1
+    /// if a bound is exceeded.
+    #[arg(long, exclusive = true)]
+    pub scale: bool,
 
     /// Prints the result as one JSON object.
     #[arg(long)]
@@ -185,7 +199,7 @@ mod tests {
             parsed("--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign --platform --wild").unwrap();
         let command = args.replay(7);
         let again = parsed(command.strip_prefix("cargo simulate ").unwrap()).unwrap();
-        assert_eq!((again.first_seed, again.scale(), again.verbose), (7, args.scale(), true));
+        assert_eq!((again.first_seed, again.size(), again.verbose), (7, args.size(), true));
         let scenario = parsed("--scenario rolling --first-seed 4").unwrap().replay(4);
         let again = parsed(scenario.strip_prefix("cargo simulate ").unwrap()).unwrap();
         assert_eq!((again.first_seed, again.scenario), (4, Some(Scenario::Rolling)));

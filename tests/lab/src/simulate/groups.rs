@@ -16,14 +16,17 @@ use crate::sim::{CrateProcessor, Foreign, Host, InstanceFactory, InstanceFuture,
 pub enum Group {
     Balanced,
     Greedy,
+    /// The profile for a fast failover.
+    FastFailover,
     Sdk(Sdk),
     LeaseGrab,
 }
 
 impl Group {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Balanced,
         Self::Greedy,
+        Self::FastFailover,
         Self::Sdk(Sdk::DotNet),
         Self::Sdk(Sdk::Java),
         Self::Sdk(Sdk::JavaScript),
@@ -37,6 +40,7 @@ impl Group {
         match self {
             Self::Balanced => "**this crate**, `Balanced`",
             Self::Greedy => "**this crate**, `Greedy`",
+            Self::FastFailover => "**this crate**, `fast_failover`",
             Self::Sdk(Sdk::DotNet) => "like .NET",
             Self::Sdk(Sdk::Java) => "like Java",
             Self::Sdk(Sdk::JavaScript) => "like JavaScript",
@@ -50,7 +54,7 @@ impl Group {
     /// Returns the implementation for one run, because the members of some groups share state.
     fn kind(self) -> Arc<dyn InstanceKind> {
         match self {
-            Self::Balanced | Self::Greedy => Arc::new(CrateProcessor),
+            Self::Balanced | Self::Greedy | Self::FastFailover => Arc::new(CrateProcessor),
             Self::Sdk(sdk) => Arc::new(Foreign::like(sdk)),
             Self::LeaseGrab => Arc::new(LeaseGrab::default()),
         }

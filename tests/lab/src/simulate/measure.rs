@@ -22,6 +22,19 @@ pub fn convergence(timeline: &[TimelineEntry], partitions: usize, window: &Windo
     None
 }
 
+/// Returns how long it took from the beginning of the window until every partition was read, or `None` if this never was
+/// the case.
+pub fn read_again(timeline: &[TimelineEntry], partitions: usize, window: &Window) -> Option<Duration> {
+    let mut state = State::new(partitions);
+    for entry in timeline.iter().take_while(|entry| entry.at < window.end) {
+        state.apply(entry);
+        if entry.at > window.start && state.unread() == 0 {
+            return Some(entry.at - window.start);
+        }
+    }
+    None
+}
+
 /// Returns how often a partition got a different owner.
 pub fn owner_changes(timeline: &[TimelineEntry], partitions: usize, window: &Window) -> usize {
     let mut owners: Vec<Option<usize>> = vec![None; partitions];
@@ -168,6 +181,12 @@ mod tests {
         assert_eq!(convergence(&timeline(), 2, &seconds(10..20)), Some(Duration::from_secs(4)));
         assert_eq!(convergence(&timeline(), 2, &seconds(20..60)), Some(Duration::from_secs(30)));
         assert_eq!(convergence(&timeline(), 2, &seconds(20..50)), None);
+    }
+
+    #[test]
+    fn reading_resumes_with_the_last_handler() {
+        assert_eq!(read_again(&timeline(), 2, &seconds(20..60)), Some(Duration::from_secs(31)));
+        assert_eq!(read_again(&timeline(), 2, &seconds(20..51)), None);
     }
 
     #[test]

@@ -4,12 +4,14 @@
 #![allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
 
 mod args;
+mod cold_start;
 mod comparison;
 mod drawing;
 mod groups;
 mod measure;
 mod progress;
 mod requests;
+mod scale;
 mod scenarios;
 mod summary;
 mod workers;
@@ -49,6 +51,16 @@ fn run(args: &Args) -> Result<bool, Failure> {
         println!("{}", comparison::compare(args)?);
         return Ok(true);
     }
+    if args.cold_start {
+        println!("{}", cold_start::cold_starts(args)?);
+        return Ok(true);
+    }
+    if args.scale {
+        let scaled = scale::scaled(scale::LARGE)?;
+        println!("{scaled}");
+        scaled.exceeded().iter().for_each(|exceeded| eprintln!("{exceeded}"));
+        return Ok(scaled.exceeded().is_empty());
+    }
     if args.request_costs {
         println!("{}", requests::requests()?);
         return Ok(true);
@@ -60,7 +72,7 @@ fn run(args: &Args) -> Result<bool, Failure> {
 }
 
 fn many(args: &Args) -> Result<bool, Failure> {
-    let (scale, seeds): (_, Vec<u64>) = (args.scale(), args.seeds().collect());
+    let (scale, seeds): (_, Vec<u64>) = (args.size(), args.seeds().collect());
     let mut summary = Summary::new(args);
     let mut progress = Progress::new(seeds.len(), "seeds");
     workers::each(
@@ -117,7 +129,7 @@ fn explain(plan: &Plan, args: &Args) -> Result<(), Failure> {
 }
 
 impl Args {
-    fn scale(&self) -> Scale {
+    fn size(&self) -> Scale {
         Scale {
             instances: self.instances,
             partitions: self.partitions,
@@ -132,7 +144,7 @@ impl Args {
     fn plan_of_picture(&self) -> Option<Plan> {
         match self.scenario {
             Some(scenario) => Some(scenarios::plan(scenario, self.first_seed)),
-            None if self.timeline.is_some() || self.verbose => Some(Plan::draw(self.first_seed, &self.scale())),
+            None if self.timeline.is_some() || self.verbose => Some(Plan::draw(self.first_seed, &self.size())),
             None => None,
         }
     }

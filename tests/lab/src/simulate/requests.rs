@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::store::{GroupStore, StorageOperation};
+use eventhubs_checkpoint::processor::ProcessorConfig;
+use eventhubs_checkpoint::store::{GroupStore, StorageOperation, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -54,10 +55,10 @@ pub fn requests() -> Result<String, Failure> {
     let sizes = SIZES.map(|(partitions, instances)| format!("{partitions} partitions, {instances} instances"));
     let header: Vec<_> = ["", "expiry, s"].map(str::to_owned).into_iter().chain(sizes).collect();
     let mut rows = Vec::new();
-    for scope in [LeaseScope::Partition, LeaseScope::Instance] {
-        let mut row = vec![format!("**this crate**, `LeaseScope::{scope:?}`"), "60".to_owned()];
+    for (name, processor, store) in settings() {
+        let mut row = vec![format!("**this crate**, {name}"), store.lease_duration.as_secs().to_string()];
         for size in SIZES {
-            row.push(counted(size, scope)?.to_string());
+            row.push(counted(size, &processor, &store)?.to_string());
         }
         rows.push(row);
     }
@@ -68,7 +69,21 @@ pub fn requests() -> Result<String, Failure> {
     Ok(format!("Requests per hour of a group in the steady state:\n\n{}", table::markdown(&header, &rows)))
 }
 
-fn counted((partitions, instances): (u32, u32), scope: LeaseScope) -> Result<u64, Failure> {
+/// The settings of this crate that are compared.
+fn settings() -> [(&'static str, ProcessorConfig, StoreConfig); 3] {
+    let by_instance = ProcessorConfig::default().with_lease_scope(LeaseScope::Instance);
+    [
+        ("`LeaseScope::Partition`", ProcessorConfig::default(), StoreConfig::default()),
+        ("`LeaseScope::Instance`", by_instance, StoreConfig::default()),
+        ("`fast_failover`", ProcessorConfig::fast_failover(), StoreConfig::fast_failover()),
+    ]
+}
+
+fn counted(
+    (partitions, instances): (u32, u32),
+    processor: &ProcessorConfig,
+    store: &StoreConfig,
+) -> Result<u64, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
         let (_hub, known) = watch::channel((0..partitions).map(PartitionId::from).collect::<Arc<[_]>>());
@@ -77,9 +92,9 @@ fn counted((partitions, instances): (u32, u32), scope: LeaseScope) -> Result<u64
         for instance in 0..instances {
             let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "group")?;
             let owner = OwnerId::new(format!("owner-{instance}"))?;
-            let store =
-                GroupStore::builder(container.clone(), group, owner).with_seed(instance.into()).connect().await?;
-            let config = BalancerConfig::default().with_lease_scope(scope).with_seed(instance.into());
+            let builder = GroupStore::builder(container.clone(), group, owner).with_config(store.clone());
+            let store = builder.with_seed(instance.into()).connect().await?;
+            let config = BalancerConfig::from(processor).with_seed(instance.into());
             let (balancer, handle) = Balancer::new(store.clone(), config, known.clone())?;
             loops.spawn(balancer.run());
             stores.push(store);
@@ -107,11 +122,19 @@ mod tests {
         assert_eq!(requests, ["4320", "4320", "12960", "3927", "12343", "4800"]);
     }
 
+    /// What the default settings cost.
+    #[test]
+    fn fast_failover_costs_no_more_than_the_default() {
+        let [by_default, _, fast] =
+            settings().map(|(_, processor, store)| counted((32, 4), &processor, &store).unwrap());
+        assert!(fast <= by_default && by_default <= 4600, "{fast}, {by_default}");
+    }
+
     #[test]
     fn leases_of_an_instance_cost_less() {
-        let [by_partition, by_instance] =
-            [LeaseScope::Partition, LeaseScope::Instance].map(|scope| counted((16, 2), scope).unwrap());
+        let [by_partition, by_instance, _] =
+            settings().map(|(_, processor, store)| counted((16, 2), &processor, &store).unwrap());
         assert!(by_partition > 16 * 120 + 2 * 120, "{by_partition}");
-        assert!((2 * 342..=2 * 378).contains(&by_instance), "{by_instance}");
+        assert!((2 * 228..=2 * 256).contains(&by_instance), "{by_instance}");
     }
 }

@@ -11,7 +11,9 @@
 //!
 //! There are no processors and no checkpoints.
 
+mod handlers;
 mod ledger;
+mod meter;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -27,12 +29,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use self::ledger::Ledger;
+pub use self::meter::{Meter, Metered};
 pub use self::trace::{Entry, LoopEventKind, Move};
 use self::trace::{Trace, listen};
 use crate::invariants::fair;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::internal::balancer;
 use eventhubs_checkpoint::internal::clock::WallClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::store::GroupStore;
@@ -74,7 +78,10 @@ pub struct Simulation {
     started: Instant,
     ledger: Ledger,
     container: Arc<dyn BlobContainer>,
+    meter: Meter,
     expiry: Duration,
+    /// The longest time that a handler takes to stop; `None` without handlers.
+    handlers: Option<Duration>,
     usual: FaultPlan,
     /// The partitions of the hub.
     hub: watch::Sender<Arc<[PartitionId]>>,
@@ -91,6 +98,7 @@ struct Member {
     partitions: watch::Sender<Arc<[PartitionId]>>,
     running: JoinHandle<()>,
     listening: JoinHandle<()>,
+    handlers: Option<JoinHandle<()>>,
 }
 
 impl Simulation {
@@ -98,14 +106,16 @@ impl Simulation {
     /// leases expire after 60 s.
     #[must_use]
     pub fn new(seed: u64, partitions: u32) -> Self {
-        let ledger = Ledger::new();
+        let (ledger, meter) = (Ledger::new(), Meter::new());
         Self {
             seed,
             rng: StdRng::seed_from_u64(seed),
             started: Instant::now(),
-            container: ledger.around(Arc::new(MemoryContainer::new())),
+            container: meter.around(ledger.around(Arc::new(MemoryContainer::new()))),
             ledger,
+            meter,
             expiry: Duration::from_secs(60),
+            handlers: None,
             usual: FaultPlan::always(Fault::Latency(Duration::from_millis(100))),
             hub: watch::Sender::new((0..partitions).map(PartitionId::from).collect()),
             members: BTreeMap::new(),
@@ -117,6 +127,14 @@ impl Simulation {
     #[must_use]
     pub fn with_latency(mut self, longest: Duration) -> Self {
         self.usual = FaultPlan::always(Fault::Latency(longest));
+        self
+    }
+
+    /// Gives all instances that start from now on handlers that take up to this long to stop, so that partitions are
+    /// handed over, as between processors.
+    #[must_use]
+    pub fn with_handlers(mut self, stop: Duration) -> Self {
+        self.handlers = Some(stop);
         self
     }
 
@@ -175,13 +193,18 @@ impl Simulation {
         faulty.set_plan(self.usual.clone());
         let config = config.with_seed(self.rng.next_u64());
         let (partitions, known) = watch::channel(self.hub.borrow().clone());
-        let (balancer, handle) = Balancer::new(store.clone(), config, known)?;
+        let (mut balancer, handle) = Balancer::new(store.clone(), config, known)?;
+        let mut handlers = None;
+        if let Some(stop) = self.handlers {
+            balancer = balancer::with_handlers(balancer, handlers::DRAIN_TIMEOUT)?;
+            handlers = Some(tokio::spawn(handlers::run(handle.clone(), stop, self.rng.next_u64())));
+        }
         let listening =
             tokio::spawn(listen(owner.clone(), handle.ownership_events(), self.started, self.trace.clone()));
         self.note(&owner, LoopEventKind::Started);
         self.ledger.begins(store.identity());
         let running = tokio::spawn(self.run(balancer, store.clone()));
-        self.members.insert(owner, Member { store, handle, faulty, partitions, running, listening });
+        self.members.insert(owner, Member { store, handle, faulty, partitions, running, listening, handlers });
         Ok(())
     }
 
@@ -317,6 +340,12 @@ impl Simulation {
         lock(&self.trace).clone()
     }
 
+    /// Returns the counts of the requests that have reached the container.
+    #[must_use]
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
     /// Returns the handle of a running instance.
     ///
     /// # Errors
@@ -354,6 +383,9 @@ impl Member {
         // An error means that the instance was crashed.
         let _ = self.running.await;
         drop(self.handle);
+        if let Some(handlers) = self.handlers {
+            handlers.abort();
+        }
         let _ = self.listening.await;
     }
 }
