@@ -24,6 +24,8 @@ mod lag;
 mod ledger;
 #[path = "consumer/producer.rs"]
 mod producer;
+#[path = "consumer/ranges.rs"]
+mod ranges;
 #[path = "consumer/report.rs"]
 mod report;
 #[path = "support/runs.rs"]

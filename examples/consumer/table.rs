@@ -7,6 +7,12 @@ use eventhubs_checkpoint::balancer::PartitionOwner;
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 use crate::instance::Instance;
+use crate::ranges::summary;
+
+/// With more partitions than this, each owner has their number and some ranges.
+const MOST_LISTED: usize = 32;
+/// The greatest width of a column.
+const WIDEST: usize = 36;
 
 /// The partitions of each owner, the unowned ones, and those in a handoff.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,10 +93,11 @@ impl Table {
         self.owners.len() > instances.len()
     }
 
-    /// Returns one column per owner, wide enough to align successive lines.
+    /// Returns one column per owner, wide enough to align successive lines. Many partitions are summarized.
     pub fn line(&self) -> String {
         let total: usize = self.owners.values().map(Vec::len).sum::<usize>() + self.unowned.len();
-        let width = (3 * total / self.owners.len().max(1) + 4).max(12);
+        let listed: fn(&[PartitionId]) -> String = if total > MOST_LISTED { listed_in_short } else { listed };
+        let width = (3 * total / self.owners.len().max(1) + 4).clamp(12, WIDEST);
         let mut line = String::new();
         for (owner, partitions) in &self.owners {
             let cell = if self.crashed.contains(owner) { "crashed".to_owned() } else { listed(partitions) };
@@ -102,7 +109,12 @@ impl Table {
         }
         if !self.moving.is_empty() {
             let moving = self.moving.iter().map(|(partition, handoff)| format!("{partition} {handoff}"));
-            let _ = write!(line, "moving: {}", moving.collect::<Vec<_>>().join(", "));
+            let moving = if total > MOST_LISTED {
+                listed(&self.moving.keys().cloned().collect::<Vec<_>>())
+            } else {
+                moving.collect::<Vec<_>>().join(", ")
+            };
+            let _ = write!(line, "moving: {moving}");
         }
         line.trim_end().to_owned()
     }
@@ -135,6 +147,10 @@ fn moving<'a>(running: impl Fn() -> Running<'a>, freshest: Option<&Instance>) ->
         });
     }
     moving
+}
+
+fn listed_in_short(partitions: &[PartitionId]) -> String {
+    if partitions.is_empty() { "-".to_owned() } else { summary(partitions) }
 }
 
 fn listed(partitions: &[PartitionId]) -> String {

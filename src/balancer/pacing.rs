@@ -42,7 +42,14 @@ impl Pacing {
     /// Creates the pacing of a loop. Half the lease duration limits the wait, so that an expired owner is detected
     /// within one and a half lease durations after its last renewal.
     pub(super) fn new(interval: Duration, lease_duration: Duration) -> Self {
-        Self { interval, longest: (LONGEST * interval).min(lease_duration / 2).max(interval), calm: 0, failures: 0, claims: false, short: SHORTEST.min(interval) }
+        Self {
+            interval,
+            longest: (LONGEST * interval).min(lease_duration / 2).max(interval),
+            calm: 0,
+            failures: 0,
+            claims: false,
+            short: SHORTEST.min(interval),
+        }
     }
 
     /// Records that a cycle succeeded, what it found, and how long it took.

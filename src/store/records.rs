@@ -35,9 +35,7 @@ impl GroupStore {
                 if ownerships.add(partition.map(|partition| self.ownership(partition, blob))) {
                     malformed[0].insert(version());
                 }
-            } else if blob.name.starts_with(names.heartbeats())
-                && heartbeats.add(self.heartbeat_listed(names, blob))
-            {
+            } else if blob.name.starts_with(names.heartbeats()) && heartbeats.add(self.heartbeat_listed(names, blob)) {
                 malformed[1].insert(version());
             }
         }

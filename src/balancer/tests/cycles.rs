@@ -153,7 +153,10 @@ mod unowned_partitions {
                 }
             }
         }
-        assert!(matches!(reports[..], [10..=13]), "once, when the instances that start together are known: {reports:?}");
+        assert!(
+            matches!(reports[..], [10..=13]),
+            "once, when the instances that start together are known: {reports:?}"
+        );
     }
 
     #[test]

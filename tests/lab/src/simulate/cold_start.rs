@@ -43,6 +43,7 @@ struct ColdStart {
     covered_after: Duration,
     /// Until every partition has an owner.
     metered: Metered,
+    conflicts: u64,
     moves: usize,
 }
 
@@ -85,7 +86,7 @@ fn row(((partitions, instances), strategy): ((u32, u32), Strategy), starts: &[&C
         format!("`{strategy:?}`"),
         spread(|start| start.covered_after.as_secs()),
         spread(|start| start.metered.requests),
-        spread(|start| start.metered.conflicts),
+        spread(|start| start.conflicts),
         spread(|start| start.moves as u64),
     ]
 }
@@ -100,8 +101,8 @@ fn cold_start((partitions, instances): (u32, u32), strategy: Strategy, seed: u64
         }
         let all_owned = |group: &Simulation| group.owners().len() == partitions as usize;
         group.run_until(LONGEST, all_owned).await.ok_or("some partition is not owned after two hours")?;
-        let (covered_after, metered) = (group.elapsed(), group.meter().take());
+        let (covered_after, metered, conflicts) = (group.elapsed(), group.meter().take(), group.claim_conflicts());
         group.run_for(SETTLED).await;
-        Ok(ColdStart { covered_after, metered, moves: group.moves().len() })
+        Ok(ColdStart { covered_after, metered, conflicts, moves: group.moved() })
     })
 }

@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(picture.lanes[1].crashes, [Duration::from_secs(300)]);
         assert!(picture.lanes[2].spans.iter().any(|span| span.value == ProcessState::Frozen));
         assert_eq!(picture.lanes[0].disturbances[0].name, "heavy load");
-        assert_eq!(picture.rows[3].moments[0].name, "link breaks");
+        assert!(picture.rows[3].moments.iter().any(|moment| moment.name == "link breaks"));
         assert!(picture.moments.iter().any(|moment| moment.name == "growth"));
         assert!(picture.moments.iter().any(|moment| moment.name == "balanced"));
         let crashed =

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{BalancerConfig, ClaimReason, OwnershipEvent};
+use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent};
 use tokio::time::sleep;
 
 use crate::invariants::fewest_moves;
-use crate::sim::{LoopEventKind, Metered, Simulation};
+use crate::sim::{Entry, LoopEventKind, Metered, Simulation};
 use crate::simulate::Failure;
 use crate::table;
 
@@ -44,6 +44,7 @@ struct Phase {
     within: Duration,
     lasted: Duration,
     metered: Metered,
+    conflicts: u64,
     claims: usize,
     moves: usize,
     /// The most moves that are allowed, which is the least possible number except where stated.
@@ -53,7 +54,7 @@ struct Phase {
 impl Phase {
     fn exceeded(&self) -> Vec<String> {
         let Self { name, balanced_after, within, metered, moves, most_moves, claims, .. } = self;
-        let (peak, of_blob, conflicts) = (metered.peak, metered.peak_of_blob, metered.conflicts);
+        let (peak, of_blob, conflicts) = (metered.peak, metered.peak_of_blob, self.conflicts);
         let bounds = [
             (balanced_after > within, format!("balanced after {balanced_after:?}, more than {within:?}")),
             (moves > most_moves, format!("{moves} moves, more than {most_moves}")),
@@ -72,7 +73,7 @@ impl Phase {
             format!("{:.0} ({})", self.balanced_after.as_secs_f64(), self.within.as_secs()),
             format!("{} ({})", self.moves, self.most_moves),
             self.claims.to_string(),
-            self.metered.conflicts.to_string(),
+            self.conflicts.to_string(),
             self.metered.requests.to_string(),
             format!("{per_hour:.0}"),
             self.metered.peak.to_string(),
@@ -145,15 +146,24 @@ struct Run {
 struct Begin {
     at: Duration,
     entries: usize,
+    moved: usize,
+    conflicts: u64,
 }
 
 impl Run {
     fn begin(&self) -> Begin {
         drop(self.group.meter().take());
-        Begin { at: self.group.elapsed(), entries: self.group.trace().len() }
+        let (group, entries) = (&self.group, self.group.trace().len());
+        Begin { at: group.elapsed(), entries, moved: group.moved(), conflicts: group.claim_conflicts() }
     }
 
-    async fn end(&mut self, name: &'static str, begin: Begin, within: Duration, most_moves: usize) -> Result<(), Failure> {
+    async fn end(
+        &mut self,
+        name: &'static str,
+        begin: Begin,
+        within: Duration,
+        most_moves: usize,
+    ) -> Result<(), Failure> {
         let changed = self.group.elapsed();
         while !self.group.is_balanced() {
             if self.group.elapsed() > changed + LONGEST {
@@ -167,22 +177,25 @@ impl Run {
         Ok(())
     }
 
-    fn record(&mut self, name: &'static str, begin: Begin, balanced_after: Duration, within: Duration, most_moves: usize) {
+    fn record(
+        &mut self,
+        name: &'static str,
+        begin: Begin,
+        balanced_after: Duration,
+        within: Duration,
+        most_moves: usize,
+    ) {
         let entries = self.group.trace().into_iter().skip(begin.entries);
-        let reasons = entries.filter_map(|entry| match entry.kind {
-            LoopEventKind::Emitted(OwnershipEvent::Claimed { reason, .. }) => Some(reason),
-            _ => None,
-        });
-        let reasons: Vec<_> = reasons.collect();
-        let is_move = |reason: &&ClaimReason| matches!(reason, ClaimReason::Stolen(_) | ClaimReason::HandedOver);
+        let is_claim = |entry: &Entry| matches!(entry.kind, LoopEventKind::Emitted(OwnershipEvent::Claimed { .. }));
         self.phases.push(Phase {
             name,
             balanced_after,
             within,
             lasted: self.group.elapsed() - begin.at,
             metered: self.group.meter().take(),
-            claims: reasons.len(),
-            moves: reasons.iter().filter(is_move).count(),
+            conflicts: self.group.claim_conflicts() - begin.conflicts,
+            claims: entries.filter(is_claim).count(),
+            moves: self.group.moved() - begin.moved,
             most_moves,
         });
     }

@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::{ErrorKind, Result};
 use tokio::time::Instant;
 
 /// The requests since the last [`Meter::take`].
@@ -17,8 +17,6 @@ use tokio::time::Instant;
 pub struct Metered {
     /// All requests.
     pub requests: u64,
-    /// Writes of ownerships that another writer was faster than.
-    pub conflicts: u64,
     /// The most requests within one second.
     pub peak: u64,
     /// The most requests for one blob within one second. A listing is for no blob.
@@ -99,12 +97,7 @@ impl BlobContainer for Counted {
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         self.meter.count(Some(name));
-        let written = self.inner.write(name, metadata, condition).await;
-        let is_conflict = written.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict);
-        if is_conflict && name.contains("/ownership/") {
-            lock(&self.meter.counts).metered.conflicts += 1;
-        }
-        written
+        self.inner.write(name, metadata, condition).await
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {

@@ -33,13 +33,13 @@ pub use self::meter::{Meter, Metered};
 pub use self::trace::{Entry, LoopEventKind, Move};
 use self::trace::{Trace, listen};
 use crate::invariants::fair;
-use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
+use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle, ClaimReason, OwnershipEvent};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::internal::balancer;
 use eventhubs_checkpoint::internal::clock::WallClock;
 use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StorageOperation, StorageOutcome};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
 
@@ -86,6 +86,8 @@ pub struct Simulation {
     /// The partitions of the hub.
     hub: watch::Sender<Arc<[PartitionId]>>,
     members: BTreeMap<OwnerId, Member>,
+    /// The conflicts of the claims of instances that have ended.
+    earlier_conflicts: u64,
     trace: Trace,
 }
 
@@ -119,6 +121,7 @@ impl Simulation {
             usual: FaultPlan::always(Fault::Latency(Duration::from_millis(100))),
             hub: watch::Sender::new((0..partitions).map(PartitionId::from).collect()),
             members: BTreeMap::new(),
+            earlier_conflicts: 0,
             trace: Arc::default(),
         }
     }
@@ -346,6 +349,22 @@ impl Simulation {
         &self.meter
     }
 
+    /// Returns how many partitions have been handed over or stolen.
+    #[must_use]
+    pub fn moved(&self) -> usize {
+        let is_move = |entry: &Entry| {
+            let LoopEventKind::Emitted(OwnershipEvent::Claimed { reason, .. }) = &entry.kind else { return false };
+            matches!(reason, ClaimReason::Stolen(_) | ClaimReason::HandedOver)
+        };
+        lock(&self.trace).iter().filter(|entry| is_move(entry)).count()
+    }
+
+    /// Returns how many claims another instance was faster than.
+    #[must_use]
+    pub fn claim_conflicts(&self) -> u64 {
+        self.earlier_conflicts + self.members.values().map(Member::claim_conflicts).sum::<u64>()
+    }
+
     /// Returns the handle of a running instance.
     ///
     /// # Errors
@@ -369,7 +388,9 @@ impl Simulation {
     }
 
     fn take(&mut self, owner: &str) -> Result<Member> {
-        self.members.remove(&named(owner)?).ok_or_else(|| unknown(owner))
+        let member = self.members.remove(&named(owner)?).ok_or_else(|| unknown(owner))?;
+        self.earlier_conflicts += member.claim_conflicts();
+        Ok(member)
     }
 
     fn note(&self, owner: &OwnerId, kind: LoopEventKind) {
@@ -378,6 +399,10 @@ impl Simulation {
 }
 
 impl Member {
+    fn claim_conflicts(&self) -> u64 {
+        self.store.request_counts().of(StorageOperation::Claim, StorageOutcome::Conflict)
+    }
+
     /// Waits until the instance has ended and all of its events are in the trace.
     async fn gone(self) {
         // An error means that the instance was crashed.
