@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::BalancerConfig;
-use eventhubs_checkpoint::internal::balancer::{Action, Done, Happened, Others, Request, Settings, State};
+use eventhubs_checkpoint::internal::balancer::{Action, Done, Happened, Request, Settings, State};
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat};
 use eventhubs_checkpoint::internal::recorded as names;
 use eventhubs_checkpoint::store::membership::{DeclareDeadOutcome, HeartbeatOutcome, HeartbeatRecord};
@@ -74,11 +74,7 @@ impl Instance {
 
     fn holding() -> Self {
         let mut new = Self::new();
-        new.step(Happened::Done(Done::Listed(Ok(Vec::new()))));
-        new.step(Happened::Done(Done::OthersListed(Ok(Others {
-            heartbeats: Some(Vec::new()),
-            other_name_case: Vec::new(),
-        }))));
+        new.step(Happened::Done(Done::ListedWithHeartbeats(Ok((Vec::new(), Vec::new())))));
         let outcome = ClaimOutcome::Won(new.lease());
         new.step(Happened::Done(Done::Claimed { partition: 0.into(), outcome }));
         assert!(new.holds);
@@ -92,7 +88,7 @@ impl Instance {
             match action {
                 Action::Publish(snapshot) => self.holds = snapshot.owned.contains_key(&PartitionId::from(0)),
                 Action::Request(Request::SendHeartbeat) => self.sends_heartbeat = true,
-                Action::Request(Request::List) => self.lists = true,
+                Action::Request(Request::ListWithHeartbeats) => self.lists = true,
                 Action::Request(request) => requests.push(request),
                 _ => {}
             }
@@ -149,9 +145,8 @@ impl Instance {
     /// Returns its requests after a listing of another's old record with this heartbeat.
     fn lists(&mut self, heartbeat: Option<Heartbeat>) -> Vec<Request> {
         let listing = vec![seen(0.into(), record("another"), OLD, self.now)];
-        self.step(Happened::Done(Done::Listed(Ok(listing))));
-        let heartbeats = Some(heartbeat.into_iter().collect());
-        self.step(Happened::Done(Done::OthersListed(Ok(Others { heartbeats, other_name_case: Vec::new() }))))
+        let heartbeats = heartbeat.into_iter().collect();
+        self.step(Happened::Done(Done::ListedWithHeartbeats(Ok((listing, heartbeats)))))
     }
 }
 
