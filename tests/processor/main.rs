@@ -411,11 +411,10 @@ async fn a_broken_link_is_reopened_after_the_last_event() {
 async fn balanced_claims_one_partition_at_a_time() {
     let world = World::new(8);
     let mut a = world.start("a").await;
-    a.wait_until_it_holds(1).await;
     for expected in 1..=3 {
-        sleep(Duration::from_secs(2)).await;
+        a.wait_until_it_holds(expected).await;
+        sleep(Duration::from_millis(800)).await;
         assert_eq!(a.held(), expected);
-        sleep(Duration::from_secs(9)).await;
     }
     a.shut_down().await.unwrap();
 }

@@ -508,7 +508,10 @@ async fn a_kept_partition_returns_to_its_owner() {
     }
     sleep(120 * SECOND).await;
     assert_eq!((a.held(), b.held()), (2, 2));
-    assert_eq!(log_b.take(), [""; 0]);
+    // It depends on the moments of its cycles whether `b` sees that `a` is away.
+    let mut changes = log_b.take();
+    changes.retain(|change| !change.starts_with("OwnerAway"));
+    assert_eq!(changes, [""; 0]);
     a.crash().await;
     b.crash().await;
 }

@@ -96,7 +96,8 @@ async fn a_displaced_checkpoint_is_fenced() {
     world.config.checkpoint_policy = CheckpointPolicy::default().with_interval(SECOND);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
-    sleep(SECOND).await;
+    // The cycle soon after the claim has passed, so that the checkpoint detects the loss.
+    sleep(3 * SECOND).await;
     world.give_to("b").await;
     world.checkpoint_as_another_sdk(0).await;
     world.hub.publish(0, "x");
