@@ -37,15 +37,8 @@ pub(super) struct Context {
     /// Whether an owner of another SDK is alive in the group.
     pub(super) foreign_owner: bool,
     pub(super) rng: StdRng,
-    actions: Vec<Action>,
-    /// What this step changed about partitions.
-    changes: Vec<(PartitionId, Change)>,
-    /// Whether the next cycle must not be postponed.
-    disturbed: bool,
-    /// Whether the snapshot is out of date.
-    changed: bool,
-    /// Whether a request failed because of the storage.
-    storage_failed: bool,
+    /// What the current step leaves for its end.
+    pending: Pending,
 }
 
 /// What a step changed about a partition, as the snapshot shows it.
@@ -57,11 +50,16 @@ pub(super) enum Change {
 }
 
 /// What a step leaves for its end.
+#[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
+    /// What this step changed about partitions.
     pub(super) changes: Vec<(PartitionId, Change)>,
+    /// Whether the next cycle must not be postponed.
     pub(super) disturbed: bool,
+    /// Whether the snapshot is out of date.
     pub(super) changed: bool,
+    /// Whether a request failed because of the storage.
     pub(super) storage_failed: bool,
 }
 
@@ -75,16 +73,12 @@ impl Context {
             outage_ended: None,
             foreign_owner: false,
             rng,
-            actions: Vec::new(),
-            changes: Vec::new(),
-            disturbed: false,
-            changed: false,
-            storage_failed: false,
+            pending: Pending::default(),
         }
     }
 
     pub(super) fn act(&mut self, action: Action) {
-        self.actions.push(action);
+        self.pending.actions.push(action);
     }
 
     pub(super) fn request(&mut self, request: Request) {
@@ -101,29 +95,29 @@ impl Context {
 
     /// Brings the next cycle forward.
     pub(super) fn disturb(&mut self) {
-        self.disturbed = true;
+        self.pending.disturbed = true;
     }
 
     /// Records that a request failed because of the storage.
     pub(super) fn storage_failed(&mut self) {
-        self.storage_failed = true;
+        self.pending.storage_failed = true;
     }
 
     /// Requests a new snapshot.
     pub(super) fn change(&mut self) {
-        self.changed = true;
+        self.pending.changed = true;
     }
 
     /// Records that a partition has another owner.
     pub(super) fn owner_is(&mut self, partition: &PartitionId, owner: PartitionOwner) {
-        self.changes.push((partition.clone(), Change::Owner(owner)));
-        (self.disturbed, self.changed) = (true, true);
+        self.pending.changes.push((partition.clone(), Change::Owner(owner)));
+        (self.pending.disturbed, self.pending.changed) = (true, true);
     }
 
     /// Records that another instance requested a partition of this one.
     pub(super) fn handoff_requested_by(&mut self, partition: &PartitionId, by: &OwnerId) {
-        self.changes.push((partition.clone(), Change::HandoffReceived(by.clone())));
-        self.changed = true;
+        self.pending.changes.push((partition.clone(), Change::HandoffReceived(by.clone())));
+        self.pending.changed = true;
     }
 
     /// Ends the loop because a later incarnation of this owner is running. Has no effect during shutdown.
@@ -134,13 +128,7 @@ impl Context {
     }
 
     pub(super) fn take(&mut self) -> Pending {
-        Pending {
-            actions: std::mem::take(&mut self.actions),
-            changes: std::mem::take(&mut self.changes),
-            disturbed: std::mem::take(&mut self.disturbed),
-            changed: std::mem::take(&mut self.changed),
-            storage_failed: std::mem::take(&mut self.storage_failed),
-        }
+        std::mem::take(&mut self.pending)
     }
 
     /// Begins the shutdown.

@@ -79,9 +79,9 @@ pub fn one_claim_at_a_time(group: &Simulation, since: usize) {
     let mut last = BTreeMap::new();
     for (at, owner, event) in events(group, since) {
         let OwnershipEvent::Claimed { reason, .. } = &event else { continue };
-        let least = if matches!(reason, ClaimReason::Stolen(_)) { INTERVAL } else { Duration::from_secs(1) };
+        let shortest = if matches!(reason, ClaimReason::Stolen(_)) { INTERVAL } else { Duration::from_secs(1) };
         if let Some(before) = last.insert(owner.clone(), at) {
-            let distance = least.saturating_sub(LATENCY * 3);
+            let distance = shortest.saturating_sub(LATENCY * 3);
             assert!(at >= before + distance, "{owner} at {before:?} and {at:?}: {event:?}");
         }
     }

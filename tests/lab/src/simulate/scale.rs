@@ -171,7 +171,7 @@ impl Run {
             }
             sleep(Duration::from_secs(1)).await;
         }
-        self.record(name, begin, self.group.elapsed() - changed, within, most_moves);
+        self.record(name, &begin, self.group.elapsed() - changed, within, most_moves);
         // The cycles reach their greatest length.
         self.group.run_for(Duration::from_secs(120)).await;
         Ok(())
@@ -180,7 +180,7 @@ impl Run {
     fn record(
         &mut self,
         name: &'static str,
-        begin: Begin,
+        begin: &Begin,
         balanced_after: Duration,
         within: Duration,
         most_moves: usize,
@@ -225,7 +225,7 @@ impl Run {
     async fn steady(&mut self) {
         let begin = self.begin();
         self.group.run_for(STEADY).await;
-        self.record("steady state", begin, Duration::ZERO, Duration::ZERO, 0);
+        self.record("steady state", &begin, Duration::ZERO, Duration::ZERO, 0);
     }
 
     /// A tenth joins. Each instance requests one partition per interval.
