@@ -22,10 +22,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::model::{
-    CheckpointRecord, ConsumerGroup, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord, PartitionId,
+    CheckpointRecord, ConsumerGroup, HeartbeatRecord, Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord,
+    PartitionId,
 };
-
-type Metadata = BTreeMap<String, String>;
 
 const OWNER_ID: &str = "ownerid";
 const INCARNATION: &str = "incarnation";
@@ -240,26 +239,26 @@ fn segment(owner: &OwnerId) -> String {
 /// Returns the metadata of an ownership blob.
 #[must_use]
 pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
-    let mut metadata = record.other.clone();
+    let mut metadata: Metadata = record.other.iter().collect();
     let owner = record.owner.as_ref().map_or("", OwnerId::as_str);
-    metadata.insert(OWNER_ID.into(), owner.into());
-    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|incarnation| incarnation.as_str().to_owned()));
+    metadata.insert(OWNER_ID, owner);
+    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(Incarnation::as_str));
     insert(&mut metadata, CLAIMED_AT, record.claimed_at.and_then(format_time));
     insert(&mut metadata, EPOCH, record.epoch.map(|epoch| epoch.to_string()));
     insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
-    insert(&mut metadata, COOPERATIVE, record.cooperative.then(|| YES.to_owned()));
-    insert(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(|owner| owner.as_str().to_owned()));
-    insert(&mut metadata, OPERATOR, record.operator.as_ref().map(|owner| owner.as_str().to_owned()));
-    insert(&mut metadata, DRAINING, record.draining.then(|| YES.to_owned()));
-    insert(&mut metadata, AWAY, record.away.then(|| YES.to_owned()));
-    insert(&mut metadata, LEASE_SCOPE, (record.scope == LeaseScope::Instance).then(|| SCOPE_INSTANCE.to_owned()));
+    insert(&mut metadata, COOPERATIVE, record.cooperative.then_some(YES));
+    insert(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(OwnerId::as_str));
+    insert(&mut metadata, OPERATOR, record.operator.as_ref().map(OwnerId::as_str));
+    insert(&mut metadata, DRAINING, record.draining.then_some(YES));
+    insert(&mut metadata, AWAY, record.away.then_some(YES));
+    insert(&mut metadata, LEASE_SCOPE, (record.scope == LeaseScope::Instance).then_some(SCOPE_INSTANCE));
     metadata
 }
 
 /// Adds a handoff request to the metadata of an ownership blob, which otherwise stays exactly as it was read.
 #[must_use]
 pub fn with_handoff_request(mut metadata: Metadata, by: &OwnerId) -> Metadata {
-    metadata.insert(HANDOFF_TO.into(), by.as_str().to_owned());
+    metadata.insert(HANDOFF_TO, by.as_str());
     metadata
 }
 
@@ -279,18 +278,18 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
         fields.report("has no ownerid; considered released");
     }
     let record = OwnershipRecord {
-        owner: owner.filter(|id| !id.is_empty()).map(|id| OwnerId::recorded(&id)),
-        incarnation: fields.take_some(INCARNATION).map(|incarnation| Incarnation::recorded(&incarnation)),
-        claimed_at: fields.take(CLAIMED_AT).and_then(|text| parse_time(&text)),
+        owner: owner.filter(|id| !id.is_empty()).map(OwnerId::recorded),
+        incarnation: fields.take_some(INCARNATION).map(Incarnation::recorded),
+        claimed_at: fields.take(CLAIMED_AT).and_then(parse_time),
         epoch: fields.take_known(EPOCH, |text| text.parse().ok()),
         load: fields.take(LOAD).and_then(|text| text.parse().ok()),
         cooperative: fields.take_known(COOPERATIVE, yes).is_some(),
-        handoff_to: fields.take_some(HANDOFF_TO).map(|id| OwnerId::recorded(&id)),
-        operator: fields.take_some(OPERATOR).map(|id| OwnerId::recorded(&id)),
+        handoff_to: fields.take_some(HANDOFF_TO).map(OwnerId::recorded),
+        operator: fields.take_some(OPERATOR).map(OwnerId::recorded),
         draining: fields.take_known(DRAINING, yes).is_some(),
         away: fields.take_known(AWAY, yes).is_some(),
         scope: fields.take_known(LEASE_SCOPE, scope).unwrap_or_default(),
-        other: fields.rest,
+        other: fields.rest(),
     };
     (record, reported(blob, &fields.problems))
 }
@@ -298,10 +297,10 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
 /// Returns the metadata of a heartbeat blob.
 #[must_use]
 pub fn encode_heartbeat(record: &HeartbeatRecord) -> Metadata {
-    let mut metadata = record.other.clone();
-    metadata.insert(OWNER_ID.into(), record.owner.as_str().into());
-    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(|incarnation| incarnation.as_str().to_owned()));
-    insert(&mut metadata, DECLARED_DEAD_BY, record.declared_dead_by.as_ref().map(|owner| owner.as_str().to_owned()));
+    let mut metadata: Metadata = record.other.iter().collect();
+    metadata.insert(OWNER_ID, record.owner.as_str());
+    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(Incarnation::as_str));
+    insert(&mut metadata, DECLARED_DEAD_BY, record.declared_dead_by.as_ref().map(OwnerId::as_str));
     metadata
 }
 
@@ -311,18 +310,18 @@ pub fn encode_heartbeat(record: &HeartbeatRecord) -> Metadata {
 pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (HeartbeatRecord, Option<MalformedRecord>) {
     let mut fields = Fields::of(metadata);
     let named = fields.take(OWNER_ID);
-    if named.as_deref() != Some(owner.as_str()) {
-        fields.report(&format!("ownerid {} is not the owner in the blob name", display(named.as_deref())));
+    if named != Some(owner.as_str()) {
+        fields.report(&format!("ownerid {} is not the owner in the blob name", display(named)));
     }
-    let incarnation = fields.take_some(INCARNATION).map(|incarnation| Incarnation::recorded(&incarnation));
+    let incarnation = fields.take_some(INCARNATION).map(Incarnation::recorded);
     if incarnation.is_none() {
         fields.report("has no incarnation");
     }
     let record = HeartbeatRecord {
         owner,
         incarnation,
-        declared_dead_by: fields.take_some(DECLARED_DEAD_BY).map(|id| OwnerId::recorded(&id)),
-        other: fields.rest,
+        declared_dead_by: fields.take_some(DECLARED_DEAD_BY).map(OwnerId::recorded),
+        other: fields.rest(),
     };
     (record, reported(blob, &fields.problems))
 }
@@ -331,14 +330,14 @@ pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Hea
 /// otherwise.
 #[must_use]
 pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
-    let mut metadata = record.other.clone();
+    let mut metadata: Metadata = record.other.iter().collect();
     let sequence_number = record.sequence_number.map(|number| number.to_string()).unwrap_or_default();
-    insert(&mut metadata, INITIAL, record.initial.then(|| sequence_number.clone()));
-    metadata.insert(SEQUENCE_NUMBER.into(), sequence_number);
-    metadata.insert(OFFSET.into(), record.offset.clone().unwrap_or_default());
-    insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
+    insert(&mut metadata, INITIAL, record.initial.then_some(&sequence_number));
+    metadata.insert(SEQUENCE_NUMBER, sequence_number);
+    metadata.insert(OFFSET, record.offset.as_deref().unwrap_or_default());
+    insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
     insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
-    insert(&mut metadata, SOURCE_ETAG, record.source_etag.clone());
+    insert(&mut metadata, SOURCE_ETAG, record.source_etag.as_ref());
     metadata
 }
 
@@ -346,8 +345,8 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
 /// checkpoint blob, which otherwise stays exactly as it was read.
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
-    insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(|owner| owner.as_str().to_owned()));
-    insert(&mut metadata, SOURCE_ETAG, record.source_etag.clone());
+    insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
+    insert(&mut metadata, SOURCE_ETAG, record.source_etag.as_ref());
     metadata
 }
 
@@ -358,23 +357,23 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
     let mut fields = Fields::of(metadata);
     let (number, offset) = (fields.take(SEQUENCE_NUMBER), fields.take(OFFSET));
     let record = CheckpointRecord {
-        sequence_number: number.as_deref().and_then(parse_sequence_number),
-        offset: offset.clone().filter(|offset| is_usable_offset(offset)),
-        owner: fields.take_some(OWNER_ID).map(|id| OwnerId::recorded(&id)),
-        updated_at: fields.take(UPDATED_AT).and_then(|text| parse_time(&text)),
-        source_etag: fields.take_some(SOURCE_ETAG),
+        sequence_number: number.and_then(parse_sequence_number),
+        offset: offset.filter(|offset| is_usable_offset(offset)).map(str::to_owned),
+        owner: fields.take_some(OWNER_ID).map(OwnerId::recorded),
+        updated_at: fields.take(UPDATED_AT).and_then(parse_time),
+        source_etag: fields.take_some(SOURCE_ETAG).map(str::to_owned),
         // Another program may have changed the position and kept the keys that it does not know.
-        initial: fields.take_some(INITIAL).is_some_and(|recorded| number.as_ref() == Some(&recorded)),
-        other: fields.rest,
+        initial: fields.take_some(INITIAL).is_some_and(|recorded| number == Some(recorded)),
+        other: fields.rest(),
     };
     let problem = match (&record.sequence_number, &record.offset) {
         (Some(_), Some(_)) => None,
-        (None, Some(_)) => Some(format!("sequencenumber {} is not a number", display(number.as_deref()))),
-        (Some(_), None) => Some(format!("offset {} is not a position", display(offset.as_deref()))),
+        (None, Some(_)) => Some(format!("sequencenumber {} is not a number", display(number))),
+        (Some(_), None) => Some(format!("offset {} is not a position", display(offset))),
         (None, None) => Some(format!(
             "has neither a usable sequencenumber nor a usable offset: {} and {}",
-            display(number.as_deref()),
-            display(offset.as_deref())
+            display(number),
+            display(offset)
         )),
     };
     (record, problem.map(|problem| MalformedRecord::new(blob, problem)))
@@ -411,9 +410,9 @@ fn reported(blob: &str, problems: &[String]) -> Option<MalformedRecord> {
     (!problems.is_empty()).then(|| MalformedRecord::new(blob, problems.join("; ")))
 }
 
-fn insert(metadata: &mut Metadata, key: &str, value: Option<String>) {
+fn insert(metadata: &mut Metadata, key: &str, value: Option<impl AsRef<str>>) {
     if let Some(value) = value {
-        metadata.insert(key.to_owned(), value);
+        metadata.insert(key, value);
     }
 }
 
@@ -426,30 +425,44 @@ fn parse_time(text: &str) -> Option<OffsetDateTime> {
 }
 
 /// Metadata whose keys are found in any case, as in Azure.
-struct Fields {
-    rest: Metadata,
+struct Fields<'a> {
+    rest: Vec<(&'a str, &'a str)>,
     problems: Vec<String>,
 }
 
-impl Fields {
-    fn of(metadata: &Metadata) -> Self {
-        let rest = metadata.iter().map(|(key, value)| (key.to_ascii_lowercase(), value.clone())).collect();
-        Self { rest, problems: Vec::new() }
+impl<'a> Fields<'a> {
+    fn of(metadata: &'a Metadata) -> Self {
+        Self { rest: metadata.iter().collect(), problems: Vec::new() }
     }
 
-    fn take(&mut self, key: &str) -> Option<String> {
-        self.rest.remove(key)
+    /// Takes a value. Of several keys that differ only in case, the last one counts.
+    fn take(&mut self, key: &str) -> Option<&'a str> {
+        let mut taken = None;
+        self.rest.retain(|(found, value)| {
+            let is_other = !found.eq_ignore_ascii_case(key);
+            taken = if is_other { taken } else { Some(*value) };
+            is_other
+        });
+        taken
+    }
+
+    /// Takes the pairs that were not taken.
+    fn rest(&mut self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.rest)
+            .into_iter()
+            .map(|(key, value)| (key.to_ascii_lowercase(), value.to_owned()))
+            .collect()
     }
 
     /// Takes a value, where an empty one counts as absent.
-    fn take_some(&mut self, key: &str) -> Option<String> {
+    fn take_some(&mut self, key: &str) -> Option<&'a str> {
         self.take(key).filter(|value| !value.is_empty())
     }
 
     /// Takes a value, where one that cannot be read is reported and counts as absent.
     fn take_known<T>(&mut self, key: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.take_some(key)?;
-        let value = read(&text);
+        let value = read(text);
         if value.is_none() {
             self.report(&format!("{key} {text:?} is unknown to this version; ignored"));
         }
@@ -469,7 +482,11 @@ mod tests {
     use time::macros::datetime;
 
     fn metadata<const N: usize>(pairs: [(&str, &str); N]) -> Metadata {
-        pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        Metadata::from(pairs)
+    }
+
+    fn foreign() -> BTreeMap<String, String> {
+        BTreeMap::from([("foreign".to_owned(), "1".to_owned())])
     }
 
     fn names() -> BlobNames {
@@ -562,7 +579,7 @@ mod tests {
             owner: owner.clone(),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
             declared_dead_by: Some(OwnerId::new("pod-2").unwrap()),
-            other: metadata([("foreign", "1")]),
+            other: foreign(),
         };
         let wire = metadata([
             ("declareddeadby", "pod-2"),
@@ -648,7 +665,7 @@ mod tests {
             updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             source_etag: Some("0x1".into()),
             initial: true,
-            other: metadata([("foreign", "1")]),
+            other: foreign(),
         };
         let wire = metadata([
             ("foreign", "1"),
@@ -684,7 +701,7 @@ mod tests {
     fn keys_match_in_any_case_and_unknown_ones_are_kept() {
         let (record, problem) = decode_ownership("b", &metadata([("OwnerId", "x"), ("Foreign", "1")]));
         assert_eq!(record.owner.unwrap().as_str(), "x");
-        assert_eq!(record.other, metadata([("foreign", "1")]));
+        assert_eq!(record.other, foreign());
         assert_eq!(problem, None);
     }
 
@@ -723,10 +740,11 @@ mod tests {
         fn any_metadata_is_readable_and_keeps_foreign_keys(
             wire in proptest::collection::btree_map("[a-z]{1,14}", "[ -~]{0,20}", 0..6)
         ) {
+            let wire = wire.into_iter().collect();
             let (record, _) = decode_ownership("b", &wire);
             let again = encode_ownership(&record);
             for (key, value) in &record.other {
-                prop_assert_eq!(again.get(key), Some(value));
+                prop_assert_eq!(again.get(key), Some(value.as_str()));
             }
             let (record, _) = decode_checkpoint("b", &wire);
             let encoded = encode_checkpoint(&record);

@@ -4,7 +4,6 @@
 //! The code above this port does not depend on a backend. All backends pass one conformance suite
 //! (`testing::conformance`).
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +27,7 @@ pub use contents::{BlobContent, BlobContents};
 pub(crate) use validation::take_unwritable;
 pub use validation::{normalize_metadata, validate_blob_name};
 
-pub use crate::model::ETag;
-
-/// The metadata of a blob. Keys are lowercase, because Azure ignores their case.
-pub type Metadata = BTreeMap<String, String>;
+pub use crate::model::{ETag, Metadata};
 
 /// The condition under which a write or a deletion takes effect. Exhaustive: a backend must implement every variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,6 +183,9 @@ pub enum ContainerCreation {
 pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     /// Lists all blobs whose names start with `prefix`, with their metadata. An account with a hierarchical namespace
     /// also shows directories, as entries with the metadata `hdi_isfolder=true`.
+    ///
+    /// A backend limits the memory: those of this crate fail with [`ErrorKind::Config`](crate::ErrorKind::Config) after
+    /// 250,000 blobs.
     async fn list(&self, prefix: &str) -> Result<ListResult>;
 
     /// Reads a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound).

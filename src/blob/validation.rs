@@ -35,9 +35,11 @@ pub fn normalize_metadata(metadata: &Metadata) -> Result<Metadata> {
     for (key, value) in metadata {
         check_key(key)?;
         check_value(key, value)?;
-        if checked.insert(key.to_ascii_lowercase(), value.clone()).is_some() {
+        let lowercase = key.to_ascii_lowercase();
+        if checked.contains_key(&lowercase) {
             return Err(invalid(format!("the metadata key {key:?} occurs twice, in different letter case")));
         }
+        checked.insert(lowercase, value);
     }
     let size: usize = checked.iter().map(|(key, value)| key.len() + value.len()).sum();
     if size > MAX_METADATA_BYTES {

@@ -2,9 +2,12 @@
 
 use std::fmt;
 
-/// The version of a blob. Headers quote it and listings do not; this type stores it without quotes.
+use compact_str::CompactString;
+
+/// The version of a blob. Headers quote it and listings do not; this type stores it without quotes. The ETags of Azure
+/// are so short that they need no allocation.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ETag(String);
+pub struct ETag(CompactString);
 
 impl ETag {
     /// Creates an ETag from the text of a response, with or without quotes.
@@ -16,7 +19,7 @@ impl ETag {
     #[must_use]
     pub fn new(raw: &str) -> Self {
         let unquoted = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-        Self(unquoted.unwrap_or(raw).to_owned())
+        Self(unquoted.unwrap_or(raw).into())
     }
 
     /// Returns the value without quotes.

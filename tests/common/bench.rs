@@ -197,7 +197,7 @@ impl Bench {
 
     /// Returns the owner in a partition's blob. Empty if it was released.
     pub async fn owner_of(&self, partition: u32) -> String {
-        self.read(&ownership(partition)).await["ownerid"].clone()
+        self.read(&ownership(partition)).await["ownerid"].to_owned()
     }
 
     /// Returns the position of a checkpoint.

@@ -383,14 +383,14 @@ impl World {
     /// Writes the first partition's ownership like another SDK that takes it.
     pub async fn give_to(&self, owner: &str) {
         let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-        let record = Metadata::from([("ownerid".into(), owner.into())]);
+        let record = Metadata::from([("ownerid", owner)]);
         self.container.write(name, &record, &Condition::Unconditional).await.unwrap();
     }
 
     /// Writes a partition's first checkpoint like another SDK: without a condition.
     pub async fn checkpoint_as_another_sdk(&self, partition: u32) {
         let name = format!("ns.servicebus.windows.net/hub/$default/checkpoint/{partition}");
-        let record = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
+        let record = Metadata::from([("sequencenumber", "-1"), ("offset", "-1")]);
         self.container.write(&name, &record, &Condition::Unconditional).await.unwrap();
     }
 

@@ -1,8 +1,7 @@
 //! Names and records that other programs write in the format of the SDKs: this crate uses the same names, and reads
 //! their records.
 
-use std::collections::BTreeMap;
-
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind, decode_checkpoint, decode_ownership};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
@@ -72,8 +71,8 @@ const PROGRAMS: [Program; 4] = [
     },
 ];
 
-fn metadata(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+fn metadata(pairs: &[(&str, &str)]) -> Metadata {
+    pairs.iter().copied().collect()
 }
 
 #[test]

@@ -365,7 +365,7 @@ async fn r13_a_checkpoint_at_the_own_position_stays() {
     let offset = async || {
         let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
         eventhubs_checkpoint::blob::BlobContainer::get(&*world.container, name).await.unwrap().metadata["offset"]
-            .clone()
+            .to_owned()
     };
     let before = offset().await;
     publish(&world, 5, &[]);

@@ -163,7 +163,7 @@ async fn renewals_with_lost_responses_are_paced() {
     let name = "ns.servicebus.windows.net/hub/$default/ownership/1";
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
-    let foreign = Metadata::from([("ownerid".into(), "python".into())]);
+    let foreign = Metadata::from([("ownerid", "python")]);
     world.container.write(name, &foreign, &Condition::Unconditional).await.unwrap();
     a.wait_until_it_holds(1).await;
     let renewals = Target::from(BlobOperation::Write).named(OWNERSHIP);
@@ -184,7 +184,7 @@ async fn renewals_are_more_frequent_with_a_foreign_owner() {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;
     sleep(Duration::from_secs(5)).await;
-    let foreign = Metadata::from([("ownerid".into(), "python".into())]);
+    let foreign = Metadata::from([("ownerid", "python")]);
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
     world.container.write(name, &foreign, &Condition::Unconditional).await.unwrap();
     a.wait_until_it_holds(2).await;
@@ -331,7 +331,7 @@ async fn one_release_that_hangs_delays_no_other() {
     let ending = tokio::spawn(a.shut_down());
     sleep(Duration::from_millis(200)).await;
     let released = world.container.list("").await.unwrap().blobs;
-    let released = released.iter().filter(|blob| blob.metadata.get("ownerid").is_some_and(String::is_empty));
+    let released = released.iter().filter(|blob| blob.metadata.get("ownerid").is_some_and(str::is_empty));
     assert_eq!(released.count(), 3);
     timeout(Duration::from_secs(5), ending).await.expect("the shutdown takes too long").unwrap().unwrap();
 }

@@ -95,7 +95,7 @@ async fn a_refused_checkpoint_reports_the_loss() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(world.checkpoint().await, Some(0));
     world.give_to("b").await;
-    let adopted = Metadata::from([("sequencenumber".into(), "0".into()), ("offset".into(), "0".into())]);
+    let adopted = Metadata::from([("sequencenumber", "0"), ("offset", "0")]);
     let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
     world.container.write(name, &adopted, &Condition::Unconditional).await.unwrap();
     world.hub.publish(0, "y");

@@ -36,7 +36,7 @@ async fn the_owner_acknowledges_and_crashes() {
     let mut log_b = OwnershipLog::of(&b);
     log_a.wait_for("releasing: HandedOver").await;
     sleep(SECOND).await;
-    assert_eq!(record(&world, &format!("ownership/{requested}")).await.unwrap()["draining"], "1");
+    assert_eq!(&record(&world, &format!("ownership/{requested}")).await.unwrap()["draining"], "1");
     a.crash().await;
     let crashed_at = Instant::now();
     publish(&world, 2, "after");
@@ -142,7 +142,7 @@ async fn a_request_that_ends_before_it_is_read() {
     assert!(log_a.take().is_empty(), "choose another seed: the owner read it immediately");
     b.shut_down().await.unwrap();
     let record_of = format!("ownership/{requested}");
-    assert_eq!(record(&world, &record_of).await.unwrap()["handoffto"], "b", "a request cannot be withdrawn");
+    assert_eq!(&record(&world, &record_of).await.unwrap()["handoffto"], "b", "a request cannot be withdrawn");
     let cycles = a.snapshots.borrow().cycles;
     a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles + 1).await;
     sleep(40 * SECOND).await;

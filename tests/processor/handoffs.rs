@@ -134,7 +134,7 @@ async fn the_snapshot_shows_the_next_owner_during_a_handoff() {
 #[tokio::test(start_paused = true)]
 async fn a_foreign_owner_is_stolen_from_without_a_request() {
     let world = World::new(2);
-    let python = Metadata::from([("ownerid".into(), "python".into())]);
+    let python = Metadata::from([("ownerid", "python")]);
     for partition in 0..2 {
         let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{partition}");
         world.container.write(&name, &python, &Condition::Unconditional).await.unwrap();

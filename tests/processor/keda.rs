@@ -280,8 +280,8 @@ mod defects {
         a.wait_until_it_holds(1).await;
         a.wait_until_all_idle(1).await;
         let kept = world.container.get(RECORD).await.unwrap().metadata;
-        assert_eq!((kept["sequencenumber"].as_str(), kept["offset"].as_str()), ("2", "20"));
-        assert_eq!((kept["note"].as_str(), kept["ownerid"].as_str()), ("kept", "a"));
+        assert_eq!((&kept["sequencenumber"], &kept["offset"]), ("2", "20"));
+        assert_eq!((&kept["note"], &kept["ownerid"]), ("kept", "a"));
         assert_eq!(kept.get("updatedat"), None, "nothing was processed");
         world.hub.publish(0, "new");
         world.log.wait_for("new", |log| log.times("new") == 1).await;
@@ -367,10 +367,7 @@ mod defects {
         a.wait_for_status("the checkpoint", |status| status.checkpoint == Some(8)).await;
         a.shut_down().await.unwrap();
         let kept = world.container.get(RECORD).await.unwrap().metadata;
-        assert_eq!(
-            (kept["sequencenumber"].as_str(), kept["ownerid"].as_str(), kept["note"].as_str()),
-            ("8", "b", "kept")
-        );
+        assert_eq!((&kept["sequencenumber"], &kept["ownerid"], &kept["note"]), ("8", "b", "kept"));
     }
 
     /// The record is a start at the earliest event, so no expired event was missed.

@@ -75,7 +75,7 @@ async fn the_official_checkpoint_store_logs_in_its_span() {
     let store = BlobCheckpointStore::new(container.clone());
     assert_eq!(store.claim_ownership(&[wanted(0), wanted(1)]).await.unwrap().len(), 2);
     let name = "ns.servicebus.windows.net/orders/$default/ownership/1";
-    container.write(name, &Metadata::from([("ownerid".into(), "b".into())]), &Condition::Unconditional).await.unwrap();
+    container.write(name, &Metadata::from([("ownerid", "b")]), &Condition::Unconditional).await.unwrap();
     store.list_ownerships("ns.servicebus.windows.net", "orders", "$Default").await.unwrap();
     store.release_all().await;
     log.check(&[group.instance("a")]);

@@ -165,7 +165,7 @@ pub(super) fn explained(error: Error, metadata: &Metadata) -> Error {
     if error.kind() != ErrorKind::Unauthorized || in_order {
         return error;
     }
-    let keys: Vec<&str> = metadata.keys().map(String::as_str).collect();
+    let keys: Vec<&str> = metadata.keys().collect();
     let message = format!(
         "{error}; or azure_storage signed the metadata keys {keys:?} in a different order than the service, \
          which it does if one key has a digit where another has _: use a SAS or a token, or blob::azure"

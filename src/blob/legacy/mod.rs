@@ -92,7 +92,7 @@ pub use self::client::client_options;
 
 use super::azure::builder::{DEFAULT_REQUEST_TIMEOUT, check_limits};
 use super::azure::endpoint::host_of;
-use super::azure::errors::{Operation, Verb, timed_out, unusable_response};
+use super::azure::errors::{Operation, Verb, check_listed, timed_out, unusable_response};
 use super::validation::{delete_cannot_create, normalize_metadata};
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
@@ -219,6 +219,7 @@ impl BlobContainer for LegacyContainer {
             let response = ResponseInfo { server_time: page.date, received_at };
             let shown = page.blobs.blobs().filter(|blob| blob.name.starts_with(prefix));
             blobs.extend(shown.map(|blob| client::blob_of(blob.clone(), response)));
+            check_listed(blobs.len(), operation)?;
             if page.next_marker.is_none() {
                 blobs.sort_by(|left, right| left.name.cmp(&right.name));
                 return Ok(ListResult { blobs, response });
@@ -240,7 +241,7 @@ impl BlobContainer for LegacyContainer {
         let metadata = normalize_metadata(metadata)?;
         let mut sdk_metadata = SdkMetadata::new();
         for (key, value) in &metadata {
-            sdk_metadata.insert(key.clone(), value.clone());
+            sdk_metadata.insert(key.to_owned(), value.to_owned());
         }
         let written = match condition {
             Condition::Create => self.put(name, sdk_metadata, Some(IfMatchCondition::NotMatch("*".to_owned()))).await,

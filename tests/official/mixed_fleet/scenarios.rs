@@ -146,7 +146,7 @@ pub async fn its_name_without_keys_is_an_earlier_incarnation(bench: Bench, peer:
     assert_eq!(a.renew(&lease).await.describe(), "lost to a");
 
     let lease = a.claim_over(0, &owners(&a).await[&0].1).await.lease();
-    let keys = |record: &Metadata| record.keys().cloned().collect::<Vec<_>>();
+    let keys = |record: &Metadata| record.keys().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(keys(&bench.read(&ownership(0)).await), keys(&record));
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(3));
     assert_eq!(a.renew(&lease).await.describe(), "won");

@@ -75,7 +75,7 @@ async fn a_lease_is_as_fresh_as_its_heartbeat() {
     sleep(Duration::from_secs(70)).await;
     assert!(listed(&*a).await.is_empty());
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
-    assert_eq!(container.get(&heartbeat).await.unwrap().metadata["declareddeadby"], "a");
+    assert_eq!(&container.get(&heartbeat).await.unwrap().metadata["declareddeadby"], "a");
 
     // A claim from a live owner is not a claim from a dead one.
     let c = group_store(container.clone(), "c").await;
@@ -236,7 +236,7 @@ async fn a_checkpoint_without_a_position_is_rejected() {
     }
     assert_eq!(position(&*a, 0).await, Some(5));
     let blob = container.get(&name_of("checkpoint", 0)).await.unwrap();
-    assert_eq!((blob.metadata["sequencenumber"].as_str(), blob.metadata["offset"].as_str()), ("5", "500"));
+    assert_eq!((&blob.metadata["sequencenumber"], &blob.metadata["offset"]), ("5", "500"));
 }
 
 /// The processor would use it as an explicit start, and ignore the configured one.

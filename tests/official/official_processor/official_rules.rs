@@ -94,13 +94,13 @@ impl CheckpointStore for OfficialRules {
         let prefix = Checkpoint::get_checkpoint_blob_prefix_name(namespace, hub, group)?;
         let mut checkpoints = Vec::new();
         for blob in self.container.list(&prefix).await.map_err(to_azure)?.blobs {
-            let number = blob.metadata.get("sequencenumber").map(|number| number.parse()).transpose();
+            let number = blob.metadata.get("sequencenumber").map(str::parse).transpose();
             checkpoints.push(Checkpoint {
                 fully_qualified_namespace: namespace.to_owned(),
                 event_hub_name: hub.to_owned(),
                 consumer_group: group.to_owned(),
                 partition_id: partition_of(&blob),
-                offset: blob.metadata.get("offset").cloned(),
+                offset: blob.metadata.get("offset").map(str::to_owned),
                 sequence_number: number.map_err(|error| AzureError::new(AzureErrorKind::DataConversion, error))?,
             });
         }
@@ -117,7 +117,7 @@ impl CheckpointStore for OfficialRules {
             event_hub_name: hub.to_owned(),
             consumer_group: group.to_owned(),
             partition_id: partition_of(blob),
-            owner_id: blob.metadata.get("ownerid").cloned(),
+            owner_id: blob.metadata.get("ownerid").map(str::to_owned),
             etag: Some(Etag::from(blob.etag.as_str())),
             last_modified_time: Some(blob.last_modified),
         });

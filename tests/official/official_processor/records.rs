@@ -90,7 +90,7 @@ pub async fn put<const N: usize>(container: &dyn BlobContainer, name: &str, meta
 }
 
 pub async fn owner_in(container: &dyn BlobContainer, partition: u32) -> String {
-    container.get(&name_of("ownership", partition)).await.unwrap().metadata["ownerid"].clone()
+    container.get(&name_of("ownership", partition)).await.unwrap().metadata["ownerid"].to_owned()
 }
 
 /// Returns the listing that begins each of the processor's cycles.

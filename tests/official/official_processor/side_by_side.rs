@@ -118,7 +118,7 @@ async fn a_late_checkpoint_of_a_displaced_owner() {
     let message = refused(late_checkpoint(&*a, &*b).await);
     assert!(message.contains("partition 0") && message.contains("current owner: b"), "{message}");
     let blob = container.get(&name_of("checkpoint", 0)).await.unwrap();
-    assert_eq!((blob.metadata["sequencenumber"].as_str(), blob.metadata["ownerid"].as_str()), ("9", "b"));
+    assert_eq!((&blob.metadata["sequencenumber"], &blob.metadata["ownerid"]), ("9", "b"));
     assert_eq!(position(&*b, 0).await, Some(9));
 }
 
@@ -171,7 +171,7 @@ async fn a_lost_response_of_an_applied_claim() {
     faulty.inject_on(writes("ownership"), Fault::ResponseLost);
     assert_eq!(cycle(&*official, "a", [0, 1]).await, [1]);
     let name = format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/0");
-    assert_eq!(container.get(&name).await.unwrap().metadata["ownerid"], "a", "owned, but not read");
+    assert_eq!(&container.get(&name).await.unwrap().metadata["ownerid"], "a", "owned, but not read");
     faulty.inject_on(writes("ownership"), Fault::ResponseLost);
     assert_eq!(cycle(&*official, "a", [0, 1]).await, [1], "a renewal is no better");
 
@@ -193,7 +193,7 @@ async fn a_claim_that_fails_among_others() {
     faulty.set_plan(one());
     assert!(try_cycle(&*OfficialRules::new(faulty.clone()), "a", 0..4).await.is_err());
     let name = |partition| format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/{partition}");
-    assert_eq!(container.get(&name(0)).await.unwrap().metadata["ownerid"], "a", "won, but not reported");
+    assert_eq!(&container.get(&name(0)).await.unwrap().metadata["ownerid"], "a", "won, but not reported");
     assert!(container.get(&name(2)).await.is_err(), "not even tried");
 
     let (faulty, _) = super::records::faulty();

@@ -111,7 +111,7 @@ pub async fn line_3_the_metadata_is_written_back_with_ownerid(bench: Bench) {
         a.adopt(partition, Some(-1)).await.adoption();
         assert_eq!(a.sent().last().unwrap().under(), Some(&stored));
         let mut expected = odd;
-        expected.insert("ownerid".into(), "a".into());
+        expected.insert("ownerid", "a");
         assert_eq!(bench.read(&checkpoint(partition)).await, expected);
     }
 }
@@ -182,7 +182,7 @@ pub async fn line_4_a_blob_without_a_position_gets_the_start(bench: Bench) {
     bench.put(&checkpoint(0), &metadata(&[("sequencenumber", ""), ("offset", ""), ("theirs", "1")])).await;
     a.win(0).await;
     assert_eq!(a.adopt(0, Some(41)).await.adoption().record().sequence_number, Some(41));
-    assert_eq!(bench.read(&checkpoint(0)).await["theirs"], "1");
+    assert_eq!(&bench.read(&checkpoint(0)).await["theirs"], "1");
 }
 
 pub async fn line_4_conflict_or_indeterminate_goes_to_1(bench: Bench) {

@@ -272,7 +272,7 @@ pub async fn line_4_the_position_stays_pending(bench: Bench) {
 pub async fn replace_moves_an_adopted_checkpoint_anywhere(bench: Bench) {
     let a = bench.owner("a").await;
     let mut theirs = position(9);
-    theirs.insert("theirs".into(), "1".into());
+    theirs.insert("theirs", "1");
     bench.put(&checkpoint(0), &theirs).await;
     let (_, mut adoption) = a.run(0).await;
     for to in [3, 20, 4] {
@@ -280,7 +280,7 @@ pub async fn replace_moves_an_adopted_checkpoint_anywhere(bench: Bench) {
         assert_eq!(a.requests(), ["match checkpoint/0"]);
         assert_eq!(bench.position_of(0).await, to);
     }
-    assert_eq!(bench.read(&checkpoint(0)).await["theirs"], "1");
+    assert_eq!(&bench.read(&checkpoint(0)).await["theirs"], "1");
     assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
 }
 

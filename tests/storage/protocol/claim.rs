@@ -18,10 +18,10 @@ async fn assert_consistent(bench: &Bench, partition: u32, outcomes: [(&str, &Cla
     for (name, outcome) in outcomes {
         match outcome {
             ClaimOutcome::Won(lease) => {
-                assert_eq!((blob.metadata["ownerid"].as_str(), &blob.etag), (name, lease.etag()), "{outcomes:?}");
+                assert_eq!((&blob.metadata["ownerid"], &blob.etag), (name, lease.etag()), "{outcomes:?}");
                 open -= 1;
             }
-            ClaimOutcome::Lost { by: Some(by) } => assert_eq!(by.as_str(), blob.metadata["ownerid"], "{outcomes:?}"),
+            ClaimOutcome::Lost { by: Some(by) } => assert_eq!(by.as_str(), &blob.metadata["ownerid"], "{outcomes:?}"),
             ClaimOutcome::Indeterminate(_) => open = 0,
             other => panic!("{other:?}"),
         }

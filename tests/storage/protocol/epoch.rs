@@ -31,7 +31,7 @@ pub async fn line_1_it_follows_the_epoch_of_the_claimed_record(bench: Bench) {
     let a = bench.owner("a").await;
     for released in [false, true] {
         let mut record = if released { metadata(&[("ownerid", "")]) } else { owned_by("b") };
-        record.insert("epoch".into(), "9000000000000000".into());
+        record.insert("epoch", "9000000000000000");
         bench.put(&ownership(0), &record).await;
         assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
     }
@@ -101,7 +101,7 @@ pub async fn line_3_over_a_fresh_record_without_one_it_waits(bench: Bench) {
     let sent = a.sent();
     let writes: Vec<_> = sent.iter().filter(|sent| sent.is_write_of("ownership/0")).collect();
     let [taken, begun] = writes[..] else { panic!("{sent:?}") };
-    assert_eq!((taken.metadata["ownerid"].as_str(), taken.metadata.get("epoch")), ("a", None));
+    assert_eq!((&taken.metadata["ownerid"], taken.metadata.get("epoch")), ("a", None));
     assert_eq!((taken.under(), begun.under()), (Some(&seen.etag), taken.etag.as_ref()));
     assert!(begun.when - taken.when >= Duration::from_secs(1), "{:?}", begun.when - taken.when);
     // The time is that of a response in which the record was old enough.
@@ -140,7 +140,7 @@ pub async fn line_4_a_record_with_another_epoch_is_not_own(bench: Bench) {
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
     let mut orphan = bench.read(&ownership(0)).await;
-    orphan.insert("epoch".into(), (lease.epoch() + 5).to_string());
+    orphan.insert("epoch", (lease.epoch() + 5).to_string());
     bench.put(&ownership(0), &orphan).await;
     bench.put(&crate::bench::checkpoint(0), &position(3)).await;
     assert_eq!(a.checkpoint(&mut adoption, 7).await.describe(), "fenced by a");

@@ -52,7 +52,7 @@ async fn claimed(requester: &Owner, pursuit: HandoffStatus<Claim>) -> String {
 /// Returns the keys of a handoff in a record.
 async fn handoff_keys(bench: &Bench, partition: u32) -> Vec<(String, String)> {
     let keys = ["draining", "handoffto"];
-    bench.read(&ownership(partition)).await.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect()
+    bench.read(&ownership(partition)).await.into_iter().filter(|(key, _)| keys.contains(&&**key)).collect()
 }
 
 fn keys(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -74,7 +74,7 @@ pub async fn line_1_the_request_keeps_every_other_key(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     let mut expected = bench.read(&ownership(0)).await;
-    assert_eq!(expected["cooperative"], "1");
+    assert_eq!(&expected["cooperative"], "1");
     // As a later version may write.
     expected.extend(metadata(&[
         ("load", "heavy"),
@@ -86,7 +86,7 @@ pub async fn line_1_the_request_keeps_every_other_key(bench: Bench) {
     let handoff = request(&b, 0).await;
     assert_eq!((handoff.owner().as_str(), handoff.is_acknowledged()), ("a", false));
     assert_eq!(b.requests(), ["read ownership/0", "match ownership/0"]);
-    expected.insert("handoffto".into(), "b".into());
+    expected.insert("handoffto", "b");
     assert_eq!(bench.read(&ownership(0)).await, expected);
 }
 
@@ -186,7 +186,7 @@ pub async fn claim_2_a_request_to_another_owner_is_lost(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     let mut theirs = owned_by("c");
-    theirs.insert("handoffto".into(), "b".into());
+    theirs.insert("handoffto", "b");
     b.next_write("ownership/0", Fault::ConcurrentWrite(theirs));
     assert_eq!(request_handoff(&b, 0).await.describe(), "lost");
 }

@@ -77,7 +77,7 @@ pub async fn invalidated_by_another_means_declared_dead(bench: Bench) {
     let a = bench.owner("a").await;
     send_heartbeat(&a).await;
     let mut broken = bench.read(&heartbeat("a")).await;
-    broken.insert("declareddeadby".into(), "b".into());
+    broken.insert("declareddeadby", "b");
     bench.put(&heartbeat("a"), &broken).await;
     assert_eq!(send_heartbeat(&a).await, "b");
     assert_eq!(bench.read(&heartbeat("a")).await, broken);
@@ -103,7 +103,7 @@ pub async fn an_earlier_incarnation_is_overwritten(bench: Bench) {
     let later = bench.later("a").await;
     assert_eq!(send_heartbeat(&later).await, "present");
     let incarnation = later.store.identity().incarnation.as_str();
-    assert_eq!(bench.read(&heartbeat("a")).await["incarnation"], incarnation);
+    assert_eq!(&bench.read(&heartbeat("a")).await["incarnation"], incarnation);
 }
 
 pub async fn is_removed_only_by_its_own_incarnation(bench: Bench) {

@@ -71,7 +71,7 @@ pub async fn a_fresh_later_incarnation_replaces_this_one(bench: Bench) {
     a.wire().age("ownership/0", EXPIRY - 1);
     assert_eq!(a.renew(&lease).await.describe(), format!("replaced by {LATER}"));
     assert_eq!(a.claim(0).await.describe(), format!("replaced by {LATER}"));
-    assert_eq!(bench.read(&ownership(0)).await["incarnation"], LATER);
+    assert_eq!(&bench.read(&ownership(0)).await["incarnation"], LATER);
 }
 
 pub async fn an_expired_later_incarnation_is_any_other_owner(bench: Bench) {
@@ -92,7 +92,7 @@ pub async fn of_two_incarnations_at_once_the_newer_remains(bench: Bench) {
         second.add_jitter();
         let (renewed, claimed) = join!(first.renew(&lease), second.claim_over(partition, lease.etag()));
         let newer = second.store.identity().incarnation.to_string();
-        let recorded = bench.read(&ownership(partition)).await["incarnation"].clone();
+        let recorded = bench.read(&ownership(partition)).await["incarnation"].to_owned();
         match (renewed.describe().as_str(), claimed.describe().as_str()) {
             ("won", "lost to a") => {
                 assert_ne!(recorded, newer);
@@ -164,7 +164,7 @@ pub async fn responses_of_an_earlier_epoch_are_dropped(bench: Bench) {
     assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "fenced by a");
     assert_eq!(a.requests(), [""; 0]);
     assert_eq!(bench.owner_of(0).await, "a");
-    assert_eq!(bench.read(&checkpoint(0)).await["sequencenumber"], "-1");
+    assert_eq!(&bench.read(&checkpoint(0)).await["sequencenumber"], "-1");
 }
 
 /// An operation that waits for the claim that begins the next epoch belongs to an earlier one by then.

@@ -13,7 +13,7 @@ use crate::placing::place;
 
 fn pinned(sequence_number: i64) -> Metadata {
     let mut record = position(sequence_number);
-    record.insert("initial".into(), sequence_number.to_string());
+    record.insert("initial", sequence_number.to_string());
     record
 }
 
@@ -32,7 +32,7 @@ pub async fn creates_a_first_checkpoint_without_an_ownership(bench: Bench) {
     assert_eq!(a.requests(), ["read verbatim checkpoint/0", "create checkpoint/0"]);
     let written = bench.read(&checkpoint(0)).await;
     for (key, value) in [("sequencenumber", "41"), ("offset", "410"), ("ownerid", "a")] {
-        assert_eq!(written[key], value);
+        assert_eq!(&written[key], value);
     }
     assert!(written.contains_key("updatedat"));
     assert_eq!(bench.read(&ownership(0)).await, owned_by("b"));
@@ -164,7 +164,7 @@ pub async fn one_in_the_other_name_case_is_taken_over(bench: Bench) {
     a.win(0).await;
     let adoption = a.adopt(0, Some(90)).await.adoption();
     assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(41), true));
-    assert_eq!(bench.read(&checkpoint(0)).await["initial"], "41");
+    assert_eq!(&bench.read(&checkpoint(0)).await["initial"], "41");
 }
 
 /// It started before the initial checkpoint was written, and an adoption without a known start wrote nothing.
@@ -200,11 +200,11 @@ pub async fn yields_even_if_responses_are_lost(bench: Bench) {
 pub async fn is_flagged_until_the_first_checkpoint(bench: Bench) {
     let a = bench.owner("a").await;
     assert!(pin(&a, 0, 41).await);
-    assert_eq!(bench.read(&checkpoint(0)).await["initial"], "41");
+    assert_eq!(&bench.read(&checkpoint(0)).await["initial"], "41");
     a.win(0).await;
     let mut adoption = a.adopt(0, Some(90)).await.adoption();
     assert!(adoption.record().initial);
-    assert_eq!(bench.read(&checkpoint(0)).await["initial"], "41");
+    assert_eq!(&bench.read(&checkpoint(0)).await["initial"], "41");
     assert_eq!(a.checkpoint(&mut adoption, 42).await.describe(), "written");
     let written = bench.read(&checkpoint(0)).await;
     assert!(!written.contains_key("initial") && !written.contains_key("sourceetag"), "{written:?}");

@@ -47,9 +47,9 @@ async fn judge(owner: &Owner, (of, listed): &(Ownership, Option<Heartbeat>)) -> 
 pub async fn is_in_claimed_records_and_not_in_released_ones(bench: Bench) {
     let a = present(&bench, "a").await;
     let lease = a.win(0).await;
-    assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
+    assert_eq!(&bench.read(&ownership(0)).await["leasescope"], "instance");
     let lease = a.renew(&lease).await.lease();
-    assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
+    assert_eq!(&bench.read(&ownership(0)).await["leasescope"], "instance");
     let _ = a.release(&lease).await;
     assert!(!bench.read(&ownership(0)).await.contains_key("leasescope"));
 }
@@ -60,7 +60,7 @@ pub async fn a_takeover_declares_dead_under_the_etag(bench: Bench) {
     assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(b.requests(), ["match heartbeat/a"]);
     let mut broken = before;
-    broken.insert("declareddeadby".into(), "b".into());
+    broken.insert("declareddeadby", "b");
     assert_eq!(bench.read(&heartbeat("a")).await, broken);
     let declared = a.store.send_heartbeat().await.unwrap();
     assert!(matches!(declared, HeartbeatOutcome::DeclaredDead { by: Some(by) } if by.as_str() == "b"));
@@ -83,7 +83,7 @@ pub async fn an_owner_is_declared_dead_once(bench: Bench) {
     let listed = list(&c).await;
     assert_eq!(judge(&c, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(c.requests().len(), 0);
-    assert_eq!(bench.read(&heartbeat("a")).await["declareddeadby"], "b");
+    assert_eq!(&bench.read(&heartbeat("a")).await["declareddeadby"], "b");
 }
 
 pub async fn two_declarations_at_once_both_succeed(bench: Bench) {
@@ -93,7 +93,7 @@ pub async fn two_declarations_at_once_both_succeed(bench: Bench) {
     assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(judge(&c, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(c.requests(), ["match heartbeat/a", "read heartbeat/a"]);
-    assert_eq!(bench.read(&heartbeat("a")).await["declareddeadby"], "b");
+    assert_eq!(&bench.read(&heartbeat("a")).await["declareddeadby"], "b");
 }
 
 pub async fn an_owner_that_was_faster_is_alive(bench: Bench) {
@@ -158,7 +158,7 @@ pub async fn changes_with_a_rewrite(bench: Bench) {
     let lease = a.renew(&lease.forcing_rewrite(LeaseScope::Partition)).await.lease();
     assert!(!bench.read(&ownership(0)).await.contains_key("leasescope"));
     a.renew(&lease.forcing_rewrite(LeaseScope::Instance)).await.lease();
-    assert_eq!(bench.read(&ownership(0)).await["leasescope"], "instance");
+    assert_eq!(&bench.read(&ownership(0)).await["leasescope"], "instance");
 }
 
 pub async fn requests_need_a_fresh_heartbeat(bench: Bench) {
@@ -184,7 +184,7 @@ pub async fn no_requests_by_an_invalid_heartbeat(bench: Bench) {
     a.win(0).await;
     b.wire().age("ownership/0", 100 * EXPIRY);
     let mut broken = bench.read(&heartbeat("a")).await;
-    broken.insert("declareddeadby".into(), "c".into());
+    broken.insert("declareddeadby", "c");
     for metadata in [Some(broken), Some(metadata(&[("ownerid", "a"), ("incarnation", LATER)])), None] {
         match &metadata {
             Some(metadata) => drop(bench.put(&heartbeat("a"), metadata).await),

@@ -198,7 +198,7 @@ pub async fn long_side_by_side_with_verbatim_names(bench: Bench) {
     group.until_it_holds(&[2, 3]).await;
     let x = PartitionOwner::Other(OwnerId::new("x").unwrap());
     assert_eq!(group.settled().await, [x.clone(), x, PartitionOwner::This, PartitionOwner::This]);
-    assert_eq!(bench.read(&there(2)).await["ownerid"], "a");
+    assert_eq!(&bench.read(&there(2)).await["ownerid"], "a");
     assert!(bench.container.list(crate::bench::LOWER).await.unwrap().blobs.is_empty());
     group.stop().await;
 }

@@ -153,7 +153,7 @@ pub async fn line_4_a_win_has_the_etag_the_age_and_the_record(bench: Bench) {
     let blob = bench.blob(&ownership(0)).await.unwrap();
     assert_eq!(*lease.etag(), blob.etag);
     let record = lease.record();
-    let recorded = |key: &str| blob.metadata[key].as_str();
+    let recorded = |key: &str| &blob.metadata[key];
     assert_eq!(record.owner.as_ref().unwrap().as_str(), recorded("ownerid"));
     assert_eq!(record.incarnation.as_ref().unwrap().as_str(), recorded("incarnation"));
     assert!(record.claimed_at.is_some() && blob.metadata.contains_key("claimedat"));
@@ -165,7 +165,7 @@ pub async fn line_4_a_release_empties_ownerid_keeps_handoffto(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let mut marked = bench.read(&ownership(0)).await;
-    marked.insert("handoffto".into(), "b".into());
+    marked.insert("handoffto", "b");
     bench.put(&ownership(0), &marked).await;
     assert_eq!(a.release(&lease).await.describe(), "released");
     let epoch = lease.epoch().to_string();

@@ -151,8 +151,8 @@ pub async fn every_record_of_an_operator_names_it(bench: Bench) {
     let writes: Vec<_> = operator.sent().into_iter().filter(|sent| sent.is_write_of("ownership/")).collect();
     let [claim, release] = <[_; 2]>::try_from(writes).unwrap();
     for (record, owner) in [(&claim.metadata, id), (&release.metadata, "")] {
-        assert_eq!((record["ownerid"].as_str(), record["operator"].as_str()), (owner, id));
-        assert_eq!(record["handoffto"], "a");
+        assert_eq!((&record["ownerid"], &record["operator"]), (owner, id));
+        assert_eq!(&record["handoffto"], "a");
         assert!(!record.contains_key("cooperative") && !record.contains_key("leasescope"), "{record:?}");
     }
     assert!(claim.metadata.contains_key("incarnation"));
@@ -163,12 +163,12 @@ pub async fn every_record_of_an_operator_names_it(bench: Bench) {
 pub async fn keeps_the_measured_load(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
     let mut record = owned_by("a");
-    record.insert("load".into(), "7".into());
+    record.insert("load", "7");
     bench.put(&ownership(0), &record).await;
     bench.put(&checkpoint(0), &position(OLD)).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let mut expected = returned(&operator, Some("a"));
-    expected.insert("load".into(), "7".into());
+    expected.insert("load", "7");
     assert_eq!(record_of(&bench, 0).await, expected);
 }
 
@@ -200,7 +200,7 @@ pub async fn an_expired_heartbeat_is_declared_dead_first(bench: Bench) {
     let (_a, _, operator) = by_heartbeat(&bench, EXPIRY + 2).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     assert_eq!(operator.requests()[3..5], ["match heartbeat/a", "match ownership/0"]);
-    assert_eq!(bench.read(&format!("{LOWER}heartbeat/a")).await["declareddeadby"], operator.store.id().as_str());
+    assert_eq!(&bench.read(&format!("{LOWER}heartbeat/a")).await["declareddeadby"], operator.store.id().as_str());
     assert_eq!(record_of(&bench, 0).await, returned(&operator, None));
 }
 
@@ -376,7 +376,7 @@ pub async fn without_a_checkpoint_creates_the_first(bench: Bench) {
     assert_eq!(a.renew(&lease).await.describe(), "lost to no owner");
     bench.put(&checkpoint(1), &metadata(&[("theirs", "1")])).await;
     assert_eq!(reset(&operator, 1, NEW).await.describe(), "done");
-    assert_eq!(bench.read(&checkpoint(1)).await["theirs"], "1");
+    assert_eq!(&bench.read(&checkpoint(1)).await["theirs"], "1");
     for partition in [0, 1] {
         if partition == 1 {
             assert!(bench.blob(&ownership(1)).await.is_some());
@@ -431,9 +431,9 @@ pub async fn keeps_every_other_key(bench: Bench) {
     let mut found = bench.read(&checkpoint(0)).await;
     let id = operator.store.id().to_string();
     for (key, value) in [("ownerid", id), ("sequencenumber", NEW.to_string()), ("offset", at(NEW).offset)] {
-        assert_eq!(found.insert(key.into(), theirs[key].clone()), Some(value), "{key}");
+        assert_eq!(found.insert(key, &theirs[key]), Some(value), "{key}");
     }
-    found.insert("updatedat".into(), theirs["updatedat"].clone());
+    found.insert("updatedat", &theirs["updatedat"]);
     assert_eq!(found, theirs);
     starts_at(&a, 0, NEW).await;
 }

@@ -161,14 +161,16 @@ impl Intercept for ForeignValues {
     async fn list(&self, inner: &dyn BlobContainer, prefix: &str) -> Result<ListResult> {
         let mut list = inner.list(prefix).await?;
         for blob in &mut list.blobs {
-            blob.metadata.entry("ownerid".to_owned()).or_insert_with(|| "gr\u{f6}\u{df}e".to_owned());
+            if !blob.metadata.contains_key("ownerid") {
+                blob.metadata.insert("ownerid", "gr\u{f6}\u{df}e");
+            }
         }
         Ok(list)
     }
 
     async fn get(&self, inner: &dyn BlobContainer, name: &str) -> Result<Blob> {
         let mut blob = inner.get(name).await?;
-        blob.metadata.insert(ODD.to_owned(), "a\tb".to_owned());
+        blob.metadata.insert(ODD, "a\tb");
         Ok(blob)
     }
 }

@@ -153,7 +153,7 @@ impl Instance {
         let mut seen = BTreeMap::new();
         for blob in listing.blobs {
             let Ok(partition) = self.names.partition(RecordKind::Ownership, &blob.name) else { continue };
-            let owner = blob.metadata.get("ownerid").cloned().unwrap_or_default();
+            let owner = blob.metadata.get("ownerid").map(str::to_owned).unwrap_or_default();
             let age = now - blob.last_modified;
             let live = age < time::Duration::try_from(self.rules.expiry).unwrap_or(time::Duration::MAX);
             seen.insert(partition, Seen { owner, age, live, etag: blob.etag });

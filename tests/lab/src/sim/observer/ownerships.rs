@@ -83,7 +83,7 @@ impl State {
         let before = self.partitions[partition].holder();
         let requests_handoff = holder == before && self.is_handoff_request(incarnation, partition, metadata);
         let own = holder == Some(incarnation) || requests_handoff;
-        let unowned = holder.is_none() && metadata.get("ownerid").is_some_and(String::is_empty);
+        let unowned = holder.is_none() && metadata.get("ownerid").is_some_and(str::is_empty);
         let name = self.name_of(incarnation);
         self.check(Invariant::OwnRecord, own || unowned, || {
             format!("{name} wrote {metadata:?} to partition {partition}")
@@ -98,7 +98,7 @@ impl State {
     /// Returns whether the write only adds this incarnation's handoff request.
     fn is_handoff_request(&self, incarnation: usize, partition: usize, metadata: &Metadata) -> bool {
         let mut entry = self.partitions[partition].record.clone();
-        entry.insert(HANDOFF_KEY.to_owned(), self.incarnations[incarnation].owner.as_str().to_owned());
+        entry.insert(HANDOFF_KEY, self.incarnations[incarnation].owner.as_str());
         *metadata == entry
     }
 

@@ -382,7 +382,7 @@ fn a_handoff_request_changes_nothing_else() {
         let Identity { owner, incarnation: id, .. } = scene.incarnations[one].clone();
         let record = OwnershipRecord::owned_by(owner, Some(id));
         let mut metadata = encode_ownership(&record);
-        metadata.insert(key.to_owned(), "other".to_owned());
+        metadata.insert(key, "other");
         scene.written(other, "ownership", &metadata);
         assert_eq!(scene.broken(), broken, "{key}");
     }
