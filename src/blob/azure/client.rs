@@ -6,12 +6,13 @@ use azure_core::Uuid;
 use azure_core::http::headers::{CLIENT_REQUEST_ID, ERROR_CODE, Headers, VERSION};
 use azure_core::http::policies::Policy;
 use azure_core::http::{
-    ClientOptions, Context, ExponentialRetryOptions, Method, Pipeline, PipelineOptions, PipelineSendOptions, Request,
+    ClientOptions, Context, ExponentialRetryOptions, Method, Pipeline, PipelineOptions, PipelineStreamOptions, Request,
     RetryOptions, StatusCode, Transport, Url, new_http_client,
 };
 use azure_core::time::Duration;
 use tokio::time::Instant;
 
+use super::body::{BodyPolicy, whole};
 use super::credentials::{CredentialKind, Credentials, SasPolicy};
 use super::errors::{ErrorResponse, Operation, issuer_timed_out, no_response, no_token, timed_out, unusable_response};
 use super::headers::{header, retry_after, server_time};
@@ -95,22 +96,25 @@ impl Client {
     async fn send(&self, pipeline: &Pipeline, operation: Operation<'_>, mut request: Request) -> Result<Outcome> {
         let (began, limit) = (Instant::now(), self.settings.request_timeout);
         let context = self.context(operation).await?;
-        let options = PipelineSendOptions { skip_checks: true, ..PipelineSendOptions::default() };
+        let options = PipelineStreamOptions { skip_checks: true, ..PipelineStreamOptions::default() };
         let rest = limit.saturating_sub(began.elapsed());
-        let sent = tokio::time::timeout(rest, pipeline.send(&context, &mut request, Some(options))).await;
+        let sending = async {
+            let (status, headers, body) = pipeline.stream(&context, &mut request, Some(options)).await?.deconstruct();
+            Ok((status, headers, whole(body, 0).await?))
+        };
+        let sent = tokio::time::timeout(rest, sending).await;
         let received = Instant::now();
         let host = || self.settings.container_url.host();
-        let response = sent
+        let (status, headers, body) = sent
             .map_err(|_| timed_out(operation, limit, &host()))?
-            .map_err(|error| no_response(&error, operation, &host()))?;
-        let (status, headers, body) = response.deconstruct();
+            .map_err(|error: azure_core::Error| no_response(&error, operation, &host()))?;
         if !status.is_success() {
             return Ok(self.refused(operation, status.into(), &headers));
         }
         let server_time =
             server_time(&headers).ok_or_else(|| unusable_response(operation, "it has no readable date"))?;
         let response = ResponseInfo { server_time, received_at: received };
-        Ok(Outcome::Success(Reply { headers, body: body.into(), response }))
+        Ok(Outcome::Success(Reply { headers, body, response }))
     }
 
     /// Returns what the policies need for this request: the token, if the credentials require one. The wait for the
@@ -176,6 +180,7 @@ impl Policies {
         if let Some(tokens) = &settings.tokens {
             policies.per_try.push(Arc::new(TokenPolicy::new(Arc::clone(tokens))));
         }
+        policies.per_try.push(Arc::new(BodyPolicy::default()));
         policies
     }
 

@@ -9,10 +9,10 @@ use azure_core::http::{Method, Request};
 
 use super::client::{Client, Outcome};
 use super::credentials::{self, Credentials};
-use super::errors::{Operation, Verb, unusable_response};
+use super::errors::{Operation, Verb, check_listed, unusable_response};
 use super::headers::{self, METADATA_PREFIX};
+use super::listing::{self, Detail, Page};
 use super::settings::Settings;
-use super::xml::{self, Detail, Page};
 use crate::blob::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
 use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
@@ -104,17 +104,18 @@ impl AzureContainer {
     /// Lists the blobs with this prefix, page by page. With [`Detail::Content`], only those at the level of the prefix.
     pub(super) async fn list_all(&self, prefix: &str, detail: Detail) -> Result<(Page, ResponseInfo)> {
         let mut all = Page::default();
+        let operation = self.operation(Verb::List, prefix);
         loop {
             let marker = all.next_marker.take();
             let (page, response) = self.list_page(prefix, marker.as_deref(), detail).await?;
             all.blobs.extend(page.blobs);
             all.contents.extend(page.contents);
             all.unusable.extend(page.unusable);
+            check_listed(all.blobs.len().max(all.contents.len()) + all.unusable.len(), operation)?;
             if page.next_marker.is_none() {
                 return Ok((all, response));
             }
             if page.next_marker == marker {
-                let operation = self.operation(Verb::List, prefix);
                 return Err(unusable_response(operation, "the marker of the next page repeats"));
             }
             all.next_marker = page.next_marker;
@@ -133,7 +134,7 @@ impl AzureContainer {
         query.extend(size.as_deref().map(|size| ("maxresults", size)));
         let url = self.settings().container_url.with_query(&query);
         let reply = self.client.read(operation, self.client.request(Method::Get, url)).await?;
-        let page = xml::parse_page(&reply.body, detail, reply.response)
+        let page = listing::parse_page(&reply.body, detail, reply.response)
             .map_err(|error| unusable_response(operation, &error.to_string()).with_source(error))?;
         Ok((page, reply.response))
     }
@@ -175,8 +176,8 @@ impl BlobContainer for AzureContainer {
             }
             Condition::Unconditional => request.insert_header(BLOB_TYPE, "BlockBlob"),
         }
-        for (key, value) in metadata {
-            request.insert_header(format!("{METADATA_PREFIX}{key}"), value);
+        for (key, value) in &metadata {
+            request.insert_header(format!("{METADATA_PREFIX}{key}"), value.to_owned());
         }
         let reply = self.client.write(operation, request).await?;
         let (etag, last_modified) =

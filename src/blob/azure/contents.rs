@@ -6,7 +6,7 @@ use azure_core::http::headers::HeaderName;
 
 use super::container::AzureContainer;
 use super::errors::Verb;
-use super::xml::Detail;
+use super::listing::Detail;
 use crate::blob::validation::validate_blob_name;
 use crate::blob::{BlobContent, BlobContents};
 use crate::error::Result;

@@ -177,6 +177,21 @@ pub(in crate::blob) fn unusable_response(operation: Operation<'_>, what: &str) -
     Error::new(ErrorKind::Indeterminate, format!("{operation}: unusable response: {what}"))
 }
 
+/// The most blobs of a listing, so that another program that writes below the prefix cannot exhaust the memory. A group
+/// with 2048 partitions has about 5000, so this is enough for the listing of many groups.
+const MOST_LISTED: usize = 250_000;
+
+/// Rejects a listing that has become too large.
+pub(in crate::blob) fn check_listed(blobs: usize, operation: Operation<'_>) -> Result<(), Error> {
+    if blobs <= MOST_LISTED {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "{operation}: more than {MOST_LISTED} blobs: another program writes below this prefix; delete its blobs, or use \
+         another container"
+    )))
+}
+
 /// Returns whether a credential failed because of the network or because its issuer is unhealthy. An unreadable
 /// response is considered the response of a gateway, because the error responses of issuers are readable.
 pub(super) fn is_temporary(error: &azure_core::Error) -> bool {

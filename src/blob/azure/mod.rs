@@ -4,6 +4,7 @@
 //! the request timeout.
 
 mod auth;
+mod body;
 pub(super) mod builder;
 mod client;
 mod connection_string;
@@ -14,6 +15,7 @@ mod date;
 pub(super) mod endpoint;
 pub(super) mod errors;
 pub(super) mod headers;
+mod listing;
 mod redacted;
 mod refresh;
 mod refusals;
@@ -23,7 +25,6 @@ pub(super) mod shared_key;
 mod tests;
 mod token;
 mod unusable;
-mod xml;
 
 pub use self::auth::Access;
 pub use self::builder::AzureContainerBuilder;

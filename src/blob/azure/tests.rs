@@ -201,6 +201,25 @@ async fn repeated_marker_fails_the_listing() {
     assert_eq!(service.requests(), [first.to_owned(), format!("{first}&marker=m%2F1%20%26")]);
 }
 
+/// Each page has another marker than the last one, so that the listing would never end.
+#[tokio::test]
+async fn an_endless_listing_is_rejected() {
+    let blob = "<Blob><Name>p/1</Name><Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT</Last-Modified>\
+                <Etag>1</Etag></Properties></Blob>";
+    let blobs = blob.repeat(5000);
+    let page = |marker: &str| -> &'static str {
+        let page =
+            format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker>{marker}</NextMarker></EnumerationResults>");
+        page.leak()
+    };
+    let pages = [page("a"), page("b")].into_iter().cycle().map(|page| Reply::Status(200, vec![], page));
+    let service = Service::new(pages.take(100));
+    let error = service.container(by_key()).list("p/").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("more than 250000 blobs"), "{error}");
+    assert_eq!(service.requests().len(), 51);
+}
+
 #[tokio::test]
 async fn only_a_container_being_deleted_is_an_error() {
     let refused = |code| Reply::Status(409, vec![("x-ms-error-code", code)], "");

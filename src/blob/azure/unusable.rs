@@ -7,6 +7,9 @@ use crate::blob::ETag;
 use crate::lock::lock;
 use crate::telemetry;
 
+/// The most blobs that are logged per listing.
+const MOST_LOGGED: usize = 10;
+
 /// A blob without a usable date, or without an ETag. All versions without an ETag count as one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Unusable {
@@ -24,7 +27,11 @@ impl Reported {
     pub(super) fn report(&self, prefix: &str, found: HashSet<Unusable>) {
         let mut reported = lock(&self.0);
         let last = reported.remove(prefix).unwrap_or_default();
-        found.difference(&last).for_each(|blob| telemetry::unusable_blob(&blob.name));
+        let new: Vec<_> = found.difference(&last).collect();
+        new.iter().take(MOST_LOGGED).for_each(|blob| telemetry::unusable_blob(&blob.name));
+        if new.len() > MOST_LOGGED {
+            telemetry::unusable_blobs_not_logged(new.len() - MOST_LOGGED);
+        }
         if !found.is_empty() {
             reported.insert(prefix.to_owned(), found);
         }
