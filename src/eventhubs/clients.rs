@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use azure_messaging_eventhubs::{ConsumerClient, EventHubsError};
 use futures::future::join_all;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
@@ -26,20 +27,36 @@ const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 /// How long a connection may take to close. The sum of both limits is less than the processor waits for the source.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
+/// The most links of one connection. The official client opens a session for each, and its connections have 256.
+const MOST_LINKS: usize = 200;
+
 /// Dropped when the link is closed.
-pub(super) type Used = watch::Sender<()>;
+pub(super) struct Used {
+    _open: watch::Sender<()>,
+    _place: OwnedSemaphorePermit,
+}
 
 /// A client that all links opened through it share.
 pub(super) struct SharedClient {
     client: ConsumerClient,
     health: SyncMutex<ConnectionHealth>,
+    /// Another response would not change the health. Events arrive often, and this is cheaper than the lock.
+    responds: AtomicBool,
     /// True once another client has replaced it.
     replaced: watch::Sender<bool>,
+    /// The links that can be opened through it.
+    places: Arc<Semaphore>,
 }
 
 impl SharedClient {
     fn new(client: ConsumerClient) -> Arc<Self> {
-        Arc::new(Self { client, health: SyncMutex::default(), replaced: watch::Sender::new(false) })
+        Arc::new(Self {
+            client,
+            health: SyncMutex::default(),
+            responds: AtomicBool::new(false),
+            replaced: watch::Sender::new(false),
+            places: Arc::new(Semaphore::new(MOST_LINKS)),
+        })
     }
 
     pub(super) fn client(&self) -> &ConsumerClient {
@@ -51,8 +68,12 @@ impl SharedClient {
     }
 
     pub(super) fn note(&self, signal: Signal) {
+        if signal == Signal::Responding && self.responds.load(Ordering::Acquire) {
+            return;
+        }
         let mut health = self.health();
         *health = health.after(signal);
+        self.responds.store(health.after(Signal::Responding) == *health, Ordering::Release);
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -102,8 +123,8 @@ impl SharedClient {
 /// The clients of a source.
 pub(super) struct Clients {
     connector: Connector,
-    /// Locked while a client is created, so that all callers get the same one.
-    state: Mutex<State>,
+    /// At least one. Locked while a client is created, so that all callers get the same one.
+    connections: Mutex<Vec<Connection>>,
     links: SyncMutex<HashMap<PartitionId, LastLink>>,
 }
 
@@ -114,7 +135,8 @@ struct LastLink {
     used: watch::Receiver<()>,
 }
 
-struct State {
+/// A connection, over the clients that replace each other when it breaks.
+struct Connection {
     current: Arc<SharedClient>,
     /// Replaced clients that links may still use.
     retired: Vec<Arc<SharedClient>>,
@@ -124,21 +146,37 @@ struct State {
 impl Clients {
     /// Creates the clients of a source, with a first client that the connector created.
     pub(super) fn new(client: ConsumerClient, connector: Connector) -> Self {
-        let state = State { current: SharedClient::new(client), retired: Vec::new(), pace: Pace::new() };
-        Self { connector, state: Mutex::new(state), links: SyncMutex::default() }
+        let connections = Mutex::new(vec![Connection::new(client)]);
+        Self { connector, connections, links: SyncMutex::default() }
     }
 
     pub(super) fn group(&self) -> &ConsumerGroup {
         self.connector.group()
     }
 
-    /// Returns the client to use: a new one if the connection of the last one is broken. If none can be created now,
-    /// the last one.
+    /// Returns the client for requests: a new one if the connection of the last one is broken. If none can be created
+    /// now, the last one.
     pub(super) async fn current(&self) -> Arc<SharedClient> {
-        let mut state = self.state.lock().await;
-        state.close_unused();
-        state.renew(&self.connector).await;
-        Arc::clone(&state.current)
+        let mut connections = self.connections.lock().await;
+        let first = &mut connections[0];
+        first.renew(&self.connector).await;
+        Arc::clone(&first.current)
+    }
+
+    /// Returns a client with a place for another link, chosen as by [`current`](Self::current). If all connections are
+    /// full, it opens one more.
+    pub(super) async fn for_link(&self) -> Result<(Arc<SharedClient>, OwnedSemaphorePermit)> {
+        let mut connections = self.connections.lock().await;
+        for connection in connections.iter_mut() {
+            connection.renew(&self.connector).await;
+            if let Some(found) = connection.place() {
+                return Ok(found);
+            }
+        }
+        let added = Connection::new(self.connector.client().await?);
+        let found = added.place().ok_or_else(|| Error::new(ErrorKind::Internal, "a new connection has no place"))?;
+        connections.push(added);
+        Ok(found)
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<PartitionId, LastLink>> {
@@ -147,7 +185,12 @@ impl Clients {
 
     /// Registers a link of the partition through this client. Waits until the last link of the partition through it is
     /// closed: otherwise the client would continue that link.
-    pub(super) async fn use_for(&self, partition: &PartitionId, client: &Arc<SharedClient>) -> Result<Used> {
+    pub(super) async fn use_for(
+        &self,
+        partition: &PartitionId,
+        client: &Arc<SharedClient>,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Used> {
         let through = Arc::downgrade(client);
         let last =
             self.links().get(partition).filter(|last| last.client.ptr_eq(&through)).map(|last| last.used.clone());
@@ -160,7 +203,7 @@ impl Clients {
         }
         let (open, used) = watch::channel(());
         self.links().insert(partition.clone(), LastLink { client: through, used });
-        Ok(open)
+        Ok(Used { _open: open, _place: place })
     }
 
     /// Records that the client of the partition's link is broken.
@@ -172,8 +215,9 @@ impl Clients {
 
     /// Closes all connections concurrently. Returns the first error.
     pub(super) async fn close(self) -> Result<()> {
-        let State { current, retired, .. } = self.state.into_inner();
-        let closed = join_all(retired.into_iter().chain([current]).map(close_once_unused)).await;
+        let connections = self.connections.into_inner().into_iter();
+        let clients = connections.flat_map(|Connection { current, retired, .. }| retired.into_iter().chain([current]));
+        let closed = join_all(clients.map(close_once_unused)).await;
         closed.into_iter().collect()
     }
 }
@@ -186,8 +230,19 @@ async fn close_once_unused(client: Arc<SharedClient>) -> Result<()> {
     }
 }
 
-impl State {
+impl Connection {
+    fn new(client: ConsumerClient) -> Self {
+        Self { current: SharedClient::new(client), retired: Vec::new(), pace: Pace::new() }
+    }
+
+    /// Returns the client with a place for another link, if it has one.
+    fn place(&self) -> Option<(Arc<SharedClient>, OwnedSemaphorePermit)> {
+        let place = Arc::clone(&self.current.places).try_acquire_owned().ok()?;
+        Some((Arc::clone(&self.current), place))
+    }
+
     async fn renew(&mut self, connector: &Connector) {
+        self.close_unused();
         let health = *self.current.health();
         if !health.is_broken() || !self.pace.try_now(Instant::now(), health.is_proven()) {
             return;

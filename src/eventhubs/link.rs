@@ -2,12 +2,13 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use async_stream::stream;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{EventHubsError, EventReceiver as ClientReceiver};
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, poll};
 use tokio::runtime::Handle;
 use tokio::select;
 use tokio::sync::watch;
@@ -22,7 +23,7 @@ use super::errors;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Position;
 use crate::processor::StartPosition;
-use crate::processor::source::{PartitionProperties, StopSignal};
+use crate::processor::source::{BatchLimit, PartitionProperties, StopSignal};
 use crate::telemetry;
 
 /// How long closing a link of a broken connection may take. The time does not matter, because the next link uses
@@ -63,13 +64,17 @@ impl Link {
         Self { open: Some(Open { receiver, client, replaced, _used: used }) }
     }
 
-    /// Returns the events, until the receiver is closed or the link ends. The link is closed before its failure is
-    /// returned, so that it can be reopened at once.
-    pub(super) fn events(
+    /// Returns the events in batches of those that are available, up to the limit, until the receiver is closed or the
+    /// link ends. The link is closed before its failure is returned, so that it can be reopened at once.
+    ///
+    /// The events of the client are large, and its stream hands on one at a time. A batch is collected where the stream
+    /// is polled, because each further stream would move every event several times.
+    pub(super) fn batches(
         mut self,
         from: &StartPosition,
+        limit: BatchLimit,
         mut stopped: StopSignal,
-    ) -> impl Stream<Item = Result<ReceivedEventData>> + use<> {
+    ) -> impl Stream<Item = Result<Vec<ReceivedEventData>>> + use<> {
         // Until an event arrives; after that the broker cannot mean this position.
         let mut position = position_of(from);
         stream! {
@@ -88,14 +93,16 @@ impl Link {
                         () = &mut stopped => break None,
                         failure = link.client_replaced() => break Some(failure),
                     };
-                    match event {
-                        Some(Ok(event)) => {
-                            link.client.note(Signal::Responding);
-                            position = None;
-                            yield Ok(event);
-                        }
-                        Some(Err(error)) => break Some(link.failure(position.as_deref(), error)),
-                        None => break Some(Error::new(ErrorKind::EventSource, "the broker closed the link")),
+                    let (batch, end) = available(event, &mut events, &limit).await;
+                    if !batch.is_empty() {
+                        link.client.note(Signal::Responding);
+                        position = None;
+                        yield Ok(batch);
+                    }
+                    match end {
+                        Some(Some(error)) => break Some(link.failure(position.as_deref(), error)),
+                        Some(None) => break Some(Error::new(ErrorKind::EventSource, "the broker closed the link")),
+                        None => {}
                     }
                 }
             };
@@ -127,6 +134,29 @@ impl Link {
     fn start_closing(&mut self) -> Option<JoinHandle<()>> {
         let runtime = Handle::try_current().ok()?;
         Some(runtime.spawn(self.open.take()?.close().in_current_span()))
+    }
+}
+
+/// Returns an event with those that are available after it, and how the stream ended, if it did.
+async fn available(
+    mut next: Option<Result<ReceivedEventData, EventHubsError>>,
+    events: &mut (impl Stream<Item = Result<ReceivedEventData, EventHubsError>> + Unpin),
+    limit: &BatchLimit,
+) -> (Vec<ReceivedEventData>, Option<Option<EventHubsError>>) {
+    let mut batch = limit.buffer();
+    loop {
+        match next {
+            Some(Ok(event)) => batch.push(event),
+            Some(Err(error)) => return (batch, Some(Some(error))),
+            None => return (batch, Some(None)),
+        }
+        if batch.len() >= limit.events() {
+            return (batch, None);
+        }
+        match poll!(events.next()) {
+            Poll::Ready(event) => next = event,
+            Poll::Pending => return (batch, None),
+        }
     }
 }
 

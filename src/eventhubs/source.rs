@@ -1,6 +1,5 @@
 //! Reads an event hub through the official `ConsumerClient`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use azure_core_amqp::message::AmqpMessageBody;
@@ -8,7 +7,7 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
 use time::OffsetDateTime;
 
-use super::clients::{Clients, SharedClient};
+use super::clients::Clients;
 use super::errors;
 use super::link::{self, Link};
 use super::owner_level::OwnerLevel;
@@ -80,7 +79,6 @@ impl EventHubSource {
 
     async fn open_link(
         &self,
-        client: Arc<SharedClient>,
         partition: &PartitionId,
         from: ClientPosition,
         owner_level: Option<i64>,
@@ -92,7 +90,8 @@ impl EventHubSource {
             start_position: Some(from),
             receive_timeout: None,
         };
-        let used = self.clients.use_for(partition, &client).await?;
+        let (client, place) = self.clients.for_link().await?;
+        let used = self.clients.use_for(partition, &client, place).await?;
         let opening = client.client().open_receiver_on_partition(partition.to_string(), Some(options));
         let receiver = opening.await.map_err(|error| errors::receiving(partition.as_str(), None, error))?;
         Ok(Link::new(receiver, client, used))
@@ -128,18 +127,16 @@ impl EventSource for EventHubSource {
     ) -> Result<EventReceiver<ReceivedEventData>> {
         from.check("the start position")?;
         let level = self.owner_level.of_link(epoch)?;
-        let client = self.clients.current().await;
         let position = client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);
-        let link = self.open_link(client, partition, position, level, credit).await?;
-        Ok(EventReceiver::new(|stopped| link.events(&from, stopped)))
+        let link = self.open_link(partition, position, level, credit).await?;
+        Ok(EventReceiver::in_batches(|limit, stopped| link.batches(&from, limit, stopped)))
     }
 
     /// Opens a link without an owner level, which displaces no other link: the broker rejects it if a processor reads
     /// the partition.
     async fn check_access(&self, partition: &PartitionId) -> Result<()> {
-        let client = self.clients.current().await;
-        let link = self.open_link(client, partition, client_position(StartPosition::Earliest), None, 1).await?;
+        let link = self.open_link(partition, client_position(StartPosition::Earliest), None, 1).await?;
         link.rejection(CHECK_TIMEOUT).await.map_or(Ok(()), Err)
     }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -113,7 +115,12 @@ pub struct EventReceiver<E> {
 
 enum Reading<E> {
     Stream(StreamReading<E>),
-    Task { events: mpsc::Receiver<Result<E>>, forwarding: JoinHandle<()> },
+    #[cfg_attr(not(feature = "eventhubs"), expect(dead_code, reason = "only the official client has large events"))]
+    Batches(StreamReading<Vec<E>>, BatchLimit),
+    Task {
+        events: mpsc::Receiver<Result<E>>,
+        forwarding: JoinHandle<()>,
+    },
 }
 
 impl<E: Send + 'static> EventReceiver<E> {
@@ -130,6 +137,18 @@ impl<E: Send + 'static> EventReceiver<E> {
         Self::over(Reading::Stream(StreamReading { open: Some((events, stop)), close_later }))
     }
 
+    /// Creates a receiver over a stream of batches, each of at least one event and at most as many as the limit says
+    /// when it is collected. The rules for the stream are those of [`new`](Self::new).
+    #[cfg(feature = "eventhubs")]
+    pub(crate) fn in_batches<S>(open: impl FnOnce(BatchLimit, StopSignal) -> S) -> Self
+    where
+        S: Stream<Item = Result<Vec<E>>> + Send + 'static,
+    {
+        let ((stop, stopped), limit) = (oneshot::channel(), BatchLimit::default());
+        let batches = open(limit.clone(), StopSignal::new(stopped)).boxed().fuse();
+        Self::over(Reading::Batches(StreamReading { open: Some((batches, stop)), close_later }, limit))
+    }
+
     /// Creates a receiver and starts a task that forwards events until [`EventSender::closed`], and then closes its
     /// link. The receiver holds at most `prefetch` events.
     pub fn spawn<F>(prefetch: usize, forward: impl FnOnce(EventSender<E>) -> F) -> Self
@@ -143,7 +162,7 @@ impl<E: Send + 'static> EventReceiver<E> {
 
     /// Returns whether events are read only while the processor polls the receiver.
     pub(super) fn is_polled_here(&self) -> bool {
-        matches!(self.reading, Reading::Stream(_))
+        matches!(self.reading, Reading::Stream(_) | Reading::Batches(..))
     }
 
     fn over(reading: Reading<E>) -> Self {
@@ -163,6 +182,12 @@ impl<E: Send + 'static> EventReceiver<E> {
         let limit = limit.max(1);
         let (events, failure) = match &mut self.reading {
             Reading::Stream(stream) => poll_fn(|context| stream.poll_batch(context, limit)).await,
+            Reading::Batches(stream, shared) => {
+                shared.set(limit);
+                let (events, failure) = poll_fn(|context| stream.poll_next(context)).await;
+                shared.received(events.len());
+                (events, failure)
+            }
             Reading::Task { events, .. } => {
                 let mut received = Vec::with_capacity(events.len().clamp(1, limit));
                 events.recv_many(&mut received, limit).await;
@@ -179,11 +204,8 @@ impl<E: Send + 'static> EventReceiver<E> {
     /// Stops reading and waits until the link is closed, for at most `limit`.
     pub async fn close(self, limit: Duration) {
         match self.reading {
-            Reading::Stream(mut stream) => {
-                if let Some(open) = stream.open.take() {
-                    close(open, limit).await;
-                }
-            }
+            Reading::Stream(stream) => stream.close(limit).await,
+            Reading::Batches(stream, _) => stream.close(limit).await,
             Reading::Task { events, mut forwarding } => {
                 drop(events);
                 if timeout(limit, &mut forwarding).await.is_err() {
@@ -202,13 +224,72 @@ fn until_failure<E>(received: Vec<Result<E>>) -> (Vec<E>, Option<Error>) {
     (events, failure)
 }
 
-type Open<E> = (Fuse<BoxStream<'static, Result<E>>>, oneshot::Sender<()>);
+/// How many events the next batch of a stream may have. The receiver sets it, and the stream reads it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BatchLimit(Arc<Sizes>);
+
+#[derive(Debug, Default)]
+struct Sizes {
+    most: AtomicUsize,
+    /// The size of the last batch. The next one is usually as large.
+    last: AtomicUsize,
+}
+
+impl BatchLimit {
+    #[cfg(feature = "eventhubs")]
+    pub(crate) fn events(&self) -> usize {
+        self.0.most.load(Ordering::Relaxed)
+    }
+
+    /// Returns an empty batch that need not grow if it becomes as large as the last one.
+    #[cfg(feature = "eventhubs")]
+    pub(crate) fn buffer<E>(&self) -> Vec<E> {
+        Vec::with_capacity(self.0.last.load(Ordering::Relaxed).min(self.events()).max(1))
+    }
+
+    fn set(&self, events: usize) {
+        self.0.most.store(events, Ordering::Relaxed);
+    }
+
+    fn received(&self, events: usize) {
+        self.0.last.store(events, Ordering::Relaxed);
+    }
+}
+
+type Open<I> = (Fuse<BoxStream<'static, Result<I>>>, oneshot::Sender<()>);
 
 /// A stream with the sender that stops it. `None` after it was stopped.
-struct StreamReading<E> {
-    open: Option<Open<E>>,
+struct StreamReading<I> {
+    open: Option<Open<I>>,
     /// For the `Drop` implementation, which does not know that events are `'static`.
-    close_later: fn(Open<E>),
+    close_later: fn(Open<I>),
+}
+
+impl<I> StreamReading<I> {
+    async fn close(mut self, limit: Duration) {
+        if let Some(open) = self.open.take() {
+            close(open, limit).await;
+        }
+    }
+}
+
+impl<E> StreamReading<Vec<E>> {
+    /// Returns the next batch, or the failure that ends the stream; a panic is a failure. Returns neither at the end of
+    /// the stream.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(Vec<E>, Option<Error>)> {
+        let Some((stream, _)) = &mut self.open else { return Poll::Ready((Vec::new(), None)) };
+        match caught_in(|| stream.poll_next_unpin(context)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(None)) => Poll::Ready((Vec::new(), None)),
+            Ok(Poll::Ready(Some(Ok(batch)))) => Poll::Ready((batch, None)),
+            Ok(Poll::Ready(Some(Err(failure)))) => Poll::Ready((Vec::new(), Some(failure))),
+            Err(panicked) => {
+                // A stream that has panicked must not be polled again.
+                self.open = None;
+                Poll::Ready((Vec::new(), Some(panicked)))
+            }
+        }
+    }
 }
 
 impl<E> StreamReading<E> {

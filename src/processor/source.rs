@@ -14,6 +14,8 @@ use tokio::time::timeout;
 use super::panics::caught;
 use super::positioned::Positioned;
 pub use super::properties::PartitionProperties;
+#[cfg(feature = "eventhubs")]
+pub(crate) use super::receiver::BatchLimit;
 pub use super::receiver::{EventReceiver, EventSender, StopSignal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};

@@ -88,7 +88,7 @@ impl<E> Stream for PartitionStreams<E> {
 /// processor shuts down. Drop it soon after its end: checkpoints requested until then are still written, within the
 /// drain timeout.
 ///
-/// A stream that is dropped before its end counts as a handler that fails with the next batch, and
+/// A stream that is dropped before its end counts as a handler that fails with the current batch, or else the next one, and
 /// [`OnFailure`](super::OnFailure) determines what follows.
 #[derive(Debug)]
 pub struct PartitionStream<E> {

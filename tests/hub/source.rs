@@ -20,6 +20,7 @@ use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHubEmulator};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
+use futures::future::try_join_all;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -160,6 +161,35 @@ async fn a_cut_connection_is_replaced_without_loss() {
 #[tokio::test]
 async fn a_client_that_does_not_retry_is_replaced_as_well() {
     eight_partitions_go_on_after(cut_all, 0).await;
+}
+
+/// A connection of the official client has 256 sessions, and each link needs one.
+#[tokio::test]
+async fn more_partitions_than_a_connection_has_sessions() {
+    const PARTITIONS: u16 = 300;
+    let hub = hub(PARTITIONS).await;
+    publish(&hub, "299", 1, 10).await;
+    let (source, made) = counted_source(&hub, 0).await;
+    let partitions: Vec<_> = (0..PARTITIONS).map(|id| partition(&id.to_string())).collect();
+    let opening =
+        partitions.iter().map(|partition| source.open_receiver(partition, StartPosition::Earliest, 10, EPOCH));
+    let mut receivers = within("opening all", try_join_all(opening)).await.unwrap();
+    assert_eq!(next(receivers.last_mut().unwrap()).await.len(), 1);
+    assert_eq!(made.load(Ordering::Relaxed), 2, "not more connections than needed");
+
+    // Closed links leave their places to others.
+    for receiver in receivers {
+        receiver.close(RECOVERY).await;
+    }
+    let opening =
+        partitions.iter().map(|partition| source.open_receiver(partition, StartPosition::Earliest, 10, EPOCH));
+    let mut receivers = within("opening all again", try_join_all(opening)).await.unwrap();
+    assert_eq!(next(receivers.last_mut().unwrap()).await.len(), 1);
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+    for receiver in receivers {
+        receiver.close(RECOVERY).await;
+    }
+    within("closing the source", source.close()).await.unwrap();
 }
 
 #[tokio::test]
