@@ -91,7 +91,7 @@ impl Partitions {
             ClaimOutcome::Won(lease) => self.won(context, lease, reason, pending),
             ClaimOutcome::Lost { by } => {
                 context.note(Note::ClaimLost(partition.clone(), by.clone()));
-                self.end_setback(partition);
+                self.lost_claim(context, partition);
                 context.owner_is(partition, by.map_or(PartitionOwner::Released, PartitionOwner::Other));
                 self.resume_polling(partition, pending);
             }

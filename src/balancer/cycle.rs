@@ -30,6 +30,8 @@ pub(super) struct Cycles {
     idleness: Idleness,
     /// Owners that the last cycle considered idle.
     idle: BTreeSet<OwnerId>,
+    /// When the next partition may be taken from a live owner, if the strategy takes one per interval.
+    next_takeover: Moment,
     /// Since when partitions are left for later cycles, and whether that was reported.
     slow_start: Option<(Moment, bool)>,
     /// Partitions that were reported as owned in the other name case.
@@ -65,6 +67,7 @@ impl Cycles {
             listed: Vec::new(),
             idleness: Idleness::default(),
             idle: BTreeSet::new(),
+            next_takeover: Moment::ZERO,
             slow_start: None,
             in_other_name_case: BTreeSet::new(),
         }
@@ -137,10 +140,20 @@ impl Cycles {
 
     /// Schedules the next cycle after a success. A calm cycle found nothing new and nothing to do. The cycle comes when
     /// the first ownership of another instance expires, if that is earlier.
-    pub(super) fn on_succeeded(&mut self, context: &mut Context, calm: bool, plan: &Plan, next_expiry: Option<Moment>) {
+    pub(super) fn on_succeeded(
+        &mut self,
+        context: &mut Context,
+        partitions: &Partitions,
+        plan: &Plan,
+        calm: bool,
+        next_expiry: Option<Moment>,
+    ) {
         let (now, took) = (context.now, context.now.saturating_sub(self.listing_sent));
         context.note(Note::CycleTook(took));
-        let found = match (plan.claims_unowned(), calm) {
+        if plan.takes_over() {
+            self.next_takeover = now + context.settings.interval();
+        }
+        let found = match (plan.claims_unowned() || partitions.is_claiming_unowned(), calm) {
             (true, _) => Found::Unowned,
             (false, true) => Found::Nothing,
             (false, false) => Found::Change,
@@ -196,8 +209,12 @@ impl Cycles {
         let mut policy = policy(context, partitions, &view);
         policy.idle = self.idle_owners(context, &view, &policy);
         let plan = plan(&view, &policy, &mut context.rng);
+        let one_by_one = policy.strategy.claims_one_by_one();
+        // A storage that needs longer for a claim than a short cycle takes must not get more and more of them.
+        let plan = if one_by_one && partitions.is_claiming_unowned() { without_new_claims(plan) } else { plan };
         // Between two claims of unowned partitions the wait is short, but not between a claim and a steal.
-        let too_early = (is_first && policy.handoff) || self.pacing.claims();
+        let too_early =
+            (is_first && policy.handoff) || self.pacing.claims() || (one_by_one && context.now < self.next_takeover);
         // An instance with a stalled handler would not serve a partition better than its live owner does. It still
         // claims unowned partitions: if all instances have the same problem, no other instance would.
         if too_early || !context.stalled.partitions.is_empty() { without_takeovers(plan) } else { plan }
@@ -237,6 +254,11 @@ fn policy(context: &Context, partitions: &Partitions, view: &View<'_>) -> Policy
         loads: loads.collect(),
         ..Policy::default()
     }
+}
+
+fn without_new_claims(mut plan: Plan) -> Plan {
+    plan.claim.retain(|planned| !planned.reason.is_unowned());
+    without_takeovers(plan)
 }
 
 fn without_takeovers(mut plan: Plan) -> Plan {

@@ -8,7 +8,7 @@ use super::handle::LeftOwned;
 use super::lease::{HeartbeatSince, KeptAliveBy, OwnedLease, Renewed};
 use super::retries::Turns;
 use crate::model::{LeaseScope, Moment, OwnerId, PartitionId};
-use crate::planner::ClaimReason;
+use crate::planner::{ClaimReason, PartitionOwner, View};
 use crate::store::Lease;
 use crate::store::handoff::Handoff;
 
@@ -149,6 +149,12 @@ impl Partitions {
         matches!(self.activities.get(partition), Some(Activity::Claiming { .. }))
     }
 
+    /// Returns whether a claim of a partition that was unowned is under way.
+    pub(super) fn is_claiming_unowned(&self) -> bool {
+        let is_unowned = |activity: &Activity| matches!(activity, Activity::Claiming { reason, handoff: None } if reason.is_unowned());
+        self.activities.values().any(is_unowned)
+    }
+
     /// Returns the partitions that must not be claimed now: an operation on them is under way, or an attempt failed not
     /// long ago.
     pub(super) fn not_to_claim(&self, now: Moment) -> impl Iterator<Item = &PartitionId> {
@@ -166,6 +172,24 @@ impl Partitions {
         let failures = self.setbacks.get(partition).map_or(0, |setback| setback.failures);
         let until = context.now + context.settings.set_back(failures, at_least);
         self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until });
+    }
+
+    /// Records that another writer has won a partition. Usually the next listing shows its owner, and until then it is
+    /// not avoided. If it was lost before and still has no owner, its next claim is postponed.
+    pub(super) fn lost_claim(&mut self, context: &Context, partition: &PartitionId) {
+        if self.setbacks.contains_key(partition) {
+            self.set_back(context, partition, Duration::ZERO);
+        } else {
+            self.setbacks.insert(partition.clone(), Setback { failures: 1, until: context.now });
+        }
+    }
+
+    /// Forgets the setbacks that are over, of the partitions that have a live owner.
+    pub(super) fn end_setbacks_of_owned(&mut self, view: &View<'_>, now: Moment) {
+        self.setbacks.retain(|partition, setback| {
+            let is_owned = matches!(view.owner(partition), Some(PartitionOwner::This | PartitionOwner::Other(_)));
+            setback.until > now || !is_owned
+        });
     }
 
     /// Allows claims of a partition again, because the storage has decided about it.

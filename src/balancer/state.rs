@@ -220,6 +220,7 @@ impl State {
             return context.replaced(by);
         }
         drop_lost(context, partitions, &view);
+        partitions.end_setbacks_of_owned(&view, context.now);
         context.foreign_owner = view.foreign_owner;
         if view.foreign_owner {
             fall_back(context, partitions, &view);
@@ -277,7 +278,7 @@ impl State {
     fn end_cycle(&mut self, view: View<'_>, plan: Plan) {
         let Self { context, partitions, heartbeat, cycles, snapshot, .. } = self;
         let calm = plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view);
-        cycles.on_succeeded(context, calm, &plan, view.next_expiry);
+        cycles.on_succeeded(context, partitions, &plan, calm, view.next_expiry);
         // If nothing may be claimed, there is no plan.
         let unclaimed =
             if context.claims_nothing() { snapshot.unclaimed_due_to_limit } else { plan.unclaimed_due_to_limit };

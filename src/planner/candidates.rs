@@ -9,7 +9,7 @@ use super::view::{PartitionOwner, PartitionView, View};
 /// What a strategy would claim without the limit: partitions by their place in the view, in the order in which they are
 /// claimed.
 pub(super) struct Wanted {
-    /// The unowned partitions that this instance should claim, now or in the next intervals.
+    /// The unowned partitions that this instance should claim, now or in the next cycles.
     pub(super) unowned: Vec<usize>,
     /// Partitions of live owners, to steal or to request after that.
     pub(super) stolen: Vec<usize>,

@@ -29,6 +29,11 @@ pub enum ClaimReason {
 }
 
 impl ClaimReason {
+    /// Returns whether any instance may claim the partition.
+    pub(crate) fn is_unowned(&self) -> bool {
+        matches!(self, Self::Unowned | Self::Released | Self::Expired(_))
+    }
+
     /// Returns the reason in metrics, as when serialized.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
@@ -134,7 +139,7 @@ pub struct Plan {
     pub handoff: Vec<PlannedHandoff>,
     /// The partitions to release. The plan does not claim any of them, and does not count the room that they leave.
     pub release: Vec<PlannedRelease>,
-    /// How many unowned partitions this instance would claim, now or in the next intervals, if
+    /// How many unowned partitions this instance would claim, now or in the next cycles, if
     /// [`Policy::max_partitions`] allowed it. They stay unowned and are not read, unless owners below their own limits
     /// claim them once this owner counts as [idle](Policy::idle). Increase the limit or add instances.
     pub unclaimed_due_to_limit: usize,
@@ -152,10 +157,12 @@ impl Plan {
 
     /// Returns whether it claims a partition that any instance may claim.
     pub(crate) fn claims_unowned(&self) -> bool {
-        let is_unowned = |planned: &PlannedClaim| {
-            matches!(planned.reason, ClaimReason::Unowned | ClaimReason::Released | ClaimReason::Expired(_))
-        };
-        self.claim.iter().any(is_unowned)
+        self.claim.iter().any(|planned| planned.reason.is_unowned())
+    }
+
+    /// Returns whether it takes a partition from a live owner.
+    pub(crate) fn takes_over(&self) -> bool {
+        !self.handoff.is_empty() || self.claim.iter().any(|planned| matches!(planned.reason, ClaimReason::Stolen(_)))
     }
 }
 

@@ -73,6 +73,11 @@ impl LoadBalancingStrategy {
         Self::Weighted { threshold_percent: default_threshold() }
     }
 
+    /// Returns whether it takes one new partition after another.
+    pub(crate) fn claims_one_by_one(&self) -> bool {
+        matches!(self, Self::Balanced | Self::Weighted { .. })
+    }
+
     /// Returns whether this instance may own a partition, the `ordinal`th of the event hub, at all.
     pub(super) fn admits(&self, ordinal: usize, partition: &PartitionId) -> bool {
         match self {

@@ -140,17 +140,63 @@ mod unowned_partitions {
         assert!(me.after(3).contains("list"));
     }
 
+    fn claimed(decided: &str) -> PartitionId {
+        let (_, id) = decided.split_once("claim ").unwrap_or_else(|| panic!("no claim: {decided}"));
+        let id = id.split(',').next().unwrap_or(id);
+        id.parse::<u32>().unwrap().into()
+    }
+
+    /// A claim that takes longer than a short cycle is the only one.
+    #[test]
+    fn the_next_one_waits_for_a_slow_claim() {
+        let mut me = Loop::started(BalancerConfig::default(), 5);
+        me.after(0);
+        me.listed(".....");
+        let first = claimed(&me.no_other_heartbeats());
+        for _ in 0..3 {
+            while !me.after(1).contains("list") {}
+            me.listed(".....");
+            assert_eq!(me.no_other_heartbeats(), "", "the first claim is under way");
+        }
+        me.wins(first.as_str().parse().unwrap(), 1);
+        while !me.after(1).contains("list") {}
+        me.listed(".....");
+        claimed(&me.no_other_heartbeats());
+    }
+
+    /// A listing may not show what wins every time, for example a blob without a readable date.
+    #[test]
+    fn one_that_is_always_lost_is_avoided() {
+        let mut me = Loop::started(BalancerConfig::default(), 1);
+        let mut claims = Vec::new();
+        for second in 0..600 {
+            if !me.after(u64::from(second > 0)).contains("list") {
+                continue;
+            }
+            me.listed(".");
+            let decided = me.no_other_heartbeats();
+            if decided.contains("claim") {
+                claims.push(second);
+                me.done(Done::Claimed { partition: 0.into(), outcome: ClaimOutcome::Lost { by: None } });
+            }
+        }
+        assert!((5..=15).contains(&claims.len()), "{claims:?}");
+    }
+
     #[test]
     fn a_long_start_is_reported_once() {
         let mut me = Loop::started(BalancerConfig::default(), 500);
         let mut reports = Vec::new();
         for second in 0..30 {
             if me.after(1).contains("list") {
-                me.listed("");
+                let owned = |partition: u32| me.snapshot.owned.contains_key(&partition.into());
+                let listing: String = (0..500).map(|partition| if owned(partition) { 'm' } else { '.' }).collect();
+                me.listed(&listing);
                 let decided = me.no_other_heartbeats();
                 if decided.contains("SlowStart") {
                     reports.push(second);
                 }
+                me.wins(claimed(&decided).as_str().parse().unwrap(), 1);
             }
         }
         assert!(
@@ -181,17 +227,18 @@ fn the_next_cycle_comes_when_an_ownership_expires() {
     me.wins(1, 1);
     let seen = |age: u64, now| {
         let (age, time) = (Duration::from_secs(age), (datetime!(2026-01-01 00:00:00 UTC), now));
-        Ownership::new(1.into(), record("a"), ETag::new("seen"), age, time)
+        let own = Ownership::new(0.into(), record("me"), ETag::new("won"), Duration::ZERO, time);
+        vec![own, Ownership::new(1.into(), record("a"), ETag::new("seen"), age, time)]
     };
     me.step(Happened::Commanded(Command::MarkLost { partition: 1.into(), epoch: 1, by: None }));
     for _ in 0..4 {
         me.now = me.state.next_wake().unwrap().max(me.now);
         while !me.after(1).contains("list") {}
-        me.done(Done::Listed(Ok(vec![seen(0, me.now)])));
+        me.done(Done::Listed(Ok(seen(0, me.now))));
     }
     while !me.after(1).contains("list") {}
     let listed = me.now;
-    me.done(Done::Listed(Ok(vec![seen(57, me.now)])));
+    me.done(Done::Listed(Ok(seen(57, me.now))));
     while !me.after(1).contains("list") {}
     let waited = me.now.saturating_sub(listed);
     assert!((5 * SECOND..=7 * SECOND).contains(&waited), "62 s after the last renewal, not after {waited:?}");
