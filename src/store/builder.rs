@@ -160,7 +160,7 @@ impl GroupStoreBuilder {
             permits: std::array::from_fn(|_| {
                 Semaphore::new(self.config.max_concurrent_requests.min(Semaphore::MAX_PERMITS))
             }),
-            reported: Default::default(),
+            malformed: Default::default(),
             last_response: Mutex::new(listing.response),
             latest_server_time: Mutex::new(listing.response.server_time),
             partitions: Partitions::default(),

@@ -78,7 +78,7 @@ impl GroupStore {
         let names = &self.inner.names;
         let (listing, versions) =
             self.list_below(names.heartbeats(), |blob| self.heartbeat_listed(names, blob)).await?;
-        self.report_malformed(HEARTBEATS, &listing.malformed, versions);
+        self.inner.malformed[HEARTBEATS].report(self.telemetry(), &listing.malformed, versions);
         Ok(listing)
     }
 

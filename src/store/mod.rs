@@ -25,6 +25,7 @@ mod heartbeat;
 mod init_checkpoint;
 mod lease;
 mod listing;
+mod malformed;
 pub mod membership;
 mod only_loop;
 mod other_name_case;
@@ -69,6 +70,7 @@ pub use deletion::RecordName;
 pub use init_checkpoint::InitOutcome;
 pub use lease::{Claim, Lease};
 use listing::ListingTimeouts;
+use malformed::Malformed;
 pub(crate) use only_loop::LoopPermit;
 pub use other_name_case::OnCaseMismatch;
 use outage::Outages;
@@ -175,8 +177,8 @@ struct Inner {
     heartbeat: AsyncMutex<Option<ETag>>,
     /// One semaphore per kind of record: operations that hang on one kind must not delay those on the other.
     permits: [Semaphore; 2],
-    /// Per kind of listing, the names and versions of the malformed blobs that were logged.
-    reported: [Mutex<HashSet<(String, ETag)>>; 3],
+    /// Per kind of listing.
+    malformed: [Malformed; 3],
     last_response: Mutex<ResponseInfo>,
     /// The latest server time of all responses, error responses included.
     latest_server_time: Mutex<OffsetDateTime>,
@@ -320,7 +322,7 @@ impl GroupStore {
             .await?;
         // Malformed records under the other name case concern the instances that use that case.
         if *names == self.inner.names {
-            self.report_malformed(kind as usize, &listing.malformed, versions);
+            self.inner.malformed[kind as usize].report(self.telemetry(), &listing.malformed, versions);
         }
         Ok(listing)
     }
@@ -358,15 +360,6 @@ impl GroupStore {
     /// Returns when the response that contained a blob arrived, on the lease clock.
     fn moment_of(&self, blob: &Blob) -> Moment {
         self.lease_clock_now().saturating_sub(blob.response.received_at.elapsed())
-    }
-
-    /// Logs each version of a malformed blob once, not with every listing.
-    fn report_malformed(&self, listing: usize, malformed: &[MalformedRecord], versions: HashSet<(String, ETag)>) {
-        let mut reported = lock(&self.inner.reported[listing]);
-        let new: HashSet<_> = versions.difference(&reported).map(|(blob, _)| blob).collect();
-        let unreported = malformed.iter().filter(|problem| new.contains(&problem.blob));
-        unreported.for_each(|problem| self.telemetry().malformed_record(problem));
-        *reported = versions;
     }
 
     /// Returns the current server time, estimated from the last response and the local monotonic clock.

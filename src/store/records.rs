@@ -40,8 +40,9 @@ impl GroupStore {
             }
         }
         let [of_ownerships, of_heartbeats] = malformed;
-        self.report_malformed(RecordKind::Ownership as usize, &ownerships.malformed, of_ownerships);
-        self.report_malformed(HEARTBEATS, &heartbeats.malformed, of_heartbeats);
+        let reported = &self.inner.malformed;
+        reported[RecordKind::Ownership as usize].report(self.telemetry(), &ownerships.malformed, of_ownerships);
+        reported[HEARTBEATS].report(self.telemetry(), &heartbeats.malformed, of_heartbeats);
         Ok((ownerships, heartbeats))
     }
 

@@ -29,3 +29,7 @@ pub(crate) fn token_replaced() {
 pub(crate) fn unusable_blob(blob: &str) {
     warn!(target: BLOB, blob, "skipping blob without valid ETag or Last-Modified");
 }
+
+pub(crate) fn unusable_blobs_not_logged(blobs: usize) {
+    warn!(target: BLOB, blobs, "skipping more blobs without valid ETag or Last-Modified");
+}

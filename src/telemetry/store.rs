@@ -25,4 +25,10 @@ impl Telemetry {
             warn!(target: STORE, blob, problem, "malformed record; unreadable fields are ignored");
         });
     }
+
+    pub(crate) fn malformed_records_not_logged(&self, records: usize) {
+        self.span().in_scope(|| {
+            warn!(target: STORE, records, "more malformed records in the same listing");
+        });
+    }
 }

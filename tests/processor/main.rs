@@ -4,6 +4,7 @@
 mod administration;
 #[path = "../common/captured.rs"]
 mod captured;
+mod co_tenant;
 mod dead_letters;
 mod dedicated_thread;
 mod defects;
@@ -205,7 +206,7 @@ async fn a_refused_checkpoint_stops_its_partition() {
     sleep(Duration::from_millis(100)).await;
     world.give_to("b").await;
     let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
-    let adopted = Metadata::from([("sequencenumber".into(), "-1".into()), ("offset".into(), "-1".into())]);
+    let adopted = Metadata::from([("sequencenumber", "-1"), ("offset", "-1")]);
     world.container.write(name, &adopted, &Condition::Unconditional).await.unwrap();
     let taken = Instant::now();
     let mut reported = OwnershipLog::of(&a);
