@@ -30,14 +30,14 @@ pub(crate) async fn ours(events: u32, hub: &Address) -> Result<Cost> {
     ours::process(source, events, Completion::Checkpoint).await
 }
 
-/// Reads with one task per partition, like the processor.
-pub(crate) async fn bare(events: u32, hub: &Address) -> Result<Cost> {
+/// Reads with one task per partition, like the processor, and drops the events in batches of this size.
+pub(crate) async fn bare(events: u32, batch: usize, hub: &Address) -> Result<Cost> {
     let client = Arc::new(client(hub).await?);
     let each = events / u32::from(PARTITIONS);
     let watch = Stopwatch::start();
     let mut reading = JoinSet::new();
     for partition in 0..PARTITIONS {
-        reading.spawn(read(Arc::clone(&client), partition, each));
+        reading.spawn(read(Arc::clone(&client), partition, each, batch));
     }
     while let Some(read) = reading.join_next().await {
         read??;
@@ -45,7 +45,7 @@ pub(crate) async fn bare(events: u32, hub: &Address) -> Result<Cost> {
     Ok(watch.stop())
 }
 
-async fn read(client: Arc<ConsumerClient>, partition: u16, events: u32) -> Result<()> {
+async fn read(client: Arc<ConsumerClient>, partition: u16, events: u32, batch: usize) -> Result<()> {
     let earliest = StartPosition { location: StartLocation::Earliest, inclusive: false };
     let options = OpenReceiverOptions {
         owner_level: Some(0),
@@ -55,8 +55,12 @@ async fn read(client: Arc<ConsumerClient>, partition: u16, events: u32) -> Resul
     };
     let receiver = client.open_receiver_on_partition(partition.to_string(), Some(options)).await?;
     let mut stream = pin!(receiver.stream_events());
+    let mut kept = Vec::with_capacity(batch);
     for _ in 0..events {
-        stream.next().await.ok_or("the stream ended")??;
+        kept.push(stream.next().await.ok_or("the stream ended")??);
+        if kept.len() == batch {
+            kept.clear();
+        }
     }
     Ok(())
 }

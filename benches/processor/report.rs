@@ -79,8 +79,9 @@ pub(crate) fn run(extent: &Extent) -> Result<()> {
 
     println!("AMQP, {over_amqp} events of 1 KiB");
     let hub = Hub::start(over_amqp)?;
-    let amqp = Comparison::measure(Work::AmqpCheckpoint, Work::AmqpBare, over_amqp, rounds, Some(&hub.address))?;
-    amqp.print("  checkpoint at every event", &Aim { per_second: 0.0, ratio: 0.95 });
+    let compare = |bare| Comparison::measure(Work::AmqpCheckpoint, bare, over_amqp, rounds, Some(&hub.address));
+    compare(Work::AmqpBare)?.print("  checkpoint at every event", &Aim { per_second: 0.0, ratio: 0.95 });
+    compare(Work::AmqpBatches)?.print("  the same; floor keeps batches, too", &NONE);
 
     println!("without a floor");
     alone("  a call of checkpoint", Work::MemoryCalls, in_memory, rounds, "ns", |cost| {

@@ -28,17 +28,20 @@ pub(crate) enum Work {
     Idle,
     /// An event hub over AMQP, read by the official client in a loop.
     AmqpBare,
+    /// The same, collected in batches as a handler gets them.
+    AmqpBatches,
     /// Read by the processor. The handler checkpoints every event.
     AmqpCheckpoint,
 }
 
-const ALL: [Work; 7] = [
+const ALL: [Work; 8] = [
     Work::MemoryBare,
     Work::MemoryCheckpoint,
     Work::MemoryCalls,
     Work::MemoryTrack,
     Work::Idle,
     Work::AmqpBare,
+    Work::AmqpBatches,
     Work::AmqpCheckpoint,
 ];
 
@@ -51,7 +54,8 @@ pub(crate) async fn measure(work: Work, events: u32, hub: Option<Address>) -> Re
         Work::MemoryCalls => memory::ours(events, Completion::CheckpointTimed).await,
         Work::MemoryTrack => memory::ours(events, Completion::TrackReversed).await,
         Work::Idle => memory::idle(events).await,
-        Work::AmqpBare => amqp::bare(events, hub()?).await,
+        Work::AmqpBare => amqp::bare(events, 1, hub()?).await,
+        Work::AmqpBatches => amqp::bare(events, BATCH, hub()?).await,
         Work::AmqpCheckpoint => amqp::ours(events, hub()?).await,
     }
 }
@@ -65,6 +69,7 @@ impl fmt::Display for Work {
             Self::MemoryTrack => "memory-track",
             Self::Idle => "idle",
             Self::AmqpBare => "amqp-bare",
+            Self::AmqpBatches => "amqp-batches",
             Self::AmqpCheckpoint => "amqp-checkpoint",
         })
     }
