@@ -4,6 +4,7 @@
 //! them, takes over when one crashes, and remembers how far each partition was processed. It needs only a blob
 //! container.
 //!
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     all(feature = "azure", feature = "eventhubs"),
     doc = r#"```no_run
@@ -57,8 +58,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //!
 //! # Limits
 //!
-//! Delivery is *at least once*: after a crash, a failure or a move, the events after the last checkpoint are
-//! redelivered. After a crash a partition is not read until its lease expires. Two instances may read a partition at the
+//! Delivery is *at least once*: after a crash, a failure or a steal, the events after the last checkpoint are
+//! redelivered. A handoff between live instances redelivers none. After a crash a partition is not read until its lease expires. Two instances may read a partition at the
 //! same time for a moment, until the broker disconnects one. Checkpoints of processors of other SDKs are not fenced.
 //!
 //! # Features

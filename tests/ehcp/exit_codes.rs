@@ -33,6 +33,7 @@ async fn a_wrong_command_line_ends_with_64() {
         (&["doctor", "--only", "everything"], "is no check"),
         (&["import", "--from", "absent.json"], "cannot read absent.json"),
         (&["nonsense"], "unrecognized"),
+        (&["describe", "-g", "check", "--typo"], "unexpected argument"),
     ] {
         let is_complete = ["lag", "list", "doctor", "import"].contains(&arguments[0]);
         let arguments = if is_complete { [arguments, &named].concat() } else { arguments.to_vec() };

@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
             // Help goes to the standard output, which may be closed.
             let _ = error.print();
             return match error.use_stderr() {
-                true if std::env::args_os().any(|word| word == "check") => NAGIOS_UNKNOWN.into(),
+                true if Args::is_check(std::env::args_os()) => NAGIOS_UNKNOWN.into(),
                 true => Exit::Usage.into(),
                 false => Exit::Done.into(),
             };

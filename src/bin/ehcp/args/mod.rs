@@ -30,7 +30,7 @@ const STYLES: Styles = Styles::styled()
 /// Shows and steers Event Hubs consumer groups that keep their checkpoints in Azure Blob Storage, with processors of
 /// any SDK.
 ///
-/// Nothing is written without --execute. Before a command writes, it saves the checkpoints in a file and shows the
+/// No record is written without --execute. Before a command writes, it saves the checkpoints in a file and shows the
 /// command that undoes it.
 ///
 /// Exit status: 0 done; 1 failed; 2 a dry run would change something, or there are findings; 3 refused for safety; 64
@@ -53,6 +53,12 @@ Examples:
   EVENTHUBS_CONNECTION_STRING=@hub.txt AZURE_STORAGE_CONNECTION_STRING=@storage.txt ehcp lag -c checkpoints";
 
 impl Args {
+    /// Returns whether the command of a line is `check`, even if the line is wrong.
+    pub fn is_check(line: impl IntoIterator<Item = OsString>) -> bool {
+        let matches = Self::command().ignore_errors(true).try_get_matches_from(line);
+        matches.is_ok_and(|matches| matches.subcommand_name() == Some("check"))
+    }
+
     /// Reads the command line.
     pub fn read(line: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches_from(line)?;
@@ -110,7 +116,7 @@ pub enum Command {
     /// Writes initial checkpoints where there are none, so that KEDA and the lag count from there.
     #[command(after_help = "Examples:\n  ehcp init --to-latest --execute\n  ehcp init --to-earliest -p 0-3 --execute")]
     Init(Init),
-    /// Deletes records of a group without live owners.
+    /// Deletes records that no live owner uses.
     #[command(
         after_help = "Examples:\n  ehcp delete --checkpoints --ownerships --heartbeats --execute\n  ehcp delete --checkpoints -p 7"
     )]
