@@ -248,7 +248,7 @@ impl<K: AsRef<str>, V: AsRef<str>> Extend<(K, V)> for Metadata {
 
 impl<K: AsRef<str>, V: AsRef<str>, const N: usize> From<[(K, V); N]> for Metadata {
     fn from(pairs: [(K, V); N]) -> Self {
-        pairs.into_iter().collect()
+        Self::of(&mut pairs.each_ref().map(|(key, value)| (key.as_ref(), value.as_ref())))
     }
 }
 
