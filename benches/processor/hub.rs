@@ -2,14 +2,12 @@
 
 use std::io::Write;
 
-use azure_messaging_eventhubs::models::EventData;
-use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
+use azure_messaging_eventhubs::ProducerClient;
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 
 use crate::Result;
+use crate::publishing::publish;
 use crate::work::{EVENT_HUB, PARTITIONS};
-
-const BODY: [u8; 1024] = [b'x'; 1024];
 
 /// Fills the partitions evenly, prints endpoint and connection string, and serves until the process is killed.
 pub(crate) async fn run(events: u32) -> Result<()> {
@@ -25,18 +23,4 @@ pub(crate) async fn run(events: u32) -> Result<()> {
     println!("{}\n{}", hub.endpoint(), hub.connection_string());
     std::io::stdout().flush()?;
     std::future::pending().await
-}
-
-async fn publish(producer: &ProducerClient, partition: &str, events: u32) -> Result<()> {
-    let options = || Some(EventDataBatchOptions { partition_id: Some(partition.to_owned()), ..Default::default() });
-    let event = || EventData::from(BODY.to_vec());
-    let mut batch = producer.create_batch(options()).await?;
-    for _ in 0..events {
-        if !batch.try_add_event_data(event(), None)? {
-            producer.send_batch(batch, None).await?;
-            batch = producer.create_batch(options()).await?;
-            batch.try_add_event_data(event(), None)?;
-        }
-    }
-    Ok(producer.send_batch(batch, None).await?)
 }

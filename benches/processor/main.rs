@@ -20,6 +20,8 @@ mod hub;
 mod memory;
 mod ours;
 mod processes;
+#[path = "../common/publishing.rs"]
+mod publishing;
 mod report;
 #[path = "../common/spread.rs"]
 mod spread;

@@ -3,16 +3,14 @@
 use std::io::Write;
 use std::time::Duration;
 
-use azure_messaging_eventhubs::models::EventData;
-use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
+use azure_messaging_eventhubs::ProducerClient;
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use serde::{Deserialize, Serialize};
 use tokio::time::interval;
 
 use crate::Result;
+use crate::publishing::publish;
 use crate::settings::EVENT_HUB;
-
-const BODY: [u8; 1024] = [b'x'; 1024];
 
 /// The line that the process prints once the event hub is filled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,7 +27,7 @@ const MOST_SENDERS: usize = 200;
 const RETENTION: usize = 100_000;
 
 /// Fills each partition with this many events, and serves until the process is killed.
-pub(crate) async fn run(partitions: u16, each: usize) -> Result<()> {
+pub(crate) async fn run(partitions: u16, each: u32) -> Result<()> {
     let builder = EventHubEmulator::builder(EVENT_HUB).with_partitions(partitions).with_retention_count(RETENTION);
     let hub = builder.start("127.0.0.1:0").await?;
     let address = Address { endpoint: hub.endpoint(), port: hub.port(), connection_string: hub.connection_string() };
@@ -56,7 +54,7 @@ pub(crate) async fn publish_at_a_rate(partitions: u16, rate: u32, address: &Addr
     for partition in (0..partitions).cycle() {
         pace.tick().await;
         let producer = &producers[usize::from(partition) / MOST_SENDERS];
-        publish(producer, &partition.to_string(), BATCH as usize).await?;
+        publish(producer, &partition.to_string(), BATCH).await?;
     }
     Ok(())
 }
@@ -64,18 +62,4 @@ pub(crate) async fn publish_at_a_rate(partitions: u16, rate: u32, address: &Addr
 async fn producer(address: &Address) -> Result<ProducerClient> {
     let producer = ProducerClient::builder().with_custom_endpoint(address.endpoint.clone());
     Ok(producer.open_with_connection_string(&address.connection_string, None).await?)
-}
-
-async fn publish(producer: &ProducerClient, partition: &str, events: usize) -> Result<()> {
-    let options = || Some(EventDataBatchOptions { partition_id: Some(partition.to_owned()), ..Default::default() });
-    let event = || EventData::from(BODY.to_vec());
-    let mut batch = producer.create_batch(options()).await?;
-    for _ in 0..events {
-        if !batch.try_add_event_data(event(), None)? {
-            producer.send_batch(batch, None).await?;
-            batch = producer.create_batch(options()).await?;
-            batch.try_add_event_data(event(), None)?;
-        }
-    }
-    Ok(producer.send_batch(batch, None).await?)
 }

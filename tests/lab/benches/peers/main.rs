@@ -29,6 +29,9 @@ mod ours;
 #[cfg(unix)]
 mod proxy;
 #[cfg(unix)]
+#[path = "../../../../benches/common/publishing.rs"]
+mod publishing;
+#[cfg(unix)]
 #[path = "../../../common/python.rs"]
 mod python;
 #[cfg(unix)]
