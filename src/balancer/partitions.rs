@@ -151,8 +151,10 @@ impl Partitions {
 
     /// Returns whether a claim of a partition that was unowned is under way.
     pub(super) fn is_claiming_unowned(&self) -> bool {
-        let is_unowned = |activity: &Activity| matches!(activity, Activity::Claiming { reason, handoff: None } if reason.is_unowned());
-        self.activities.values().any(is_unowned)
+        self.activities.values().any(|activity| match activity {
+            Activity::Claiming { reason, handoff: None } => reason.is_unowned(),
+            _ => false,
+        })
     }
 
     /// Returns the partitions that must not be claimed now: an operation on them is under way, or an attempt failed not

@@ -24,6 +24,7 @@ pub mod handoff;
 mod heartbeat;
 mod init_checkpoint;
 mod lease;
+mod listed;
 mod listing;
 mod malformed;
 pub mod membership;
@@ -69,6 +70,9 @@ pub use config::StoreConfig;
 pub use deletion::RecordName;
 pub use init_checkpoint::InitOutcome;
 pub use lease::{Claim, Lease};
+use listed::checkpoint_listed;
+pub(crate) use listed::ownership_listed;
+pub use listed::{Checkpoint, Listing};
 use listing::ListingTimeouts;
 use malformed::Malformed;
 pub(crate) use only_loop::LoopPermit;
@@ -82,55 +86,6 @@ pub use verify::StorageWarning;
 
 pub use crate::model::{CheckpointRecord, LeaseDurations, Ownership, OwnershipRecord};
 pub use crate::telemetry::{RequestCounts, StorageOperation, StorageOutcome};
-
-/// The records of one kind.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Listing<T> {
-    /// The readable records, ordered by blob name.
-    pub records: Vec<T>,
-    /// The blobs that are not readable, or only in part.
-    pub malformed: Vec<MalformedRecord>,
-}
-
-impl<T> Default for Listing<T> {
-    fn default() -> Self {
-        Self { records: Vec::new(), malformed: Vec::new() }
-    }
-}
-
-impl<T> Listing<T> {
-    /// Adds a blob as it was decoded. Returns whether it is malformed.
-    fn add(&mut self, decoded: Result<(T, Option<MalformedRecord>), MalformedRecord>) -> bool {
-        let problem = match decoded {
-            Ok((record, problem)) => {
-                self.records.push(record);
-                problem
-            }
-            Err(foreign) => Some(foreign),
-        };
-        let is_malformed = problem.is_some();
-        self.malformed.extend(problem);
-        is_malformed
-    }
-}
-
-/// The checkpoint of one partition, as listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Checkpoint {
-    /// The partition.
-    pub partition: PartitionId,
-    /// The content of the record.
-    pub record: CheckpointRecord,
-    /// The version of the blob.
-    pub etag: ETag,
-    /// The server time of the last write.
-    pub last_modified: OffsetDateTime,
-    /// The sequence number as written. The smallest number, by which .NET means that there is none, is not in the
-    /// `record`, but other readers use it.
-    pub(crate) written_number: Option<i64>,
-}
 
 /// The records of one consumer group, on behalf of one owner.
 ///
@@ -470,29 +425,6 @@ impl GroupStore {
         let permit = self.inner.permits[kind as usize].acquire().await.ok();
         OperationGuard { state, _alone: alone, _permit: permit }
     }
-}
-
-fn checkpoint_listed(partition: PartitionId, blob: &Blob) -> (Checkpoint, Option<MalformedRecord>) {
-    let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
-    let checkpoint = Checkpoint {
-        partition,
-        record,
-        etag: blob.etag.clone(),
-        last_modified: blob.last_modified,
-        written_number: codec::written_number(&blob.metadata),
-    };
-    (checkpoint, problem)
-}
-
-/// Decodes the ownership in a blob that a response contained at this moment.
-pub(crate) fn ownership_listed(
-    partition: PartitionId,
-    blob: &Blob,
-    received: Moment,
-) -> (Ownership, Option<MalformedRecord>) {
-    let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
-    let response = (blob.response.server_time, received);
-    (Ownership::new(partition, record, blob.etag.clone(), blob.age(), response), problem)
 }
 
 async fn within<T>(limit: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {

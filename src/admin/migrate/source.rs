@@ -24,7 +24,7 @@ const CONCURRENT_READS: usize = 16;
 #[non_exhaustive]
 pub enum LegacyProgram {
     /// `EventProcessorHost` of .NET, Java, Node.js or Python. Its blobs are `{prefix}{consumer group}/{partition}`;
-    /// those of Python are `{partition}`, whatever the prefix is.
+    /// those of Python are `{partition}` for every prefix.
     EventProcessorHost,
     /// Azure Functions with the Event Hubs extension 4 or older: `{namespace}/{event hub}/{consumer group}/{partition}`
     /// in the container `azure-webjobs-eventhub`. Later versions have the format of this crate.

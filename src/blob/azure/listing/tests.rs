@@ -320,7 +320,7 @@ mod differential {
         body
     }
 
-    /// Returns whether the end of some properties is not the first text that looks like it. The parser takes that one.
+    /// Returns whether some properties contain a text such as their end tag. The parser ends the properties at that text.
     fn hides_ends(body: &[u8]) -> bool {
         let text = String::from_utf8_lossy(body);
         let after_starts = text.split("<Properties").skip(1);

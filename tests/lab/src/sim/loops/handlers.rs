@@ -1,4 +1,4 @@
-//! Handlers of loops that have no processor: each one stops a while after it is told to.
+//! Handlers of loops that have no processor: each one stops a while after the request to stop.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
