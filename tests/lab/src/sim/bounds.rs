@@ -132,7 +132,8 @@ impl Bounds {
     /// SDKs and is checkpointed as often as the policy requires. Every interval, two kinds of record are listed and one
     /// claim is attempted. Each gained partition is claimed and adopted. The heartbeat may be written more often than
     /// without faults, and is read each time, because it is one record that must stay valid. A failure is followed by
-    /// some quick attempts, because most failures are short.
+    /// some quick attempts, because most failures are short: of the heartbeat, and of each partition, also of each that
+    /// the instance gives back and gains again.
     #[must_use]
     pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
         let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);
@@ -140,8 +141,9 @@ impl Bounds {
         let Some(checkpoint_every) = self.checkpoint_every else { return u64::MAX };
         let per_partition = times(self.interval.max(self.expiry / 6)) + times(checkpoint_every);
         let heartbeat = 2 * times(self.expiry / 8);
-        let quick = QUICK_REQUESTS * (held as u64 + 1);
-        quick + per_partition * held as u64 + 3 * times(self.interval) + heartbeat + REQUESTS_PER_CLAIM * gained as u64
+        let (held, gained) = (held as u64, gained as u64);
+        let quick = QUICK_REQUESTS * (held + gained + 1);
+        quick + per_partition * held + 3 * times(self.interval) + heartbeat + REQUESTS_PER_CLAIM * gained
     }
 
     fn rounds(&self, partitions: usize, instances: usize) -> Duration {

@@ -547,6 +547,15 @@ async fn d16_lost_partitions_cost_until_they_stop() {
     assert_eq!(scene.broken(), nothing());
 }
 
+/// An instance whose checkpoints fail for three minutes gives its four partitions back and claims others, five times:
+/// seed 288 of `simulate`.
+#[test]
+fn d16_each_gained_partition_has_quick_attempts() {
+    let (scene, lasted) = (Scene::new(|_| {}), Duration::from_secs(174));
+    let bounds = Bounds::of(&scene.plan.settings);
+    assert_eq!(bounds.requests(4, 20, lasted) - bounds.requests(4, 0, lasted), 20 * (12 + 4));
+}
+
 #[test]
 fn a_checkpoint_set_back_by_another_sdk_is_excused() {
     for (crate_processor, broken) in
