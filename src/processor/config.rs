@@ -546,7 +546,7 @@ mod tests {
             ])
         ) {
             if let Ok(Err(refused)) = read(&text).map(|config| config.check()) {
-                prop_assert!(refused.to_string().contains("`with_"), "{}", refused);
+                prop_assert!(refused.to_string().contains("with_"), "{}", refused);
             }
         }
     }

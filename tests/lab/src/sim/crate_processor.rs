@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 use super::ledger::Ledger;
 use super::observer::BatchInProgress;
-use super::plan::{OwnPositions, Settings, StartAt, Tuning};
+use super::plan::{LONGEST_COMMIT, OwnPositions, Settings, StartAt, Tuning};
 
 /// The wait before a process that cannot connect tries again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -223,7 +223,7 @@ impl Worker {
         let range = (first.sequence_number, last.sequence_number);
         let (partition, epoch) = (context.partition_id().clone(), self.checked(context.epoch()));
         let (ledger, handling, events) = (ledger.clone(), handling.clone(), events.to_vec());
-        let longest = Duration::from_secs(2).mul_f64(self.host.settings.tuning.pace());
+        let longest = LONGEST_COMMIT.mul_f64(self.host.settings.tuning.pace());
         let (host, time) = (Arc::clone(&self.host), self.up_to(longest));
         let (committed, outcome) = oneshot::channel();
         self.in_background(async move {

@@ -13,10 +13,14 @@ pub use self::storage_fault::StorageFault;
 pub use self::tuning::{StartAt, Tuning};
 use super::foreign::Sdk;
 use eventhubs_checkpoint::LeaseScope;
+use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::OnFailure;
 
 /// By how much a handler under heavy load takes longer for a batch.
 pub(super) const HEAVY: Duration = Duration::from_secs(60);
+
+/// The longest time that an application takes to commit its own position with batches of a hundred events.
+pub(super) const LONGEST_COMMIT: Duration = Duration::from_secs(2);
 
 /// The size of the plans that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,12 +87,19 @@ impl Plan {
         Duration::from_secs(behind.unwrap_or(0))
     }
 
-    /// Returns whether partitions may move without faults: loads change, or a handler that fails releases its
-    /// partition.
+    /// Returns whether partitions may move without faults: loads change, or a handler that fails, or takes so long that
+    /// it counts as stalled, releases its partition.
     pub(super) fn moves_in_calm(&self) -> bool {
         let tuning = &self.settings.tuning;
         let fails = self.members.iter().any(|member| member.failures_per_mille > 0) || tuning.handler_timeout.is_some();
-        tuning.weighted || (fails && matches!(tuning.on_failure, OnFailure::Release { .. }))
+        let stalls = tuning.stall_timeout <= self.longest_call() && tuning.on_stall == OnStall::Release;
+        tuning.weighted || stalls || (fails && matches!(tuning.on_failure, OnFailure::Release { .. }))
+    }
+
+    /// Returns the longest time for which a handler works on a batch.
+    fn longest_call(&self) -> Duration {
+        let work = self.members.iter().map(|member| member.work).max().unwrap_or_default();
+        work + if self.settings.own_positions == OwnPositions::None { Duration::ZERO } else { LONGEST_COMMIT }
     }
 }
 
