@@ -103,21 +103,19 @@ impl AzureContainer {
 
     /// Lists the blobs with this prefix, page by page. With [`Detail::Content`], only those at the level of the prefix.
     pub(super) async fn list_all(&self, prefix: &str, detail: Detail) -> Result<(Page, ResponseInfo)> {
-        let mut all = Page::default();
         let operation = self.operation(Verb::List, prefix);
+        let (mut all, mut response) = self.list_page(prefix, None, detail).await?;
         loop {
-            let marker = all.next_marker.take();
-            let (page, response) = self.list_page(prefix, marker.as_deref(), detail).await?;
+            check_listed(all.blobs.len().max(all.contents.len()) + all.unusable.len(), operation)?;
+            let Some(marker) = all.next_marker.take() else { return Ok((all, response)) };
+            let page;
+            (page, response) = self.list_page(prefix, Some(&marker), detail).await?;
+            if page.next_marker.as_ref() == Some(&marker) {
+                return Err(unusable_response(operation, "the marker of the next page repeats"));
+            }
             all.blobs.extend(page.blobs);
             all.contents.extend(page.contents);
             all.unusable.extend(page.unusable);
-            check_listed(all.blobs.len().max(all.contents.len()) + all.unusable.len(), operation)?;
-            if page.next_marker.is_none() {
-                return Ok((all, response));
-            }
-            if page.next_marker == marker {
-                return Err(unusable_response(operation, "the marker of the next page repeats"));
-            }
             all.next_marker = page.next_marker;
         }
     }
