@@ -59,3 +59,25 @@ impl Profiles {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Sections and settings, some of them unknown or of another type.
+    const FILES: &str = r#"(default = "[a-z]{0,5}"
+)?(\[profiles\.("[ -!#-\[\]-~]{1,6}"|[a-z]{1,5})\]
+((namespace|event_hub|account|auth|blob_name_case|lease_duration|key) = ("[a-z0-9. ]{0,9}"|'[ -&(-~]{0,9}'|[0-9.]{1,4}|\[\])
+){0,3}){0,3}|\PC{0,60}"#;
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_rejected(text in FILES) {
+            let Ok(read) = toml::from_str::<Profiles>(&text) else { return Ok(()) };
+            let again: Profiles = toml::from_str(&toml::to_string_pretty(&read).unwrap()).unwrap();
+            prop_assert_eq!(again, read);
+        }
+    }
+}
