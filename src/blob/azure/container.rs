@@ -108,8 +108,7 @@ impl AzureContainer {
         loop {
             check_listed(all.blobs.len().max(all.contents.len()) + all.unusable.len(), operation)?;
             let Some(marker) = all.next_marker.take() else { return Ok((all, response)) };
-            let page;
-            (page, response) = self.list_page(prefix, Some(&marker), detail).await?;
+            let (page, last) = self.list_page(prefix, Some(&marker), detail).await?;
             if page.next_marker.as_ref() == Some(&marker) {
                 return Err(unusable_response(operation, "the marker of the next page repeats"));
             }
@@ -117,6 +116,7 @@ impl AzureContainer {
             all.contents.extend(page.contents);
             all.unusable.extend(page.unusable);
             all.next_marker = page.next_marker;
+            response = last;
         }
     }
 

@@ -132,8 +132,8 @@ impl Bounds {
     /// SDKs and is checkpointed as often as the policy requires. Every interval, two kinds of record are listed and one
     /// claim is attempted. Each gained partition is claimed and adopted. The heartbeat may be written more often than
     /// without faults, and is read each time, because it is one record that must stay valid. A failure is followed by
-    /// some quick attempts, because most failures are short: of the heartbeat, and of each partition, also of each that
-    /// the instance gives back and gains again.
+    /// some quick attempts, because most failures are short: for the heartbeat, and for each partition that the
+    /// instance holds or gains.
     #[must_use]
     pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
         let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);

@@ -547,7 +547,7 @@ async fn d16_lost_partitions_cost_until_they_stop() {
     assert_eq!(scene.broken(), nothing());
 }
 
-/// An instance whose checkpoints fail for three minutes gives its four partitions back and claims others, five times:
+/// An instance whose checkpoints fail for three minutes releases its four partitions and claims others, five times:
 /// seed 288 of `simulate`.
 #[test]
 fn d16_each_gained_partition_has_quick_attempts() {
