@@ -16,6 +16,7 @@ use super::REQUEST_TIMEOUT;
 use super::connection_health::{ConnectionHealth, Pace, Signal};
 use super::connector::Connector;
 use super::errors;
+use super::request_queue::RequestQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{ConsumerGroup, PartitionId};
@@ -29,6 +30,9 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// The most links of one connection. The official client opens a session for each, and its connections have 256.
 const MOST_LINKS: usize = 200;
+
+/// How often a request is sent: again through another client, if the first one misses the response.
+const ATTEMPTS: usize = 2;
 
 /// Dropped when the link is closed.
 pub(super) struct Used {
@@ -46,6 +50,7 @@ pub(super) struct SharedClient {
     replaced: watch::Sender<bool>,
     /// The links that can be opened through it.
     places: Arc<Semaphore>,
+    requests: RequestQueue,
 }
 
 impl SharedClient {
@@ -56,6 +61,7 @@ impl SharedClient {
             responds: AtomicBool::new(false),
             replaced: watch::Sender::new(false),
             places: Arc::new(Semaphore::new(MOST_LINKS)),
+            requests: RequestQueue::new(),
         })
     }
 
@@ -80,34 +86,34 @@ impl SharedClient {
         self.health().is_broken()
     }
 
-    /// Returns a receiver for a link to keep. As long as receivers exist, links use the client.
+    /// Returns a receiver for a link or a request to keep. As long as receivers exist, the client is in use.
     pub(super) fn replaced(&self) -> watch::Receiver<bool> {
         self.replaced.subscribe()
     }
 
-    /// Waits for the response to a request, up to the request timeout, and records what it shows about the connection.
-    pub(super) async fn send<T>(
-        &self,
-        request: impl Future<Output = Result<T, EventHubsError>>,
-        failed: impl FnOnce(EventHubsError) -> Error,
-    ) -> Result<T> {
-        match timeout(REQUEST_TIMEOUT, request).await {
-            Ok(Ok(response)) => {
-                self.note(Signal::Responding);
-                Ok(response)
-            }
-            Ok(Err(error)) => {
-                self.note(errors::signal(&error));
-                Err(failed(error))
-            }
-            Err(_) => {
-                self.note(Signal::Broken);
-                Err(Error::new(
-                    ErrorKind::EventSource,
-                    format!("the event hub did not respond within {REQUEST_TIMEOUT:?}"),
-                ))
-            }
-        }
+    /// Sends a request, and records what its outcome shows about the connection. Returns `None` if there is no response.
+    async fn send<T, F>(
+        self: &Arc<Self>,
+        open: watch::Receiver<()>,
+        request: impl FnOnce(Arc<Self>) -> F,
+    ) -> Option<Result<T, EventHubsError>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, EventHubsError>> + Send + 'static,
+    {
+        let (request, used) = (request(Arc::clone(self)), self.replaced());
+        let request = async move {
+            let response = request.await;
+            drop(used);
+            response
+        };
+        let response = self.requests.send(open, request).await;
+        self.note(match &response {
+            Some(Ok(_)) => Signal::Responding,
+            Some(Err(error)) => errors::signal(error),
+            None => Signal::Broken,
+        });
+        response
     }
 
     /// Closes the connection. The client may wait forever if the connection is broken.
@@ -126,6 +132,8 @@ pub(super) struct Clients {
     /// At least one. Locked while a client is created, so that all callers get the same one.
     connections: Mutex<Vec<Connection>>,
     links: SyncMutex<HashMap<PartitionId, LastLink>>,
+    /// Requests end when it is dropped.
+    open: watch::Sender<()>,
 }
 
 /// The last link of a partition.
@@ -147,16 +155,38 @@ impl Clients {
     /// Creates the clients of a source, with a first client that the connector created.
     pub(super) fn new(client: ConsumerClient, connector: Connector) -> Self {
         let connections = Mutex::new(vec![Connection::new(client)]);
-        Self { connector, connections, links: SyncMutex::default() }
+        Self { connector, connections, links: SyncMutex::default(), open: watch::Sender::new(()) }
     }
 
     pub(super) fn group(&self) -> &ConsumerGroup {
         self.connector.group()
     }
 
+    /// Sends a request that changes nothing. If there is no response, sends it once more, through the next client.
+    pub(super) async fn query<T, F>(
+        &self,
+        request: impl Fn(Arc<SharedClient>) -> F,
+        failed: impl FnOnce(EventHubsError) -> Error,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, EventHubsError>> + Send + 'static,
+    {
+        for _ in 0..ATTEMPTS {
+            let client = self.current().await;
+            if let Some(response) = client.send(self.open.subscribe(), &request).await {
+                return response.map_err(failed);
+            }
+        }
+        Err(Error::new(
+            ErrorKind::EventSource,
+            "the event hub did not respond; the next request opens another connection",
+        ))
+    }
+
     /// Returns the client for requests: a new one if the connection of the last one is broken. If none can be created
     /// now, the last one.
-    pub(super) async fn current(&self) -> Arc<SharedClient> {
+    async fn current(&self) -> Arc<SharedClient> {
         let mut connections = self.connections.lock().await;
         let first = &mut connections[0];
         first.renew(&self.connector).await;
@@ -215,6 +245,7 @@ impl Clients {
 
     /// Closes all connections concurrently. Returns the first error.
     pub(super) async fn close(self) -> Result<()> {
+        drop(self.open);
         let connections = self.connections.into_inner().into_iter();
         let clients = connections.flat_map(|Connection { current, retired, .. }| retired.into_iter().chain([current]));
         let closed = join_all(clients.map(close_once_unused)).await;

@@ -21,9 +21,8 @@ use super::clients::{SharedClient, Used};
 use super::connection_health::Signal;
 use super::errors;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::Position;
 use crate::processor::StartPosition;
-use crate::processor::source::{BatchLimit, PartitionProperties, StopSignal};
+use crate::processor::source::{BatchLimit, StopSignal};
 use crate::telemetry;
 
 /// How long closing a link of a broken connection may take. The time does not matter, because the next link uses
@@ -204,20 +203,6 @@ impl Open {
             }
         }
     }
-}
-
-/// Reads the properties of a partition.
-pub(super) async fn properties(client: &SharedClient, partition: &str) -> Result<PartitionProperties> {
-    let request = client.client().get_partition_properties(partition);
-    let failed = |error| errors::properties(&format!("partition {partition}"), error);
-    let properties = client.send(request, failed).await?;
-    let last =
-        Position { sequence_number: properties.last_enqueued_sequence_number, offset: properties.last_enqueued_offset };
-    let reported = PartitionProperties::new(properties.beginning_sequence_number, Some(last), properties.is_empty);
-    Ok(match properties.last_enqueued_time_utc {
-        Some(time) => reported.with_last_enqueued_at(time.into()),
-        None => reported,
-    })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod link;
 mod listed;
 mod owned_partitions;
 mod owner_level;
+mod request_queue;
 mod source;
 mod trace_context;
 

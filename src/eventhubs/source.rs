@@ -1,19 +1,21 @@
 //! Reads an event hub through the official `ConsumerClient`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use azure_core_amqp::message::AmqpMessageBody;
-use azure_messaging_eventhubs::models::ReceivedEventData;
+use azure_messaging_eventhubs::models::{EventHubPartitionProperties, ReceivedEventData};
 use azure_messaging_eventhubs::{OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
 use time::OffsetDateTime;
 
-use super::clients::Clients;
+use super::clients::{Clients, SharedClient};
+use super::connection_health::Signal;
 use super::errors;
-use super::link::{self, Link};
+use super::link::Link;
 use super::owner_level::OwnerLevel;
 use super::trace_context::trace_context;
-use crate::error::Result;
-use crate::model::{ConsumerGroup, PartitionId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{ConsumerGroup, PartitionId, Position};
 use crate::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use crate::processor::{Positioned, StartPosition, TraceContext};
 
@@ -36,7 +38,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// A connection counts as broken after one of these:
 ///
 /// - an error that shows it
-/// - a request without a response within 20 s
+/// - a request for properties without a response within 10 s; the request is sent once more, through the next client
 /// - a link that took that long to close
 /// - a [suspect](EventSource::connection_suspect) link
 /// - three consecutive failures over all partitions.
@@ -45,6 +47,12 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// with an error, and the processor reopens them. The old client is closed when no link uses it. A new client is
 /// created at the earliest 2 s after the last one. This time grows to 30 s while no response arrives through the new
 /// clients.
+///
+/// # Requests for properties
+///
+/// The official client returns the next response that arrives, whatever it requested: after a canceled request, it
+/// would return the properties of one partition for another. Therefore the source sends one request after the other,
+/// and each continues if its caller stops waiting.
 ///
 /// # Restarted links
 ///
@@ -106,16 +114,27 @@ impl EventSource for EventHubSource {
     }
 
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
-        let client = self.clients.current().await;
+        let request = |client: Arc<SharedClient>| async move { client.client().get_eventhub_properties().await };
         let failed = |error| errors::properties("the event hub", error);
-        let properties = client.send(client.client().get_eventhub_properties(), failed).await?;
+        let properties = self.clients.query(request, failed).await?;
         let partitions = properties.partition_ids.iter().map(PartitionId::new).collect::<Result<_, _>>()?;
         Ok(EventHubProperties { event_hub: properties.name, partitions })
     }
 
     async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {
-        let client = self.clients.current().await;
-        link::properties(&client, partition.as_str()).await
+        let request = |client: Arc<SharedClient>| {
+            let partition = partition.clone();
+            async move {
+                let properties = client.client().get_partition_properties(partition.as_str()).await?;
+                if properties.id != partition.as_str() {
+                    client.note(Signal::Broken);
+                }
+                Ok(properties)
+            }
+        };
+        let failed = |error| errors::properties(&format!("partition {partition}"), error);
+        let properties = self.clients.query(request, failed).await?;
+        partition_properties(partition, properties)
     }
 
     async fn open_receiver(
@@ -176,6 +195,23 @@ impl Positioned for ReceivedEventData {
     }
 }
 
+fn partition_properties(
+    partition: &PartitionId,
+    properties: EventHubPartitionProperties,
+) -> Result<PartitionProperties> {
+    if properties.id != partition.as_str() {
+        let message = format!("the client returned the properties of partition {} for {partition}", properties.id);
+        return Err(Error::new(ErrorKind::EventSource, message));
+    }
+    let last =
+        Position { sequence_number: properties.last_enqueued_sequence_number, offset: properties.last_enqueued_offset };
+    let reported = PartitionProperties::new(properties.beginning_sequence_number, Some(last), properties.is_empty);
+    Ok(match properties.last_enqueued_time_utc {
+        Some(time) => reported.with_last_enqueued_at(time.into()),
+        None => reported,
+    })
+}
+
 fn client_position(from: StartPosition) -> ClientPosition {
     let location = match from {
         StartPosition::Earliest => StartLocation::Earliest,
@@ -192,6 +228,24 @@ mod tests {
     use azure_core_amqp::{AmqpList, AmqpMessage, AmqpValue};
 
     use super::*;
+
+    #[test]
+    fn properties_of_another_partition_are_rejected() {
+        let reported = || EventHubPartitionProperties {
+            id: "1".into(),
+            eventhub: "hub".into(),
+            beginning_sequence_number: 3,
+            last_enqueued_sequence_number: 5,
+            last_enqueued_offset: "50".into(),
+            last_enqueued_time_utc: None,
+            is_empty: false,
+        };
+        let of = |id| partition_properties(&PartitionId::new(id).unwrap(), reported());
+        assert_eq!(of("1").unwrap().beginning_sequence_number(), 3);
+        let rejected = of("0").unwrap_err();
+        assert_eq!(rejected.kind(), ErrorKind::EventSource);
+        assert!(rejected.to_string().contains("of partition 1 for 0"), "{rejected}");
+    }
 
     #[test]
     fn the_size_of_an_event_is_its_data_size() {

@@ -11,4 +11,5 @@ mod event_hub;
 mod event_processor;
 mod operations;
 mod owner_levels;
+mod silent_relay;
 mod source;

@@ -24,9 +24,10 @@ use futures::future::try_join_all;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::hub_client::{producer, send, within};
+use crate::silent_relay::SilentRelay;
 
 /// Long enough to detect a broken connection, and for a second attempt if the client's fresh connection breaks, too.
 const RECOVERY: Duration = Duration::from_secs(40);
@@ -494,6 +495,44 @@ mod defects {
         let connecting = EventHubSource::from_connection_string(&group, connection_string).connect();
         let source = within("opening a consumer", connecting).await.unwrap();
         assert_eq!(source.event_hub_properties().await.unwrap().partitions.len(), 1);
+    }
+
+    /// The official client returned the response to a canceled request to the next request.
+    #[tokio::test]
+    async fn a_canceled_request_leaves_its_response_to_no_other() {
+        let delayed = EventHubEmulator::builder("hub").with_partitions(2).with_delay(Duration::from_millis(100));
+        let hub = delayed.start("127.0.0.1:0").await.unwrap();
+        publish(&hub, "0", 3, 10).await;
+        let source = source(&hub).await;
+        let (first, second) = (partition("0"), partition("1"));
+        let ahead = within("properties", source.partition_properties(&first)).await.unwrap();
+        assert!(!ahead.is_empty(), "{ahead:?}");
+        let canceled = timeout(Duration::from_millis(50), source.partition_properties(&first)).await;
+        assert!(canceled.is_err(), "{canceled:?}");
+        let next = within("properties", source.partition_properties(&second)).await.unwrap();
+        assert!(next.is_empty(), "{next:?}");
+    }
+
+    /// The official client can miss a response, and then waits forever.
+    #[tokio::test]
+    async fn a_request_without_a_response_is_sent_again() {
+        let hub = hub(1).await;
+        publish(&hub, "0", 3, 10).await;
+        let relay = SilentRelay::start(hub.port()).await;
+        let (endpoint, made) = (relay.endpoint.clone(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&made);
+        let builder = EventHubSource::from_connection_string(&group("$Default"), hub.connection_string())
+            .with_client_builder(move |client| {
+                count.fetch_add(1, Ordering::Relaxed);
+                client.with_custom_endpoint(endpoint.clone())
+            });
+        let source = within("opening a consumer", builder.connect()).await.unwrap();
+        let id = partition("0");
+        within("properties", source.partition_properties(&id)).await.unwrap();
+        relay.silence();
+        let again = within("properties", source.partition_properties(&id)).await.unwrap();
+        assert_eq!(again.last_enqueued().map(|last| last.sequence_number), Some(2));
+        assert_eq!(made.load(Ordering::Relaxed), 2);
     }
 
     /// The emulator waited forever for the reply to its own detach, and meanwhile attached no other link of the
