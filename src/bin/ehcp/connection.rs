@@ -174,11 +174,14 @@ impl Connection {
 
     /// Reads the partitions of the event hub, and the events that they have.
     pub async fn ranges(&self, source: &EventHubSource) -> Result<HubRanges> {
+        self.in_time(HubRanges::read(source)).await?.map_err(|error| Failure::from(error).context(HUB_CONTEXT))
+    }
+
+    /// Waits for a response of the event hub, up to the timeout.
+    pub async fn in_time<T>(&self, request: impl Future<Output = T>) -> Result<T> {
         let limit = self.hub_timeout();
-        match timeout(limit, HubRanges::read(source)).await {
-            Ok(read) => read.map_err(|error| Failure::from(error).context(HUB_CONTEXT)),
-            Err(_) => Err(Failure::failed(format!("no response within {limit:?}")).context(HUB_CONTEXT)),
-        }
+        let late = |_| Failure::failed(format!("no response within {limit:?}")).context(HUB_CONTEXT);
+        timeout(limit, request).await.map_err(late)
     }
 
     fn hub_timeout(&self) -> Duration {

@@ -165,7 +165,7 @@ async fn hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRanges> 
         let ranges = connection.ranges(&source).await?;
         // A rejected reader shows that the group exists.
         let access = match ranges.partitions().next() {
-            Some(partition) => source.check_access(partition).await,
+            Some(partition) => connection.in_time(source.check_access(partition)).await?,
             None => Ok(()),
         };
         match access {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::azure_messaging_eventhubs::models::{AmqpSimpleValue, ReceivedEventData};
-use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::processor::source::{EventReceiver, EventSource};
 use eventhubs_checkpoint::processor::{Positioned, StartPosition};
-use eventhubs_checkpoint::{PartitionId, Result as LibraryResult};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -27,6 +27,9 @@ const COLUMNS: &[Column] = &[
     Column::number("BYTES"),
     Column::text("BODY"),
 ];
+
+/// The epoch of a reader that owns nothing.
+const NO_EPOCH: i64 = 0;
 
 /// How much of a body the default table shows.
 const SHOWN_CHARACTERS: usize = 60;
@@ -76,7 +79,9 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
         return Err(Failure::failed(format!("partition {partition} has no event {at}: {last}")));
     }
     let progress = Progress::spinner("reading");
-    let events = read(&hub, &partition, start, peek).await?;
+    // Without an owner level, so that no processor is displaced.
+    let opening = hub.open_receiver(&partition, start, peek.count.max(1), NO_EPOCH);
+    let events = read(connection.in_time(opening).await??, peek).await?;
     drop(progress);
     let events: Vec<_> = events.iter().map(event).collect();
     let mut table = Table::new(COLUMNS);
@@ -111,16 +116,7 @@ async fn after_checkpoint(connection: &Connection, partition: &PartitionId) -> R
     })
 }
 
-/// Reads without an owner level, so that no processor is displaced.
-async fn read(
-    hub: &impl EventSource<Event = ReceivedEventData>,
-    partition: &PartitionId,
-    start: StartPosition,
-    peek: &Peek,
-) -> LibraryResult<Vec<ReceivedEventData>> {
-    /// The epoch of a reader that owns nothing.
-    const NO_EPOCH: i64 = 0;
-    let mut receiver = hub.open_receiver(partition, start, peek.count.max(1), NO_EPOCH).await?;
+async fn read(mut receiver: EventReceiver<ReceivedEventData>, peek: &Peek) -> Result<Vec<ReceivedEventData>> {
     let mut events = Vec::new();
     while events.len() < peek.count {
         match timeout(peek.wait, receiver.next_batch(peek.count - events.len())).await {
