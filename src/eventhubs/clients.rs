@@ -22,7 +22,8 @@ use crate::lock::lock;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::telemetry;
 
-/// How long to wait at the end until no link uses a client. Links are closed before; a remaining one was aborted.
+/// How long to wait at the end until no link or request uses a client. Links are closed before; a remaining one was
+/// aborted.
 const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a connection may take to close. The sum of both limits is less than the processor waits for the source.
@@ -31,7 +32,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 /// The most links of one connection. The official client opens a session for each, and its connections have 256.
 const MOST_LINKS: usize = 200;
 
-/// How often a request is sent: again through another client, if the first one misses the response.
+/// How many times a request is sent: the second time through another client, if the first response is missing.
 const ATTEMPTS: usize = 2;
 
 /// Dropped when the link is closed.
@@ -54,14 +55,14 @@ pub(super) struct SharedClient {
 }
 
 impl SharedClient {
-    fn new(client: ConsumerClient) -> Arc<Self> {
+    fn new(client: ConsumerClient, connector: &Connector) -> Arc<Self> {
         Arc::new(Self {
             client,
             health: SyncMutex::default(),
             responds: AtomicBool::new(false),
             replaced: watch::Sender::new(false),
             places: Arc::new(Semaphore::new(MOST_LINKS)),
-            requests: RequestQueue::new(),
+            requests: RequestQueue::new(connector.login_limit()),
         })
     }
 
@@ -91,7 +92,7 @@ impl SharedClient {
         self.replaced.subscribe()
     }
 
-    /// Sends a request, and records what its outcome shows about the connection. Returns `None` if there is no response.
+    /// Sends a request, and records what its outcome shows about the connection. Returns `None` without a response.
     async fn send<T, F>(
         self: &Arc<Self>,
         open: watch::Receiver<()>,
@@ -99,21 +100,20 @@ impl SharedClient {
     ) -> Option<Result<T, EventHubsError>>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, EventHubsError>> + Send + 'static,
+        F: Future<Output = Option<Result<T, EventHubsError>>> + Send + 'static,
     {
-        let (request, used) = (request(Arc::clone(self)), self.replaced());
-        let request = async move {
-            let response = request.await;
+        let (client, used) = (Arc::clone(self), self.replaced());
+        let record = move |response: Option<&Result<T, EventHubsError>>| {
+            client.note(match response {
+                Some(Ok(_)) => Signal::Responding,
+                Some(Err(error)) => errors::signal(error),
+                None => Signal::Broken,
+            });
+            drop(client);
+            // Closing waits for this, and then expects no reference.
             drop(used);
-            response
         };
-        let response = self.requests.send(open, request).await;
-        self.note(match &response {
-            Some(Ok(_)) => Signal::Responding,
-            Some(Err(error)) => errors::signal(error),
-            None => Signal::Broken,
-        });
-        response
+        self.requests.send(open, request(Arc::clone(self)), record).await
     }
 
     /// Closes the connection. The client may wait forever if the connection is broken.
@@ -154,7 +154,7 @@ struct Connection {
 impl Clients {
     /// Creates the clients of a source, with a first client that the connector created.
     pub(super) fn new(client: ConsumerClient, connector: Connector) -> Self {
-        let connections = Mutex::new(vec![Connection::new(client)]);
+        let connections = Mutex::new(vec![Connection::new(client, &connector)]);
         Self { connector, connections, links: SyncMutex::default(), open: watch::Sender::new(()) }
     }
 
@@ -162,7 +162,8 @@ impl Clients {
         self.connector.group()
     }
 
-    /// Sends a request that changes nothing. If there is no response, sends it once more, through the next client.
+    /// Sends a request that changes nothing, and that returns `None` for the response to another request. Without a
+    /// response, sends it once more, through the next client.
     pub(super) async fn query<T, F>(
         &self,
         request: impl Fn(Arc<SharedClient>) -> F,
@@ -170,7 +171,7 @@ impl Clients {
     ) -> Result<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, EventHubsError>> + Send + 'static,
+        F: Future<Output = Option<Result<T, EventHubsError>>> + Send + 'static,
     {
         for _ in 0..ATTEMPTS {
             let client = self.current().await;
@@ -180,7 +181,7 @@ impl Clients {
         }
         Err(Error::new(
             ErrorKind::EventSource,
-            "the event hub did not respond; the next request opens another connection",
+            "no response from the event hub; a later request opens another connection",
         ))
     }
 
@@ -203,7 +204,7 @@ impl Clients {
                 return Ok(found);
             }
         }
-        let added = Connection::new(self.connector.client().await?);
+        let added = Connection::new(self.connector.client().await?, &self.connector);
         let found = added.place().ok_or_else(|| Error::new(ErrorKind::Internal, "a new connection has no place"))?;
         connections.push(added);
         Ok(found)
@@ -257,13 +258,13 @@ async fn close_once_unused(client: Arc<SharedClient>) -> Result<()> {
     let unused = timeout(UNUSED_LIMIT, client.replaced.closed()).await;
     match Arc::try_unwrap(client) {
         Ok(client) if unused.is_ok() => client.close().await,
-        _ => Err(Error::new(ErrorKind::EventSource, "a link to the event hub is still open")),
+        _ => Err(Error::new(ErrorKind::EventSource, "a link or a request to the event hub is still open")),
     }
 }
 
 impl Connection {
-    fn new(client: ConsumerClient) -> Self {
-        Self { current: SharedClient::new(client), retired: Vec::new(), pace: Pace::new() }
+    fn new(client: ConsumerClient, connector: &Connector) -> Self {
+        Self { current: SharedClient::new(client, connector), retired: Vec::new(), pace: Pace::new() }
     }
 
     /// Returns the client with a place for another link, if it has one.
@@ -281,7 +282,7 @@ impl Connection {
         match connector.client().await {
             Ok(client) => {
                 telemetry::reconnected();
-                let old = std::mem::replace(&mut self.current, SharedClient::new(client));
+                let old = std::mem::replace(&mut self.current, SharedClient::new(client, connector));
                 old.replaced.send_replace(true);
                 self.retired.push(old);
             }

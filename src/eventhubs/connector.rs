@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use azure_core::credentials::{Secret, TokenCredential};
 use azure_core::http::Url;
@@ -68,6 +69,14 @@ impl Connector {
             }
         }
         Ok(())
+    }
+
+    /// Returns how long a login may take. A credential may start a tool for it.
+    pub(super) fn login_limit(&self) -> Duration {
+        match self.access {
+            Access::ConnectionString(_) => Duration::ZERO,
+            Access::Token(_) => REQUEST_TIMEOUT,
+        }
     }
 
     /// Opens a connection.

@@ -76,6 +76,10 @@ pub(super) fn signal(error: &EventHubsError) -> Signal {
     if cause_of(error) == Cause::Displaced {
         return Signal::Responding;
     }
+    // The response to another request, which the next request would get, too.
+    if matches!(error.kind, ClientErrorKind::InvalidManagementResponse) {
+        return Signal::Broken;
+    }
     amqp_errors(error).find_map(signal_of_amqp).unwrap_or(Signal::Failing)
 }
 
@@ -225,6 +229,7 @@ mod tests {
             assert_eq!(signal(&EventHubsError::from(error)), expected, "{shown}");
         }
         assert_eq!(signal(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Signal::Responding);
+        assert_eq!(signal(&EventHubsError::from(ClientErrorKind::InvalidManagementResponse)), Signal::Broken);
     }
 
     /// Wraps an error as the client does.

@@ -15,41 +15,61 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use tracing::Instrument;
 
-/// How long to wait for a response. A healthy event hub needs less than a second, the first login of a tool more.
+/// How long to wait for a response. A healthy event hub needs less than a second.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What the responses so far show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// No request was sent. The first one includes the login.
+    New,
+    InStep,
+    /// A response is missing. If it arrives, the client returns it for the next request.
+    OutOfStep,
+}
 
 /// The requests of a client.
 pub(super) struct RequestQueue {
-    /// False if a response is missing. A late one would be returned for the next request. Locked during a request.
-    in_step: Arc<Mutex<bool>>,
+    first_limit: Duration,
+    /// Locked during a request.
+    progress: Arc<Mutex<Progress>>,
 }
 
 impl RequestQueue {
-    pub(super) fn new() -> Self {
-        Self { in_step: Arc::new(Mutex::new(true)) }
+    /// Creates a queue whose first request may take as long as given, because it includes the login.
+    pub(super) fn new(first_limit: Duration) -> Self {
+        Self { first_limit, progress: Arc::new(Mutex::new(Progress::New)) }
     }
 
-    /// Sends the request after all earlier ones, and returns the response. Returns `None` if there is no response within
-    /// 10 s, or was none to an earlier request, or if the sender of `open` is dropped.
+    /// Sends the request after all earlier ones, and returns its response. The request returns `None` for the response
+    /// to another request. Passes the outcome to `record`, also if the caller no longer waits.
     ///
-    /// If this future is dropped before the request is sent, it is not sent; later, the request continues.
+    /// Returns `None` if no response arrives in time, if an earlier response is missing, or if the sender of `open` is
+    /// dropped. If this future is dropped while the request is queued, the request is not sent. Once sent, it runs to
+    /// its end.
     pub(super) async fn send<T: Send + 'static>(
         &self,
         mut open: watch::Receiver<()>,
-        request: impl Future<Output = T> + Send + 'static,
+        request: impl Future<Output = Option<T>> + Send + 'static,
+        record: impl FnOnce(Option<&T>) + Send + 'static,
     ) -> Option<T> {
-        let mut in_step = Arc::clone(&self.in_step).lock_owned().await;
-        if !*in_step {
-            return None;
-        }
-        *in_step = false;
+        let mut progress = Arc::clone(&self.progress).lock_owned().await;
+        let limit = match *progress {
+            Progress::New => self.first_limit.max(RESPONSE_LIMIT),
+            Progress::InStep => RESPONSE_LIMIT,
+            Progress::OutOfStep => return None,
+        };
+        *progress = Progress::OutOfStep;
         let sending = async move {
             let response = tokio::select! {
-                response = timeout(RESPONSE_LIMIT, request) => response.ok()?,
-                _ = open.changed() => return None,
+                response = timeout(limit, request) => response.unwrap_or_default(),
+                _ = open.changed() => None,
             };
-            *in_step = true;
-            Some(response)
+            if response.is_some() {
+                *progress = Progress::InStep;
+            }
+            record(response.as_ref());
+            response
         };
         match tokio::spawn(sending.in_current_span()).await {
             Ok(response) => response,
@@ -62,72 +82,113 @@ impl RequestQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
+    use std::future::{pending, poll_fn, ready};
 
+    use futures::future::join_all;
     use tokio::time::{Instant, sleep};
 
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    struct Requests {
+        queue: RequestQueue,
+        open: watch::Sender<()>,
+        /// Whether each request had a response.
+        recorded: watch::Sender<Vec<bool>>,
+    }
+
+    impl Requests {
+        fn new() -> Self {
+            let queue = RequestQueue::new(SECOND);
+            Self { queue, open: watch::Sender::new(()), recorded: watch::Sender::default() }
+        }
+
+        async fn send<T: Send + 'static>(
+            &self,
+            request: impl Future<Output = Option<T>> + Send + 'static,
+        ) -> Option<T> {
+            let recorded = self.recorded.clone();
+            let record = move |response: Option<&T>| recorded.send_modify(|all| all.push(response.is_some()));
+            self.queue.send(self.open.subscribe(), request, record).await
+        }
+    }
+
+    async fn after(duration: Duration) -> Option<()> {
+        sleep(duration).await;
+        Some(())
+    }
+
+    fn unsent() -> impl Future<Output = Option<()>> + Send {
+        poll_fn(|_| unreachable!("the request was sent"))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_canceled_request_continues() {
-        let (queue, open) = (RequestQueue::new(), watch::Sender::new(()));
-        let started = Instant::now();
-        let canceled = timeout(SECOND, queue.send(open.subscribe(), sleep(3 * SECOND))).await;
-        assert!(canceled.is_err());
-        assert_eq!(queue.send(open.subscribe(), ready(7)).await, Some(7));
+        let (requests, started) = (Requests::new(), Instant::now());
+        assert!(timeout(SECOND, requests.send(after(3 * SECOND))).await.is_err());
+        assert_eq!(requests.send(ready(Some(7))).await, Some(7));
         assert_eq!(started.elapsed(), 3 * SECOND);
+        assert_eq!(*requests.recorded.borrow(), [true, true]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_canceled_in_the_queue_is_not_sent() {
-        let (queue, open) = (RequestQueue::new(), watch::Sender::new(()));
-        let first = queue.send(open.subscribe(), sleep(3 * SECOND));
-        let unsent = async { unreachable!("sent") };
-        let second = timeout(SECOND, queue.send::<()>(open.subscribe(), unsent));
-        let (first, second) = tokio::join!(first, second);
+        let requests = Requests::new();
+        let second = timeout(SECOND, requests.send(unsent()));
+        let (first, second) = tokio::join!(requests.send(after(3 * SECOND)), second);
         assert_eq!(first, Some(()));
         assert!(second.is_err(), "{second:?}");
-        assert_eq!(queue.send(open.subscribe(), ready(7)).await, Some(7));
+        assert_eq!(requests.send(ready(Some(7))).await, Some(7));
     }
 
     /// The time in the queue does not count.
     #[tokio::test(start_paused = true)]
     async fn each_request_has_the_whole_limit() {
-        let (queue, open) = (RequestQueue::new(), watch::Sender::new(()));
-        let sent = (0..3).map(|number| {
-            let request = async move {
-                sleep(RESPONSE_LIMIT * 9 / 10).await;
-                number
-            };
-            queue.send(open.subscribe(), request)
-        });
-        assert_eq!(futures::future::join_all(sent).await, [Some(0), Some(1), Some(2)]);
+        let requests = Requests::new();
+        let sent = (0..3).map(|_| requests.send(after(RESPONSE_LIMIT * 9 / 10)));
+        assert_eq!(join_all(sent).await, [Some(()); 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_first_request_includes_the_login() {
+        let login = RESPONSE_LIMIT * 3 / 2;
+        let requests = Requests { queue: RequestQueue::new(2 * RESPONSE_LIMIT), ..Requests::new() };
+        assert_eq!(requests.send(after(login)).await, Some(()));
+        assert_eq!(requests.send(after(login)).await, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_request_follows_a_missing_response() {
-        let (queue, open) = (RequestQueue::new(), watch::Sender::new(()));
-        let started = Instant::now();
-        let hung = queue.send(open.subscribe(), pending::<()>());
-        let waiting = queue.send(open.subscribe(), async { unreachable!("sent") });
-        let (hung, waiting): (_, Option<()>) = tokio::join!(hung, waiting);
-        assert_eq!((hung, waiting, started.elapsed()), (None, None, RESPONSE_LIMIT));
+        let (requests, started) = (Requests::new(), Instant::now());
+        let hung = timeout(SECOND, requests.send(pending::<Option<()>>()));
+        let (hung, waiting) = tokio::join!(hung, requests.send(unsent()));
+        assert!(hung.is_err());
+        assert_eq!((waiting, started.elapsed()), (None, RESPONSE_LIMIT));
+        assert_eq!(*requests.recorded.borrow(), [false], "the first caller no longer waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_request_follows_the_response_to_another() {
+        let requests = Requests::new();
+        assert_eq!(requests.send(ready(None::<()>)).await, None);
+        assert_eq!(requests.send(unsent()).await, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_end_when_the_source_closes() {
-        let (queue, open) = (RequestQueue::new(), watch::Sender::new(()));
-        let started = Instant::now();
-        let (response, ()) = tokio::join!(queue.send(open.subscribe(), pending::<()>()), async { drop(open) });
-        assert_eq!((response, started.elapsed()), (None, Duration::ZERO));
+        let (mut requests, started) = (Requests::new(), Instant::now());
+        let canceled = timeout(SECOND, requests.send(pending::<Option<()>>())).await;
+        assert!(canceled.is_err());
+        let mut recorded = requests.recorded.subscribe();
+        requests.open = watch::Sender::new(());
+        recorded.wait_for(|all| *all == [false]).await.unwrap();
+        assert_eq!(started.elapsed(), SECOND);
     }
 
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "a defect")]
     async fn a_panic_reaches_the_caller() {
-        let (queue, open) = (RequestQueue::new(), watch::Sender::new(()));
-        let _: Option<()> = queue.send(open.subscribe(), async { panic!("a defect") }).await;
+        let _: Option<()> = Requests::new().send(async { panic!("a defect") }).await;
     }
 }

@@ -64,7 +64,7 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
         None => after_checkpoint(&connection, &partition).await?,
     };
     let hub = connection.needed_hub().await?;
-    let known = hub.event_hub_properties().await?.partitions;
+    let known = connection.in_time(hub.event_hub_properties()).await??.partitions;
     if !known.contains(&partition) {
         let known: Vec<_> = known.iter().map(PartitionId::as_str).collect();
         return Err(Failure::usage(format!(
@@ -72,7 +72,7 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
             known.join(", ")
         )));
     }
-    let properties = hub.partition_properties(&partition).await?;
+    let properties = connection.in_time(hub.partition_properties(&partition)).await??;
     let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
     if let Some(at) = peek.at.filter(|at| *at > last.saturating_add(1)) {
         let last = if last < 0 { "it has none yet".to_owned() } else { format!("its last event is {last}") };
