@@ -92,7 +92,7 @@ async fn foreign(sdk: Sdk) {
     // A JavaScript processor does not detect that it lost a partition, and reads on until it ends.
     if sdk == Sdk::Python {
         for partition in ["0", "1"] {
-            fleet.processes_again(partition, 5, 19).await;
+            fleet.processes_range(partition, 5, 19).await;
         }
         fleet.all_processed().await;
     }
@@ -102,7 +102,7 @@ async fn foreign(sdk: Sdk) {
     program.run(&["reset", "--to-sequence", "9", "--execute"]).await.ended(0);
     let processor = fleet.foreign(sdk).await;
     for partition in ["0", "1"] {
-        fleet.processes_again(partition, 10, 19).await;
+        fleet.processes_range(partition, 10, 19).await;
     }
     processor.kill().await;
 }

@@ -96,7 +96,7 @@ mod continuation {
         let mut cells = vec![source.name().to_owned()];
         for (partition, checkpoint) in CHECKPOINTS {
             let expected = checkpoint.map_or(0, |number| number + 1);
-            fleet.processes_again(partition, expected, LAST).await;
+            fleet.processes_range(partition, expected, LAST).await;
             let seen = fleet.processed.oldest(partition).unwrap();
             cells.push(format!("{expected} / {seen}"));
         }
@@ -186,8 +186,8 @@ mod safety {
         program.run(&[&overwrite[..], &["--force"]].concat()).await.ended(3);
         fleet.processed.clear();
         program.run(&[&overwrite[..], &["--live"]].concat()).await.ended(0);
-        fleet.processes_again("0", 8, LAST).await;
-        fleet.processes_again("1", 13, LAST).await;
+        fleet.processes_range("0", 8, LAST).await;
+        fleet.processes_range("1", 13, LAST).await;
         a.shut_down().await;
     }
 

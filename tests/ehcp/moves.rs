@@ -120,13 +120,12 @@ impl Move {
         (self.events, self.repeated) = (events, repeated);
     }
 
-    /// Ends the move. No event may be lost.
+    /// Ends the move. No event may be lost. The last checkpoints do not matter: an instance of another SDK that has lost
+    /// a partition can replace a newer checkpoint by its own.
     async fn end(mut self) {
         self.fleet.stops_publishing().await;
-        self.fleet.all_processed().await;
-        let published = self.fleet.published();
-        for (partition, last) in &published {
-            assert_eq!(self.fleet.processed.missing(partition, 0, *last), [0; 0], "lost in partition {partition}");
+        for (partition, last) in self.fleet.published() {
+            self.fleet.processes_range(&partition, 0, last).await;
         }
         let (repeated, by_checkpoints) = self.fleet.processed.repeated();
         assert_eq!(repeated, by_checkpoints);

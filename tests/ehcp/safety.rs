@@ -66,7 +66,7 @@ async fn live_owners_are_displaced_only_on_request() {
     fleet.processed.clear();
     program.run(&["reset", "--to-sequence", "4", "--execute", "--live"]).await.ended(0);
     for partition in ["0", "1"] {
-        fleet.processes_again(partition, 5, 19).await;
+        fleet.processes_range(partition, 5, 19).await;
     }
     program.run(&["release", "-p", "1", "--live", "--execute"]).await.ended(0);
     fleet.owns_all("a").await;

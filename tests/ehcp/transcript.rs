@@ -111,7 +111,7 @@ impl Session {
             }
             "they process all events again" => {
                 for partition in self.fleet.hub.partition_ids() {
-                    self.fleet.processes_again(&partition, 0, 49).await;
+                    self.fleet.processes_range(&partition, 0, 49).await;
                 }
                 self.fleet.all_processed().await;
                 self.fleet.shared_among(&["worker-1", "worker-2"]).await;

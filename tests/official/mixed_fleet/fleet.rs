@@ -245,7 +245,7 @@ impl Fleet {
     }
 
     /// Waits until everything from `first` to `last` was processed, and nothing before.
-    pub async fn processes_again(&self, partition: &str, first: i64, last: i64) {
+    pub async fn processes_range(&self, partition: &str, first: i64, last: i64) {
         let started = Instant::now();
         loop {
             let (oldest, missing) = (self.processed.oldest(partition), self.processed.missing(partition, first, last));

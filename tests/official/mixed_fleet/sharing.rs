@@ -92,7 +92,7 @@ async fn follows(fleet: &Fleet, targets: &Positions) {
     fleet.processed.clear();
     fleet.resets(targets).await;
     for (partition, target) in targets {
-        fleet.processes_again(partition, target.sequence_number + 1, newest[partition]).await;
+        fleet.processes_range(partition, target.sequence_number + 1, newest[partition]).await;
     }
 }
 
