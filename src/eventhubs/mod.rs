@@ -24,6 +24,6 @@ pub use owner_level::OwnerLevel;
 pub use source::EventHubSource;
 pub use trace_context::trace_context;
 
-/// How long opening a connection, closing a link, sending a dead letter or a login may take. The client may wait forever
+/// The limit for opening a connection, closing a link, sending a dead letter, and logging in. The client may wait forever
 /// for a lost response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -2,8 +2,8 @@
 //!
 //! Two properties of the official client (0.16, on `fe2o3-amqp` 0.16) require this:
 //!
-//! - It returns the next response that arrives, whatever the request was. After a canceled request, the properties of
-//!   one partition would be returned for another.
+//! - It does not match responses with requests: a request returns the next response that arrives. If a request is
+//!   canceled, the next request returns its response, such as the properties of another partition.
 //! - It sends a request before it registers it. If the thread is suspended in between, the client misses the response
 //!   and waits forever.
 
@@ -36,7 +36,7 @@ pub(super) struct RequestQueue {
 }
 
 impl RequestQueue {
-    /// Creates a queue whose first request may take as long as given, because it includes the login.
+    /// Creates a queue whose first request may take this long if that is more than 10 s, because it includes the login.
     pub(super) fn new(first_limit: Duration) -> Self {
         Self { first_limit, progress: Arc::new(Mutex::new(Progress::New)) }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use azure_core_amqp::message::AmqpMessageBody;
 use azure_messaging_eventhubs::models::{EventHubPartitionProperties, ReceivedEventData};
-use azure_messaging_eventhubs::{OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
+use azure_messaging_eventhubs::{EventHubsError, OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
 use time::OffsetDateTime;
 
 use super::clients::{Clients, SharedClient};
@@ -49,10 +49,10 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Requests for properties
 ///
-/// The official client returns the next response that arrives, whatever it requested: after a canceled request, it
-/// would return the properties of one partition for another. Therefore the source sends one request after the other,
-/// and each continues if its caller stops waiting. The client can also miss a response. Without a response, the source
-/// sends the request once more, through the next client.
+/// The official client does not match responses with requests: if a request is canceled, the next request returns its
+/// response, such as the properties of another partition. Therefore the source sends one request after the other, and
+/// each continues if its caller stops waiting. The client can also miss a response. Without a response, the source sends
+/// the request once more, through the next client.
 ///
 /// # Restarted links
 ///
@@ -126,8 +126,7 @@ impl EventSource for EventHubSource {
             let partition = partition.clone();
             async move {
                 let response = client.client().get_partition_properties(partition.as_str()).await;
-                let is_own = response.as_ref().is_ok_and(|properties| properties.id == partition.as_str());
-                (is_own || response.is_err()).then_some(response)
+                response_for(&partition, response)
             }
         };
         let failed = |error| errors::properties(&format!("partition {partition}"), error);
@@ -192,6 +191,15 @@ impl Positioned for ReceivedEventData {
     }
 }
 
+/// Returns `None` for the properties of another partition.
+fn response_for(
+    partition: &PartitionId,
+    response: Result<EventHubPartitionProperties, EventHubsError>,
+) -> Option<Result<EventHubPartitionProperties, EventHubsError>> {
+    let is_other = response.as_ref().is_ok_and(|properties| properties.id != partition.as_str());
+    (!is_other).then_some(response)
+}
+
 fn range(properties: EventHubPartitionProperties) -> PartitionProperties {
     let last =
         Position { sequence_number: properties.last_enqueued_sequence_number, offset: properties.last_enqueued_offset };
@@ -216,8 +224,27 @@ fn client_position(from: StartPosition) -> ClientPosition {
 #[cfg(test)]
 mod tests {
     use azure_core_amqp::{AmqpList, AmqpMessage, AmqpValue};
+    use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
     use super::*;
+
+    #[test]
+    fn properties_of_another_partition_are_no_response() {
+        let properties = EventHubPartitionProperties {
+            id: "1".into(),
+            eventhub: "hub".into(),
+            beginning_sequence_number: 3,
+            last_enqueued_sequence_number: 5,
+            last_enqueued_offset: "50".into(),
+            last_enqueued_time_utc: None,
+            is_empty: false,
+        };
+        let partition = |id: &str| PartitionId::new(id).unwrap();
+        let own = response_for(&partition("1"), Ok(properties)).unwrap().unwrap();
+        assert!(response_for(&partition("0"), Ok(own)).is_none());
+        let error = EventHubsError::from(ClientErrorKind::InvalidManagementResponse);
+        assert!(response_for(&partition("0"), Err(error)).unwrap().is_err());
+    }
 
     #[test]
     fn the_size_of_an_event_is_its_data_size() {
