@@ -287,7 +287,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_client_renews_every_token_before_it_expires() {
         for (lifetime, hours, most_puts) in
-            [(65 * 60, 24, 600), (90 * 60, 24, 560), (24 * 3600, 72, 1000), (600, 12, 1600)]
+            [(65 * 60, 24, 600), (90 * 60, 24, 560), (24 * 3600, 72, 1000), (600, 12, 1800)]
         {
             let clock = PausedClock::start();
             let mut client = Authorizer::new(&clock, Caching::new(&clock, seconds(lifetime), seconds(300)));

@@ -61,7 +61,7 @@ async fn a_cut_connection_is_replaced_without_loss() {
     eight_partitions_continue_after(|hub| assert!(hub.cut_connections() > 0)).await;
 }
 
-/// The other links of the client stay as they are: each of the 32 events is sent once.
+/// The other links of the client stay as they are: each of their events is sent once.
 #[tokio::test]
 async fn a_detached_link_is_reopened_alone() {
     let hub = hub(16).await;
@@ -79,8 +79,10 @@ async fn a_detached_link_is_reopened_alone() {
         publish(&hub, &id, 1, 10).await;
     }
     have_read(2, &read, 0..16).await;
-    let sent = hub.partition_ids().iter().filter_map(|id| hub.sent_events(id)).sum::<u64>();
-    assert_eq!((sent, made.load(Ordering::Relaxed)), (32, 1));
+    for id in &hub.partition_ids()[1..] {
+        assert_eq!(hub.sent_events(id), Some(2), "partition {id}");
+    }
+    assert_eq!(made.load(Ordering::Relaxed), 1);
     running.abort();
 }
 
@@ -123,11 +125,11 @@ async fn requests_are_authorized_again_although_a_link_is_busy() {
         }
     };
     let requests = async {
-        let properties = || source.partition_properties(&partition("1"));
-        within("properties", properties()).await.unwrap();
+        let id = partition("1");
+        within("properties", source.partition_properties(&id)).await.unwrap();
         until("the link is attached", || hub.open_receivers("$Default", "0") == Some(1)).await;
         assert_eq!(hub.expire_authorizations("$management"), 1);
-        within("properties", properties()).await.unwrap();
+        within("properties", source.partition_properties(&id)).await.unwrap();
     };
     tokio::select! {
         () = reading => {}
@@ -231,9 +233,10 @@ async fn a_broken_connection_delays_no_link_of_another_one() {
         open(&source, &id).await.close(RECOVERY).await;
     }
 
-    source.connection_suspect(&partition("0"));
+    let first = partition("0");
+    source.connection_suspect(&first);
     is_silent.store(true, Ordering::Relaxed);
-    let request = source.partition_properties(&partition("0"));
+    let request = source.partition_properties(&first);
     let link = async {
         let mut receiver = open(&source, "200").await;
         attach(&hub, "200", &mut receiver).await;
