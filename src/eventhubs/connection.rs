@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex as SyncMutex, MutexGuard};
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
@@ -172,7 +172,7 @@ impl<C: Client> Connection<C> {
 
     /// Returns all clients, to close them.
     pub(super) fn into_clients(self) -> impl Iterator<Item = Arc<SharedClient<C>>> {
-        let Clients { current, retired } = self.clients.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Clients { current, retired } = self.clients.into_inner().unwrap_or_else(PoisonError::into_inner);
         retired.into_iter().chain([current])
     }
 }

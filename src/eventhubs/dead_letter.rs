@@ -35,7 +35,7 @@ fn annotations_to_keep(original: &AmqpAnnotations) -> Option<AmqpAnnotations> {
     for (key, value) in original.0.iter().filter(|(key, _)| !is_of_the_service(key)) {
         kept.insert(key.clone(), value.clone());
     }
-    (kept.0.len() > 0).then_some(kept)
+    (!kept.0.is_empty()).then_some(kept)
 }
 
 fn is_of_the_service(key: &AmqpAnnotationKey) -> bool {

@@ -113,14 +113,14 @@ impl EventHubDeadLetters {
     async fn send(&self, message: AmqpMessage) -> Result<()> {
         let client = self.connection.usable().await;
         // The client may wait forever for a lost response.
-        let sent = timeout(REQUEST_TIMEOUT, client.client().send_message(message, None)).await.ok();
-        client.record(&Route::Hub, outcome(sent.as_ref()));
+        let sent = timeout(REQUEST_TIMEOUT, client.client().send_message(message, None)).await;
+        client.record(&Route::Hub, outcome(sent.as_ref().ok()));
         let what = "the event hub for dead letters";
         match sent {
-            Some(sent) => sent.map_err(|error| errors::sending(what, error)),
-            None => {
+            Ok(sent) => sent.map_err(|error| errors::sending(what, error)),
+            Err(elapsed) => {
                 let message = format!("{what} did not respond within {REQUEST_TIMEOUT:?}");
-                Err(Error::new(ErrorKind::Indeterminate, message))
+                Err(Error::new(ErrorKind::Indeterminate, message).with_source(elapsed))
             }
         }
     }

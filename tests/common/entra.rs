@@ -9,7 +9,7 @@ use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequest
 use azure_core::error::ErrorKind;
 use azure_core::{Error, Result};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
-use time::OffsetDateTime;
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 
 /// A credential that caches its token as those of `azure_identity` do: it returns the same token until five minutes
 /// before its expiry (`should_refresh` in `cache.rs` of `azure_identity` 1.1.0-beta.1).
@@ -62,7 +62,7 @@ impl CachingCredential {
 impl TokenCredential for CachingCredential {
     async fn get_token(&self, _: &[&str], _: Option<TokenRequestOptions<'_>>) -> Result<AccessToken> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let now = OffsetDateTime::now_utc();
+        let now = SystemWallClock.now();
         let mut cached = self.cached.lock().unwrap();
         if let Some(token) = cached.as_ref().filter(|token| token.expires_on > now + self.renews_before) {
             return Ok(token.clone());
