@@ -120,11 +120,7 @@ mod tests {
     const TWO: &[u8] = b"\x00\x53\x75\xa0\x03two";
 
     fn batch(parts: &[&[u8]]) -> Vec<u8> {
-        let sections = parts.iter().map(|part| {
-            let length = u32::try_from(part.len()).expect("short");
-            [&data_head(length)[..], part].concat()
-        });
-        sections.collect::<Vec<_>>().concat()
+        parts.iter().flat_map(|part| [&data_head(part.len())[..], part].concat()).collect()
     }
 
     fn counts(hub: &Hub) -> Vec<usize> {
