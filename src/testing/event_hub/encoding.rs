@@ -125,11 +125,10 @@ impl MapSection {
     }
 
     /// Returns what precedes the [entries](Self::entries) in a section with this descriptor.
-    pub(super) fn head(&self, code: u8) -> [u8; 12] {
-        const COUNT: usize = 4;
-        let [a, b, c, d] = size(self.entries.len() + COUNT);
-        let [e, f, g, h] = self.count.to_be_bytes();
-        [DESCRIBED, SMALL_ULONG, code, MAP_32, a, b, c, d, e, f, g, h]
+    pub(super) fn head(&self, code: u8) -> Vec<u8> {
+        let count = self.count.to_be_bytes();
+        let size = size(count.len() + self.entries.len());
+        [&[DESCRIBED, SMALL_ULONG, code, MAP_32], &size[..], &count].concat()
     }
 
     pub(super) fn entries(&self) -> &[u8] {
@@ -144,12 +143,11 @@ fn push_fixed(to: &mut Vec<u8>, constructor: u8, value: i64) {
 
 /// Appends a value of variable length.
 fn push(to: &mut Vec<u8>, short: u8, long: u8, content: &[u8]) {
-    match u8::try_from(content.len()) {
-        Ok(length) => to.extend([short, length]),
-        Err(_) => {
-            to.push(long);
-            to.extend(size(content.len()));
-        }
+    if let Ok(length) = u8::try_from(content.len()) {
+        to.extend([short, length]);
+    } else {
+        to.push(long);
+        to.extend(size(content.len()));
     }
     to.extend_from_slice(content);
 }

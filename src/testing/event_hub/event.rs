@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_of_the_publisher_are_kept_unless_the_hub_sets_them() {
+    fn annotations_of_the_publisher_are_kept() {
         let mut annotations = MessageAnnotations::default();
         annotations.insert(Symbol::from("mine").into(), Value::List(vec![Value::Int(1)]));
         annotations.insert(Symbol::from(OFFSET).into(), Value::Int(1));

@@ -127,12 +127,14 @@ mod quota;
 mod receivers;
 mod refused;
 mod requests;
+mod retention;
 #[cfg(test)]
 mod samples;
 mod sas;
 mod selector;
 mod served;
 mod settings;
+mod token_check;
 mod tokens;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

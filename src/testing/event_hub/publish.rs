@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_too_large_message_is_rejected_in_the_words_of_the_service() {
+    fn a_too_large_message_is_rejected_with_its_size() {
         let large = vec![0; 1_300_052];
         let refusal = store(&hub(), None, &large, 7, false).expect_err("too large");
         assert_eq!(refusal.condition, LinkError::MessageSizeExceeded.into());

@@ -79,7 +79,7 @@ fn frame(performative: &Performative) -> Vec<u8> {
 
 /// The service closes the link. The refused attach of an unauthorized link is as good as an accepted one here.
 #[tokio::test]
-async fn a_link_that_is_dropped_while_it_attaches_does_not_end_its_session() {
+async fn a_link_dropped_while_it_attaches_ends_no_session() {
     const SASL: &[u8] = b"AMQP\x03\x01\x00\x00";
     const AMQP: &[u8] = b"AMQP\x00\x01\x00\x00";
     const ANONYMOUS: &[u8] = b"\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS";
@@ -129,7 +129,7 @@ async fn a_link_that_is_dropped_while_it_attaches_does_not_end_its_session() {
 }
 
 #[tokio::test]
-async fn idle_senders_and_receivers_without_credit_are_detached() {
+async fn idle_links_are_detached() {
     let limit = Duration::from_millis(200);
     let hub = EventHubEmulator::builder("hub").with_idle_limit(limit).start("127.0.0.1:0").await.unwrap();
     let producer = producer(&hub).await;
