@@ -13,8 +13,8 @@ use crate::telemetry::Causes;
 const LONGEST_ERROR: usize = 1024;
 
 /// The prefix of annotations of the service, such as `x-opt-sequence-number`, and those of them that the producer sets.
-const OF_THE_SERVICE: &str = "x-opt-";
-const OF_THE_PRODUCER: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
+const SERVICE_PREFIX: &str = "x-opt-";
+const PRODUCER_KEYS: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
 
 /// Returns the message for a dead letter: the content of the event, and its origin.
 pub(super) fn message(letter: &DeadLetter<ReceivedEventData>) -> AmqpMessage {
@@ -41,7 +41,7 @@ fn annotations_to_keep(original: &AmqpAnnotations) -> Option<AmqpAnnotations> {
 fn is_of_the_service(key: &AmqpAnnotationKey) -> bool {
     match key {
         AmqpAnnotationKey::Symbol(AmqpSymbol(name)) => {
-            name.starts_with(OF_THE_SERVICE) && !OF_THE_PRODUCER.contains(&name.as_str())
+            name.starts_with(SERVICE_PREFIX) && !PRODUCER_KEYS.contains(&name.as_str())
         }
         // Reserved by AMQP.
         AmqpAnnotationKey::Ulong(_) => true,

@@ -28,7 +28,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A credential whose tokens the official client renews in time. Wraps the credential of a `ConsumerClient` or
-/// `ProducerClient` that runs for longer than the life of a token.
+/// `ProducerClient` that runs for longer than a token is valid.
 ///
 /// Version 0.16 of the official client asks for the next token six minutes before the current one expires. The
 /// credentials of `azure_identity` return the current token until five minutes before. The client then considers the

@@ -37,9 +37,9 @@ const ROUND_TRIPS: u32 = 10;
 ///
 /// # Broken connections
 ///
-/// The official client restores a link that fails. If many fail at once, because a connection is lost or a broker
-/// restarts, version 0.16 may not recover: its links then fail forever, or deliver nothing. Only a new client helps, so
-/// the source creates one when the connection of the last one is broken.
+/// If many links of the official client fail at once, because a connection is lost or a broker restarts, version 0.16
+/// may not recover: its links then fail forever, or deliver nothing. Only a new client helps, so the source creates one
+/// when the connection of the last one is broken.
 ///
 /// A connection counts as broken after one of these:
 ///
