@@ -27,6 +27,10 @@ fn listings(prefix: &str) -> Target {
     Target::from(BlobOperation::List).named(prefix)
 }
 
+/// What a retry can cure.
+const TRANSIENT: [Fault; 4] =
+    [Fault::Throttled { retry_after: None }, Fault::Unreachable, Fault::RequestLost, Fault::Hang];
+
 /// Makes these requests fail for a while.
 async fn outage(faulty: &FaultyContainer, target: Target, fault: Fault, lasts: Duration) {
     faulty.set_plan(FaultPlan::default().with_on(1.0, target, fault));
@@ -44,7 +48,7 @@ async fn instance_with_heartbeat(container: &MemoryContainer) {
 
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_fails_once_is_repeated() {
-    for fault in [Fault::Throttled { retry_after: None }, Fault::Unreachable, Fault::RequestLost] {
+    for fault in TRANSIENT {
         let (faulty, container) = faulty();
         instance_with_heartbeat(&container).await;
         let a = settled(faulty.clone()).await;
@@ -59,23 +63,33 @@ async fn a_listing_that_fails_once_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_a_few_cycles_fails_no_call() {
-    for fault in [Fault::Throttled { retry_after: None }, Fault::Unreachable, Fault::RequestLost, Fault::Hang] {
-        let (faulty, container) = faulty();
+async fn an_outage_of_twenty_seconds_fails_no_listing() {
+    for fault in TRANSIENT {
+        let (faulty, _) = faulty();
         let a = settled(faulty.clone()).await;
-        let calls = async {
-            assert_eq!(listed(&*a).await.len(), 1);
-            assert_eq!(position(&*a, 0).await, Some(5));
-        };
-        tokio::join!(outage(&faulty, Target::any(), fault.clone(), 20 * SECOND), calls);
-        // A processor that starts during an outage: its first listing and its first claim connect.
-        let b = adapter(faulty.clone());
-        let (_, listed) = tokio::join!(outage(&faulty, Target::any(), fault.clone(), 45 * SECOND), listed(&*b));
-        assert_eq!(listed.len(), 1, "{fault:?}");
-        let (claim, during) = ([wish("b", 1, None)], outage(&faulty, Target::any(), fault.clone(), 45 * SECOND));
-        let (_, won) = tokio::join!(during, b.claim_ownership(&claim));
+        for target in [Target::any(), listings("/$Default/ownership/")] {
+            let listing = async {
+                assert_eq!(listed(&*a).await.len(), 1, "{fault:?}");
+                assert_eq!(position(&*a, 0).await, Some(5), "{fault:?}");
+                assert_eq!(cycle(&*a, "a", [0]).await, [0], "{fault:?}");
+            };
+            tokio::join!(outage(&faulty, target, fault.clone(), 20 * SECOND), listing);
+        }
+    }
+}
+
+/// Its first listing and its first claim connect.
+#[tokio::test(start_paused = true)]
+async fn a_processor_may_start_during_an_outage() {
+    for fault in TRANSIENT {
+        let (faulty, _) = faulty();
+        let a = adapter(faulty.clone());
+        let (_, listed) = tokio::join!(outage(&faulty, Target::any(), fault.clone(), 45 * SECOND), listed(&*a));
+        assert!(listed.is_empty());
+        let wishes = [wish("a", 1, None)];
+        let during = outage(&faulty, Target::any(), fault.clone(), 45 * SECOND);
+        let (_, won) = tokio::join!(during, a.claim_ownership(&wishes));
         assert_eq!(won.unwrap().len(), 1, "{fault:?}");
-        drop(container);
     }
 }
 
@@ -167,12 +181,11 @@ async fn a_repeated_listing_delays_no_other_call() {
     let (faulty, _) = faulty();
     let a = settled(faulty.clone()).await;
     faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Unreachable));
-    let etag = None;
     let others = async {
         sleep(SECOND).await;
         let began = Instant::now();
         checkpoint(&*a, 0, 6).await.unwrap();
-        assert_eq!(a.claim_ownership(&[wish("a", 0, etag)]).await.unwrap().len(), 1, "a renewal");
+        assert_eq!(a.claim_ownership(&[wish("a", 0, None)]).await.unwrap().len(), 1, "a renewal");
         assert_eq!(began.elapsed(), Duration::ZERO);
         faulty.set_plan(FaultPlan::default());
     };
@@ -184,7 +197,7 @@ async fn a_repeated_listing_delays_no_other_call() {
 /// Both connect at once, and only one store may serve the group.
 #[tokio::test(start_paused = true)]
 async fn of_two_first_claims_at_once_one_owner_is_served() {
-    let (faulty, container) = faulty();
+    let (faulty, _) = faulty();
     faulty.set_plan(FaultPlan::always(Fault::Latency(SECOND)));
     let a = adapter(faulty);
     let wishes = [[wish("a", 0, None)], [wish("a", 1, None)]];
@@ -199,5 +212,4 @@ async fn of_two_first_claims_at_once_one_owner_is_served() {
     let outcomes = [first, second].map(|outcome| outcome.map_err(|error| kind_of(&error)));
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
     assert!(outcomes.iter().flat_map(|outcome| outcome.as_ref().err()).all(|kind| *kind == ErrorKind::Config));
-    drop(container);
 }

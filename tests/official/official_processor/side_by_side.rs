@@ -216,11 +216,10 @@ async fn listings_during_an_outage_of_forty_five_seconds() {
         faulty.inject(Fault::Throttled { retry_after: Some(Duration::from_secs(10)) });
         (listed.len(), position(store, 0).await)
     };
-    let (faulty, container) = faulty();
+    let (faulty, _) = faulty();
     assert_eq!(survives(&*OfficialRules::new(faulty.clone()), &faulty).await, (1, Some(5)));
-    drop(container);
 
-    let (faulty, _container) = super::records::faulty();
+    let (faulty, _) = super::records::faulty();
     assert_eq!(survives(&*adapter(faulty.clone()), &faulty).await, (1, Some(5)));
 }
 
