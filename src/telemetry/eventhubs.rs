@@ -27,10 +27,10 @@ pub(crate) fn link_not_closed(partition: &str, error: &dyn fmt::Display) {
     debug!(target: EVENTHUBS, partition_id = %partition, %error, "failed to close link cleanly");
 }
 
-pub(crate) fn reconnected() {
-    warn!(target: EVENTHUBS, "reconnected to event hub");
+pub(crate) fn reconnected(event_hub: &str) {
+    warn!(target: EVENTHUBS, event_hub, "reconnected to event hub");
 }
 
-pub(crate) fn reconnect_failed(error: &Error, retry_in: Duration) {
-    warn!(target: EVENTHUBS, error = %Causes(error), ?retry_in, "failed to reconnect to event hub; retrying");
+pub(crate) fn reconnect_failed(event_hub: &str, error: &Error, retry_in: Duration) {
+    warn!(target: EVENTHUBS, event_hub, error = %Causes(error), ?retry_in, "failed to reconnect to event hub; retrying");
 }
