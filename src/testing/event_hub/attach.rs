@@ -9,7 +9,7 @@ use fe2o3_amqp_types::primitives::{Symbol, Value};
 
 use super::address::Address;
 use super::hub::Hub;
-use super::message::{error, not_found};
+use super::message::{error, not_found, unauthorized};
 use super::namespace::Namespace;
 use super::partition::Partition;
 use super::selector::Selector;
@@ -43,14 +43,13 @@ pub(super) struct Consume {
     pub(super) epoch: Option<i64>,
 }
 
-/// Returns the purpose of the link, or the error with which it is rejected. `authorized` means that the connection has
-/// presented a valid token.
+/// Returns the purpose of the link, or the error with which it is rejected. `authorized` means that the client has put a
+/// valid token for the address.
 pub(super) fn purpose(namespace: &Namespace, attach: &Attach, authorized: bool) -> Result<Purpose, Error> {
     let address = node_address(attach);
     let node = Address::parse(address).ok_or_else(|| not_found(address))?;
     if !authorized && node != Address::Cbs {
-        let text = format!("Unauthorized access to '{address}'. Send a token to '$cbs' first.");
-        return Err(error(AmqpError::UnauthorizedAccess, text));
+        return Err(unauthorized(address));
     }
     let client_sends = matches!(attach.role, Role::Sender);
     match (node, client_sends) {
@@ -60,12 +59,12 @@ pub(super) fn purpose(namespace: &Namespace, attach: &Attach, authorized: bool) 
         (Address::Management, false) => Ok(replies(Service::Management, attach)),
         (Address::Hub { hub }, true) => {
             let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
-            Ok(Purpose::Publish(hub.clone(), None))
+            Ok(Purpose::Publish(hub, None))
         }
         (Address::Partition { hub, partition }, true) => {
             let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
             let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
-            Ok(Purpose::Publish(hub.clone(), Some(partition)))
+            Ok(Purpose::Publish(hub, Some(partition)))
         }
         (Address::ConsumerGroup { hub, group, partition }, false) => {
             let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
@@ -86,7 +85,7 @@ fn consume(attach: &Attach, group: &str, partition: Arc<Partition>) -> Result<Co
 }
 
 /// Returns the address of the node on the hub's side.
-fn node_address(attach: &Attach) -> &str {
+pub(super) fn node_address(attach: &Attach) -> &str {
     match attach.role {
         Role::Sender => target_address(attach),
         Role::Receiver => attach.source.as_ref().and_then(|source| source.address.as_deref()).unwrap_or_default(),
@@ -139,10 +138,10 @@ mod tests {
     use fe2o3_amqp_types::messaging::{Source, Target};
 
     fn namespace() -> Namespace {
-        let hub = Hub::new(HubSettings::new("hub").with_partitions(2).with_consumer_group("other"));
-        let second = Hub::new(HubSettings::new("second").with_partitions(3));
+        let hub = HubSettings::new("hub").with_partitions(2).with_consumer_group("other");
+        let second = HubSettings::new("second").with_partitions(3);
         let key = SasKey { name: "name".into(), secret: "key".into() };
-        Namespace::new(key, vec![Arc::new(hub), Arc::new(second)])
+        Namespace::new(key, vec![hub, second])
     }
 
     fn attach(role: Role, source: Source, target: &str) -> Attach {

@@ -1,8 +1,13 @@
 //! The state of a client's connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use fe2o3_amqp_types::definitions::Error;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::authorizations::Authorizations;
+use super::message::unauthorized;
 use super::namespace::Namespace;
 use super::served::Served;
 
@@ -11,20 +16,25 @@ use super::served::Served;
 pub(super) struct Connection {
     pub(super) namespace: Arc<Namespace>,
     pub(super) served: Arc<Served>,
-    authorized: AtomicBool,
+    pub(super) authorizations: Arc<Authorizations>,
 }
+
+/// Resolves to the error with which a link must be closed, when its authorization has ended.
+pub(super) type Expiry = BoxFuture<'static, Error>;
 
 impl Connection {
     pub(super) fn new(namespace: Arc<Namespace>, served: Arc<Served>) -> Self {
-        Self { namespace, served, authorized: AtomicBool::new(false) }
+        let authorizations = namespace.new_authorizations();
+        Self { namespace, served, authorizations }
     }
 
-    /// Records that the client has presented a valid token.
-    pub(super) fn authorize(&self) {
-        self.authorized.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_authorized(&self) -> bool {
-        self.authorized.load(Ordering::Acquire)
+    /// Returns the end of the authorization of a link to this address.
+    pub(super) fn expiry(&self, address: String) -> Expiry {
+        let authorizations = self.authorizations.clone();
+        async move {
+            authorizations.lost(&address).await;
+            unauthorized(&address)
+        }
+        .boxed()
     }
 }

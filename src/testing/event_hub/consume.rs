@@ -5,19 +5,27 @@ use fe2o3_amqp_types::definitions::{AmqpError, Error, LinkError};
 use tokio::sync::watch;
 
 use super::attach::Consume;
+use super::connection::Expiry;
 use super::message::{condition, error};
 use super::partition::Partition;
-use super::receivers::{Ending, Refusal, Registration};
+use super::receivers::{Refusal, Registration};
 use super::served::Serving;
 
-/// Sends events as the receiver's credit permits, until the link ends or the receiver is displaced or detached.
-pub(super) async fn serve(mut link: Sender, request: Consume, serving: Option<Serving>) {
+/// Sends events as the receiver's credit permits, until the link ends, its authorization expires, or the receiver is
+/// displaced or detached.
+pub(super) async fn serve(mut link: Sender, request: Consume, serving: Option<Serving>, expiry: Expiry) {
     let sent = || {
         request.partition.count_sent();
         serving.as_ref().inspect(|serving| serving.count());
     };
     let reason = match begin(&request) {
-        Ok((registration, start)) => send(&mut link, &request.partition, start, registration, sent).await,
+        Ok((registration, start)) => {
+            tokio::select! {
+                biased;
+                reason = expiry => Some(reason),
+                reason = send(&mut link, &request.partition, start, registration, sent) => reason,
+            }
+        }
         Err(refusal) => Some(refusal),
     };
     tracing::debug!(
@@ -65,7 +73,7 @@ async fn send(
     loop {
         tokio::select! {
             biased;
-            ending = &mut registration.ending => return Some(farewell(&ending.ok()?)),
+            ending = &mut registration.ending => return Some(ending.ok()?.into()),
             advanced = advance(link, partition, &mut end, next, &sent) => next = advanced?,
         }
     }
@@ -82,8 +90,8 @@ async fn advance(
 ) -> Option<i64> {
     let awaited = match partition.at_or_after(next) {
         Ok(event) => {
-            // Waits for credit. The settlement of the client is not used.
-            let _settlement = link.send_batchable_ref(&event.sendable).await.ok()?;
+            // Waits for credit.
+            let _settled = link.send_batchable_ref(&event.sendable).await.ok()?;
             sent();
             return Some(event.position.sequence_number + 1);
         }
@@ -92,14 +100,6 @@ async fn advance(
     tokio::select! {
         _ = link.on_detach() => None,
         grown = end.wait_for(|end| *end > awaited) => grown.ok().map(|_end| awaited),
-    }
-}
-
-fn farewell(ending: &Ending) -> Error {
-    let text = ending.to_string();
-    match ending {
-        Ending::Displaced { .. } => error(LinkError::Stolen, text),
-        Ending::Detached { condition: name } => error(condition(name), text),
     }
 }
 
@@ -112,14 +112,17 @@ mod tests {
     use fe2o3_amqp::link::RecvError;
     use fe2o3_amqp::link::receiver::CreditMode;
     use fe2o3_amqp::{Connection, Receiver, Session};
-    use fe2o3_amqp_types::messaging::{Body, Message};
+    use fe2o3_amqp_types::messaging::Body;
     use fe2o3_amqp_types::primitives::Value;
+    use futures::FutureExt;
+    use futures::future::pending;
     use time::OffsetDateTime;
     use tokio::io::{DuplexStream, duplex};
     use tokio::time::timeout;
 
     use super::*;
     use crate::testing::EmptiedReport;
+    use crate::testing::event_hub::event::Event;
     use crate::testing::event_hub::log::Retention;
     use crate::testing::event_hub::selector::Selector;
 
@@ -132,8 +135,8 @@ mod tests {
         let mut session = SessionAcceptor::new().accept(&mut connection).await.expect("a session");
         let link = LinkAcceptor::new().accept(&mut session).await.expect("a link");
         let LinkEndpoint::Sender(link) = link else { panic!("the client receives") };
-        serve(link, Consume { group: "group".into(), partition, selector: Selector::EARLIEST, epoch: None }, None)
-            .await;
+        let request = Consume { group: "group".into(), partition, selector: Selector::EARLIEST, epoch: None };
+        serve(link, request, None, pending().boxed()).await;
     }
 
     async fn next(receiver: &mut Receiver, limit: Duration) -> Option<Result<(), RecvError>> {
@@ -144,8 +147,8 @@ mod tests {
     async fn sends_no_more_events_than_the_credit() {
         let retention = Retention { count: 10, reject_expired: false };
         let partition = Arc::new(Partition::new("0".into(), retention, EmptiedReport::default()));
-        let event = || Message::builder().body(Body::<Value>::Empty).build();
-        partition.append((0..10).map(|_| event()).collect(), None, OffsetDateTime::UNIX_EPOCH);
+        let event = Event::parse(b"\x00\x53\x75\xa0\x03two").expect("an event");
+        partition.append(&[event; 10], None, OffsetDateTime::UNIX_EPOCH);
         let (client, server) = duplex(64 * 1024);
         let server = tokio::spawn(serve_one_receiver(server, partition.clone()));
         let connection = Connection::builder().container_id("client").open_with_stream(client);

@@ -8,20 +8,21 @@ use std::time::Duration;
 
 use fe2o3_amqp::acceptor::{
     ConnectionAcceptor, LinkAcceptor, LinkEndpoint, ListenerSessionHandle, SaslAnonymousMechanism, SessionAcceptor,
-    SupportedReceiverSettleModes,
+    SupportedReceiverSettleModes, SupportedSenderSettleModes,
 };
-use fe2o3_amqp_types::definitions::{AmqpError, Error, Role};
+use fe2o3_amqp_types::definitions::{AmqpError, Error, SenderSettleMode};
 use fe2o3_amqp_types::performatives::Attach;
+use futures::FutureExt;
+use futures::future::pending;
 use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::attach::{Purpose, purpose};
+use super::attach::{Purpose, Service, node_address, purpose};
 use super::connection::Connection;
 use super::consume;
 use super::delayed::delayed;
-use super::frames::MAX_FRAME_SIZE;
-use super::late_frames::LateFrames;
+use super::filter::{ENGINE_FRAME_SIZE, Filter};
 use super::message::{MAX_MESSAGE_SIZE, error, product};
 use super::namespace::Namespace;
 use super::publish;
@@ -36,6 +37,9 @@ const MAX_CHANNEL: u16 = 4999;
 /// The maximum number of transfers in transit per session, and the maximum handle of its links.
 const SESSION_WINDOW: u32 = 5000;
 const MAX_HANDLE: u32 = 255;
+/// The maximum size of a message in bytes, with what the filter adds to it. The limit for clients is another one, and a
+/// message above that is rejected, while the engine would detach its link.
+const ENGINE_MESSAGE_SIZE: u64 = 64 * MAX_MESSAGE_SIZE;
 /// The pause after the system rejected an accept, for example because there are no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -83,7 +87,7 @@ async fn serve(namespace: Arc<Namespace>, socket: TcpStream, delay: Duration) {
     // Without this the system delays small responses.
     let _ = socket.set_nodelay(true);
     let served = Arc::new(Served::default());
-    let (stream, path) = delayed(socket, delay, LateFrames::new(Arc::clone(&served)));
+    let (stream, path) = delayed(socket, delay, Filter::new(Arc::clone(&served)));
     let mut path_task = JoinSet::new();
     path_task.spawn(path);
     serve_connection(Connection::new(namespace, served), stream).await;
@@ -94,7 +98,7 @@ async fn serve(namespace: Arc<Namespace>, socket: TcpStream, delay: Duration) {
 async fn serve_connection(connection: Connection, stream: DuplexStream) {
     let acceptor = ConnectionAcceptor::builder()
         .container_id("event-hub-emulator")
-        .max_frame_size(MAX_FRAME_SIZE)
+        .max_frame_size(ENGINE_FRAME_SIZE)
         .channel_max(MAX_CHANNEL)
         .idle_time_out(IDLE_TIME_OUT)
         .properties(product())
@@ -148,11 +152,14 @@ async fn serve_link(
     replies: &ReplyLinks,
     links: &mut JoinSet<()>,
 ) {
-    let purpose = purpose(&connection.namespace, &attach, connection.is_authorized());
+    let address = node_address(&attach).to_owned();
+    let purpose = purpose(&connection.namespace, &attach, connection.authorizations.permit(&address));
     tracing::debug!(link = attach.name, ?purpose, "event hub emulator: link attaching");
     let acceptor = LinkAcceptor::builder()
         .supported_receiver_settle_modes(SupportedReceiverSettleModes::First)
-        .max_message_size(max_message_size(&attach.role))
+        .supported_sender_settle_modes(settle_modes(&purpose))
+        .fallback_sender_settle_mode(SenderSettleMode::Settled)
+        .max_message_size(ENGINE_MESSAGE_SIZE)
         .properties(product())
         .build();
     connection.served.all_detached_ended().await;
@@ -169,18 +176,23 @@ async fn serve_link(
             return;
         }
     };
+    let expiry = match &purpose {
+        // Anybody may put a token.
+        Ok(Purpose::Requests(Service::Cbs) | Purpose::Replies { service: Service::Cbs, .. }) => pending().boxed(),
+        _ => connection.expiry(address),
+    };
     match (link, purpose, responses) {
         (LinkEndpoint::Sender(link), _, Some(responses)) => {
-            links.spawn(requests::reply(link, responses));
+            links.spawn(requests::reply(link, responses, expiry));
         }
         (LinkEndpoint::Receiver(link), Ok(Purpose::Requests(service)), _) => {
-            links.spawn(requests::serve(connection.clone(), link, service, replies.clone()));
+            links.spawn(requests::serve(connection.clone(), link, service, replies.clone(), expiry));
         }
         (LinkEndpoint::Receiver(link), Ok(Purpose::Publish(hub, partition)), _) => {
-            links.spawn(publish::serve(hub, link, partition));
+            links.spawn(publish::serve(hub, link, partition, expiry));
         }
         (LinkEndpoint::Sender(link), Ok(Purpose::Consume(request)), _) => {
-            links.spawn(consume::serve(link, request, serving));
+            links.spawn(consume::serve(link, request, serving, expiry));
         }
         (link, rejected, _) => {
             links.spawn(close(link, rejected.err().unwrap_or_else(wrong_role)));
@@ -188,11 +200,12 @@ async fn serve_link(
     }
 }
 
-fn max_message_size(role: &Role) -> u64 {
-    match role {
-        Role::Sender => MAX_MESSAGE_SIZE,
-        // An event with its annotations may be larger than it was when it arrived.
-        Role::Receiver => 2 * MAX_MESSAGE_SIZE,
+/// Events are sent settled, as by the service, which answers so to every receiver (vcabbage/amqp#43,
+/// Azure/azure-event-hubs-node#113). Responses to requests are sent settled too, but in the mode that the client asks for.
+fn settle_modes(purpose: &Result<Purpose, Error>) -> SupportedSenderSettleModes {
+    match purpose {
+        Ok(Purpose::Consume(_)) => SupportedSenderSettleModes::Settled,
+        _ => SupportedSenderSettleModes::All,
     }
 }
 

@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use fe2o3_amqp::Sendable;
-use fe2o3_amqp_types::messaging::Body;
-use fe2o3_amqp_types::primitives::Value;
+use fe2o3_amqp_types::messaging::{Data, Message};
+use fe2o3_amqp_types::primitives::Binary;
 use time::OffsetDateTime;
 
-use super::message::{AnyMessage, annotate, milliseconds, timestamp};
+use super::event::{Annotations, Event};
+use super::message::milliseconds;
 use super::selector::{Annotation, Selector};
 
 /// The size of an event in the log, in addition to its body. Offsets count bytes, so they differ from sequence numbers.
@@ -27,7 +28,8 @@ pub(super) struct Retention {
 /// An event in the log.
 pub(super) struct StoredEvent {
     pub(super) position: Position,
-    pub(super) sendable: Sendable<Body<Value>>,
+    /// The encoded event, as `payloads` expects it.
+    pub(super) sendable: Sendable<Data>,
 }
 
 /// The position of an event. All fields increase along the log.
@@ -82,7 +84,10 @@ impl fmt::Display for OutOfRange {
 
 pub(super) struct Log {
     retention: Retention,
+    /// Without those that have expired or were removed.
     events: VecDeque<Arc<StoredEvent>>,
+    /// The position of the newest event, which may not exist any more.
+    last: Option<Position>,
     /// The position of the newest expired event.
     expired: Option<Position>,
     next_offset: i64,
@@ -90,7 +95,7 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(retention: Retention) -> Self {
-        Self { retention, events: VecDeque::new(), expired: None, next_offset: 0 }
+        Self { retention, events: VecDeque::new(), last: None, expired: None, next_offset: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -107,22 +112,36 @@ impl Log {
         self.last().map_or(0, |last| last.sequence_number + 1)
     }
 
-    /// Returns the position of the newest event, expired or not.
+    /// Returns the position of the newest event, whether it still exists or not.
     pub(super) fn last(&self) -> Option<Position> {
-        self.events.back().map(|last| last.position).or(self.expired)
+        self.last
     }
 
-    /// Returns the event with this sequence number, or the oldest one if that event has expired. If the event does not
-    /// exist yet, returns the sequence number to wait for.
+    /// Returns the event with this sequence number, or the next one if that event does not exist any more. If there is
+    /// none yet, returns the sequence number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
-        let wanted = sequence_number.max(self.begin());
-        let event = usize::try_from(wanted - self.begin()).ok().and_then(|index| self.events.get(index));
-        event.cloned().ok_or(wanted)
+        let event = self.events.get(self.place_of(sequence_number));
+        event.cloned().ok_or_else(|| sequence_number.max(self.end()))
+    }
+
+    /// Returns the number of events before this sequence number.
+    fn place_of(&self, sequence_number: i64) -> usize {
+        self.events.partition_point(|event| event.position.sequence_number < sequence_number)
+    }
+
+    /// Removes the event with this sequence number, as a compaction does. Returns whether it existed.
+    pub(super) fn remove(&mut self, sequence_number: i64) -> bool {
+        let place = self.place_of(sequence_number);
+        let exists = self.events.get(place).is_some_and(|event| event.position.sequence_number == sequence_number);
+        if exists {
+            self.events.remove(place);
+        }
+        exists
     }
 
     /// Expires the events before this sequence number. Returns their number.
     pub(super) fn expire_before(&mut self, sequence_number: i64) -> usize {
-        let expired = self.events.partition_point(|event| event.position.sequence_number < sequence_number);
+        let expired = self.place_of(sequence_number);
         if let Some(newest) = self.events.drain(..expired).next_back() {
             self.expired = Some(newest.position);
         }
@@ -130,25 +149,26 @@ impl Log {
     }
 
     /// Appends the event. If there are too many events then, the oldest one expires.
-    pub(super) fn append(&mut self, mut event: AnyMessage, partition_key: Option<&str>, now: OffsetDateTime) {
+    pub(super) fn append(&mut self, event: &Event<'_>, partition_key: Option<&str>, now: OffsetDateTime) {
         let position = Position {
             sequence_number: self.end(),
             offset: self.next_offset,
             // The wall clock may be set back; the time of a partition never decreases.
             enqueued_at: self.last().map_or(now, |last| last.enqueued_at.max(now)),
         };
-        self.next_offset += EVENT_OVERHEAD + body_size(&event);
+        let size: usize = event.data().map(<[u8]>::len).sum();
+        self.next_offset += EVENT_OVERHEAD + i64::try_from(size).unwrap_or(i64::MAX);
 
-        event.header = None;
-        event.delivery_annotations = None;
-        annotate(&mut event, "x-opt-sequence-number", Value::Long(position.sequence_number));
-        annotate(&mut event, "x-opt-offset", Value::String(position.offset.to_string()));
-        annotate(&mut event, "x-opt-enqueued-time", timestamp(position.enqueued_at));
-        if let Some(key) = partition_key {
-            annotate(&mut event, "x-opt-partition-key", Value::String(key.to_owned()));
-        }
-        let sendable = Sendable::builder().message(event).settled(false).build();
+        let annotated = event.annotated(Annotations {
+            sequence_number: position.sequence_number,
+            offset: &position.offset.to_string(),
+            enqueued_at: position.enqueued_at,
+            partition_key,
+        });
+        let message = Message::builder().data(Binary::from(annotated)).build();
+        let sendable = Sendable::builder().message(message).settled(true).build();
         self.events.push_back(Arc::new(StoredEvent { position, sendable }));
+        self.last = Some(position);
         if self.events.len() > self.retention.count {
             self.expired = self.events.pop_front().map(|oldest| oldest.position);
         }
@@ -189,35 +209,31 @@ impl Log {
     }
 }
 
-fn body_size(event: &AnyMessage) -> i64 {
-    let size = match &event.body {
-        Body::Data(parts) => parts.iter().map(|part| part.0.len()).sum(),
-        _ => 0,
-    };
-    i64::try_from(size).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fe2o3_amqp_types::messaging::{Data, Message};
-    use fe2o3_amqp_types::primitives::Binary;
     use time::Duration;
     use time::macros::datetime;
 
     const BASE: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
     const KEEP_ALL: Retention = Retention { count: usize::MAX, reject_expired: false };
 
-    /// With its overhead the event takes 100 bytes.
-    fn event() -> AnyMessage {
-        Message::builder().body(Body::Data(vec![Data(Binary::from(vec![0; 36]))].into())).build()
+    /// A data section. With its overhead the event takes 100 bytes.
+    const EVENT: [u8; 41] = {
+        let mut encoded = [0; 41];
+        [encoded[1], encoded[2], encoded[3], encoded[4]] = [0x53, 0x75, 0xa0, 36];
+        encoded
+    };
+
+    fn append(log: &mut Log, now: OffsetDateTime) {
+        log.append(&Event::parse(&EVENT).expect("an event"), None, now);
     }
 
     /// Returns a log with this many events, whose offsets differ by 100 and whose times differ by one second.
     fn filled(events: i64, retention: Retention) -> Log {
         let mut log = Log::new(retention);
         for n in 0..events {
-            log.append(event(), None, BASE + Duration::seconds(n));
+            append(&mut log, BASE + Duration::seconds(n));
         }
         log
     }
@@ -302,10 +318,22 @@ mod tests {
         }
         assert_eq!(log.start(Selector::EARLIEST), Ok(10));
         assert!(start_in(&log, Annotation::SequenceNumber, 10, true).is_err());
-        log.append(event(), None, BASE);
+        append(&mut log, BASE);
         assert_eq!((log.len(), log.begin(), log.end()), (1, 10, 11));
         assert_eq!(log.last().map(|last| (last.offset, last.enqueued_at)), Some((1000, BASE + Duration::seconds(9))));
         assert_eq!(log.at_or_after(3).ok().map(|event| event.position.sequence_number), Some(10));
+    }
+
+    #[test]
+    fn a_removed_event_is_skipped_and_still_the_reported_end() {
+        let mut log = filled(5, KEEP_ALL);
+        assert!(log.remove(2) && log.remove(4) && !log.remove(2) && !log.remove(9));
+        let delivered = |from| log.at_or_after(from).map(|event| event.position.sequence_number);
+        assert_eq!((delivered(1), delivered(2), delivered(4)), (Ok(1), Ok(3), Err(5)));
+        assert_eq!((log.len(), log.end(), log.last().map(|last| last.sequence_number)), (3, 5, Some(4)));
+        assert_eq!(start_in(&log, Annotation::SequenceNumber, 3, false), Ok(5));
+        append(&mut log, BASE);
+        assert_eq!(log.at_or_after(4).map(|event| event.position.sequence_number), Ok(5));
     }
 
     #[test]

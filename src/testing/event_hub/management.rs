@@ -4,31 +4,44 @@ use fe2o3_amqp_types::primitives::{Array, OrderedMap, Value};
 use time::OffsetDateTime;
 
 use super::hub::Hub;
-use super::message::{AnyMessage, Response, application_property, missing, timestamp};
+use super::message::{AnyMessage, Response, application_property, timestamp};
 use super::namespace::Namespace;
 use super::partition::PartitionProperties;
+use super::tokens::BadToken;
+use crate::clock::WallClock;
 
 /// Responds to a READ of a hub or of a partition.
+///
+/// Each request carries a token of its own, `security_token`, besides the link's authorization. The service checks it:
+/// in a live test of Azure/azure-sdk-for-js, the key is replaced, and the next READ over the open link is rejected
+/// without another put-token (`EventHubConsumerClient $management calls`). Azure Stack rejects a request without it
+/// (Azure/azure-sdk-for-js#7463).
 pub(super) fn read(namespace: &Namespace, request: &AnyMessage) -> Response {
     let property = |name| application_property(request, name).unwrap_or_default();
+    if namespace.checks_management_tokens
+        && let Err(bad) = check_token(namespace, request)
+    {
+        return Response::bad_token(bad);
+    }
     if property("operation") != "READ" {
-        return Response::status(400, "Only the operation 'READ' is supported.");
+        return Response::not_supported("Only the operation 'READ' is supported.");
     }
     let Some(hub) = namespace.hub(property("name")) else {
-        return not_found(property("name"));
+        return Response::not_found(property("name"));
     };
     match property("type") {
-        "com.microsoft:eventhub" => found(hub_properties(hub)),
+        "com.microsoft:eventhub" => found(hub_properties(&hub)),
         "com.microsoft:partition" => match hub.partition(property("partition")) {
-            Some(partition) => found(partition_properties(hub, partition.properties())),
-            None => not_found(&format!("{}/Partitions/{}", hub.name, property("partition"))),
+            Some(partition) => found(partition_properties(&hub, partition.properties())),
+            None => Response::not_found(&format!("{}/Partitions/{}", hub.name, property("partition"))),
         },
-        other => Response::status(400, format!("The type '{other}' is not supported.")),
+        other => Response::not_supported(format!("The type '{other}' is not supported.")),
     }
 }
 
-fn not_found(what: &str) -> Response {
-    Response::status(404, missing(what))
+fn check_token(namespace: &Namespace, request: &AnyMessage) -> Result<(), BadToken> {
+    let token = application_property(request, "security_token").ok_or(BadToken::Missing)?;
+    namespace.tokens.check(token, namespace.clock.now()).map(|_verified| ())
 }
 
 fn found<const N: usize>(properties: [(&str, Value); N]) -> Response {
@@ -36,7 +49,7 @@ fn found<const N: usize>(properties: [(&str, Value); N]) -> Response {
     for (name, value) in properties {
         map.insert(Value::String(name.to_owned()), value);
     }
-    Response { code: 200, description: "OK".to_owned(), body: Value::Map(map) }
+    Response::found(Value::Map(map))
 }
 
 fn hub_properties(hub: &Hub) -> [(&str, Value); 6] {
@@ -73,20 +86,31 @@ mod tests {
     use super::*;
     use crate::testing::event_hub::sas::SasKey;
     use crate::testing::event_hub::settings::HubSettings;
-    use std::sync::Arc;
 
     use fe2o3_amqp_types::messaging::{ApplicationProperties, Body, Message};
+    use time::Duration;
 
-    fn request(operation: &str, kind: &str, name: &str, partition: &str) -> Response {
-        let hub = Arc::new(Hub::new(HubSettings::new("hub").with_partitions(2)));
-        let namespace = Namespace::new(SasKey { name: "name".into(), secret: "key".into() }, vec![hub]);
-        let properties = ApplicationProperties::builder()
+    fn namespace() -> Namespace {
+        let key = SasKey { name: "name".into(), secret: "key".into() };
+        Namespace::new(key, vec![HubSettings::new("hub").with_partitions(2)])
+    }
+
+    fn request_with(token: Option<&str>, [operation, kind, name, partition]: [&str; 4]) -> AnyMessage {
+        let mut properties = ApplicationProperties::builder()
             .insert("operation", operation)
             .insert("type", kind)
             .insert("name", name)
-            .insert("partition", partition)
-            .build();
-        read(&namespace, &Message::builder().application_properties(properties).body(Body::Empty).build())
+            .insert("partition", partition);
+        if let Some(token) = token {
+            properties = properties.insert("security_token", token);
+        }
+        Message::builder().application_properties(properties.build()).body(Body::Empty).build()
+    }
+
+    fn request(operation: &str, kind: &str, name: &str, partition: &str) -> Response {
+        let namespace = namespace();
+        let token = namespace.tokens.issue(namespace.clock.now() + Duration::HOUR);
+        read(&namespace, &request_with(Some(&token), [operation, kind, name, partition]))
     }
 
     fn field(response: &Response, name: &str) -> Value {
@@ -101,6 +125,19 @@ mod tests {
         let partition = request("READ", "com.microsoft:partition", "hub", "1");
         assert_eq!((partition.code, field(&partition, "partition")), (200, Value::String("1".into())));
         assert_eq!(field(&partition, "last_enqueued_sequence_number"), Value::Long(-1));
+    }
+
+    #[test]
+    fn every_request_needs_a_valid_token_unless_switched_off() {
+        let mut namespace = namespace();
+        let read_hub = |token| request_with(token, ["READ", "com.microsoft:eventhub", "hub", ""]);
+        let expired = namespace.tokens.issue(namespace.clock.now());
+        for token in [None, Some("forged"), Some(&expired)] {
+            let response = read(&namespace, &read_hub(token));
+            assert_eq!((response.code, response.condition), (401, Some("amqp:unauthorized-access")), "{token:?}");
+        }
+        namespace.checks_management_tokens = false;
+        assert_eq!(read(&namespace, &read_hub(None)).code, 200);
     }
 
     #[test]

@@ -75,19 +75,26 @@
 
 mod address;
 mod attach;
+mod authorizations;
 mod builder;
+mod clock;
 mod connection;
 mod consume;
 mod delayed;
+mod encoding;
+mod event;
+mod filter;
 mod frames;
 mod hub;
 mod late_frames;
+mod links;
 mod listen;
 mod log;
 mod management;
 mod message;
 mod namespace;
 mod partition;
+mod payloads;
 mod publish;
 mod receivers;
 mod requests;
@@ -95,19 +102,27 @@ mod sas;
 mod selector;
 mod served;
 mod settings;
+mod tokens;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
+use fe2o3_amqp_types::definitions::Error;
+use time::OffsetDateTime;
 use tokio::task::JoinSet;
 
 pub use builder::{DEFAULT_DELAY, DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulatorBuilder};
 pub use partition::PartitionProperties;
 pub use settings::{DEFAULT_RETENTION_COUNT, HubSettings};
 
+use event::Event;
 use hub::Hub;
 use listen::Connections;
+use message::{condition, error};
 use namespace::Namespace;
+use partition::Partition;
+use sas::SasKey;
 
 /// The default condition with which receivers are detached: `amqp:link:detach-forced`.
 ///
@@ -122,7 +137,9 @@ pub const DEFAULT_DETACH_CONDITION: &str = "amqp:link:detach-forced";
 /// same emulator.
 #[derive(Clone, Debug)]
 pub struct EventHubEmulator {
-    hub: Arc<Hub>,
+    name: String,
+    /// The place of the event hub in its namespace.
+    place: usize,
     server: Arc<Server>,
 }
 
@@ -145,14 +162,23 @@ impl EventHubEmulator {
     /// Returns the name of the event hub.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.hub.name
+        &self.name
+    }
+
+    fn hub(&self) -> Arc<Hub> {
+        self.server.namespace.hub_at(self.place)
+    }
+
+    fn partition(&self, id: &str) -> Option<Arc<Partition>> {
+        self.hub().partition(id)
     }
 
     /// Returns the event hub with this name in the same emulator, or `None` if there is none. Ignores case.
     #[must_use]
     pub fn event_hub(&self, name: &str) -> Option<Self> {
-        let hub = self.server.namespace.hub(name)?.clone();
-        Some(Self { hub, server: self.server.clone() })
+        let place = self.server.namespace.place(name)?;
+        let name = self.server.namespace.hub_at(place).name.clone();
+        Some(Self { name, place, server: self.server.clone() })
     }
 
     /// Returns the port that the emulator listens on.
@@ -180,10 +206,10 @@ impl EventHubEmulator {
     /// Its namespace is `localhost`. Clients connect to the [endpoint](Self::endpoint).
     #[must_use]
     pub fn connection_string(&self) -> String {
-        let key = &self.server.namespace.key;
+        let key = self.server.namespace.tokens.key();
         format!(
             "Endpoint=sb://localhost/;SharedAccessKeyName={};SharedAccessKey={};EntityPath={}",
-            key.name, key.secret, self.hub.name
+            key.name, key.secret, self.name
         )
     }
 
@@ -201,20 +227,20 @@ impl EventHubEmulator {
     /// Returns the ids of the partitions, starting at `"0"`.
     #[must_use]
     pub fn partition_ids(&self) -> Vec<String> {
-        self.hub.partition_ids()
+        self.hub().partition_ids()
     }
 
     /// Returns the properties that a client would receive for this partition, or `None` if there is no such partition.
     #[must_use]
     pub fn partition_properties(&self, partition_id: &str) -> Option<PartitionProperties> {
-        self.hub.partition(partition_id).map(|partition| partition.properties())
+        self.partition(partition_id).map(|partition| partition.properties())
     }
 
     /// Returns the number of events in the partition, without those that have expired, or `None` if there is no such
     /// partition.
     #[must_use]
     pub fn event_count(&self, partition_id: &str) -> Option<usize> {
-        self.hub.partition(partition_id).map(|partition| partition.event_count())
+        self.partition(partition_id).map(|partition| partition.event_count())
     }
 
     /// Returns the number of receivers that are attached to the partition in this consumer group, or `None` if there is
@@ -223,8 +249,9 @@ impl EventHubEmulator {
     /// A receiver counts from its attach until its detach, or the end of its connection, has reached the emulator.
     #[must_use]
     pub fn open_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
-        let group = self.hub.consumer_group(consumer_group)?;
-        self.hub.partition(partition_id).map(|partition| partition.receivers().count(group))
+        let hub = self.hub();
+        let group = hub.consumer_group(consumer_group)?;
+        hub.partition(partition_id).map(|partition| partition.receivers().count(group))
     }
 
     /// Returns the epoch (owner level) of each receiver that is attached to the partition in this consumer group,
@@ -233,8 +260,9 @@ impl EventHubEmulator {
     /// As in the service, there is either one receiver with an epoch, or up to five without.
     #[must_use]
     pub fn owner_levels(&self, consumer_group: &str, partition_id: &str) -> Option<Vec<Option<i64>>> {
-        let group = self.hub.consumer_group(consumer_group)?;
-        self.hub.partition(partition_id).map(|partition| partition.receivers().epochs(group))
+        let hub = self.hub();
+        let group = hub.consumer_group(consumer_group)?;
+        hub.partition(partition_id).map(|partition| partition.receivers().epochs(group))
     }
 
     /// Returns the number of events that the partition has sent to all of its receivers up to now, or `None` if there
@@ -243,7 +271,7 @@ impl EventHubEmulator {
     /// The difference from the number of events that a reader got is what its client buffers.
     #[must_use]
     pub fn sent_events(&self, partition_id: &str) -> Option<u64> {
-        self.hub.partition(partition_id).map(|partition| partition.sent())
+        self.partition(partition_id).map(|partition| partition.sent())
     }
 
     /// Adds partitions until there are this many; does nothing if there are already. As in the service, partitions
@@ -263,7 +291,7 @@ impl EventHubEmulator {
     /// # }
     /// ```
     pub fn grow_to(&self, partitions: u16) {
-        self.hub.grow_to(partitions);
+        self.hub().grow_to(partitions);
     }
 
     /// Expires the events of the partition before this sequence number. Returns their number, or `None` if there is no
@@ -272,7 +300,29 @@ impl EventHubEmulator {
     /// Events that were already sent to a receiver are not affected.
     #[must_use = "`None` means that nothing expired: there is no such partition"]
     pub fn expire_before(&self, partition_id: &str, sequence_number: i64) -> Option<usize> {
-        self.hub.partition(partition_id).map(|partition| partition.expire_before(sequence_number))
+        self.partition(partition_id).map(|partition| partition.expire_before(sequence_number))
+    }
+
+    /// Stores an encoded AMQP message as the next event of the partition, and returns its sequence number; or `None` if
+    /// there is no such partition, or if the bytes do not consist of sections of a message.
+    ///
+    /// The hub inserts its annotations, and keeps all other sections as they are, so the event may be one that clients
+    /// cannot decode: with a list as application property, or with a data section that holds null.
+    #[must_use = "`None` means that nothing was stored"]
+    pub fn append_raw(&self, partition_id: &str, message: &[u8]) -> Option<i64> {
+        let (hub, event) = (self.hub(), Event::parse(message)?);
+        let end = hub.partition(partition_id)?.append(&[event], event.partition_key(), hub.now());
+        Some(end - 1)
+    }
+
+    /// Removes the event with this sequence number, as the compaction of a hub does with a superseded event or with a
+    /// tombstone (learn.microsoft.com, event-hubs/log-compaction). Returns whether it existed.
+    ///
+    /// The event is never delivered, except to receivers that it was sent to before. If it is the last one, the
+    /// properties of the partition still report its number as the end.
+    #[must_use = "`false` means that there is no such event"]
+    pub fn remove_event(&self, partition_id: &str, sequence_number: i64) -> bool {
+        self.partition(partition_id).is_some_and(|partition| partition.remove(sequence_number))
     }
 
     /// Detaches all receivers of the partition in this consumer group with [`DEFAULT_DETACH_CONDITION`]. Returns their
@@ -293,8 +343,82 @@ impl EventHubEmulator {
     /// `amqp:link:stolen` or `com.microsoft:server-busy`.
     #[must_use = "`None` means that nothing was detached: there is no such partition or group"]
     pub fn detach_receivers_with(&self, consumer_group: &str, partition_id: &str, condition: &str) -> Option<usize> {
-        let group = self.hub.consumer_group(consumer_group)?;
-        self.hub.partition(partition_id).map(|partition| partition.receivers().detach(group, condition))
+        let hub = self.hub();
+        let group = hub.consumer_group(consumer_group)?;
+        let reason = detached_on_demand(condition);
+        hub.partition(partition_id).map(|partition| partition.receivers().detach(group, &reason))
+    }
+
+    /// Detaches all links over which events are published to the event hub, with [`DEFAULT_DETACH_CONDITION`]. Returns
+    /// their number.
+    ///
+    /// They may attach again at once.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
+    pub fn detach_senders(&self) -> usize {
+        self.detach_senders_with(DEFAULT_DETACH_CONDITION)
+    }
+
+    /// Does the same as [`detach_senders`](Self::detach_senders), with a given AMQP error condition.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
+    pub fn detach_senders_with(&self, condition: &str) -> usize {
+        self.hub().senders().detach(&detached_on_demand(condition))
+    }
+
+    /// Moves the wall clock of the emulator ahead. It decides when tokens expire, and when events were enqueued and
+    /// event hubs created from now on.
+    ///
+    /// Links whose token has expired by then are detached with `amqp:unauthorized-access` soon, in at most a second.
+    /// Time passes by itself, too: the clock is the machine's plus what was added.
+    pub fn advance_clock(&self, by: Duration) {
+        self.server.namespace.clock.advance(by);
+    }
+
+    /// Ends the authorizations whose path contains this text, on all connections of the emulator, as if their tokens
+    /// had expired. Returns their number.
+    ///
+    /// An authorization begins when a client puts a token. Its path is the URL that the client names, such as
+    /// `amqps://localhost/orders/ConsumerGroups/$Default/Partitions/3`; the empty text means all. The links of the path
+    /// and below are detached with `amqp:unauthorized-access`, as by the service (Azure/azure-event-hubs-node#174), and
+    /// attaches are rejected until the client puts a token for the path again.
+    ///
+    /// The token in the requests of an open management link, and the token of another connection for the same path that
+    /// is put later, are not affected.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
+    pub fn expire_authorizations(&self, path: &str) -> usize {
+        self.server.namespace.expire_authorizations(path)
+    }
+
+    /// Returns a new bearer token, as of Microsoft Entra ID, that the emulator accepts until this time for everything.
+    ///
+    /// The time is compared with the [clock](Self::advance_clock) of the emulator. A credential in a test returns the
+    /// token as its access token.
+    #[must_use]
+    pub fn entra_token(&self, expires_at: OffsetDateTime) -> String {
+        self.server.namespace.tokens.issue(expires_at)
+    }
+
+    /// Replaces the accepted shared access key. Tokens that were signed with the former key are rejected from now on, in
+    /// put-tokens and in requests for properties.
+    ///
+    /// Links that are open stay open until their token expires, as in the service: see
+    /// [`expire_authorizations`](Self::expire_authorizations). [`connection_string`](Self::connection_string) returns
+    /// the new key.
+    pub fn replace_key(&self, name: impl Into<String>, key: impl Into<String>) {
+        self.server.namespace.tokens.replace_key(SasKey { name: name.into(), secret: key.into() });
+    }
+
+    /// Deletes the event hub, and creates it again with the settings of the builder: empty, and with a later
+    /// [`created_at`](Self::created_at). The links of its senders and receivers are detached with `amqp:not-found` and
+    /// the text of the service for an entity that does not exist (microsoft/AzureMonitorAddonForSplunk#8). They may
+    /// attach again at once.
+    pub fn recreate(&self) {
+        self.server.namespace.recreate(self.place);
+    }
+
+    /// Returns when the event hub was created, by the [clock](Self::advance_clock) of the emulator.
+    #[must_use]
+    pub fn created_at(&self) -> OffsetDateTime {
+        self.hub().created_at
     }
 
     /// Cuts all open connections of the emulator, to all its event hubs, and returns their number.
@@ -304,4 +428,8 @@ impl EventHubEmulator {
     pub fn cut_connections(&self) -> usize {
         self.server.connections.cut()
     }
+}
+
+fn detached_on_demand(name: &str) -> Error {
+    error(condition(name), "The link is detached on demand.")
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
+use super::event::Event;
 use super::log::{Log, OutOfRange, Retention, StoredEvent};
-use super::message::AnyMessage;
 use super::receivers::Receivers;
 use super::selector::Selector;
 use crate::lock::lock;
@@ -76,17 +76,23 @@ impl Partition {
         lock(&self.log)
     }
 
-    /// Appends these events in order, without others in between.
-    pub(super) fn append(&self, events: Vec<AnyMessage>, partition_key: Option<&str>, now: OffsetDateTime) {
+    /// Appends these events in order, without others in between. Returns the sequence number of the next event.
+    pub(super) fn append(&self, events: &[Event<'_>], partition_key: Option<&str>, now: OffsetDateTime) -> i64 {
         let mut log = self.log();
         for event in events {
             log.append(event, partition_key, now);
         }
         self.end.send_replace(log.end());
+        log.end()
     }
 
-    /// Returns the event with this sequence number, or the oldest one if that event has expired. If the event does not
-    /// exist yet, returns the sequence number to wait for.
+    /// Removes the event with this sequence number. Returns whether it existed.
+    pub(super) fn remove(&self, sequence_number: i64) -> bool {
+        self.log().remove(sequence_number)
+    }
+
+    /// Returns the event with this sequence number, or the next one if that event does not exist any more. If there is
+    /// none yet, returns the sequence number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
         self.log().at_or_after(sequence_number)
     }
@@ -138,15 +144,17 @@ impl fmt::Debug for Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fe2o3_amqp_types::messaging::{Body, Data, Message};
-    use fe2o3_amqp_types::primitives::Binary;
     use time::Duration;
     use time::macros::datetime;
 
     const BASE: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
 
-    fn event(body: &[u8]) -> AnyMessage {
-        Message::builder().body(Body::Data(vec![Data(Binary::from(body.to_vec()))].into())).build()
+    const TEN_BYTES: &[u8] = b"\x00\x53\x75\xa0\x0a0123456789";
+    const EMPTY: &[u8] = b"\x00\x53\x75\xa0\x00";
+
+    fn append(partition: &Partition, events: &[&[u8]], now: OffsetDateTime) {
+        let events: Vec<_> = events.iter().map(|event| Event::parse(event).expect("an event")).collect();
+        partition.append(&events, None, now);
     }
 
     #[test]
@@ -156,8 +164,8 @@ mod tests {
         assert_eq!(partition.properties().last_enqueued_offset, "-1");
         assert!(partition.properties().is_empty);
 
-        partition.append(vec![event(b"0123456789"), event(b"")], Some("key"), BASE);
-        partition.append(vec![event(b"")], None, BASE - Duration::HOUR);
+        append(&partition, &[TEN_BYTES, EMPTY], BASE);
+        append(&partition, &[EMPTY], BASE - Duration::HOUR);
 
         let expected = PartitionProperties {
             partition_id: "7".into(),
@@ -177,7 +185,7 @@ mod tests {
         for (report, begin) in [(EmptiedReport::BeginIsLast, 2), (EmptiedReport::BeginAfterLast, 3)] {
             let partition = Partition::new("7".into(), Retention { count: 9, reject_expired: false }, report);
             assert_eq!(partition.properties().beginning_sequence_number, 0, "never used");
-            partition.append(vec![event(b""), event(b""), event(b"")], None, BASE);
+            append(&partition, &[EMPTY; 3], BASE);
             partition.expire_before(2);
             assert_eq!((partition.properties().beginning_sequence_number, partition.properties().is_empty), (2, false));
             partition.expire_before(3);

@@ -19,7 +19,7 @@ const DETACH: u8 = 0x16;
 /// By the AMQP specification 1.0: the descriptor of each performative that is read by position, and its last field.
 const WHOLE: [(u8, usize); 4] = [(0x10, 10), (BEGIN, 8), (ATTACH, 14), (TRANSFER, 11)];
 
-type Bytes = Arc<Mutex<Vec<u8>>>;
+pub type Bytes = Arc<Mutex<Vec<u8>>>;
 
 /// Connects one client to the hub, and records what the hub sends.
 async fn tap(port: u16) -> (String, Bytes) {
@@ -44,7 +44,7 @@ async fn tap(port: u16) -> (String, Bytes) {
     (endpoint, bytes)
 }
 
-async fn tapped(hub: &EventHubEmulator) -> (ConsumerClient, Bytes) {
+pub async fn tapped(hub: &EventHubEmulator) -> (ConsumerClient, Bytes) {
     let (endpoint, bytes) = tap(hub.port()).await;
     let connection_string = hub.connection_string();
     let builder = ConsumerClient::builder().with_custom_endpoint(endpoint);

@@ -4,6 +4,9 @@
 
 mod frames;
 mod levels;
+mod links;
+mod raw_events;
+mod tokens;
 
 use std::net::TcpListener;
 use std::time::{Duration, SystemTime};

@@ -1,0 +1,109 @@
+//! Carries events through the AMQP engine as opaque bytes.
+//!
+//! The engine decodes every message that it receives, and encodes every message that it sends. It cannot decode each
+//! one that clients send, such as an application property that is a list, and not each one is encoded again to the same
+//! bytes. So to the engine a published event is a message whose body consists of data sections, one around each piece of
+//! the event that arrives in a transfer. An event that a receiver gets is a message with one data section around the
+//! event, whose head is removed from the first transfer.
+//!
+//! Events are also sent with an empty delivery tag, like the service's (Azure/azure-event-hubs-node#113). The engine
+//! numbers its deliveries.
+
+use std::collections::{HashMap, HashSet};
+
+use fe2o3_amqp_types::definitions::{DeliveryTag, Role};
+use fe2o3_amqp_types::messaging::TargetArchetype;
+use fe2o3_amqp_types::performatives::{Attach, Performative, Transfer};
+
+use super::address::Address;
+use super::encoding::{BINARY_8, data_head};
+use super::frames::{Fate, Frame};
+use super::message::MAX_MESSAGE_SIZE;
+
+/// The length of the head of a data section whose length takes one byte, and of one whose length takes four.
+const SHORT_HEAD: usize = 5;
+const LONG_HEAD: usize = 8;
+/// The place of the constructor in it.
+const CONSTRUCTOR: usize = 3;
+
+/// The links of a connection that carry events.
+#[derive(Debug, Default)]
+pub(super) struct Payloads {
+    /// The client's links over which it publishes, by its channels and handles.
+    published: HashSet<(u16, u32)>,
+    /// The engine's links over which it sends events, by its channels and handles, and whether the next transfer
+    /// continues an event.
+    sent: HashMap<(u16, u32), bool>,
+}
+
+impl Payloads {
+    /// Wraps the pieces of published events.
+    pub(super) fn judge_client(&mut self, frame: &mut Frame<'_>) -> Fate {
+        match &frame.performative {
+            Performative::Begin(_) => self.published.retain(|(channel, _)| *channel != frame.channel),
+            Performative::Attach(attach) => {
+                let link = (frame.channel, attach.handle.0);
+                if publishes(attach) {
+                    self.published.insert(link);
+                } else {
+                    self.published.remove(&link);
+                }
+            }
+            Performative::Transfer(transfer) if self.published.contains(&(frame.channel, transfer.handle.0)) => {
+                let length = u32::try_from(frame.payload.len()).unwrap_or(u32::MAX);
+                frame.prefix = data_head(length).to_vec();
+                return Fate::Rewritten;
+            }
+            _ => {}
+        }
+        Fate::Passed
+    }
+
+    /// Unwraps the events that the engine sends, and announces the limit of the service for the size of a message.
+    pub(super) fn judge_engine(&mut self, frame: &mut Frame<'_>) -> Fate {
+        match &mut frame.performative {
+            Performative::Begin(_) => self.sent.retain(|(channel, _), _| *channel != frame.channel),
+            Performative::Attach(attach) if matches!(attach.role, Role::Receiver) => {
+                attach.max_message_size = Some(MAX_MESSAGE_SIZE);
+                return Fate::Rewritten;
+            }
+            Performative::Attach(attach) => {
+                let link = (frame.channel, attach.handle.0);
+                if sends_events(attach) {
+                    self.sent.insert(link, false);
+                } else {
+                    self.sent.remove(&link);
+                }
+            }
+            Performative::Transfer(transfer) => {
+                if let Some(is_continued) = self.sent.get_mut(&(frame.channel, transfer.handle.0)) {
+                    let is_first = !*is_continued;
+                    *is_continued = transfer.more;
+                    if is_first {
+                        return unwrap(transfer, &mut frame.payload);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Fate::Passed
+    }
+}
+
+fn unwrap(transfer: &mut Transfer, payload: &mut &[u8]) -> Fate {
+    let head = if payload.get(CONSTRUCTOR) == Some(&BINARY_8) { SHORT_HEAD } else { LONG_HEAD };
+    *payload = payload.get(head..).unwrap_or_default();
+    transfer.delivery_tag = Some(DeliveryTag::from(Vec::new()));
+    Fate::Rewritten
+}
+
+fn publishes(attach: &Attach) -> bool {
+    let Some(TargetArchetype::Target(target)) = attach.target.as_deref() else { return false };
+    let address = target.address.as_deref().and_then(Address::parse);
+    matches!(attach.role, Role::Sender) && matches!(address, Some(Address::Hub { .. } | Address::Partition { .. }))
+}
+
+fn sends_events(attach: &Attach) -> bool {
+    let address = attach.source.as_ref().and_then(|source| Address::parse(source.address.as_deref()?));
+    matches!(attach.role, Role::Sender) && matches!(address, Some(Address::ConsumerGroup { .. }))
+}
