@@ -20,7 +20,7 @@ fn day(arguments: &[&str]) -> Option<Output> {
 /// Handoffs and detached links authorize paths with tokens of different ages.
 #[test]
 fn a_group_reads_on_after_the_life_of_its_tokens() {
-    let arguments = ["--hours", "3", "--partitions", "4", "--instances", "2", "--handoffs-per-hour", "4"];
+    let arguments = ["--hours", "3", "--partitions", "4", "--instances", "2", "--visits-per-hour", "2"];
     if let Some(output) = day(&arguments) {
         assert!(output.status.success());
     }

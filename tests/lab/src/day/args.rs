@@ -21,9 +21,10 @@ pub(super) struct Args {
     /// The life of a token, in minutes.
     #[arg(long, default_value_t = 65)]
     pub(super) token_minutes: u64,
-    /// How many handoffs between live instances to cause per hour.
-    #[arg(long, default_value_t = 2.0)]
-    pub(super) handoffs_per_hour: f64,
+    /// How many times per hour another instance joins for some time. It gets a share by handoffs, and leaves it to the
+    /// others when it shuts down.
+    #[arg(long, default_value_t = 1.0)]
+    pub(super) visits_per_hour: f64,
     /// How many links to detach per hour, as the service does when it moves a partition.
     #[arg(long, default_value_t = 1.0)]
     pub(super) detaches_per_hour: f64,

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure_core::credentials::TokenCredential;
+use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::RenewableCredential;
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -83,6 +86,13 @@ impl Group {
                 sleep(EVENT_EVERY).await;
             }
         })
+    }
+
+    /// Detaches the reader of a partition. There may be none at the moment.
+    pub(super) fn detach_one(&self, rng: &mut StdRng) {
+        if let Some(partition) = self.hub.partition_ids().choose(rng) {
+            let _ = self.hub.detach_receivers(ConsumerGroup::DEFAULT_NAME, partition);
+        }
     }
 
     /// Returns how many tokens were issued to all instances.

@@ -9,14 +9,6 @@ pub(super) enum Instance {
 }
 
 impl Instance {
-    /// Returns the instance if it is one of this crate, which can release single partitions.
-    pub(super) fn ours(&self) -> Option<&processor::Instance> {
-        match self {
-            Self::Ours(instance) => Some(instance),
-            Self::Official(_) => None,
-        }
-    }
-
     /// Returns how many partitions others have handed over to this instance since the last call.
     pub(super) fn handed_over(&mut self) -> usize {
         match self {

@@ -10,9 +10,7 @@ use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::{
-    ConsumerGroup, Handler, HandlerError, OwnerId, PartitionContext, PartitionId, Processor, Result,
-};
+use eventhubs_checkpoint::{ConsumerGroup, Handler, HandlerError, OwnerId, PartitionContext, Processor, Result};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
@@ -22,9 +20,6 @@ use super::reading::Reading;
 
 /// A partition that an instance has released is unread until another instance looks.
 const LOAD_BALANCING_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Far longer than a handoff.
-const COOLDOWN: Duration = Duration::from_secs(60);
 
 /// A running instance.
 pub(super) struct Instance {
@@ -37,8 +32,11 @@ struct Reader(Reading);
 
 impl Handler<ReceivedEventData> for Reader {
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
-        for number in events.iter().filter_map(ReceivedEventData::sequence_number) {
-            self.0.delivered(context.partition_id().as_str(), number);
+        for event in &events {
+            if let Some(number) = event.sequence_number() {
+                self.0.delivered(context.partition_id().as_str(), number);
+            }
+            context.checkpoint(event);
         }
         Ok(())
     }
@@ -66,17 +64,6 @@ impl Instance {
         let handle = processor.handle();
         let events = handle.ownership_events();
         Ok(Self { handle, events, running: tokio::spawn(processor.run(std::future::pending())) })
-    }
-
-    /// Returns the partitions that this instance reads.
-    pub(super) fn partitions(&self) -> Vec<PartitionId> {
-        self.handle.partitions().into_iter().map(|status| status.partition).collect()
-    }
-
-    /// Gives up a partition, which others take over. If this instance has fewer than its share then, another one hands a
-    /// partition over to it.
-    pub(super) fn release(&self, partition: &PartitionId) -> bool {
-        self.handle.release(partition, COOLDOWN)
     }
 
     /// Returns how many partitions others have handed over to this instance since the last call.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Failure;
 use super::args::Args;
 use super::group::Group;
-use super::incidents::{cause, incidents};
+use super::incidents::{Incident, incidents};
 use super::instances::Instance;
 use super::reading::Totals;
 use super::wall_clock::Faked;
@@ -75,9 +75,19 @@ async fn run_group(args: &Args) -> Result<Report, Failure> {
         instances.push(group.start_instance(args).await?);
     }
     let mut rng = StdRng::seed_from_u64(args.seed);
+    let mut handed_over = 0;
     for (at, incident) in incidents(args, &mut rng) {
         sleep_until(began + at).await;
-        cause(incident, &group.hub, &instances, &mut rng);
+        match incident {
+            Incident::Join => instances.push(group.start_instance(args).await?),
+            Incident::Leave => {
+                let mut visitor = instances.swap_remove(args.instances);
+                handed_over += visitor.handed_over();
+                visitor.shut_down().await?;
+            }
+            Incident::Detach => group.detach_one(&mut rng),
+            Incident::Cut => _ = group.hub.cut_connections(),
+        }
     }
     sleep_until(began + args.duration()).await;
     publishing.abort();
@@ -85,7 +95,7 @@ async fn run_group(args: &Args) -> Result<Report, Failure> {
     let report = Report {
         ran: began.elapsed(),
         totals: group.reading.totals(began),
-        handed_over: instances.iter_mut().map(Instance::handed_over).sum(),
+        handed_over: handed_over + instances.iter_mut().map(Instance::handed_over).sum::<usize>(),
         tokens: group.tokens_issued(),
     };
     for instance in instances {
