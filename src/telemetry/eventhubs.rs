@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::Telemetry;
 use super::causes::Causes;
@@ -33,4 +33,12 @@ pub(crate) fn reconnected(event_hub: &str) {
 
 pub(crate) fn reconnect_failed(event_hub: &str, error: &Error, retry_in: Duration) {
     warn!(target: EVENTHUBS, event_hub, error = %Causes(error), ?retry_in, "failed to reconnect to event hub; retrying");
+}
+
+pub(crate) fn hub_token_not_renewed(error: &azure_core::Error) {
+    warn!(target: EVENTHUBS, error = %Causes(error), "failed to get a token for the event hub; retrying");
+}
+
+pub(crate) fn hub_token_renewed() {
+    info!(target: EVENTHUBS, "obtained a token for the event hub after failed attempts");
 }

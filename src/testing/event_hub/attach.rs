@@ -9,7 +9,7 @@ use fe2o3_amqp_types::primitives::{Symbol, Value};
 
 use super::address::Address;
 use super::hub::Hub;
-use super::message::{error, not_found, unauthorized};
+use super::message::{ARGUMENT_OUT_OF_RANGE, condition, error, not_found, unauthorized};
 use super::namespace::Namespace;
 use super::partition::Partition;
 use super::selector::Selector;
@@ -63,17 +63,21 @@ pub(super) fn purpose(namespace: &Namespace, attach: &Attach, authorized: bool) 
         }
         (Address::Partition { hub, partition }, true) => {
             let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
-            let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
+            let partition = hub.partition(&partition).ok_or_else(|| no_such_partition(&hub))?;
             Ok(Purpose::Publish(hub, Some(partition)))
         }
         (Address::ConsumerGroup { hub, group, partition }, false) => {
             let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
             let group = hub.consumer_group(&group).ok_or_else(|| not_found(address))?;
-            let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
+            let partition = hub.partition(&partition).ok_or_else(|| no_such_partition(&hub))?;
             consume(attach, group, partition).map(Purpose::Consume)
         }
         _ => Err(not_found(address)),
     }
+}
+
+fn no_such_partition(hub: &Hub) -> Error {
+    error(condition(ARGUMENT_OUT_OF_RANGE), hub.unknown_partition())
 }
 
 fn replies(service: Service, attach: &Attach) -> Purpose {
@@ -132,43 +136,25 @@ fn epoch(attach: &Attach) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::event_hub::limits::Limits;
+    use crate::testing::event_hub::samples::attach;
     use crate::testing::event_hub::sas::SasKey;
     use crate::testing::event_hub::settings::HubSettings;
-    use fe2o3_amqp_types::definitions::{ErrorCondition, Fields, ReceiverSettleMode, SenderSettleMode};
-    use fe2o3_amqp_types::messaging::{Source, Target};
+    use fe2o3_amqp_types::definitions::{ErrorCondition, Fields};
 
     fn namespace() -> Namespace {
         let hub = HubSettings::new("hub").with_partitions(2).with_consumer_group("other");
         let second = HubSettings::new("second").with_partitions(3);
         let key = SasKey { name: "name".into(), secret: "key".into() };
-        Namespace::new(key, vec![hub, second])
-    }
-
-    fn attach(role: Role, source: Source, target: &str) -> Attach {
-        Attach {
-            name: "link".into(),
-            handle: 0.into(),
-            role,
-            snd_settle_mode: SenderSettleMode::default(),
-            rcv_settle_mode: ReceiverSettleMode::default(),
-            source: Some(Box::new(source)),
-            target: Some(Box::new(TargetArchetype::Target(Target::from(target)))),
-            unsettled: None,
-            incomplete_unsettled: false,
-            initial_delivery_count: None,
-            max_message_size: None,
-            offered_capabilities: None,
-            desired_capabilities: None,
-            properties: None,
-        }
+        Namespace::new(key, Limits::default(), vec![hub, second])
     }
 
     fn sending_to(address: &str) -> Attach {
-        attach(Role::Sender, Source::from("client"), address)
+        attach(Role::Sender, "client", address)
     }
 
     fn receiving_from(address: &str) -> Attach {
-        attach(Role::Receiver, Source::from(address), "client")
+        attach(Role::Receiver, address, "client")
     }
 
     fn refusal(attach: &Attach) -> ErrorCondition {
@@ -196,16 +182,25 @@ mod tests {
     fn missing_nodes_are_not_found() {
         let missing = [
             sending_to("nohub"),
-            sending_to("hub/Partitions/2"),
             sending_to("hub/ConsumerGroups/other/Partitions/0"),
             receiving_from("hub"),
             receiving_from("nohub/ConsumerGroups/other/Partitions/0"),
             receiving_from("hub/ConsumerGroups/third/Partitions/0"),
             receiving_from("second/ConsumerGroups/other/Partitions/0"),
-            receiving_from("hub/ConsumerGroups/other/Partitions/2"),
         ];
         for attach in missing {
             assert_eq!(refusal(&attach), AmqpError::NotFound.into(), "{attach:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_partition_is_out_of_range() {
+        for attach in [sending_to("hub/Partitions/2"), receiving_from("hub/ConsumerGroups/other/Partitions/XYZ")] {
+            let refusal = purpose(&namespace(), &attach, true).expect_err("refused");
+            assert_eq!(refusal.condition, condition("com.microsoft:argument-out-of-range"));
+            let text = "The specified partition is invalid for an EventHub partition sender or receiver. It should be \
+                        between 0 and 1.";
+            assert_eq!(refusal.description.as_deref(), Some(text));
         }
     }
 

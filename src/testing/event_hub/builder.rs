@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use super::alias::Alias;
+use super::limits::Limits;
 use super::listen::{self, Connections};
 use super::namespace::Namespace;
 use super::sas::SasKey;
@@ -31,7 +33,7 @@ pub struct EventHubEmulatorBuilder {
     others: Vec<HubSettings>,
     key: SasKey,
     delay: Duration,
-    checks_management_tokens: bool,
+    limits: Limits,
 }
 
 impl EventHubEmulatorBuilder {
@@ -41,7 +43,7 @@ impl EventHubEmulatorBuilder {
             others: Vec::new(),
             key: SasKey { name: DEFAULT_KEY_NAME.to_owned(), secret: DEFAULT_KEY.to_owned() },
             delay: DEFAULT_DELAY,
-            checks_management_tokens: true,
+            limits: Limits::default(),
         }
     }
 
@@ -72,6 +74,12 @@ impl EventHubEmulatorBuilder {
     /// Sets [`HubSettings::with_emptied_report`] of this event hub.
     pub fn with_emptied_report(mut self, report: EmptiedReport) -> Self {
         self.hub = self.hub.with_emptied_report(report);
+        self
+    }
+
+    /// Sets [`HubSettings::with_geo_replication`] of this event hub.
+    pub fn with_geo_replication(mut self) -> Self {
+        self.hub = self.hub.with_geo_replication();
         self
     }
 
@@ -128,7 +136,36 @@ impl EventHubEmulatorBuilder {
     /// in a live test of Azure/azure-sdk-for-js, the key is replaced, and the next request over the open link is
     /// rejected. Whether the service also rejects a token that has expired meanwhile is not known; the emulator does.
     pub fn with_management_token_check(mut self, check: bool) -> Self {
-        self.checks_management_tokens = check;
+        self.limits.checks_management_tokens = check;
+        self
+    }
+
+    /// Sets the number of requests for properties that the namespace answers per second. Default 50, the service's limit
+    /// for `GetRuntimeInformation` (learn.microsoft.com, event-hubs-quotas). At least 1; `u32::MAX` is no limit.
+    ///
+    /// Requests above it get the status 503 and the condition `com.microsoft:server-busy`. The seconds are those of
+    /// tokio's clock.
+    pub fn with_management_quota(mut self, requests_per_second: u32) -> Self {
+        self.limits.management_quota = requests_per_second;
+        self
+    }
+
+    /// Sets how long a link may be idle: one without published events, and one of a receiver that gives no credit for
+    /// events that wait for it. Default 30 minutes, as in the service. More than zero.
+    ///
+    /// Then the link is detached with `amqp:link:detach-forced` and the service's text, with `IdleTimerExpired`
+    /// (Azure/azure-sdk-for-java#11233, Azure/azure-event-hubs-node#96). The time is tokio's.
+    pub fn with_idle_limit(mut self, limit: Duration) -> Self {
+        self.limits.idle = limit;
+        self
+    }
+
+    /// Sets the number of sessions that a connection can have. Default 5000, as in the service. At least 1.
+    ///
+    /// The limit is a part of the open frame. A client that begins more sessions violates the protocol, and its
+    /// connection is closed with `amqp:connection:framing-error` or another condition of the AMQP library.
+    pub fn with_max_sessions(mut self, sessions: u16) -> Self {
+        self.limits.max_sessions = sessions;
         self
     }
 
@@ -148,19 +185,17 @@ impl EventHubEmulatorBuilder {
         };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
         let local = listener.local_addr().map_err(cannot_listen)?;
-        let Self { hub, others, key, delay, checks_management_tokens } = self;
+        let Self { hub, others, key, delay, limits } = self;
         let name = hub.name.clone();
-        let mut namespace = Namespace::new(key, [hub].into_iter().chain(others).collect());
-        namespace.checks_management_tokens = checks_management_tokens;
-        let namespace = Arc::new(namespace);
+        let alias = Arc::new(Alias::new(Namespace::new(key, limits, [hub].into_iter().chain(others).collect())));
         let connections = Arc::new(Connections::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(listen::listen(namespace.clone(), connections.clone(), listener, delay));
+        tasks.spawn(listen::listen(alias.clone(), connections.clone(), listener, delay));
         tracing::debug!(hub = name, %local, "event hub emulator is listening");
         Ok(EventHubEmulator {
             name,
             place: 0,
-            server: Arc::new(Server { namespace, address: local, connections, _listener: tasks }),
+            server: Arc::new(Server { alias, address: local, connections, _listener: tasks }),
         })
     }
 
@@ -173,6 +208,12 @@ impl EventHubEmulatorBuilder {
                 return Err(Error::config(format!("there are two event hubs {:?}: use different names", hub.name)));
             }
             names.push(name);
+        }
+        if self.limits.management_quota == 0 || self.limits.idle.is_zero() || self.limits.max_sessions == 0 {
+            return Err(Error::config(
+                "`with_management_quota`, `with_idle_limit` or `with_max_sessions` is 0, which no client could work with: \
+                 use at least 1",
+            ));
         }
         if self.key.name.is_empty() || self.key.secret.is_empty() {
             return Err(Error::config("the name of the shared access key or the key is empty: set both"));
@@ -193,7 +234,7 @@ impl fmt::Debug for EventHubEmulatorBuilder {
             .field("others", &self.others)
             .field("key", &self.key)
             .field("delay", &self.delay)
-            .field("checks_management_tokens", &self.checks_management_tokens)
+            .field("limits", &self.limits)
             .finish()
     }
 }
@@ -214,6 +255,18 @@ mod tests {
         assert!(refusal(EventHubEmulator::builder("hub").with_partitions(0)).await.contains("with_partitions"));
         let other = EventHubEmulator::builder("hub").with_event_hub("other", |hub| hub.with_partitions(0));
         assert!(refusal(other).await.contains("with_partitions"));
+    }
+
+    #[tokio::test]
+    async fn limits_of_zero_are_rejected() {
+        let builder = || EventHubEmulator::builder("hub");
+        for zero in [
+            builder().with_management_quota(0),
+            builder().with_idle_limit(Duration::ZERO),
+            builder().with_max_sessions(0),
+        ] {
+            assert!(refusal(zero).await.contains("use at least 1"));
+        }
     }
 
     #[tokio::test]

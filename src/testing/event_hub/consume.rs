@@ -1,32 +1,39 @@
 //! Sends the events of a partition to a receiver.
 
+use std::time::Duration;
+
 use fe2o3_amqp::Sender;
 use fe2o3_amqp_types::definitions::{AmqpError, Error, LinkError};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::attach::Consume;
 use super::connection::Expiry;
-use super::message::{condition, error};
+use super::idle::idle_receiver;
+use super::message::error;
 use super::partition::Partition;
 use super::receivers::{Refusal, Registration};
 use super::served::Serving;
 
-/// Sends events as the receiver's credit permits, until the link ends, its authorization expires, or the receiver is
-/// displaced or detached.
-pub(super) async fn serve(mut link: Sender, request: Consume, serving: Option<Serving>, expiry: Expiry) {
+/// Sends events from `start` on as the receiver's credit permits, until the link ends or is idle for too long, its
+/// authorization expires, or the receiver is displaced or detached.
+pub(super) async fn serve(
+    mut link: Sender,
+    request: Consume,
+    registration: Registration,
+    start: i64,
+    serving: Serving,
+    idle: Duration,
+    expiry: Expiry,
+) {
     let sent = || {
         request.partition.count_sent();
-        serving.as_ref().inspect(|serving| serving.count());
+        serving.count();
     };
-    let reason = match begin(&request) {
-        Ok((registration, start)) => {
-            tokio::select! {
-                biased;
-                reason = expiry => Some(reason),
-                reason = send(&mut link, &request.partition, start, registration, sent) => reason,
-            }
-        }
-        Err(refusal) => Some(refusal),
+    let reason = tokio::select! {
+        biased;
+        reason = expiry => Some(reason),
+        reason = send(&mut link, &request.partition, start, registration, idle, sent) => reason,
     };
     tracing::debug!(
         partition = request.partition.id(),
@@ -44,11 +51,8 @@ pub(super) async fn serve(mut link: Sender, request: Consume, serving: Option<Se
 }
 
 /// Registers the receiver. Returns the registration and the sequence number of its start.
-fn begin(request: &Consume) -> Result<(Registration, i64), Error> {
-    let start = request
-        .partition
-        .start(request.selector)
-        .map_err(|out_of_range| error(condition("com.microsoft:argument-error"), out_of_range.to_string()))?;
+pub(super) fn begin(request: &Consume) -> Result<(Registration, i64), Error> {
+    let start = request.partition.start(request.selector)?;
     let registration = request.partition.receivers().register(&request.group, request.epoch).map_err(|refusal| {
         let text = refusal.to_string();
         match refusal {
@@ -66,6 +70,7 @@ async fn send(
     partition: &Partition,
     start: i64,
     mut registration: Registration,
+    idle: Duration,
     sent: impl Fn(),
 ) -> Option<Error> {
     let mut end = partition.end();
@@ -74,39 +79,57 @@ async fn send(
         tokio::select! {
             biased;
             ending = &mut registration.ending => return Some(ending.ok()?.into()),
-            advanced = advance(link, partition, &mut end, next, &sent) => next = advanced?,
+            advanced = advance(link, partition, &mut end, next, idle, &sent) => match advanced {
+                Advanced::To(number) => next = number,
+                Advanced::Ended => return None,
+                Advanced::Idle => return Some(idle_receiver(link.name(), idle)),
+            }
         }
     }
 }
 
-/// Sends the event with this sequence number, or the oldest one if that event has expired, or waits until there is one.
-/// Returns the sequence number after it, or `None` if the link ends.
+enum Advanced {
+    /// To the event with this sequence number.
+    To(i64),
+    /// The link has ended.
+    Ended,
+    /// The receiver has given no credit for too long.
+    Idle,
+}
+
+/// Sends the event with this sequence number, or the next one if that event does not exist any more, or waits until
+/// there is one.
 async fn advance(
     link: &mut Sender,
     partition: &Partition,
     end: &mut watch::Receiver<i64>,
     next: i64,
+    idle: Duration,
     sent: impl Fn(),
-) -> Option<i64> {
+) -> Advanced {
     let awaited = match partition.at_or_after(next) {
         Ok(event) => {
             // Waits for credit.
-            let _settled = link.send_batchable_ref(&event.sendable).await.ok()?;
-            sent();
-            return Some(event.position.sequence_number + 1);
+            return match timeout(idle, link.send_batchable_ref(&event.sendable)).await {
+                Ok(Ok(_settled)) => {
+                    sent();
+                    Advanced::To(event.position.sequence_number + 1)
+                }
+                Ok(Err(_)) => Advanced::Ended,
+                Err(_) => Advanced::Idle,
+            };
         }
         Err(awaited) => awaited,
     };
     tokio::select! {
-        _ = link.on_detach() => None,
-        grown = end.wait_for(|end| *end > awaited) => grown.ok().map(|_end| awaited),
+        _ = link.on_detach() => Advanced::Ended,
+        grown = end.wait_for(|end| *end > awaited) => if grown.is_ok() { Advanced::To(awaited) } else { Advanced::Ended },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use fe2o3_amqp::acceptor::{ConnectionAcceptor, LinkAcceptor, LinkEndpoint, SessionAcceptor};
     use fe2o3_amqp::link::RecvError;
@@ -118,13 +141,12 @@ mod tests {
     use futures::future::pending;
     use time::OffsetDateTime;
     use tokio::io::{DuplexStream, duplex};
-    use tokio::time::timeout;
 
     use super::*;
-    use crate::testing::EmptiedReport;
     use crate::testing::event_hub::event::Event;
-    use crate::testing::event_hub::log::Retention;
     use crate::testing::event_hub::selector::Selector;
+    use crate::testing::event_hub::served::Served;
+    use crate::testing::event_hub::settings::HubSettings;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
     /// Long enough for an unexpected event to arrive.
@@ -136,7 +158,9 @@ mod tests {
         let link = LinkAcceptor::new().accept(&mut session).await.expect("a link");
         let LinkEndpoint::Sender(link) = link else { panic!("the client receives") };
         let request = Consume { group: "group".into(), partition, selector: Selector::EARLIEST, epoch: None };
-        serve(link, request, None, pending().boxed()).await;
+        let (registration, start) = begin(&request).expect("a valid start");
+        let serving = Arc::new(Served::default()).begin("link");
+        serve(link, request, registration, start, serving, TIMEOUT, pending().boxed()).await;
     }
 
     async fn next(receiver: &mut Receiver, limit: Duration) -> Option<Result<(), RecvError>> {
@@ -145,8 +169,7 @@ mod tests {
 
     #[tokio::test]
     async fn sends_no_more_events_than_the_credit() {
-        let retention = Retention { count: 10, reject_expired: false };
-        let partition = Arc::new(Partition::new("0".into(), retention, EmptiedReport::default()));
+        let partition = Arc::new(Partition::new("0".into(), &HubSettings::new("hub")));
         let event = Event::parse(b"\x00\x53\x75\xa0\x03two").expect("an event");
         partition.append(&[event; 10], None, OffsetDateTime::UNIX_EPOCH);
         let (client, server) = duplex(64 * 1024);

@@ -52,8 +52,15 @@ pub(super) fn delayed(
 async fn take_in(mut from_client: OwnedReadHalf, to_engine: &mut WriteHalf<DuplexStream>, filter: &Mutex<Filter>) {
     let mut frames = Frames::up_to(MAX_FRAME_SIZE as usize);
     let mut buffer = vec![0; CHUNK];
-    while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
-        let passed = frames.pass(&buffer[..length], |frame| lock(filter).judge_client(frame));
+    let release = lock(filter).release();
+    loop {
+        let passed = tokio::select! {
+            read = from_client.read(&mut buffer) => match read {
+                Ok(length @ 1..) => frames.pass(&buffer[..length], |frame| lock(filter).judge_client(frame)),
+                _ => return,
+            },
+            () = release.notified() => lock(filter).take_released(),
+        };
         if to_engine.write_all(&passed).await.is_err() {
             return;
         }

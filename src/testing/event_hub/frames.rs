@@ -41,6 +41,8 @@ pub(super) struct Frame<'a> {
     pub(super) prefix: Vec<u8>,
     /// The bytes after the performative: a piece of a message.
     pub(super) payload: &'a [u8],
+    /// The whole frame.
+    pub(super) bytes: &'a [u8],
 }
 
 /// One direction of a connection, whose bytes arrive in pieces.
@@ -110,7 +112,7 @@ fn decode(frame: &[u8]) -> Option<Frame<'_>> {
     let body = frame.get(usize::from(offset) * 4..)?;
     let (performative, payload) = body.split_at(value_length(body)?);
     let performative = serde_amqp::from_slice(performative).ok()?;
-    Some(Frame { channel: u16::from_be_bytes([high, low]), performative, prefix: Vec::new(), payload })
+    Some(Frame { channel: u16::from_be_bytes([high, low]), performative, prefix: Vec::new(), payload, bytes: frame })
 }
 
 fn encode(frame: &Frame<'_>) -> Option<Vec<u8>> {
@@ -134,7 +136,7 @@ mod tests {
     }
 
     fn frame(channel: u16, performative: Performative) -> Vec<u8> {
-        encode(&Frame { channel, performative, prefix: Vec::new(), payload: b"payload" }).expect("encoded")
+        encode(&Frame { channel, performative, prefix: Vec::new(), payload: b"payload", bytes: &[] }).expect("encoded")
     }
 
     /// Returns the bytes that pass a judge of the handles in detaches. Checks that the result does not depend on the

@@ -81,11 +81,21 @@ impl Hub {
         self.partitions().iter().find(|partition| partition.id() == id).cloned()
     }
 
+    /// Returns the service's own text for a partition that does not exist, as live tests of Azure/azure-sdk-for-js
+    /// expect it.
+    pub(super) fn unknown_partition(&self) -> String {
+        let last = self.partitions().len().saturating_sub(1);
+        format!(
+            "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 \
+             and {last}."
+        )
+    }
+
     /// Adds partitions until there are this many.
     pub(super) fn grow_to(&self, count: u16) {
         let mut partitions = write(&self.partitions);
         for id in partitions.len()..usize::from(count) {
-            partitions.push(Arc::new(Partition::new(id.to_string(), self.settings.retention, self.settings.emptied)));
+            partitions.push(Arc::new(Partition::new(id.to_string(), &self.settings)));
         }
     }
 

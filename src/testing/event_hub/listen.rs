@@ -11,6 +11,7 @@ use fe2o3_amqp::acceptor::{
     SupportedReceiverSettleModes, SupportedSenderSettleModes,
 };
 use fe2o3_amqp_types::definitions::{AmqpError, Error, SenderSettleMode};
+use fe2o3_amqp_types::messaging::{Source, Target};
 use fe2o3_amqp_types::performatives::Attach;
 use futures::FutureExt;
 use futures::future::pending;
@@ -18,7 +19,9 @@ use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::attach::{Purpose, Service, node_address, purpose};
+use super::admit::{Task, admit};
+use super::alias::Alias;
+use super::attach::{Service, node_address};
 use super::connection::Connection;
 use super::consume;
 use super::delayed::delayed;
@@ -26,14 +29,13 @@ use super::filter::{ENGINE_FRAME_SIZE, Filter};
 use super::message::{MAX_MESSAGE_SIZE, error, product};
 use super::namespace::Namespace;
 use super::publish;
+use super::refused;
 use super::requests::{self, ReplyLinks};
 use super::served::Served;
 use crate::lock::lock;
 
 /// The idle timeout of the service, in milliseconds.
 const IDLE_TIME_OUT: u32 = 240_000;
-/// The maximum channel number, one less than the service's limit of 5000 sessions per connection.
-const MAX_CHANNEL: u16 = 4999;
 /// The maximum number of transfers in transit per session, and the maximum handle of its links.
 const SESSION_WINDOW: u32 = 5000;
 const MAX_HANDLE: u32 = 255;
@@ -42,6 +44,11 @@ const MAX_HANDLE: u32 = 255;
 const ENGINE_MESSAGE_SIZE: u64 = 64 * MAX_MESSAGE_SIZE;
 /// The pause after the system rejected an accept, for example because there are no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The capability of a geo-replicated namespace, as clients name it on their links.
+const GEO_REPLICATION: &str = "com.microsoft:georeplication";
+
+type Acceptor = LinkAcceptor<fn(Source) -> Option<Source>, fn(Target) -> Option<Target>>;
 
 /// The tasks of the open connections. Dropping the last reference closes them.
 #[derive(Debug, Default)]
@@ -64,16 +71,11 @@ impl Connections {
 }
 
 /// Serves all connections until aborted.
-pub(super) async fn listen(
-    namespace: Arc<Namespace>,
-    connections: Arc<Connections>,
-    listener: TcpListener,
-    delay: Duration,
-) {
+pub(super) async fn listen(alias: Arc<Alias>, connections: Arc<Connections>, listener: TcpListener, delay: Duration) {
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                connections.open().spawn(serve(namespace.clone(), socket, delay));
+                connections.open().spawn(serve(alias.current(), socket, delay));
             }
             Err(error) => {
                 tracing::warn!(%error, "event hub emulator: failed to accept a connection");
@@ -96,15 +98,17 @@ async fn serve(namespace: Arc<Namespace>, socket: TcpStream, delay: Duration) {
 }
 
 async fn serve_connection(connection: Connection, stream: DuplexStream) {
-    let acceptor = ConnectionAcceptor::builder()
+    let mut builder = ConnectionAcceptor::builder()
         .container_id("event-hub-emulator")
         .max_frame_size(ENGINE_FRAME_SIZE)
-        .channel_max(MAX_CHANNEL)
+        // The channels are numbered from 0.
+        .channel_max(connection.namespace.limits.max_sessions.saturating_sub(1))
         .idle_time_out(IDLE_TIME_OUT)
-        .properties(product())
-        .sasl_acceptor(SaslAnonymousMechanism::new())
-        .build();
-    let mut handle = match acceptor.accept(stream).await {
+        .properties(product());
+    if connection.namespace.is_geo_replicated() {
+        builder = builder.add_offered_capabilities(GEO_REPLICATION);
+    }
+    let mut handle = match builder.sasl_acceptor(SaslAnonymousMechanism::new()).build().accept(stream).await {
         Ok(handle) => handle,
         Err(error) => {
             tracing::debug!(%error, "event hub emulator: connection not opened");
@@ -144,7 +148,7 @@ async fn serve_session(connection: Arc<Connection>, mut session: ListenerSession
 }
 
 /// Accepts the link and starts its task. A rejected link is accepted too, because only then can it be closed with the
-/// reason.
+/// reason; to the client it [looks rejected](super::refused).
 async fn serve_link(
     connection: &Arc<Connection>,
     attach: Attach,
@@ -152,23 +156,11 @@ async fn serve_link(
     replies: &ReplyLinks,
     links: &mut JoinSet<()>,
 ) {
-    let address = node_address(&attach).to_owned();
-    let purpose = purpose(&connection.namespace, &attach, connection.authorizations.permit(&address));
-    tracing::debug!(link = attach.name, ?purpose, "event hub emulator: link attaching");
-    let acceptor = LinkAcceptor::builder()
-        .supported_receiver_settle_modes(SupportedReceiverSettleModes::First)
-        .supported_sender_settle_modes(settle_modes(&purpose))
-        .fallback_sender_settle_mode(SenderSettleMode::Settled)
-        .max_message_size(ENGINE_MESSAGE_SIZE)
-        .properties(product())
-        .build();
     connection.served.all_detached_ended().await;
-    // Registered before the client sees the link, and can detach it or wait there for a response.
-    let serving = matches!(purpose, Ok(Purpose::Consume(_))).then(|| connection.served.begin(&attach.name));
-    let responses = match &purpose {
-        Ok(Purpose::Replies { service, reply_to }) => Some(replies.open(*service, reply_to.clone())),
-        _ => None,
-    };
+    let address = node_address(&attach).to_owned();
+    let task = admit(connection, &attach, replies);
+    tracing::debug!(link = attach.name, address, refused = ?task.as_ref().err(), "event hub emulator: link attaching");
+    let acceptor = acceptor(&task, connection.namespace.is_geo_replicated());
     let link = match acceptor.accept_incoming_attach(attach, session).await {
         Ok(link) => link,
         Err(error) => {
@@ -176,37 +168,48 @@ async fn serve_link(
             return;
         }
     };
-    let expiry = match &purpose {
+    let expiry = match &task {
         // Anybody may put a token.
-        Ok(Purpose::Requests(Service::Cbs) | Purpose::Replies { service: Service::Cbs, .. }) => pending().boxed(),
+        Ok(Task::Requests { service: Service::Cbs, .. } | Task::Replies { cbs: Some(_), .. }) => pending().boxed(),
         _ => connection.expiry(address),
     };
-    match (link, purpose, responses) {
-        (LinkEndpoint::Sender(link), _, Some(responses)) => {
-            links.spawn(requests::reply(link, responses, expiry));
+    match (link, task) {
+        (LinkEndpoint::Sender(link), Ok(Task::Replies { responses, cbs })) => {
+            links.spawn(requests::reply(link, responses, cbs, expiry));
         }
-        (LinkEndpoint::Receiver(link), Ok(Purpose::Requests(service)), _) => {
-            links.spawn(requests::serve(connection.clone(), link, service, replies.clone(), expiry));
+        (LinkEndpoint::Receiver(link), Ok(Task::Requests { service, cbs })) => {
+            links.spawn(requests::serve(connection.clone(), link, service, replies.clone(), cbs, expiry));
         }
-        (LinkEndpoint::Receiver(link), Ok(Purpose::Publish(hub, partition)), _) => {
-            links.spawn(publish::serve(hub, link, partition, expiry));
+        (LinkEndpoint::Receiver(link), Ok(Task::Publish { hub, partition })) => {
+            let idle = connection.namespace.limits.idle;
+            links.spawn(publish::serve(hub, link, partition, idle, expiry));
         }
-        (LinkEndpoint::Sender(link), Ok(Purpose::Consume(request)), _) => {
-            links.spawn(consume::serve(link, request, serving, expiry));
+        (LinkEndpoint::Sender(link), Ok(Task::Consume { request, registration, start, serving })) => {
+            let idle = connection.namespace.limits.idle;
+            links.spawn(consume::serve(link, request, registration, start, serving, idle, expiry));
         }
-        (link, rejected, _) => {
+        (link, rejected) => {
             links.spawn(close(link, rejected.err().unwrap_or_else(wrong_role)));
         }
     }
 }
 
-/// Events are sent settled, as by the service, which answers so to every receiver (vcabbage/amqp#43,
-/// Azure/azure-event-hubs-node#113). Responses to requests are sent settled too, but in the mode that the client asks for.
-fn settle_modes(purpose: &Result<Purpose, Error>) -> SupportedSenderSettleModes {
-    match purpose {
-        Ok(Purpose::Consume(_)) => SupportedSenderSettleModes::Settled,
-        _ => SupportedSenderSettleModes::All,
+fn acceptor(task: &Result<Task, Error>, is_geo_replicated: bool) -> Acceptor {
+    let properties = if task.is_ok() { product() } else { refused::marked() };
+    let mut builder = LinkAcceptor::builder()
+        .supported_receiver_settle_modes(SupportedReceiverSettleModes::First)
+        .max_message_size(ENGINE_MESSAGE_SIZE)
+        .properties(properties);
+    if matches!(task, Ok(Task::Consume { .. })) {
+        // As the service answers to every receiver (vcabbage/amqp#43, Azure/azure-event-hubs-node#113).
+        builder = builder
+            .supported_sender_settle_modes(SupportedSenderSettleModes::Settled)
+            .fallback_sender_settle_mode(SenderSettleMode::Settled);
     }
+    if is_geo_replicated {
+        builder = builder.add_offered_capabilities(GEO_REPLICATION);
+    }
+    builder.build()
 }
 
 async fn close(link: LinkEndpoint, reason: Error) {

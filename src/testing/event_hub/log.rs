@@ -5,16 +5,22 @@ use std::fmt;
 use std::sync::Arc;
 
 use fe2o3_amqp::Sendable;
+use fe2o3_amqp_types::definitions::Error;
 use fe2o3_amqp_types::messaging::{Data, Message};
 use fe2o3_amqp_types::primitives::Binary;
 use time::OffsetDateTime;
 
 use super::event::{Annotations, Event};
-use super::message::milliseconds;
+use super::geo::ReplicatedOffset;
+use super::message::{condition, error, milliseconds};
 use super::selector::{Annotation, Selector};
+use super::settings::HubSettings;
 
 /// The size of an event in the log, in addition to its body. Offsets count bytes, so they differ from sequence numbers.
 const EVENT_OVERHEAD: i64 = 64;
+
+/// The epoch of an event hub before the first promotion.
+const FIRST_EPOCH: i32 = 1;
 
 /// The treatment of old events.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +52,46 @@ impl Position {
             Annotation::Offset => self.offset,
             Annotation::SequenceNumber => self.sequence_number,
             Annotation::EnqueuedTime => milliseconds(self.enqueued_at),
+        }
+    }
+}
+
+/// Why a start position is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadStart {
+    OutOfRange(OutOfRange),
+    /// The event hub is geo-replicated, and the offset is a number.
+    NotReplicated {
+        offset: i64,
+    },
+    /// The event hub is not geo-replicated, and the offset is one of a replicated one.
+    Replicated {
+        offset: ReplicatedOffset,
+    },
+}
+
+impl From<OutOfRange> for BadStart {
+    fn from(out_of_range: OutOfRange) -> Self {
+        Self::OutOfRange(out_of_range)
+    }
+}
+
+/// The condition for a number in a geo-replicated event hub is the service's (`TestConsumerClient_GeoDR` of
+/// Azure/azure-sdk-for-go); its text is not known.
+impl From<BadStart> for Error {
+    fn from(bad: BadStart) -> Self {
+        match bad {
+            BadStart::OutOfRange(out_of_range) => {
+                error(condition("com.microsoft:argument-error"), out_of_range.to_string())
+            }
+            BadStart::NotReplicated { offset } => {
+                let text = format!("The supplied offset '{offset}' is invalid: the event hub is geo-replicated.");
+                error(condition("com.microsoft:georeplication:invalid-offset"), text)
+            }
+            BadStart::Replicated { offset } => {
+                let text = format!("The supplied offset '{offset}' is invalid: the event hub is not geo-replicated.");
+                error(condition("com.microsoft:argument-error"), text)
+            }
         }
     }
 }
@@ -84,6 +130,8 @@ impl fmt::Display for OutOfRange {
 
 pub(super) struct Log {
     retention: Retention,
+    /// The number of the replication epoch, if the event hub is geo-replicated.
+    epoch: Option<i32>,
     /// Without those that have expired or were removed.
     events: VecDeque<Arc<StoredEvent>>,
     /// The position of the newest event, which may not exist any more.
@@ -94,8 +142,14 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn new(retention: Retention) -> Self {
-        Self { retention, events: VecDeque::new(), last: None, expired: None, next_offset: 0 }
+    pub(super) fn new(settings: &HubSettings) -> Self {
+        let epoch = settings.is_geo_replicated.then_some(FIRST_EPOCH);
+        let retention = settings.retention;
+        Self { retention, epoch, events: VecDeque::new(), last: None, expired: None, next_offset: 0 }
+    }
+
+    pub(super) fn epoch(&self) -> Option<i32> {
+        self.epoch
     }
 
     pub(super) fn len(&self) -> usize {
@@ -139,6 +193,15 @@ impl Log {
         exists
     }
 
+    /// Begins the next epoch without the newest `lost` events, whose numbers are used again.
+    pub(super) fn promote(&mut self, lost: usize) {
+        self.epoch = self.epoch.map(|epoch| epoch + 1);
+        self.events.truncate(self.events.len().saturating_sub(lost));
+        if lost > 0 {
+            self.last = self.events.back().map(|last| last.position).or(self.expired);
+        }
+    }
+
     /// Expires the events before this sequence number. Returns their number.
     pub(super) fn expire_before(&mut self, sequence_number: i64) -> usize {
         let expired = self.place_of(sequence_number);
@@ -161,7 +224,7 @@ impl Log {
 
         let annotated = event.annotated(Annotations {
             sequence_number: position.sequence_number,
-            offset: &position.offset.to_string(),
+            offset: &self.offset_text(position),
             enqueued_at: position.enqueued_at,
             partition_key,
         });
@@ -174,9 +237,26 @@ impl Log {
         }
     }
 
+    /// Returns the offset that receivers see.
+    fn offset_text(&self, Position { offset, sequence_number, .. }: Position) -> String {
+        match self.epoch {
+            Some(epoch) => ReplicatedOffset { epoch, offset, sequence_number }.to_string(),
+            None => offset.to_string(),
+        }
+    }
+
     /// Returns the sequence number of the first event for a receiver with this selector.
-    pub(super) fn start(&self, selector: Selector) -> Result<i64, OutOfRange> {
+    pub(super) fn start(&self, selector: Selector) -> Result<i64, BadStart> {
         let (by, value, inclusive) = match selector {
+            Selector::From { by: Annotation::Offset, value: offset @ 0.., .. } if self.epoch.is_some() => {
+                return Err(BadStart::NotReplicated { offset });
+            }
+            Selector::Replicated { offset, .. } if self.epoch.is_none() => {
+                return Err(BadStart::Replicated { offset });
+            }
+            Selector::Replicated { offset, inclusive } => {
+                (Annotation::SequenceNumber, offset.sequence_number, inclusive)
+            }
             Selector::Latest { inclusive: false } => return Ok(self.end()),
             Selector::Latest { inclusive: true } => return Ok(self.begin().max(self.end() - 1)),
             Selector::From { by, value, inclusive } => (by, value, inclusive),
@@ -231,14 +311,14 @@ mod tests {
 
     /// Returns a log with this many events, whose offsets differ by 100 and whose times differ by one second.
     fn filled(events: i64, retention: Retention) -> Log {
-        let mut log = Log::new(retention);
+        let mut log = Log::new(&HubSettings { retention, ..HubSettings::new("hub") });
         for n in 0..events {
             append(&mut log, BASE + Duration::seconds(n));
         }
         log
     }
 
-    fn start_in(log: &Log, by: Annotation, value: i64, inclusive: bool) -> Result<i64, OutOfRange> {
+    fn start_in(log: &Log, by: Annotation, value: i64, inclusive: bool) -> Result<i64, BadStart> {
         log.start(Selector::From { by, value, inclusive })
     }
 
@@ -280,7 +360,7 @@ mod tests {
         let three = filled(3, KEEP_ALL);
         let refusal = start_in(&three, Annotation::SequenceNumber, 3, true).expect_err("there is no 3");
         let text = "The supplied sequence number '3' is invalid. The last sequence number in the system is '2'";
-        assert_eq!(refusal.to_string(), text);
+        assert_eq!(Error::from(refusal).description.as_deref(), Some(text));
         assert!(start_in(&three, Annotation::Offset, 201, false).is_err());
         assert!(start_in(&filled(0, KEEP_ALL), Annotation::Offset, 0, true).is_err());
     }
@@ -325,6 +405,34 @@ mod tests {
     }
 
     #[test]
+    fn a_geo_replicated_log_starts_at_its_own_offsets_and_at_numbers() {
+        let mut log = Log::new(&HubSettings::new("hub").with_geo_replication());
+        (0..3).for_each(|_| append(&mut log, BASE));
+        let replicated =
+            |sequence_number| ReplicatedOffset { epoch: 1, offset: 100 * sequence_number, sequence_number };
+        let start_at = |number, inclusive| log.start(Selector::Replicated { offset: replicated(number), inclusive });
+        assert_eq!((start_at(1, false), start_at(1, true)), (Ok(2), Ok(1)));
+        assert_eq!(start_in(&log, Annotation::SequenceNumber, 1, false), Ok(2));
+        assert_eq!(start_in(&log, Annotation::Offset, -1, false), Ok(0));
+        assert_eq!(start_in(&log, Annotation::Offset, 100, false), Err(BadStart::NotReplicated { offset: 100 }));
+        let offset = replicated(1);
+        let elsewhere = filled(3, KEEP_ALL).start(Selector::Replicated { offset, inclusive: true });
+        assert_eq!(elsewhere, Err(BadStart::Replicated { offset }));
+    }
+
+    #[test]
+    fn a_promotion_loses_the_newest_events_and_uses_their_numbers_again() {
+        let mut log = Log::new(&HubSettings::new("hub").with_geo_replication());
+        (0..5).for_each(|_| append(&mut log, BASE));
+        log.promote(2);
+        assert_eq!((log.len(), log.end(), log.epoch()), (3, 3, Some(2)));
+        append(&mut log, BASE);
+        assert_eq!(log.last().map(|last| last.sequence_number), Some(3));
+        log.promote(9);
+        assert_eq!((log.len(), log.end()), (0, 0));
+    }
+
+    #[test]
     fn a_removed_event_is_skipped_and_still_the_reported_end() {
         let mut log = filled(5, KEEP_ALL);
         assert!(log.remove(2) && log.remove(4) && !log.remove(2) && !log.remove(9));
@@ -353,10 +461,8 @@ mod tests {
         use Annotation::{EnqueuedTime, Offset, SequenceNumber};
         let log = filled(10, Retention { count: 3, reject_expired: true });
         let refusal = start_in(&log, Offset, 500, false).expect_err("event 600 would be skipped");
-        assert_eq!(
-            refusal.to_string(),
-            "The supplied offset '500' is invalid. The first offset in the system is '700'"
-        );
+        let text = "The supplied offset '500' is invalid. The first offset in the system is '700'";
+        assert_eq!(Error::from(refusal).description.as_deref(), Some(text));
         assert!(start_in(&log, SequenceNumber, 6, true).is_err());
         for (by, value, inclusive) in [(Offset, 600, false), (SequenceNumber, 6, false), (SequenceNumber, 7, true)] {
             assert_eq!(start_in(&log, by, value, inclusive), Ok(7), "{by:?} {value} {inclusive}");

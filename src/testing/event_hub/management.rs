@@ -2,11 +2,12 @@
 
 use fe2o3_amqp_types::primitives::{Array, OrderedMap, Value};
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
 use super::hub::Hub;
-use super::message::{AnyMessage, Response, application_property, timestamp};
+use super::message::{ARGUMENT_OUT_OF_RANGE, AnyMessage, Response, application_property, timestamp};
 use super::namespace::Namespace;
-use super::partition::PartitionProperties;
+use super::partition::Partition;
 use super::tokens::BadToken;
 use crate::clock::WallClock;
 
@@ -18,7 +19,11 @@ use crate::clock::WallClock;
 /// (Azure/azure-sdk-for-js#7463).
 pub(super) fn read(namespace: &Namespace, request: &AnyMessage) -> Response {
     let property = |name| application_property(request, name).unwrap_or_default();
-    if namespace.checks_management_tokens
+    if !namespace.management_quota.admit(Instant::now()) {
+        let text = "The namespace gets more requests for properties than it allows per second. Wait for 2 seconds.";
+        return Response::error(503, "com.microsoft:server-busy", text);
+    }
+    if namespace.limits.checks_management_tokens
         && let Err(bad) = check_token(namespace, request)
     {
         return Response::bad_token(bad);
@@ -32,8 +37,8 @@ pub(super) fn read(namespace: &Namespace, request: &AnyMessage) -> Response {
     match property("type") {
         "com.microsoft:eventhub" => found(hub_properties(&hub)),
         "com.microsoft:partition" => match hub.partition(property("partition")) {
-            Some(partition) => found(partition_properties(&hub, partition.properties())),
-            None => Response::not_found(&format!("{}/Partitions/{}", hub.name, property("partition"))),
+            Some(partition) => found(partition_properties(&hub, &partition)),
+            None => Response::error(400, ARGUMENT_OUT_OF_RANGE, hub.unknown_partition()),
         },
         other => Response::not_supported(format!("The type '{other}' is not supported.")),
     }
@@ -53,6 +58,7 @@ fn found<const N: usize>(properties: [(&str, Value); N]) -> Response {
 }
 
 fn hub_properties(hub: &Hub) -> [(&str, Value); 6] {
+    let regions = if hub.settings().is_geo_replicated { 2 } else { 1 };
     let ids: Vec<Value> = hub.partition_ids().into_iter().map(Value::String).collect();
     [
         ("name", Value::String(hub.name.clone())),
@@ -60,21 +66,23 @@ fn hub_properties(hub: &Hub) -> [(&str, Value); 6] {
         ("created_at", timestamp(hub.created_at)),
         ("partition_count", Value::Int(i32::try_from(ids.len()).unwrap_or(i32::MAX))),
         ("partition_ids", Value::Array(Array::from(ids))),
-        ("georeplication_factor", Value::Int(1)),
+        ("georeplication_factor", Value::Int(regions)),
     ]
 }
 
-fn partition_properties(hub: &Hub, partition: PartitionProperties) -> [(&str, Value); 10] {
+fn partition_properties<'a>(hub: &Hub, partition: &Partition) -> [(&'a str, Value); 10] {
     // There are no epochs of sequence numbers without replication.
-    const NO_EPOCH: Value = Value::Int(-1);
+    const NO_EPOCH: i32 = -1;
+    let epoch = partition.epoch().unwrap_or(NO_EPOCH);
+    let partition = partition.properties();
     [
         ("name", Value::String(hub.name.clone())),
         ("type", Value::String("com.microsoft:partition".to_owned())),
         ("partition", Value::String(partition.partition_id)),
         ("begin_sequence_number", Value::Long(partition.beginning_sequence_number)),
-        ("begin_sequence_number_epoch", NO_EPOCH),
+        ("begin_sequence_number_epoch", Value::Int(epoch)),
         ("last_enqueued_sequence_number", Value::Long(partition.last_enqueued_sequence_number)),
-        ("last_enqueued_sequence_number_epoch", NO_EPOCH),
+        ("last_enqueued_sequence_number_epoch", Value::Int(epoch)),
         ("last_enqueued_offset", Value::String(partition.last_enqueued_offset)),
         ("last_enqueued_time_utc", timestamp(partition.last_enqueued_time.unwrap_or(OffsetDateTime::UNIX_EPOCH))),
         ("is_partition_empty", Value::Bool(partition.is_empty)),
@@ -84,6 +92,7 @@ fn partition_properties(hub: &Hub, partition: PartitionProperties) -> [(&str, Va
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::event_hub::limits::Limits;
     use crate::testing::event_hub::sas::SasKey;
     use crate::testing::event_hub::settings::HubSettings;
 
@@ -92,7 +101,7 @@ mod tests {
 
     fn namespace() -> Namespace {
         let key = SasKey { name: "name".into(), secret: "key".into() };
-        Namespace::new(key, vec![HubSettings::new("hub").with_partitions(2)])
+        Namespace::new(key, Limits::default(), vec![HubSettings::new("hub").with_partitions(2)])
     }
 
     fn request_with(token: Option<&str>, [operation, kind, name, partition]: [&str; 4]) -> AnyMessage {
@@ -128,6 +137,14 @@ mod tests {
     }
 
     #[test]
+    fn requests_above_the_quota_are_rejected_as_busy() {
+        let namespace = namespace();
+        let responses: Vec<_> = (0..51).map(|_| read(&namespace, &request_with(None, [""; 4]))).collect();
+        assert_eq!(responses[49].code, 401);
+        assert_eq!((responses[50].code, responses[50].condition), (503, Some("com.microsoft:server-busy")));
+    }
+
+    #[test]
     fn every_request_needs_a_valid_token_unless_switched_off() {
         let mut namespace = namespace();
         let read_hub = |token| request_with(token, ["READ", "com.microsoft:eventhub", "hub", ""]);
@@ -136,14 +153,15 @@ mod tests {
             let response = read(&namespace, &read_hub(token));
             assert_eq!((response.code, response.condition), (401, Some("amqp:unauthorized-access")), "{token:?}");
         }
-        namespace.checks_management_tokens = false;
+        namespace.limits.checks_management_tokens = false;
         assert_eq!(read(&namespace, &read_hub(None)).code, 200);
     }
 
     #[test]
-    fn missing_is_404_and_unsupported_is_400() {
+    fn a_missing_hub_is_404_and_an_unknown_partition_or_request_is_400() {
         assert_eq!(request("READ", "com.microsoft:eventhub", "nohub", "").code, 404);
-        assert_eq!(request("READ", "com.microsoft:partition", "hub", "2").code, 404);
+        let unknown = request("READ", "com.microsoft:partition", "hub", "2");
+        assert_eq!((unknown.code, unknown.condition), (400, Some("com.microsoft:argument-out-of-range")));
         assert_eq!(request("READ", "com.microsoft:topic", "hub", "").code, 400);
         assert_eq!(request("DELETE", "com.microsoft:eventhub", "hub", "").code, 400);
     }

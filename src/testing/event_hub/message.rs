@@ -14,6 +14,9 @@ pub(super) type AnyMessage = Message<Body<Value>>;
 /// The maximum size of an accepted message, 1 MiB as in the service's standard tier. Clients limit their batches to it.
 pub(super) const MAX_MESSAGE_SIZE: u64 = 1024 * 1024;
 
+/// The condition for a partition that does not exist, as in live tests of Azure/azure-sdk-for-js.
+pub(super) const ARGUMENT_OUT_OF_RANGE: &str = "com.microsoft:argument-out-of-range";
+
 /// Returns properties for the last field of open, begin and attach. fe2o3-amqp omits trailing nulls of a performative,
 /// and a client that reads the fields by position, such as the Python client, fails on a performative that is too
 /// short.

@@ -74,7 +74,10 @@
 //! [`start`](EventHubEmulatorBuilder::start), and end soon after the drop.
 
 mod address;
+mod admit;
+mod alias;
 mod attach;
+mod attaching;
 mod authorizations;
 mod builder;
 mod clock;
@@ -85,8 +88,11 @@ mod encoding;
 mod event;
 mod filter;
 mod frames;
+mod geo;
 mod hub;
+mod idle;
 mod late_frames;
+mod limits;
 mod links;
 mod listen;
 mod log;
@@ -96,8 +102,12 @@ mod namespace;
 mod partition;
 mod payloads;
 mod publish;
+mod quota;
 mod receivers;
+mod refused;
 mod requests;
+#[cfg(test)]
+mod samples;
 mod sas;
 mod selector;
 mod served;
@@ -116,6 +126,7 @@ pub use builder::{DEFAULT_DELAY, DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator
 pub use partition::PartitionProperties;
 pub use settings::{DEFAULT_RETENTION_COUNT, HubSettings};
 
+use alias::Alias;
 use event::Event;
 use hub::Hub;
 use listen::Connections;
@@ -146,7 +157,7 @@ pub struct EventHubEmulator {
 /// The parts that all event hubs of an emulator share.
 #[derive(Debug)]
 struct Server {
-    namespace: Arc<Namespace>,
+    alias: Arc<Alias>,
     address: SocketAddr,
     /// The connections own their sessions, which own their links.
     connections: Arc<Connections>,
@@ -165,8 +176,12 @@ impl EventHubEmulator {
         &self.name
     }
 
+    fn namespace(&self) -> Arc<Namespace> {
+        self.server.alias.current()
+    }
+
     fn hub(&self) -> Arc<Hub> {
-        self.server.namespace.hub_at(self.place)
+        self.namespace().hub_at(self.place)
     }
 
     fn partition(&self, id: &str) -> Option<Arc<Partition>> {
@@ -176,8 +191,8 @@ impl EventHubEmulator {
     /// Returns the event hub with this name in the same emulator, or `None` if there is none. Ignores case.
     #[must_use]
     pub fn event_hub(&self, name: &str) -> Option<Self> {
-        let place = self.server.namespace.place(name)?;
-        let name = self.server.namespace.hub_at(place).name.clone();
+        let place = self.namespace().place(name)?;
+        let name = self.namespace().hub_at(place).name.clone();
         Some(Self { name, place, server: self.server.clone() })
     }
 
@@ -206,7 +221,7 @@ impl EventHubEmulator {
     /// Its namespace is `localhost`. Clients connect to the [endpoint](Self::endpoint).
     #[must_use]
     pub fn connection_string(&self) -> String {
-        let key = self.server.namespace.tokens.key();
+        let key = self.namespace().tokens.key();
         format!(
             "Endpoint=sb://localhost/;SharedAccessKeyName={};SharedAccessKey={};EntityPath={}",
             key.name, key.secret, self.name
@@ -370,7 +385,7 @@ impl EventHubEmulator {
     /// Links whose token has expired by then are detached with `amqp:unauthorized-access` soon, in at most a second.
     /// Time passes by itself, too: the clock is the machine's plus what was added.
     pub fn advance_clock(&self, by: Duration) {
-        self.server.namespace.clock.advance(by);
+        self.namespace().clock.advance(by);
     }
 
     /// Ends the authorizations whose path contains this text, on all connections of the emulator, as if their tokens
@@ -385,7 +400,7 @@ impl EventHubEmulator {
     /// is put later, are not affected.
     #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn expire_authorizations(&self, path: &str) -> usize {
-        self.server.namespace.expire_authorizations(path)
+        self.namespace().expire_authorizations(path)
     }
 
     /// Returns a new bearer token, as of Microsoft Entra ID, that the emulator accepts until this time for everything.
@@ -394,7 +409,7 @@ impl EventHubEmulator {
     /// token as its access token.
     #[must_use]
     pub fn entra_token(&self, expires_at: OffsetDateTime) -> String {
-        self.server.namespace.tokens.issue(expires_at)
+        self.namespace().tokens.issue(expires_at)
     }
 
     /// Replaces the accepted shared access key. Tokens that were signed with the former key are rejected from now on, in
@@ -404,7 +419,7 @@ impl EventHubEmulator {
     /// [`expire_authorizations`](Self::expire_authorizations). [`connection_string`](Self::connection_string) returns
     /// the new key.
     pub fn replace_key(&self, name: impl Into<String>, key: impl Into<String>) {
-        self.server.namespace.tokens.replace_key(SasKey { name: name.into(), secret: key.into() });
+        self.namespace().tokens.replace_key(SasKey { name: name.into(), secret: key.into() });
     }
 
     /// Deletes the event hub, and creates it again with the settings of the builder: empty, and with a later
@@ -412,13 +427,37 @@ impl EventHubEmulator {
     /// the text of the service for an entity that does not exist (microsoft/AzureMonitorAddonForSplunk#8). They may
     /// attach again at once.
     pub fn recreate(&self) {
-        self.server.namespace.recreate(self.place);
+        self.namespace().recreate(self.place);
     }
 
     /// Returns when the event hub was created, by the [clock](Self::advance_clock) of the emulator.
     #[must_use]
     pub fn created_at(&self) -> OffsetDateTime {
         self.hub().created_at
+    }
+
+    /// Lets the namespace fail over to a secondary one, as an alias of the geo-disaster recovery does. Data are not
+    /// replicated: the secondary has the same event hubs, empty, and accepts the same tokens.
+    ///
+    /// New connections reach the secondary. The open ones stay with the former primary, without an error, as in the
+    /// service (Azure/azure-event-hubs-dotnet#385). Nobody publishes there any more, unless over an open connection.
+    /// From now on all methods of the handles act on the secondary, except [`cut_connections`](Self::cut_connections)
+    /// and [`advance_clock`](Self::advance_clock), which act on both.
+    pub fn move_namespace(&self) {
+        self.server.alias.fail_over();
+    }
+
+    /// Makes another region the primary one of a geo-replicated event hub by force, before it has the newest `lost`
+    /// events of the partition: they are gone, and the next events get their sequence numbers. The offsets of the next
+    /// events name the next epoch.
+    ///
+    /// The receivers of the partition are detached with [`DEFAULT_DETACH_CONDITION`], because the former region is gone.
+    /// Does nothing if there is no such partition. What else the service does to clients is not known.
+    pub fn promote(&self, partition_id: &str, lost: usize) {
+        if let Some(partition) = self.partition(partition_id) {
+            partition.promote(lost);
+            partition.receivers().detach_all(&detached_on_demand(DEFAULT_DETACH_CONDITION));
+        }
     }
 
     /// Cuts all open connections of the emulator, to all its event hubs, and returns their number.

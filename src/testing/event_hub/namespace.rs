@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use super::authorizations::Authorizations;
 use super::clock::EmulatorClock;
 use super::hub::Hub;
+use super::limits::Limits;
+use super::quota::Quota;
 use super::sas::SasKey;
 use super::settings::HubSettings;
 use super::tokens::Tokens;
@@ -12,9 +14,10 @@ use crate::lock::{lock, read, write};
 
 #[derive(Debug)]
 pub(super) struct Namespace {
-    pub(super) tokens: Tokens,
+    pub(super) tokens: Arc<Tokens>,
     pub(super) clock: Arc<EmulatorClock>,
-    pub(super) checks_management_tokens: bool,
+    pub(super) limits: Limits,
+    pub(super) management_quota: Quota,
     /// Each is replaced when it is recreated, and none is removed.
     hubs: RwLock<Vec<Arc<Hub>>>,
     /// Of the open connections.
@@ -22,18 +25,33 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    /// Creates a namespace with checked settings of its event hubs. It checks the `security_token` of management
-    /// requests.
-    pub(super) fn new(key: SasKey, hubs: Vec<HubSettings>) -> Self {
-        let clock = Arc::new(EmulatorClock::default());
+    /// Creates a namespace with checked settings of its event hubs.
+    pub(super) fn new(key: SasKey, limits: Limits, hubs: Vec<HubSettings>) -> Self {
+        Self::with(Arc::new(Tokens::new(key)), Arc::default(), limits, hubs)
+    }
+
+    fn with(tokens: Arc<Tokens>, clock: Arc<EmulatorClock>, limits: Limits, hubs: Vec<HubSettings>) -> Self {
         let hubs = hubs.into_iter().map(|settings| Arc::new(Hub::new(settings, clock.clone()))).collect();
         Self {
-            tokens: Tokens::new(key),
+            tokens,
             clock,
-            checks_management_tokens: true,
+            limits,
+            management_quota: Quota::new(limits.management_quota),
             hubs: RwLock::new(hubs),
             authorizations: Mutex::default(),
         }
+    }
+
+    /// Returns the namespace to which the metadata of this one are replicated: with the same event hubs, empty. Both
+    /// accept the same tokens.
+    pub(super) fn secondary(&self) -> Self {
+        let hubs = read(&self.hubs).iter().map(|hub| hub.settings().clone()).collect();
+        Self::with(self.tokens.clone(), self.clock.clone(), self.limits, hubs)
+    }
+
+    /// Returns whether an event hub is geo-replicated.
+    pub(super) fn is_geo_replicated(&self) -> bool {
+        read(&self.hubs).iter().any(|hub| hub.settings().is_geo_replicated)
     }
 
     /// Returns the event hub with this name. Ignores case.

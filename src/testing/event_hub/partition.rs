@@ -8,9 +8,10 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use super::event::Event;
-use super::log::{Log, OutOfRange, Retention, StoredEvent};
+use super::log::{BadStart, Log, StoredEvent};
 use super::receivers::Receivers;
 use super::selector::Selector;
+use super::settings::HubSettings;
 use crate::lock::lock;
 use crate::testing::EmptiedReport;
 
@@ -45,11 +46,11 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    pub(super) fn new(id: String, retention: Retention, emptied: EmptiedReport) -> Self {
+    pub(super) fn new(id: String, settings: &HubSettings) -> Self {
         Self {
             id,
-            log: Mutex::new(Log::new(retention)),
-            emptied,
+            log: Mutex::new(Log::new(settings)),
+            emptied: settings.emptied,
             end: watch::channel(0).0,
             receivers: Arc::default(),
             sent: AtomicU64::new(0),
@@ -103,8 +104,20 @@ impl Partition {
     }
 
     /// Returns the sequence number of the first event for a receiver with this selector.
-    pub(super) fn start(&self, selector: Selector) -> Result<i64, OutOfRange> {
+    pub(super) fn start(&self, selector: Selector) -> Result<i64, BadStart> {
         self.log().start(selector)
+    }
+
+    /// Begins the next epoch of a geo-replicated event hub without the newest `lost` events.
+    pub(super) fn promote(&self, lost: usize) {
+        let mut log = self.log();
+        log.promote(lost);
+        self.end.send_replace(log.end());
+    }
+
+    /// Returns the epoch of a geo-replicated event hub.
+    pub(super) fn epoch(&self) -> Option<i32> {
+        self.log().epoch()
     }
 
     /// Returns the number of expired events.
@@ -159,8 +172,7 @@ mod tests {
 
     #[test]
     fn appended_events_get_numbers_and_times() {
-        let retention = Retention { count: 2, reject_expired: false };
-        let partition = Partition::new("7".into(), retention, EmptiedReport::default());
+        let partition = Partition::new("7".into(), &HubSettings::new("hub").with_retention_count(2));
         assert_eq!(partition.properties().last_enqueued_offset, "-1");
         assert!(partition.properties().is_empty);
 
@@ -183,7 +195,7 @@ mod tests {
     #[test]
     fn emptied_partition_reports_as_configured() {
         for (report, begin) in [(EmptiedReport::BeginIsLast, 2), (EmptiedReport::BeginAfterLast, 3)] {
-            let partition = Partition::new("7".into(), Retention { count: 9, reject_expired: false }, report);
+            let partition = Partition::new("7".into(), &HubSettings::new("hub").with_emptied_report(report));
             assert_eq!(partition.properties().beginning_sequence_number, 0, "never used");
             append(&partition, &[EMPTY; 3], BASE);
             partition.expire_before(2);

@@ -107,3 +107,63 @@ fn sends_events(attach: &Attach) -> bool {
     let address = attach.source.as_ref().and_then(|source| Address::parse(source.address.as_deref()?));
     matches!(attach.role, Role::Sender) && matches!(address, Some(Address::ConsumerGroup { .. }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::event_hub::samples::{attach, transfer};
+
+    fn frame(performative: Performative, payload: &[u8]) -> Frame<'_> {
+        Frame { channel: 1, performative, prefix: Vec::new(), payload, bytes: &[] }
+    }
+
+    #[test]
+    fn only_pieces_of_published_events_are_wrapped() {
+        for (target, prefix) in [("hub/Partitions/0", &b"\x00\x53\x75\xb0\0\0\0\x05"[..]), ("$cbs", b"")] {
+            let mut payloads = Payloads::default();
+            payloads.judge_client(&mut frame(Performative::Attach(attach(Role::Sender, "client", target)), b""));
+            for more in [true, false] {
+                let mut sent = frame(transfer(more), b"piece");
+                payloads.judge_client(&mut sent);
+                assert_eq!((sent.prefix.as_slice(), sent.payload), (prefix, &b"piece"[..]), "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn events_are_unwrapped_and_have_an_empty_tag() {
+        let mut payloads = Payloads::default();
+        let source = "hub/ConsumerGroups/$Default/Partitions/0";
+        payloads.judge_engine(&mut frame(Performative::Attach(attach(Role::Sender, source, "client")), b""));
+        for (more, payload, expected) in [
+            (false, &b"\x00\x53\x75\xa0\x03one"[..], &b"one"[..]),
+            (true, b"\x00\x53\x75\xb0\0\0\0\x0aevent", b"event"),
+            (false, b"event", b"event"),
+            (false, b"\x00\x53\x75\xa0\x03one", b"one"),
+        ] {
+            let mut sent = frame(transfer(more), payload);
+            payloads.judge_engine(&mut sent);
+            assert_eq!(sent.payload, expected);
+        }
+        let mut sent = frame(transfer(false), b"\x00\x53\x75\xa0\x03one");
+        assert_eq!(payloads.judge_engine(&mut sent), Fate::Rewritten);
+        let Performative::Transfer(sent) = sent.performative else { panic!("a transfer") };
+        assert_eq!(sent.delivery_tag, Some(DeliveryTag::from(Vec::new())));
+    }
+
+    #[test]
+    fn responses_stay_as_they_are() {
+        let mut payloads = Payloads::default();
+        payloads.judge_engine(&mut frame(Performative::Attach(attach(Role::Sender, "$management", "client")), b""));
+        let mut sent = frame(transfer(false), b"\x00\x53\x75\xa0\x03one");
+        assert_eq!(payloads.judge_engine(&mut sent), Fate::Passed);
+    }
+
+    #[test]
+    fn publishers_see_the_limit_of_the_service() {
+        let mut accepted = frame(Performative::Attach(attach(Role::Receiver, "client", "hub")), b"");
+        assert_eq!(Payloads::default().judge_engine(&mut accepted), Fate::Rewritten);
+        let Performative::Attach(accepted) = accepted.performative else { panic!("an attach") };
+        assert_eq!(accepted.max_message_size, Some(MAX_MESSAGE_SIZE));
+    }
+}

@@ -6,11 +6,12 @@ use std::time::Duration;
 use fe2o3_amqp::Receiver;
 use fe2o3_amqp_types::definitions::{AmqpError, Error, LinkError};
 use fe2o3_amqp_types::messaging::{Batch, Data};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::connection::Expiry;
 use super::event::Event;
 use super::hub::Hub;
+use super::idle::idle_sender;
 use super::message::{MAX_MESSAGE_SIZE, error};
 use super::partition::Partition;
 
@@ -25,16 +26,24 @@ const BATCH_FORMAT: u32 = 0x8001_3700;
 /// rare. A single-threaded client is safe.
 const ACCEPT_AFTER: Duration = Duration::from_millis(10);
 
-/// Appends the events of this link until the link ends, its authorization expires, or it is detached. If the link names
-/// a partition, they go there.
-pub(super) async fn serve(hub: Arc<Hub>, mut link: Receiver, partition: Option<Arc<Partition>>, expiry: Expiry) {
+/// Appends the events of this link until the link ends or is idle for too long, its authorization expires, or it is
+/// detached. If the link names a partition, they go there.
+pub(super) async fn serve(
+    hub: Arc<Hub>,
+    mut link: Receiver,
+    partition: Option<Arc<Partition>>,
+    idle: Duration,
+    expiry: Expiry,
+) {
     let mut open = hub.senders().open();
     let reason = tokio::select! {
         biased;
         reason = expiry => Some(reason),
         reason = &mut open.ending => reason.ok(),
-        () = store_all(&hub, &mut link, partition.as_ref()) => None,
+        reason = store_all(&hub, &mut link, partition.as_ref(), idle) => reason,
     };
+    // The client may not answer the close before it sends again.
+    drop(open);
     // The link ends, whatever the result.
     let _ = match reason {
         Some(reason) => link.close_with_error(reason).await,
@@ -42,8 +51,18 @@ pub(super) async fn serve(hub: Arc<Hub>, mut link: Receiver, partition: Option<A
     };
 }
 
-async fn store_all(hub: &Hub, link: &mut Receiver, partition: Option<&Arc<Partition>>) {
-    while let Ok(delivery) = link.recv::<Batch<Data>>().await {
+/// Returns the error with which to close the link, or `None` if the client ended it.
+async fn store_all(
+    hub: &Hub,
+    link: &mut Receiver,
+    partition: Option<&Arc<Partition>>,
+    idle: Duration,
+) -> Option<Error> {
+    loop {
+        let Ok(received) = timeout(idle, link.recv::<Batch<Data>>()).await else {
+            return Some(idle_sender(link.name(), idle));
+        };
+        let delivery = received.ok()?;
         let is_batch = *delivery.message_format() == Some(BATCH_FORMAT);
         let (delivery, message) = delivery.into_parts();
         let pieces: Vec<&[u8]> = message.body.iter().map(|piece| piece.0.as_slice()).collect();
@@ -53,9 +72,7 @@ async fn store_all(hub: &Hub, link: &mut Receiver, partition: Option<&Arc<Partit
             Ok(()) => link.accept(delivery).await,
             Err(error) => link.reject(delivery, error).await,
         };
-        if settled.is_err() {
-            return;
-        }
+        settled.ok()?;
     }
 }
 

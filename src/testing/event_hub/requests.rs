@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::address::{MANAGEMENT, path};
 use super::attach::Service;
-use super::connection::{Connection, Expiry};
+use super::connection::{CbsLink, Connection, Expiry};
 use super::management;
 use super::message::{AnyMessage, Response, application_property};
 use super::tokens::BadToken;
@@ -55,6 +55,7 @@ pub(super) async fn serve(
     mut link: Receiver,
     service: Service,
     replies: ReplyLinks,
+    cbs: Option<CbsLink>,
     expiry: Expiry,
 ) {
     let reason = tokio::select! {
@@ -62,6 +63,8 @@ pub(super) async fn serve(
         reason = expiry => Some(reason),
         () = respond_to_all(&connection, &mut link, service, &replies) => None,
     };
+    // The close may hang if the client detaches the link at the same time.
+    drop(cbs);
     // The link ends, whatever the result.
     let _ = match reason {
         Some(reason) => link.close_with_error(reason).await,
@@ -96,7 +99,12 @@ async fn respond_to_all(connection: &Connection, link: &mut Receiver, service: S
 }
 
 /// Sends these responses until the link ends or its authorization expires.
-pub(super) async fn reply(mut link: Sender, mut responses: mpsc::Receiver<AnyMessage>, mut expiry: Expiry) {
+pub(super) async fn reply(
+    mut link: Sender,
+    mut responses: mpsc::Receiver<AnyMessage>,
+    cbs: Option<CbsLink>,
+    mut expiry: Expiry,
+) {
     let reason = loop {
         tokio::select! {
             reason = &mut expiry => break Some(reason),
@@ -111,6 +119,7 @@ pub(super) async fn reply(mut link: Sender, mut responses: mpsc::Receiver<AnyMes
             _ = link.on_detach() => break None,
         }
     };
+    drop(cbs);
     // The link ends, whatever the result.
     let _ = match reason {
         Some(reason) => link.close_with_error(reason).await,

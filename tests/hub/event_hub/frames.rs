@@ -12,9 +12,9 @@ use super::hub;
 use crate::hub_client::{earliest, next, numbered, open, producer, send, within};
 
 const BEGIN: u8 = 0x11;
-const ATTACH: u8 = 0x12;
+pub const ATTACH: u8 = 0x12;
 const TRANSFER: u8 = 0x14;
-const DETACH: u8 = 0x16;
+pub const DETACH: u8 = 0x16;
 
 /// By the AMQP specification 1.0: the descriptor of each performative that is read by position, and its last field.
 const WHOLE: [(u8, usize); 4] = [(0x10, 10), (BEGIN, 8), (ATTACH, 14), (TRANSFER, 11)];
@@ -81,6 +81,11 @@ fn performatives(mut bytes: &[u8]) -> Vec<Sent> {
         bytes = &bytes[size..];
     }
     found
+}
+
+/// Returns the descriptors of the performatives in these bytes, in their order.
+pub fn descriptors(bytes: &[u8]) -> Vec<u8> {
+    performatives(bytes).iter().map(|sent| sent.descriptor).collect()
 }
 
 /// The Python client reads fields by position, and so fails if the last ones are omitted.

@@ -1,17 +1,34 @@
 //! Links that the emulator ends on demand of a test.
 
+use std::time::Duration;
+
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
+use fe2o3_amqp::{Sender, Session};
+
+use super::amqp::{connect, put_token};
 use super::hub;
-use crate::hub_client::{assert_mentions, consumer, earliest, failure, next, numbered, open, producer, send, until};
+use crate::hub_client::{
+    assert_mentions, consumer, earliest, failure, next, numbered, open, producer, send, until, within,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn detached_senders_attach_again() {
+async fn detached_senders_get_the_condition() {
     let hub = hub(1).await;
-    let producer = producer(&hub).await;
     assert_eq!(hub.detach_senders(), 0);
-    send(&producer, "0", numbered(1)).await;
+    let mut connection = connect(&hub).await;
+    let mut session = Session::begin(&mut connection).await.unwrap();
+    put_token(&mut session, "amqps://localhost/hub", hub.entra_token(SystemWallClock.now() + HOUR)).await;
+    let mut sender = within("attaching", Sender::attach(&mut session, "sender", "hub")).await.unwrap();
+
+    assert_eq!(hub.detach_senders_with("com.microsoft:server-busy"), 1);
+
+    let detached = within("the detach", sender.on_detach()).await;
+    assert!(format!("{detached:?}").contains("com.microsoft:server-busy"), "{detached:?}");
+    assert_eq!(hub.detach_senders(), 0);
+    within("attaching again", Sender::attach(&mut session, "again", "hub")).await.unwrap();
     assert_eq!(hub.detach_senders(), 1);
-    send(&producer, "0", numbered(1)).await;
-    assert_eq!(hub.event_count("0"), Some(2));
 }
 
 #[tokio::test]
@@ -22,7 +39,7 @@ async fn a_recreated_hub_is_empty_and_younger_and_its_links_are_detached() {
     let receiver = open(&consumer, "0", earliest()).await;
     assert_eq!(next(&receiver, 2).await.len(), 2);
     let created = hub.created_at();
-    hub.advance_clock(std::time::Duration::from_secs(60));
+    hub.advance_clock(Duration::from_secs(60));
 
     hub.recreate();
 

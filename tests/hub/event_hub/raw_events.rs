@@ -1,6 +1,7 @@
 //! Events that the emulator stores as they were published.
 
-use azure_core_amqp::{AmqpList, AmqpMessage, AmqpMessageBody, AmqpValue};
+use azure_core_amqp::message::AmqpMessageBody;
+use azure_core_amqp::{AmqpList, AmqpMessage, AmqpValue};
 use azure_messaging_eventhubs::models::EventData;
 
 use super::frames::tapped;
