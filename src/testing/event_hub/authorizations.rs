@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_authorization_ends_with_its_token_until_the_next_one() {
+    async fn an_authorization_lasts_as_long_as_its_token() {
         let authorizations = authorizations();
         authorizations.grant("hub", in_an_hour(&authorizations));
         assert!(authorizations.lost("hub").now_or_never().is_none());

@@ -184,6 +184,7 @@ impl EventHubEmulatorBuilder {
                 .with_source(error)
         };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
+        limit_segments(&listener).map_err(cannot_listen)?;
         let local = listener.local_addr().map_err(cannot_listen)?;
         let Self { hub, others, key, delay, limits } = self;
         let name = hub.name.clone();
@@ -225,6 +226,19 @@ impl EventHubEmulatorBuilder {
         }
         Ok(())
     }
+}
+
+/// Limits the size of TCP segments to what the Python client 5.15.1 can handle: it reads the size of its socket and sets it
+/// again, and Linux reads up to 32768 over the loopback interface, but accepts only 32767.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn limit_segments(listener: &TcpListener) -> std::io::Result<()> {
+    const MAX_SEGMENT: u32 = 32_000;
+    socket2::SockRef::from(listener).set_tcp_mss(MAX_SEGMENT)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn limit_segments(_listener: &TcpListener) -> std::io::Result<()> {
+    Ok(())
 }
 
 impl fmt::Debug for EventHubEmulatorBuilder {
@@ -287,6 +301,15 @@ mod tests {
         let address = format!("127.0.0.1:{}", taken.port());
         let error = EventHubEmulator::builder("hub").start(&address).await.expect_err("taken");
         assert!(error.to_string().contains(&address), "{error}");
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[tokio::test]
+    async fn a_client_can_set_the_segment_size_that_it_reads() {
+        let hub = EventHubEmulator::builder("hub").start("127.0.0.1:0").await.expect("a free port");
+        let socket = tokio::net::TcpStream::connect(("127.0.0.1", hub.port())).await.expect("connected");
+        let socket = socket2::SockRef::from(&socket);
+        socket.set_tcp_mss(socket.tcp_mss().expect("read")).expect("accepted");
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub(super) const FOOTER: u8 = 0x78;
 const DESCRIBED: u8 = 0x00;
 const SMALL_ULONG: u8 = 0x53;
 const ULONG: u8 = 0x80;
+const LONG: u8 = 0x81;
+const TIMESTAMP: u8 = 0x83;
 pub(super) const BINARY_8: u8 = 0xa0;
 pub(super) const BINARY_32: u8 = 0xb0;
 pub(super) const STRING_8: u8 = 0xa1;
@@ -83,14 +85,76 @@ pub(super) fn content(value: &[u8], short: u8, long: u8) -> Option<&[u8]> {
 }
 
 /// Returns the head of a data section with this much content. It is followed by the content.
-pub(super) fn data_head(length: u32) -> [u8; 8] {
-    let [a, b, c, d] = length.to_be_bytes();
+pub(super) fn data_head(length: usize) -> [u8; 8] {
+    let [a, b, c, d] = size(length);
     [DESCRIBED, SMALL_ULONG, DATA, BINARY_32, a, b, c, d]
 }
 
-/// Returns the head of a section with this descriptor.
-pub(super) fn section_head(code: u8) -> [u8; 3] {
-    [DESCRIBED, SMALL_ULONG, code]
+/// A section whose value is a map with symbols as keys.
+#[derive(Debug, Default)]
+pub(super) struct MapSection {
+    entries: Vec<u8>,
+    /// The number of keys and values.
+    count: u32,
+}
+
+/// A value in a [`MapSection`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum MapValue<'a> {
+    Long(i64),
+    /// In milliseconds since 1970.
+    Timestamp(i64),
+    String(&'a str),
+}
+
+impl MapSection {
+    /// Adds an encoded key and its value.
+    pub(super) fn copy(&mut self, entry: &[u8]) {
+        self.entries.extend_from_slice(entry);
+        self.count += 2;
+    }
+
+    pub(super) fn add(&mut self, key: &str, value: MapValue<'_>) {
+        push(&mut self.entries, SYMBOL_8, SYMBOL_32, key.as_bytes());
+        match value {
+            MapValue::Long(number) => push_fixed(&mut self.entries, LONG, number),
+            MapValue::Timestamp(time) => push_fixed(&mut self.entries, TIMESTAMP, time),
+            MapValue::String(text) => push(&mut self.entries, STRING_8, STRING_32, text.as_bytes()),
+        }
+        self.count += 2;
+    }
+
+    /// Returns what precedes the [entries](Self::entries) in a section with this descriptor.
+    pub(super) fn head(&self, code: u8) -> Vec<u8> {
+        let count = self.count.to_be_bytes();
+        let size = size(count.len() + self.entries.len());
+        [&[DESCRIBED, SMALL_ULONG, code, MAP_32], &size[..], &count].concat()
+    }
+
+    pub(super) fn entries(&self) -> &[u8] {
+        &self.entries
+    }
+}
+
+fn push_fixed(to: &mut Vec<u8>, constructor: u8, value: i64) {
+    to.push(constructor);
+    to.extend(value.to_be_bytes());
+}
+
+/// Appends a value of variable length.
+fn push(to: &mut Vec<u8>, short: u8, long: u8, content: &[u8]) {
+    if let Ok(length) = u8::try_from(content.len()) {
+        to.extend([short, length]);
+    } else {
+        to.push(long);
+        to.extend(size(content.len()));
+    }
+    to.extend_from_slice(content);
+}
+
+/// No message is as long as a length of four bytes allows.
+fn size(length: usize) -> [u8; 4] {
+    u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 use time::OffsetDateTime;
 
 use super::encoding::{
-    BINARY_8, BINARY_32, DATA, DELIVERY_ANNOTATIONS, HEADER, MAP_8, MAP_32, MESSAGE_ANNOTATIONS, STRING_8, STRING_32,
-    SYMBOL_8, SYMBOL_32, content, section_head, split_section, value_length,
+    BINARY_8, BINARY_32, DATA, DELIVERY_ANNOTATIONS, HEADER, MAP_8, MAP_32, MESSAGE_ANNOTATIONS, MapSection, MapValue,
+    STRING_8, STRING_32, SYMBOL_8, SYMBOL_32, Section, content, split_section, value_length,
 };
 use super::message::milliseconds;
 
@@ -53,7 +53,7 @@ impl<'a> Event<'a> {
     }
 
     /// Ends after the first incomplete section, which is `None`.
-    fn sections_of_the_rest(&self) -> impl Iterator<Item = Option<super::encoding::Section<'a>>> + use<'a> {
+    fn sections_of_the_rest(&self) -> impl Iterator<Item = Option<Section<'a>>> + use<'a> {
         let mut rest = self.rest;
         std::iter::from_fn(move || {
             if rest.is_empty() {
@@ -82,52 +82,21 @@ impl<'a> Event<'a> {
 
     /// Returns the message with these annotations, which replace the publisher's with the same names.
     pub(super) fn annotated(&self, added: Annotations<'_>) -> Vec<u8> {
-        let mut count = 0;
-        let mut map = Vec::with_capacity(self.annotations.len() + 160);
+        let mut map = MapSection::default();
         let replaced = [SEQUENCE_NUMBER, OFFSET, ENQUEUED_TIME, PARTITION_KEY].map(str::as_bytes);
-        for (entry, key, _) in pairs(self.annotations) {
+        for (entry, key, _value) in pairs(self.annotations) {
             if !replaced.contains(&key) {
-                map.extend_from_slice(entry);
-                count += 2;
+                map.copy(entry);
             }
         }
-        let mut add = |name: &str, constructor: u8, value: &[u8]| {
-            push(&mut map, SYMBOL_8, SYMBOL_32, name.as_bytes());
-            match constructor {
-                STRING_8 => push(&mut map, STRING_8, STRING_32, value),
-                fixed => {
-                    map.push(fixed);
-                    map.extend_from_slice(value);
-                }
-            }
-            count += 2;
-        };
-        add(SEQUENCE_NUMBER, LONG, &added.sequence_number.to_be_bytes());
-        add(OFFSET, STRING_8, added.offset.as_bytes());
-        add(ENQUEUED_TIME, TIMESTAMP, &milliseconds(added.enqueued_at).to_be_bytes());
+        map.add(SEQUENCE_NUMBER, MapValue::Long(added.sequence_number));
+        map.add(OFFSET, MapValue::String(added.offset));
+        map.add(ENQUEUED_TIME, MapValue::Timestamp(milliseconds(added.enqueued_at)));
         if let Some(key) = added.partition_key {
-            add(PARTITION_KEY, STRING_8, key.as_bytes());
+            map.add(PARTITION_KEY, MapValue::String(key));
         }
-        let size = u32::try_from(map.len() + 4).unwrap_or(u32::MAX).to_be_bytes();
-        let head = section_head(MESSAGE_ANNOTATIONS);
-        let map_head = [&[MAP_32], &size[..], &u32::to_be_bytes(count)].concat();
-        [self.delivery_annotations, &head, &map_head, &map, self.rest].concat()
+        [self.delivery_annotations, &map.head(MESSAGE_ANNOTATIONS), map.entries(), self.rest].concat()
     }
-}
-
-/// The constructors of the annotations with a fixed width.
-const LONG: u8 = 0x81;
-const TIMESTAMP: u8 = 0x83;
-
-/// Appends a value of variable length.
-fn push(to: &mut Vec<u8>, short: u8, long: u8, content: &[u8]) {
-    if let Ok(length) = u8::try_from(content.len()) {
-        to.extend([short, length]);
-    } else {
-        to.push(long);
-        to.extend(u32::try_from(content.len()).unwrap_or(u32::MAX).to_be_bytes());
-    }
-    to.extend_from_slice(content);
 }
 
 /// Returns the keys and values of a map, one after the other: nothing if the value is null, `None` if it is no map.
@@ -197,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_of_the_publisher_are_kept_unless_the_hub_sets_them() {
+    fn annotations_of_the_publisher_are_kept() {
         let mut annotations = MessageAnnotations::default();
         annotations.insert(Symbol::from("mine").into(), Value::List(vec![Value::Int(1)]));
         annotations.insert(Symbol::from(OFFSET).into(), Value::Int(1));

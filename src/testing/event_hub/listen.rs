@@ -88,16 +88,27 @@ pub(super) async fn listen(alias: Arc<Alias>, connections: Arc<Connections>, lis
 async fn serve(namespace: Arc<Namespace>, socket: TcpStream, delay: Duration) {
     // Without this the system delays small responses.
     let _ = socket.set_nodelay(true);
+    let uses_sasl = uses_sasl(&socket).await;
     let served = Arc::new(Served::default());
     let (stream, path) = delayed(socket, delay, Filter::new(Arc::clone(&served)));
     let mut path_task = JoinSet::new();
     path_task.spawn(path);
-    serve_connection(Connection::new(namespace, served), stream).await;
+    serve_connection(Connection::new(namespace, served), stream, uses_sasl).await;
     // The last bytes, including a close, are still in transit.
     path_task.join_next().await;
 }
 
-async fn serve_connection(connection: Connection, stream: DuplexStream) {
+/// The JavaScript client with a shared access signature in its connection string uses no SASL. The service accepts that
+/// (a live test of Azure/azure-sdk-for-js, `internal/auth`).
+async fn uses_sasl(socket: &TcpStream) -> bool {
+    const PLAIN: &[u8] = b"AMQP\x00\x01\x00\x00";
+    let mut header = [0; PLAIN.len()];
+    // An error shows again when the connection is served.
+    let _ = socket.peek(&mut header).await;
+    header != PLAIN
+}
+
+async fn serve_connection(connection: Connection, stream: DuplexStream, uses_sasl: bool) {
     let mut builder = ConnectionAcceptor::builder()
         .container_id("event-hub-emulator")
         .max_frame_size(ENGINE_FRAME_SIZE)
@@ -108,7 +119,12 @@ async fn serve_connection(connection: Connection, stream: DuplexStream) {
     if connection.namespace.is_geo_replicated() {
         builder = builder.add_offered_capabilities(GEO_REPLICATION);
     }
-    let mut handle = match builder.sasl_acceptor(SaslAnonymousMechanism::new()).build().accept(stream).await {
+    let accepted = if uses_sasl {
+        builder.sasl_acceptor(SaslAnonymousMechanism::new()).build().accept(stream).await
+    } else {
+        builder.build().accept(stream).await
+    };
+    let mut handle = match accepted {
         Ok(handle) => handle,
         Err(error) => {
             tracing::debug!(%error, "event hub emulator: connection not opened");

@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 use super::event::{Annotations, Event};
 use super::geo::ReplicatedOffset;
 use super::message::{condition, error, milliseconds};
+use super::retention::Retention;
 use super::selector::{Annotation, Selector};
 use super::settings::HubSettings;
 
@@ -21,15 +22,6 @@ const EVENT_OVERHEAD: i64 = 64;
 
 /// The epoch of an event hub before the first promotion.
 const FIRST_EPOCH: i32 = 1;
-
-/// The treatment of old events.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Retention {
-    /// The number of events kept, at least 1.
-    pub(super) count: usize,
-    /// Whether a receiver that starts at an expired event is rejected. Otherwise it starts at the oldest event.
-    pub(super) reject_expired: bool,
-}
 
 /// An event in the log.
 pub(super) struct StoredEvent {
@@ -405,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_geo_replicated_log_starts_at_its_own_offsets_and_at_numbers() {
+    fn a_geo_replicated_log_starts_at_its_own_offsets() {
         let mut log = Log::new(&HubSettings::new("hub").with_geo_replication());
         (0..3).for_each(|_| append(&mut log, BASE));
         let replicated =
@@ -421,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promotion_loses_the_newest_events_and_uses_their_numbers_again() {
+    fn a_promotion_uses_the_numbers_of_lost_events_again() {
         let mut log = Log::new(&HubSettings::new("hub").with_geo_replication());
         (0..5).for_each(|_| append(&mut log, BASE));
         log.promote(2);
@@ -433,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_event_is_skipped_and_still_the_reported_end() {
+    fn a_removed_event_is_skipped_and_stays_the_end() {
         let mut log = filled(5, KEEP_ALL);
         assert!(log.remove(2) && log.remove(4) && !log.remove(2) && !log.remove(9));
         let delivered = |from| log.at_or_after(from).map(|event| event.position.sequence_number);

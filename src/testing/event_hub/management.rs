@@ -8,7 +8,7 @@ use super::hub::Hub;
 use super::message::{ARGUMENT_OUT_OF_RANGE, AnyMessage, Response, application_property, timestamp};
 use super::namespace::Namespace;
 use super::partition::Partition;
-use super::tokens::BadToken;
+use super::token_check::BadToken;
 use crate::clock::WallClock;
 
 /// Responds to a READ of a hub or of a partition.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_needs_a_valid_token_unless_switched_off() {
+    fn every_request_needs_a_valid_token() {
         let mut namespace = namespace();
         let read_hub = |token| request_with(token, ["READ", "com.microsoft:eventhub", "hub", ""]);
         let expired = namespace.tokens.issue(namespace.clock.now());
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_hub_is_404_and_an_unknown_partition_or_request_is_400() {
+    fn what_cannot_be_read_has_a_status_and_a_condition() {
         assert_eq!(request("READ", "com.microsoft:eventhub", "nohub", "").code, 404);
         let unknown = request("READ", "com.microsoft:partition", "hub", "2");
         assert_eq!((unknown.code, unknown.condition), (400, Some("com.microsoft:argument-out-of-range")));

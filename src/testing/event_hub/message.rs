@@ -6,7 +6,7 @@ use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Timestamp, Value};
 use time::OffsetDateTime;
 
 use super::address::path;
-use super::tokens::BadToken;
+use super::token_check::BadToken;
 
 /// A message with any body.
 pub(super) type AnyMessage = Message<Body<Value>>;

@@ -34,14 +34,28 @@
 //!
 //! # Supported
 //!
-//! - `$cbs` put-token: the shared access signature is checked (key name, signature, expiry). The response is 401 if it
-//!   is invalid. A link on a connection without a valid token is rejected with `amqp:unauthorized-access`.
-//! - `$management` READ of a hub and of a partition; 404 for an unknown hub or partition.
-//! - Publishing single events and batches: to a partition, by partition key, or to the partitions in turn.
+//! - `$cbs` put-token of shared access signatures (key name, signature, resource, expiry) and of
+//!   [bearer tokens](EventHubEmulator::entra_token). The response is 401 if the token is invalid, and 404 for an event hub
+//!   that does not exist (microsoft/MCW-Cosmos-DB-Real-Time-Advanced-Analytics#25). A connection has one pair of links to
+//!   `$cbs`; another one is rejected with `amqp:not-allowed` (Azure/azure-event-hubs-node#174).
+//! - A token authorizes the path that it was put for and the paths below, until it expires by the
+//!   [clock](EventHubEmulator::advance_clock) of the emulator. Then the links of the path are detached, and attaches are
+//!   rejected, with `amqp:unauthorized-access` (Azure/azure-sdk-for-python#5314, Azure/azure-event-hubs-node#174), until
+//!   another token is put.
+//! - `$management` READ of a hub and of a partition, whose `security_token` is
+//!   [checked](EventHubEmulatorBuilder::with_management_token_check); 404 for an unknown hub, 400 for an unknown
+//!   partition, 503 above the [quota](EventHubEmulatorBuilder::with_management_quota). Errors have an `error-condition`.
+//! - Publishing single events and batches: to a partition, by partition key, or to the partitions in turn. Events are
+//!   stored as they were published, whatever their sections contain; the annotations of the hub are added, and the
+//!   header is not kept. A message above 1 MiB is rejected, and its link stays.
 //! - Receiving from an offset, a sequence number, an enqueued time, the earliest or the latest event, inclusive or
-//!   exclusive. The receiver's credit is honored, and events are not copied in advance. A selector that cannot be
-//!   parsed is rejected with `amqp:invalid-field`. An offset or sequence number after the partition's last one is
-//!   rejected with `com.microsoft:argument-error`, as by the service.
+//!   exclusive. The receiver's credit is honored, and events are not copied in advance. Events are sent settled, with an
+//!   empty delivery tag (Azure/azure-event-hubs-node#113, vcabbage/amqp#43). A selector that cannot be parsed is rejected
+//!   with `amqp:invalid-field`. An offset or sequence number after the partition's last one is rejected with
+//!   `com.microsoft:argument-error`, and a partition that does not exist with `com.microsoft:argument-out-of-range`, as
+//!   by the service.
+//! - A link that is rejected is so before it looks accepted: the response to its attach has neither source nor target,
+//!   and there is no flow (Azure/azure-event-hubs-node#186).
 //! - Retention by count: a partition keeps its newest events, [50,000](DEFAULT_RETENTION_COUNT) by default, which
 //!   bounds the memory. Older events expire, and the beginning sequence number of the partition increases. A receiver
 //!   with an expired position starts at the oldest event, as in the service, or [is
@@ -55,17 +69,24 @@
 //! - Consumer groups must be added on the builder, except `$Default`. Others are rejected with `amqp:not-found`.
 //! - [Several event hubs](EventHubEmulatorBuilder::with_event_hub) at one address and with one key, each with its own
 //!   partitions, groups and retention. The addresses of a client's links select the event hub.
+//! - [Geo-replication](HubSettings::with_geo_replication): offsets that are text, their errors, and
+//!   [promotion](EventHubEmulator::promote).
+//! - [Idle links](EventHubEmulatorBuilder::with_idle_limit) are detached, and a connection has a limited number of
+//!   [sessions](EventHubEmulatorBuilder::with_max_sessions).
 //! - On request of a test: [more partitions](EventHubEmulator::grow_to), [expired
-//!   events](EventHubEmulator::expire_before), [detached receivers](EventHubEmulator::detach_receivers) and [cut
-//!   connections](EventHubEmulator::cut_connections).
+//!   events](EventHubEmulator::expire_before), [removed events](EventHubEmulator::remove_event), [events that clients
+//!   cannot decode](EventHubEmulator::append_raw), detached [receivers](EventHubEmulator::detach_receivers) and
+//!   [senders](EventHubEmulator::detach_senders), [expired tokens](EventHubEmulator::expire_authorizations), [another
+//!   key](EventHubEmulator::replace_key), [cut connections](EventHubEmulator::cut_connections), an event hub that [is
+//!   created again](EventHubEmulator::recreate), and a namespace that [fails over](EventHubEmulator::move_namespace).
 //!
 //! # Not supported
 //!
-//! TLS and WebSockets, Entra ID tokens, claims (send, listen) and the audience of a token (a valid one is accepted for
-//! all event hubs), the expiry of a token on an open link, throttling and quotas, retention by age or size and
-//! compaction, adding or removing event hubs and groups at run time, geo-replication, capture, the schema registry, the
-//! service's hash of partition keys (equal keys do go to one partition, until partitions are added), idempotent
-//! producers, transactions, and the runtime metrics on received events.
+//! TLS and WebSockets, the signature and the contents of Entra ID tokens, claims (send, listen), throttling of events,
+//! retention by age or size and compaction by itself, adding or removing event hubs and groups at run time, replication
+//! of events between regions, capture, the schema registry, the service's hash of partition keys (equal keys do go to one
+//! partition, until partitions are added), idempotent producers, transactions, and the runtime metrics on received
+//! events. A receiver without credit counts as idle only while an event waits for it.
 //!
 //! # Shutdown
 //!
@@ -106,12 +127,14 @@ mod quota;
 mod receivers;
 mod refused;
 mod requests;
+mod retention;
 #[cfg(test)]
 mod samples;
 mod sas;
 mod selector;
 mod served;
 mod settings;
+mod token_check;
 mod tokens;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -50,8 +50,7 @@ impl Payloads {
                 }
             }
             Performative::Transfer(transfer) if self.published.contains(&(frame.channel, transfer.handle.0)) => {
-                let length = u32::try_from(frame.payload.len()).unwrap_or(u32::MAX);
-                frame.prefix = data_head(length).to_vec();
+                frame.prefix = data_head(frame.payload.len()).to_vec();
                 return Fate::Rewritten;
             }
             _ => {}

@@ -120,11 +120,7 @@ mod tests {
     const TWO: &[u8] = b"\x00\x53\x75\xa0\x03two";
 
     fn batch(parts: &[&[u8]]) -> Vec<u8> {
-        let sections = parts.iter().map(|part| {
-            let length = u32::try_from(part.len()).expect("short");
-            [&data_head(length)[..], part].concat()
-        });
-        sections.collect::<Vec<_>>().concat()
+        parts.iter().flat_map(|part| [&data_head(part.len())[..], part].concat()).collect()
     }
 
     fn counts(hub: &Hub) -> Vec<usize> {
@@ -150,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_too_large_message_is_rejected_in_the_words_of_the_service() {
+    fn a_too_large_message_is_rejected_with_its_size() {
         let large = vec![0; 1_300_052];
         let refusal = store(&hub(), None, &large, 7, false).expect_err("too large");
         assert_eq!(refusal.condition, LinkError::MessageSizeExceeded.into());

@@ -13,7 +13,7 @@ use super::attach::Service;
 use super::connection::{CbsLink, Connection, Expiry};
 use super::management;
 use super::message::{AnyMessage, Response, application_property};
-use super::tokens::BadToken;
+use super::token_check::BadToken;
 use crate::clock::WallClock;
 use crate::lock::lock;
 

@@ -14,7 +14,7 @@ use percent_encoding::percent_decode_str;
 use sha2::Sha256;
 use time::OffsetDateTime;
 
-use super::tokens::{BadToken, Verified};
+use super::token_check::{BadToken, Verified};
 
 /// A shared access key.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! Settings of one event hub.
 
-use super::log::Retention;
+use super::retention::Retention;
 use crate::error::{Error, Result};
 use crate::testing::EmptiedReport;
 

@@ -32,7 +32,7 @@ async fn detached_senders_get_the_condition() {
 }
 
 #[tokio::test]
-async fn a_recreated_hub_is_empty_and_younger_and_its_links_are_detached() {
+async fn a_recreated_hub_is_empty_and_younger() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(2)).await;
     let consumer = consumer(&hub).await;

@@ -14,7 +14,7 @@ const UNDECODABLE: &[u8] =
     b"\x00\x53\x74\xc1\x09\x02\xa1\x01k\xc0\x03\x01\x54\x07\x00\x53\x75\x40\x00\x53\x78\xc1\x07\x02\xa1\x01f\xa1\x01v";
 
 #[tokio::test]
-async fn an_event_that_the_client_cannot_decode_is_sent_as_it_was_stored() {
+async fn an_undecodable_event_is_sent_as_it_was_stored() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     assert_eq!(hub.append_raw("0", UNDECODABLE), Some(1));
@@ -30,7 +30,7 @@ async fn an_event_that_the_client_cannot_decode_is_sent_as_it_was_stored() {
 }
 
 #[tokio::test]
-async fn values_and_sequences_are_returned_as_they_were_published() {
+async fn values_and_sequences_are_returned_as_published() {
     let hub = hub(1).await;
     let producer = producer(&hub).await;
     let value = AmqpMessageBody::Value(AmqpValue::from("a value"));
@@ -62,7 +62,7 @@ async fn events_of_several_frames_are_returned_whole() {
 }
 
 #[tokio::test]
-async fn a_removed_event_is_never_delivered_and_remains_the_reported_end() {
+async fn a_removed_event_is_not_delivered_and_stays_the_end() {
     let hub = hub(1).await;
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(3)).await;

@@ -28,7 +28,7 @@ async fn offsets_of_a_geo_replicated_hub_are_text() {
 }
 
 #[tokio::test]
-async fn numbers_of_lost_events_are_used_again_after_a_promotion() {
+async fn a_promotion_uses_the_numbers_of_lost_events_again() {
     let builder = EventHubEmulator::builder("hub").with_geo_replication();
     let hub = builder.start("127.0.0.1:0").await.unwrap();
     let producer = producer(&hub).await;

@@ -43,7 +43,7 @@ async fn consumer_of(hub: &EventHubEmulator, credential: Arc<dyn TokenCredential
 }
 
 #[tokio::test]
-async fn links_of_an_expired_path_are_detached_and_others_stay() {
+async fn only_links_of_an_expired_path_are_detached() {
     let hub = hub(2).await;
     let producer = producer(&hub).await;
     let consumer = consumer(&hub).await;
@@ -62,7 +62,7 @@ async fn links_of_an_expired_path_are_detached_and_others_stay() {
 }
 
 #[tokio::test]
-async fn a_bearer_token_is_accepted_until_the_clock_reaches_its_expiry() {
+async fn a_bearer_token_is_accepted_until_its_expiry() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
     let consumer = consumer_of(&hub, Bearer::new(&hub, SystemWallClock.now() + HOUR)).await;
@@ -80,7 +80,7 @@ async fn a_bearer_token_is_accepted_until_the_clock_reaches_its_expiry() {
 }
 
 #[tokio::test]
-async fn requests_for_properties_are_rejected_after_the_key_was_replaced() {
+async fn open_links_do_not_save_requests_with_an_old_key() {
     let hub = hub(1).await;
     let consumer = consumer(&hub).await;
     within("hub properties", consumer.get_eventhub_properties()).await.unwrap();
@@ -94,7 +94,7 @@ async fn requests_for_properties_are_rejected_after_the_key_was_replaced() {
 }
 
 #[tokio::test]
-async fn the_check_of_requests_for_properties_can_be_switched_off() {
+async fn the_check_of_requests_can_be_switched_off() {
     let builder = EventHubEmulator::builder("hub").with_management_token_check(false);
     let hub = builder.start("127.0.0.1:0").await.unwrap();
     let consumer = consumer(&hub).await;
