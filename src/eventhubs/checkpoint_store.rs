@@ -60,8 +60,8 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 /// first checkpoint of a partition, the first checkpoint of a previous owner may still be accepted.
 ///
 /// The processor lists, claims and renews in one sequence. While a listing is repeated, it renews nothing and does not
-/// notice [`shutdown`](azure_messaging_eventhubs::EventProcessor::shutdown): its clients read on and their checkpoints
-/// are attempted, but its leases may expire. If another instance takes a partition then, checkpoints of this one are
+/// notice [`shutdown`](azure_messaging_eventhubs::EventProcessor::shutdown): its clients continue to read and to write
+/// checkpoints, but its leases may expire. If another instance takes a partition then, checkpoints of this one are
 /// rejected as [`ErrorKind::Fenced`], and the next listing ends its client.
 ///
 /// The store cannot distinguish several clients of one partition. If a client continues after its checkpoint was

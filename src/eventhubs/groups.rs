@@ -95,6 +95,7 @@ impl Groups {
         }
     }
 
+    /// Lists the owners of a group, for as long as the time limit permits.
     pub(super) async fn owners(&self, group: &ConsumerGroup) -> Result<(Group, Owners)> {
         let until = self.time_limit();
         let known = self.find(group, until).await?;
@@ -102,6 +103,7 @@ impl Groups {
         Ok((known, owners))
     }
 
+    /// Lists the checkpoints of a group in the same way.
     pub(super) async fn checkpoints(&self, group: &ConsumerGroup) -> Result<Listing<Checkpoint>> {
         let until = self.time_limit();
         let known = self.find(group, until).await?;

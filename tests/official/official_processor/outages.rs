@@ -84,11 +84,11 @@ async fn a_processor_may_start_during_an_outage() {
     for fault in TRANSIENT {
         let (faulty, _) = faulty();
         let a = adapter(faulty.clone());
-        let (_, listed) = tokio::join!(outage(&faulty, Target::any(), fault.clone(), 45 * SECOND), listed(&*a));
+        let ((), listed) = tokio::join!(outage(&faulty, Target::any(), fault.clone(), 45 * SECOND), listed(&*a));
         assert!(listed.is_empty());
         let wishes = [wish("a", 1, None)];
         let during = outage(&faulty, Target::any(), fault.clone(), 45 * SECOND);
-        let (_, won) = tokio::join!(during, a.claim_ownership(&wishes));
+        let ((), won) = tokio::join!(during, a.claim_ownership(&wishes));
         assert_eq!(won.unwrap().len(), 1, "{fault:?}");
     }
 }
@@ -171,7 +171,7 @@ async fn a_repeated_listing_is_as_fresh_as_a_first_one() {
         assert_eq!(cycle(&*c, "c", [1]).await, [1]);
     };
     let during = outage(&faulty, listings("/heartbeat/"), Fault::Unreachable, 50 * SECOND);
-    let (_, (), listed) = tokio::join!(during, renewing, listed(&*a));
+    let ((), (), listed) = tokio::join!(during, renewing, listed(&*a));
     assert!(!looks_expired(&listed["1"], &*LocalClock::ahead(0)), "{listed:?}");
     assert_eq!(listed["1"].owner_id.as_deref(), Some("c"));
 }
@@ -211,5 +211,5 @@ async fn of_two_first_claims_at_once_one_owner_is_served() {
     let (first, second) = tokio::join!(a.claim_ownership(&wishes[0]), a.claim_ownership(&wishes[1]));
     let outcomes = [first, second].map(|outcome| outcome.map_err(|error| kind_of(&error)));
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
-    assert!(outcomes.iter().flat_map(|outcome| outcome.as_ref().err()).all(|kind| *kind == ErrorKind::Config));
+    assert!(outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(|kind| *kind == ErrorKind::Config));
 }

@@ -212,7 +212,7 @@ async fn listings_during_an_outage_of_forty_five_seconds() {
             sleep(Duration::from_secs(45)).await;
             faulty.set_plan(FaultPlan::default());
         };
-        let (_, listed) = tokio::join!(outage, listed(store));
+        let ((), listed) = tokio::join!(outage, listed(store));
         faulty.inject(Fault::Throttled { retry_after: Some(Duration::from_secs(10)) });
         (listed.len(), position(store, 0).await)
     };
