@@ -18,6 +18,11 @@ impl Telemetry {
     }
 }
 
+/// The store for the official processor repeats what the processor would not survive.
+pub(crate) fn processor_waits(error: &Error, retry_in: Duration) {
+    warn!(target: EVENTHUBS, error = %Causes(error), ?retry_in, "cannot list records for official processor; retrying");
+}
+
 pub(crate) fn link_not_closed(partition: &str, error: &dyn fmt::Display) {
     debug!(target: EVENTHUBS, partition_id = %partition, %error, "failed to close link cleanly");
 }
