@@ -6,7 +6,7 @@ use std::time::Duration;
 use azure_core::credentials::TokenCredential;
 use azure_messaging_eventhubs::models::StartPositions;
 use azure_messaging_eventhubs::processor::PartitionClient;
-use azure_messaging_eventhubs::{ConsumerClient, EventProcessor, StartLocation, StartPosition};
+use azure_messaging_eventhubs::{ConsumerClient, EventProcessor, RetryOptions, StartLocation, StartPosition};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use futures::StreamExt;
@@ -36,6 +36,7 @@ impl Instance {
         let consumer = ConsumerClient::builder()
             .with_application_id(name.to_owned())
             .with_custom_endpoint(endpoint)
+            .with_retry_options(RetryOptions { max_retries: 0, ..RetryOptions::default() })
             .open("localhost", HUB.to_owned(), credential)
             .await?;
         let default = StartPosition { location: StartLocation::Earliest, inclusive: false };

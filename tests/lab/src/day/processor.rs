@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use azure_core::credentials::TokenCredential;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use eventhubs_checkpoint::balancer::{ClaimReason, OwnershipEvent};
+use eventhubs_checkpoint::balancer::{ClaimReason, LoadBalancingStrategy, OwnershipEvent};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition};
@@ -59,6 +59,7 @@ impl Instance {
         let config = ProcessorConfig::default()
             .with_dedicated_thread(false)
             .with_load_balancing_interval(LOAD_BALANCING_INTERVAL)
+            .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
             .with_start_position(StartPosition::Earliest);
         let processor = Processor::builder(source, store, Reader(reading)).with_config(config).build()?;
         let handle = processor.handle();
