@@ -14,7 +14,9 @@ use tokio::net::TcpStream;
 use super::amqp::connect;
 use super::frames::{ATTACH, DETACH, descriptors};
 use super::hub;
-use crate::hub_client::{assert_mentions, consumer, earliest, failure, next, numbered, open, producer, send, within};
+use crate::hub_client::{
+    assert_mentions, consumer, earliest, failure, next, numbered, open, producer, send, until, within,
+};
 
 #[tokio::test]
 async fn a_connection_has_one_link_to_cbs() {
@@ -130,21 +132,22 @@ async fn a_link_dropped_while_it_attaches_ends_no_session() {
 
 #[tokio::test]
 async fn idle_links_are_detached() {
-    let limit = Duration::from_millis(200);
+    let limit = Duration::from_millis(500);
     let hub = EventHubEmulator::builder("hub").with_idle_limit(limit).start("127.0.0.1:0").await.unwrap();
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(20)).await;
-    let (quick_client, slow_client) = (consumer(&hub).await, consumer(&hub).await);
-    let reader = open(&quick_client, "0", earliest()).await;
+    let (slow_client, quick_client) = (consumer(&hub).await, consumer(&hub).await);
     let slow = open(&slow_client, "0", OpenReceiverOptions { prefetch: Some(5), ..earliest() }).await;
-    assert_eq!((next(&reader, 20).await.len(), next(&slow, 1).await.len()), (20, 1));
+    assert_eq!(next(&slow, 1).await.len(), 1);
+    let quick = open(&quick_client, "0", earliest()).await;
+    assert_eq!(next(&quick, 20).await.len(), 20);
 
-    tokio::time::sleep(limit * 3).await;
+    until("the slow receiver is detached", || hub.open_receivers("$Default", "0") == Some(1)).await;
 
     assert_mentions(&failure(&slow).await, &["AmqpEventHubConsumer.IdleTimerExpired"]);
-    assert_eq!(hub.detach_senders(), 0, "it was idle");
+    assert_eq!(hub.detach_senders(), 0, "the sender was idle before the receiver");
     send(&producer, "0", numbered(1)).await;
-    assert_eq!(next(&reader, 1).await.len(), 1, "it has credit");
+    assert_eq!(next(&quick, 1).await.len(), 1, "a receiver with credit is not idle");
 }
 
 #[tokio::test]
