@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use fe2o3_amqp::acceptor::error::AcceptorAttachError;
 use fe2o3_amqp::acceptor::{
     LinkAcceptor, LinkEndpoint, ListenerSessionHandle, SupportedReceiverSettleModes, SupportedSenderSettleModes,
 };
-use fe2o3_amqp_types::definitions::{AmqpError, Error, SenderSettleMode};
+use fe2o3_amqp::link::{ReceiverAttachError, SenderAttachError};
+use fe2o3_amqp_types::definitions::{AmqpError, Error, SenderSettleMode, SessionError};
 use fe2o3_amqp_types::messaging::{Source, Target};
 use fe2o3_amqp_types::performatives::Attach;
 use futures::FutureExt;
@@ -60,8 +62,13 @@ async fn serve_link(
     let acceptor = acceptor(&task, connection.namespace.is_geo_replicated());
     let link = match acceptor.accept_incoming_attach(attach, session).await {
         Ok(link) => link,
-        Err(error) => {
-            tracing::debug!(%error, "event hub emulator: link not attached");
+        Err(failure) => {
+            tracing::debug!(error = %failure, "event hub emulator: link not attached");
+            if is_duplicate(&failure) {
+                let reason = error(SessionError::HandleInUse, "Another link of the session has this name.");
+                // The session ends, whatever the result.
+                let _ = session.end_with_error(reason).await;
+            }
             return;
         }
     };
@@ -107,6 +114,15 @@ fn acceptor(task: &Result<Task, Error>, is_geo_replicated: bool) -> Acceptor {
         builder = builder.add_offered_capabilities(CAPABILITY);
     }
     builder.build()
+}
+
+/// Returns whether the link has the name of another one. Only then there is no answer to its attach.
+fn is_duplicate(failure: &AcceptorAttachError) -> bool {
+    matches!(
+        failure,
+        AcceptorAttachError::LocalSender(SenderAttachError::DuplicatedLinkName)
+            | AcceptorAttachError::LocalReceiver(ReceiverAttachError::DuplicatedLinkName)
+    )
 }
 
 async fn close(link: LinkEndpoint, reason: Error) {

@@ -13,9 +13,9 @@ use super::hub;
 use crate::hub_client::{earliest, failure, next, numbered, open, producer, send, within};
 
 const BEGIN: u8 = 0x11;
-pub const ATTACH: u8 = 0x12;
+const ATTACH: u8 = 0x12;
 const TRANSFER: u8 = 0x14;
-pub const DETACH: u8 = 0x16;
+const DETACH: u8 = 0x16;
 
 /// By the AMQP specification 1.0: the descriptor of each performative that is read by position, and its last field.
 const WHOLE: [(u8, usize); 4] = [(0x10, 10), (BEGIN, 8), (ATTACH, 14), (TRANSFER, 11)];
@@ -90,7 +90,7 @@ pub fn descriptors(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the attaches in these bytes.
-fn attaches(mut bytes: &[u8]) -> Vec<Attach> {
+pub fn attaches(mut bytes: &[u8]) -> Vec<Attach> {
     let mut found = Vec::new();
     while let Some(&[a, b, c, d, offset, ..]) = bytes.first_chunk::<8>() {
         let is_header = [a, b, c, d] == *b"AMQP";
