@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_change_nothing_once_all_routes_have_recovered() {
+    fn a_settled_health_needs_no_more_responses() {
         for (outcomes, settled) in [
             (&[][..], false),
             (&[(None, Responded)], true),

@@ -127,7 +127,7 @@ mod tests {
     const FIRST: &str = "Endpoint=sb://ns.example.net/;SharedAccessKeyName=n;SharedAccessKey=first;EntityPath=orders";
 
     #[test]
-    fn only_a_connection_string_of_the_same_hub_replaces_another() {
+    fn only_a_key_of_the_same_event_hub_is_accepted() {
         for (new, rejection) in [
             (FIRST.replace("first", "second"), None),
             (FIRST.replace("ns.example", "NS.example").replace("=orders", "=Orders"), None),

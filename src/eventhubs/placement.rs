@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_serves_no_more_partitions_than_it_has_sessions() {
+    fn a_connection_serves_at_most_200_partitions() {
         let mut placement = Placement::default();
         assert_eq!(placement.place(&PartitionId::from(0)), None);
         placement.add_connection();

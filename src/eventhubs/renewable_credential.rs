@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_asks_four_minutes_before_the_expiry_or_in_half_a_minute() {
+    fn the_client_asks_in_the_last_five_minutes() {
         for (valid_for, asks_in) in [
             (24 * 3600, 24 * 3600 - 240),
             (65 * 60, 61 * 60),
@@ -298,7 +298,7 @@ mod tests {
 
     /// A managed identity may return the same token for longer than the cache of `azure_identity`.
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_the_issuer_returns_again_is_renewed_later() {
+    async fn a_token_that_is_returned_again_is_renewed_later() {
         for renews_before in [60, 120, 239, 246] {
             let clock = PausedClock::start();
             let caching = Caching::new(&clock, seconds(65 * 60), seconds(renews_before));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_of_the_issuer_shorter_than_four_minutes_expires_no_token() {
+    async fn a_short_outage_of_the_issuer_expires_no_token() {
         let clock = PausedClock::start();
         let outage = (seconds(60 * 60), seconds(64 * 60));
         let caching = Caching { outage, ..Caching::new(&clock, seconds(65 * 60), seconds(300)) };

@@ -52,7 +52,7 @@ async fn links_that_break_at_once_continue_without_loss() {
 }
 
 #[tokio::test]
-async fn links_that_lose_their_authorization_at_once_continue_without_loss() {
+async fn unauthorized_links_continue_without_loss() {
     eight_partitions_continue_after(|hub| assert!(hub.expire_authorizations("") >= 8)).await;
 }
 
@@ -88,7 +88,7 @@ async fn a_detached_link_is_reopened_alone() {
 
 /// The client has a token for each path that it uses, and presents it as long as the client exists.
 #[tokio::test]
-async fn an_unauthorized_client_is_replaced_although_other_links_are_busy() {
+async fn busy_links_do_not_hide_that_others_are_refused() {
     let hub = hub(8).await;
     let (source, made) = counted_source(&hub).await;
     let read = unread(&hub);
@@ -114,7 +114,7 @@ async fn an_unauthorized_client_is_replaced_although_other_links_are_busy() {
 }
 
 #[tokio::test]
-async fn requests_are_authorized_again_although_a_link_is_busy() {
+async fn busy_links_do_not_hide_that_requests_are_refused() {
     let hub = hub(2).await;
     let (source, made) = counted_source(&hub).await;
     let _busy = Busy::start(&hub, [0]).await;
@@ -140,7 +140,7 @@ async fn requests_are_authorized_again_although_a_link_is_busy() {
 
 /// A partition that starts again needs its properties.
 #[tokio::test]
-async fn a_failed_handler_starts_again_after_requests_were_unauthorized() {
+async fn a_handler_starts_again_after_refused_requests() {
     let hub = hub(4).await;
     let (source, _) = counted_source(&hub).await;
     let (read, fails) = (unread(&hub), Arc::new(AtomicBool::new(false)));
@@ -191,7 +191,7 @@ async fn more_partitions_than_a_connection_has_sessions() {
 
 /// The client keeps the session of each partition, also after the link is closed.
 #[tokio::test]
-async fn more_partitions_one_after_another_than_a_connection_has_sessions() {
+async fn one_source_opens_260_partitions_one_by_one() {
     let hub = hub(260).await;
     let (source, made) = counted_source(&hub).await;
     let _busy = Busy::start(&hub, [0]).await;
@@ -270,7 +270,7 @@ async fn a_suspect_link_gets_a_fresh_client() {
 
 /// A rejection of the link needs several round trips.
 #[tokio::test]
-async fn a_missing_consumer_group_is_detected_over_a_slow_connection() {
+async fn a_slow_connection_hides_no_missing_group() {
     let slow = EventHubEmulator::builder("hub").with_partitions(1).with_delay(Duration::from_millis(200));
     let hub = slow.start("127.0.0.1:0").await.unwrap();
     let endpoint = hub.endpoint();

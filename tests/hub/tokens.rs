@@ -19,7 +19,7 @@ use crate::reading::{Busy, counted, counting, group, have_read, hub, partition, 
 /// The client asks for the next token half a minute after it got one of this age. It sends the first token with each
 /// request for properties as long as it exists, so the event hub of this test does not check those.
 #[tokio::test]
-async fn links_outlive_the_token_with_which_they_were_opened() {
+async fn links_outlive_their_first_token() {
     let builder = EventHubEmulator::builder("hub").with_partitions(2).with_management_token_check(false);
     let hub = builder.start("127.0.0.1:0").await.unwrap();
     let credential = CachingCredential::new(&hub, Duration::from_secs(270)).with_renewal(Duration::from_secs(250));

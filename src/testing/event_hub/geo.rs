@@ -1,10 +1,13 @@
-//! Offsets of a geo-replicated event hub.
+//! The capability and the offsets of a geo-replicated event hub.
 //!
 //! There the offset of an event is text, such as `1:4294967296:500`. It names the epoch, which a promotion of another
 //! region increases, the offset and the sequence number. The form is the one that the SDKs' tests quote; the meaning of
 //! its parts is not documented.
 
 use std::fmt;
+
+/// The capability of a geo-replicated namespace, as clients name it on their links.
+pub(super) const CAPABILITY: &str = "com.microsoft:georeplication";
 
 /// The offset of an event of a geo-replicated event hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Accepts connections and their sessions, and starts a task for each link.
+//! Accepts connections, and starts a task for each session.
 //!
 //! The tasks form a tree: the emulator owns the connections, a connection its sessions, a session its links. If a task
 //! ends, all tasks below it end.
@@ -6,32 +6,20 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fe2o3_amqp::acceptor::{
-    ConnectionAcceptor, LinkAcceptor, LinkEndpoint, ListenerSessionHandle, SaslAnonymousMechanism, SessionAcceptor,
-    SupportedReceiverSettleModes, SupportedSenderSettleModes,
-};
-use fe2o3_amqp_types::definitions::{AmqpError, Error, SenderSettleMode};
-use fe2o3_amqp_types::messaging::{Source, Target};
-use fe2o3_amqp_types::performatives::Attach;
-use futures::FutureExt;
-use futures::future::pending;
+use fe2o3_amqp::acceptor::{ConnectionAcceptor, SaslAnonymousMechanism, SessionAcceptor};
 use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::admit::{Task, admit};
 use super::alias::Alias;
-use super::attach::{Service, node_address};
 use super::connection::Connection;
-use super::consume;
 use super::delayed::delayed;
 use super::filter::{ENGINE_FRAME_SIZE, Filter};
-use super::message::{MAX_MESSAGE_SIZE, error, product};
+use super::geo::CAPABILITY;
+use super::message::product;
 use super::namespace::Namespace;
-use super::publish;
-use super::refused;
-use super::requests::{self, ReplyLinks};
 use super::served::Served;
+use super::sessions::serve_session;
 use crate::lock::lock;
 
 /// The idle timeout of the service, in milliseconds.
@@ -39,16 +27,8 @@ const IDLE_TIME_OUT: u32 = 240_000;
 /// The maximum number of transfers in transit per session, and the maximum handle of its links.
 const SESSION_WINDOW: u32 = 5000;
 const MAX_HANDLE: u32 = 255;
-/// The maximum size of a message in bytes, with what the filter adds to it. The limit for clients is another one, and a
-/// message above that is rejected, while the engine would detach its link.
-const ENGINE_MESSAGE_SIZE: u64 = 64 * MAX_MESSAGE_SIZE;
 /// The pause after the system rejected an accept, for example because there are no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The capability of a geo-replicated namespace, as clients name it on their links.
-const GEO_REPLICATION: &str = "com.microsoft:georeplication";
-
-type Acceptor = LinkAcceptor<fn(Source) -> Option<Source>, fn(Target) -> Option<Target>>;
 
 /// The tasks of the open connections. Dropping the last reference closes them.
 #[derive(Debug, Default)]
@@ -117,7 +97,7 @@ async fn serve_connection(connection: Connection, stream: DuplexStream, uses_sas
         .idle_time_out(IDLE_TIME_OUT)
         .properties(product());
     if connection.namespace.is_geo_replicated() {
-        builder = builder.add_offered_capabilities(GEO_REPLICATION);
+        builder = builder.add_offered_capabilities(CAPABILITY);
     }
     let accepted = if uses_sasl {
         builder.sasl_acceptor(SaslAnonymousMechanism::new()).build().accept(stream).await
@@ -145,98 +125,4 @@ async fn serve_connection(connection: Connection, stream: DuplexStream, uses_sas
     }
     let closed = handle.on_close().await;
     tracing::debug!(?closed, "event hub emulator: connection closed");
-}
-
-async fn serve_session(connection: Arc<Connection>, mut session: ListenerSessionHandle) {
-    let mut links = JoinSet::new();
-    let replies = ReplyLinks::default();
-    loop {
-        tokio::select! {
-            attach = session.next_incoming_attach() => match attach {
-                Some(attach) => serve_link(&connection, attach, &mut session, &replies, &mut links).await,
-                None => break,
-            },
-            Some(_) = links.join_next() => {}
-        }
-    }
-    let ended = session.on_end().await;
-    tracing::debug!(?ended, "event hub emulator: session ended");
-}
-
-/// Accepts the link and starts its task. A rejected link is accepted too, because only then can it be closed with the
-/// reason; to the client it [looks rejected](super::refused).
-async fn serve_link(
-    connection: &Arc<Connection>,
-    attach: Attach,
-    session: &mut ListenerSessionHandle,
-    replies: &ReplyLinks,
-    links: &mut JoinSet<()>,
-) {
-    connection.served.all_detached_ended().await;
-    let address = node_address(&attach).to_owned();
-    let task = admit(connection, &attach, replies);
-    tracing::debug!(link = attach.name, address, refused = ?task.as_ref().err(), "event hub emulator: link attaching");
-    let acceptor = acceptor(&task, connection.namespace.is_geo_replicated());
-    let link = match acceptor.accept_incoming_attach(attach, session).await {
-        Ok(link) => link,
-        Err(error) => {
-            tracing::debug!(%error, "event hub emulator: link not attached");
-            return;
-        }
-    };
-    let expiry = match &task {
-        // Anybody may put a token.
-        Ok(Task::Requests { service: Service::Cbs, .. } | Task::Replies { cbs: Some(_), .. }) => pending().boxed(),
-        _ => connection.expiry(address),
-    };
-    match (link, task) {
-        (LinkEndpoint::Sender(link), Ok(Task::Replies { responses, cbs })) => {
-            links.spawn(requests::reply(link, responses, cbs, expiry));
-        }
-        (LinkEndpoint::Receiver(link), Ok(Task::Requests { service, cbs })) => {
-            links.spawn(requests::serve(connection.clone(), link, service, replies.clone(), cbs, expiry));
-        }
-        (LinkEndpoint::Receiver(link), Ok(Task::Publish { hub, partition })) => {
-            let idle = connection.namespace.limits.idle;
-            links.spawn(publish::serve(hub, link, partition, idle, expiry));
-        }
-        (LinkEndpoint::Sender(link), Ok(Task::Consume { request, registration, start, serving })) => {
-            let idle = connection.namespace.limits.idle;
-            links.spawn(consume::serve(link, request, registration, start, serving, idle, expiry));
-        }
-        (link, rejected) => {
-            links.spawn(close(link, rejected.err().unwrap_or_else(wrong_role)));
-        }
-    }
-}
-
-fn acceptor(task: &Result<Task, Error>, is_geo_replicated: bool) -> Acceptor {
-    let properties = if task.is_ok() { product() } else { refused::marked() };
-    let mut builder = LinkAcceptor::builder()
-        .supported_receiver_settle_modes(SupportedReceiverSettleModes::First)
-        .max_message_size(ENGINE_MESSAGE_SIZE)
-        .properties(properties);
-    if matches!(task, Ok(Task::Consume { .. })) {
-        // As the service answers to every receiver (vcabbage/amqp#43, Azure/azure-event-hubs-node#113).
-        builder = builder
-            .supported_sender_settle_modes(SupportedSenderSettleModes::Settled)
-            .fallback_sender_settle_mode(SenderSettleMode::Settled);
-    }
-    if is_geo_replicated {
-        builder = builder.add_offered_capabilities(GEO_REPLICATION);
-    }
-    builder.build()
-}
-
-async fn close(link: LinkEndpoint, reason: Error) {
-    tracing::debug!(?reason, "event hub emulator: link rejected");
-    // The link ends, whatever the result.
-    let _ = match link {
-        LinkEndpoint::Sender(link) => link.close_with_error(reason).await,
-        LinkEndpoint::Receiver(link) => link.close_with_error(reason).await,
-    };
-}
-
-fn wrong_role() -> Error {
-    error(AmqpError::NotAllowed, "The role of the link does not match its address.")
 }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
+use super::bad_start::BadStart;
 use super::event::Event;
-use super::log::{BadStart, Log, StoredEvent};
+use super::log::{Log, StoredEvent};
 use super::receivers::Receivers;
 use super::selector::Selector;
 use super::settings::HubSettings;

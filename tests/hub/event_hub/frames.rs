@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex};
 
 use azure_messaging_eventhubs::ConsumerClient;
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use fe2o3_amqp_types::performatives::{Attach, Performative};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::hub;
-use crate::hub_client::{earliest, next, numbered, open, producer, send, within};
+use crate::hub_client::{earliest, failure, next, numbered, open, producer, send, within};
 
 const BEGIN: u8 = 0x11;
-pub const ATTACH: u8 = 0x12;
+const ATTACH: u8 = 0x12;
 const TRANSFER: u8 = 0x14;
-pub const DETACH: u8 = 0x16;
+const DETACH: u8 = 0x16;
 
 /// By the AMQP specification 1.0: the descriptor of each performative that is read by position, and its last field.
 const WHOLE: [(u8, usize); 4] = [(0x10, 10), (BEGIN, 8), (ATTACH, 14), (TRANSFER, 11)];
@@ -86,6 +87,35 @@ fn performatives(mut bytes: &[u8]) -> Vec<Sent> {
 /// Returns the descriptors of the performatives in these bytes, in their order.
 pub fn descriptors(bytes: &[u8]) -> Vec<u8> {
     performatives(bytes).iter().map(|sent| sent.descriptor).collect()
+}
+
+/// Returns the attaches in these bytes.
+pub fn attaches(mut bytes: &[u8]) -> Vec<Attach> {
+    let mut found = Vec::new();
+    while let Some(&[a, b, c, d, offset, ..]) = bytes.first_chunk::<8>() {
+        let is_header = [a, b, c, d] == *b"AMQP";
+        let size = if is_header { 8 } else { usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap() };
+        let Some(frame) = bytes.get(..size) else { break };
+        if let Some(Ok(Performative::Attach(attach))) =
+            frame.get(usize::from(offset) * 4..).filter(|_| !is_header).map(serde_amqp::from_slice)
+        {
+            found.push(attach);
+        }
+        bytes = &bytes[size..];
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_refused_link_has_neither_source_nor_target() {
+    let hub = hub(1).await;
+    let (consumer, bytes) = tapped(&hub).await;
+    let receiver = open(&consumer, "7", earliest()).await;
+    failure(&receiver).await;
+
+    let sent = attaches(&bytes.lock().unwrap());
+    let refused: Vec<_> = sent.iter().filter(|attach| attach.source.is_none() && attach.target.is_none()).collect();
+    assert_eq!((sent.len(), refused.len()), (3, 1), "two links to $cbs, and the refused one: {sent:?}");
 }
 
 /// The Python client reads fields by position, and so fails if the last ones are omitted.
