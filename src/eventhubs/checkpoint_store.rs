@@ -68,6 +68,10 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 /// rejected, its checkpoints are accepted again as soon as the processor has provided the next client of that
 /// partition. Nor can the store distinguish two processors with one application id that share it.
 ///
+/// The store cannot replace the client of the processor. Open it with a [`RenewableCredential`](super::RenewableCredential)
+/// if it has a credential, and with `RetryOptions { max_retries: 0, .. }`: after one detached link the client otherwise
+/// sets up all links of its connection again, and may not recover.
+///
 /// The official client keeps one link per partition. Close a `PartitionClient` when its stream has ended or its
 /// checkpoint was rejected, unless the processor has already provided another one for the same partition: the close
 /// would close the link of the new one. Do not drop a `PartitionClient` that is waiting for events: its partition may
