@@ -15,9 +15,10 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
 use crate::hub_client::{until, within};
+use crate::key_credential::KeyCredential;
 use crate::reading::{
-    Busy, RECOVERY, attach, counted_source, counting, group, have_read, hub, next, open, partition, publish, run,
-    unread,
+    Busy, RECOVERY, attach, counted, counted_source, counting, group, have_read, hub, next, open, partition, publish,
+    run, unread,
 };
 
 async fn eight_partitions_continue_after(disturbance: impl Fn(&EventHubEmulator)) {
@@ -113,10 +114,12 @@ async fn busy_links_do_not_hide_that_others_are_refused() {
     running.abort();
 }
 
+/// The client sends the token with which it opened its management link in each request, also after it has expired.
 #[tokio::test]
 async fn busy_links_do_not_hide_that_requests_are_refused() {
-    let hub = hub(2).await;
-    let (source, made) = counted_source(&hub).await;
+    let (hub, credential) = (hub(2).await, KeyCredential::new());
+    let builder = EventHubSource::from_credential(&group("$Default"), credential.clone());
+    let (source, made) = counted(&hub, builder).await;
     let _busy = Busy::start(&hub, [0]).await;
     let mut receiver = open(&source, "0").await;
     let reading = async {
@@ -128,7 +131,7 @@ async fn busy_links_do_not_hide_that_requests_are_refused() {
         let id = partition("1");
         within("properties", source.partition_properties(&id)).await.unwrap();
         until("the link is attached", || hub.open_receivers("$Default", "0") == Some(1)).await;
-        assert_eq!(hub.expire_authorizations("$management"), 1);
+        credential.replace_key(&hub, "bmV3");
         within("properties", source.partition_properties(&id)).await.unwrap();
     };
     tokio::select! {
@@ -141,8 +144,9 @@ async fn busy_links_do_not_hide_that_requests_are_refused() {
 /// A partition that starts again needs its properties.
 #[tokio::test]
 async fn a_handler_starts_again_after_refused_requests() {
-    let hub = hub(4).await;
-    let (source, _) = counted_source(&hub).await;
+    let (hub, credential) = (hub(4).await, KeyCredential::new());
+    let builder = EventHubSource::from_credential(&group("$Default"), credential.clone());
+    let (source, _) = counted(&hub, builder).await;
     let (read, fails) = (unread(&hub), Arc::new(AtomicBool::new(false)));
     let failing = Arc::clone(&fails);
     let handler = counting(Arc::clone(&read), move |id| {
@@ -154,7 +158,7 @@ async fn a_handler_starts_again_after_refused_requests() {
     let _busy = Busy::start(&hub, 1..4).await;
     have_read(1, &read, 0..4).await;
 
-    assert!(hub.expire_authorizations("$management") > 0);
+    credential.replace_key(&hub, "bmV3");
     fails.store(true, Ordering::Relaxed);
     publish(&hub, "0", 1, 10).await;
     until("the handler has failed", || !fails.load(Ordering::Relaxed)).await;

@@ -12,6 +12,7 @@ mod connections;
 mod dead_letters;
 mod event_hub;
 mod event_processor;
+mod key_credential;
 mod operations;
 mod owner_levels;
 mod reading;

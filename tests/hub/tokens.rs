@@ -69,6 +69,20 @@ async fn a_credential_that_failed_is_asked_again() {
     assert_eq!((credential.asked(), credential.issued()), (2, 1));
 }
 
+/// Before the event hub refuses the old key.
+#[tokio::test]
+async fn a_replaced_key_replaces_the_client() {
+    let hub = hub(1).await;
+    let connection_string = ReplaceableConnectionString::new(hub.connection_string());
+    let builder = EventHubSource::from_connection_string(&group("$Default"), connection_string.clone());
+    let (source, made) = counted(&hub, builder).await;
+    for clients in [1, 2] {
+        within("properties", source.event_hub_properties()).await.unwrap();
+        assert_eq!(made.load(Ordering::Relaxed), clients);
+        connection_string.replace(hub.connection_string()).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_replaced_key_is_used_without_a_restart() {
     let hub = hub(2).await;

@@ -89,7 +89,8 @@ impl EventHubEmulator {
     /// Detaches all links over which events are published to the event hub, with [`DEFAULT_DETACH_CONDITION`]. Returns
     /// their number.
     ///
-    /// They may attach again at once.
+    /// They may attach again at once. The official Rust client 0.16 does so at its next send. If it sends while the detach
+    /// is in transit, it may wait forever for the response, so set a timeout.
     #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn detach_senders(&self) -> usize {
         self.detach_senders_with(DEFAULT_DETACH_CONDITION)
@@ -106,6 +107,10 @@ impl EventHubEmulator {
     ///
     /// Links whose token has expired by then are detached with `amqp:unauthorized-access` soon, in at most a second.
     /// Time passes by itself, too: the clock is the machine's plus what was added.
+    ///
+    /// Clients do not see this clock. A shared access signature that a client creates is valid for an hour or so by the
+    /// clock of the machine, and is rejected when the emulator is farther ahead. Use [`entra_token`](Self::entra_token)
+    /// in such tests.
     pub fn advance_clock(&self, by: Duration) {
         self.namespace().clock.advance(by);
     }

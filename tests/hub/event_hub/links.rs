@@ -19,7 +19,8 @@ async fn detached_senders_get_the_condition() {
     assert_eq!(hub.detach_senders(), 0);
     let mut connection = connect(&hub).await;
     let mut session = Session::begin(&mut connection).await.unwrap();
-    put_token(&mut session, "amqps://localhost/hub", hub.entra_token(SystemWallClock.now() + HOUR)).await;
+    let token = hub.entra_token(SystemWallClock.now() + HOUR);
+    assert_eq!(put_token(&mut session, "amqps://localhost/hub", token).await, 202);
     let mut sender = within("attaching", Sender::attach(&mut session, "sender", "hub")).await.unwrap();
 
     assert_eq!(hub.detach_senders_with("com.microsoft:server-busy"), 1);

@@ -7,8 +7,10 @@ use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions}
 use azure_messaging_eventhubs::{ConsumerClient, RetryOptions};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
+use fe2o3_amqp::{Sender, Session};
 use time::OffsetDateTime;
 
+use super::amqp::{connect, put_token};
 use super::hub;
 use crate::hub_client::{
     assert_mentions, consumer, consumer_with, earliest, failure, next, numbered, open, producer, send, within,
@@ -59,6 +61,37 @@ async fn only_links_of_an_expired_path_are_detached() {
     assert_mentions(&failure(&receivers[0]).await, &["UnauthorizedAccess", "'Listen' claim(s) are required"]);
     send(&producer, "1", numbered(1)).await;
     assert_eq!(next(&receivers[1], 1).await.len(), 1);
+}
+
+/// Each refused link has a session of its own: after a refusal, fe2o3-amqp 0.18 may confuse the links of a session.
+#[tokio::test]
+async fn attaches_are_rejected_until_the_next_token() {
+    let hub = hub(1).await;
+    let token = hub.entra_token(SystemWallClock.now() + HOUR);
+    let mut connection = connect(&hub).await;
+    for _ in 0..2 {
+        let mut refusing = Session::begin(&mut connection).await.unwrap();
+        let refused = within("attaching", Sender::attach(&mut refusing, "link", "hub")).await.expect_err("no token");
+        assert!(format!("{refused:?}").contains("'Send' claim(s) are required"), "{refused:?}");
+
+        let mut session = Session::begin(&mut connection).await.unwrap();
+        assert_eq!(put_token(&mut session, "amqps://localhost/hub", token.clone()).await, 202);
+        let mut sender = within("attaching", Sender::attach(&mut session, "link", "hub")).await.unwrap();
+        assert_eq!(hub.expire_authorizations("localhost/hub"), 1);
+        let detached = within("the detach", sender.on_detach()).await;
+        assert!(format!("{detached:?}").contains("UnauthorizedAccess"), "{detached:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_for_an_unknown_hub_is_not_found() {
+    let hub = hub(1).await;
+    let token = hub.entra_token(SystemWallClock.now() + HOUR);
+    let mut connection = connect(&hub).await;
+    let mut session = Session::begin(&mut connection).await.unwrap();
+    assert_eq!(put_token(&mut session, "amqps://localhost/nohub", token.clone()).await, 404);
+    assert_eq!(put_token(&mut session, "amqps://localhost/", token).await, 202, "the namespace");
+    assert_eq!(put_token(&mut session, "amqps://localhost/hub", "forged".into()).await, 401);
 }
 
 #[tokio::test]
