@@ -19,7 +19,7 @@ fn day(arguments: &[&str]) -> Option<Output> {
 
 /// Handoffs and detached links authorize paths with tokens of different ages.
 #[test]
-fn a_group_reads_on_after_the_life_of_its_tokens() {
+fn a_group_outlives_its_tokens() {
     let arguments = ["--hours", "3", "--partitions", "4", "--instances", "2", "--visits-per-hour", "2"];
     if let Some(output) = day(&arguments) {
         assert!(output.status.success());
@@ -27,7 +27,7 @@ fn a_group_reads_on_after_the_life_of_its_tokens() {
 }
 
 #[test]
-fn the_official_processor_reads_on_with_a_renewable_credential() {
+fn the_official_processor_outlives_its_tokens() {
     if let Some(output) = day(&["--official", "--hours", "3", "--partitions", "2", "--instances", "1"]) {
         assert!(output.status.success());
     }
@@ -35,7 +35,7 @@ fn the_official_processor_reads_on_with_a_renewable_credential() {
 
 /// Shows that the run notices expired tokens.
 #[test]
-fn the_official_processor_stops_reading_with_a_caching_credential() {
+fn the_official_processor_needs_renewable_tokens() {
     let arguments = ["--official", "--unwrapped", "--hours", "1.5", "--partitions", "2", "--instances", "1"];
     if let Some(output) = day(&arguments) {
         assert_eq!(output.status.code(), Some(1));

@@ -64,7 +64,7 @@ impl Group {
         let (container, reading) = (Arc::clone(&self.container), self.reading.clone());
         if !args.official {
             let started = processor::Instance::start(&name, self.relay.endpoint(), container, cached, reading).await?;
-            return Ok(Instance::Ours(started));
+            return Ok(Instance::Ours(Box::new(started)));
         }
         let credential: Arc<dyn TokenCredential> =
             if args.unwrapped { cached } else { RenewableCredential::new(cached) };

@@ -4,7 +4,7 @@ use super::Failure;
 use super::{official, processor};
 
 pub(super) enum Instance {
-    Ours(processor::Instance),
+    Ours(Box<processor::Instance>),
     Official(official::Instance),
 }
 

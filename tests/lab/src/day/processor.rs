@@ -19,7 +19,7 @@ use super::group::HUB;
 use super::reading::Reading;
 
 /// A partition that an instance has released is unread until another instance looks.
-const LOAD_BALANCING_INTERVAL: Duration = Duration::from_secs(2);
+const LOAD_BALANCING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A running instance.
 pub(super) struct Instance {
