@@ -71,8 +71,7 @@ impl EventHubSource {
 
 impl EventHubSourceBuilder {
     fn new(group: &ConsumerGroup, access: Access) -> Self {
-        let (group, owner_level) = (group.clone(), OwnerLevel::default());
-        Self { group, access, settings: Box::new(|client| client), owner_level }
+        Self { group: group.clone(), access, settings: Box::new(|client| client), owner_level: OwnerLevel::default() }
     }
 
     /// Sets options of the client's own builder. The function is called for the first client and for every later one.

@@ -64,7 +64,7 @@ impl<C: Client> Connector<C> {
     /// Opens a connection.
     pub(super) async fn client(&self) -> Result<C> {
         let failed = || {
-            let (namespace, event_hub) = (&self.namespace, &self.event_hub);
+            let Self { namespace, event_hub, .. } = self;
             let endpoint = self.emulator_endpoint().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
             let message = format!("cannot connect to event hub {namespace}/{event_hub}{endpoint}");
             Error::new(ErrorKind::EventSource, message)
@@ -134,8 +134,10 @@ fn emulator_endpoint(secret: &Secret) -> Option<String> {
 /// Omits the access, which is a secret.
 impl<C: Client> fmt::Debug for Connector<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (namespace, event_hub) = (&self.namespace, &self.event_hub);
-        f.debug_struct("Connector").field("namespace", namespace).field("event_hub", event_hub).finish_non_exhaustive()
+        f.debug_struct("Connector")
+            .field("namespace", &self.namespace)
+            .field("event_hub", &self.event_hub)
+            .finish_non_exhaustive()
     }
 }
 

@@ -12,8 +12,9 @@ use crate::telemetry::Causes;
 /// event hub.
 const LONGEST_ERROR: usize = 1024;
 
-/// The prefix of annotations of the service, such as `x-opt-sequence-number`, and those of them that the producer sets.
+/// The event hub sets the annotations with this prefix, such as `x-opt-sequence-number`.
 const SERVICE_PREFIX: &str = "x-opt-";
+/// The producer sets these annotations, in spite of their prefix.
 const PRODUCER_KEYS: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
 
 /// Returns the message for a dead letter: the content of the event, and its origin.
@@ -29,7 +30,7 @@ pub(super) fn message(letter: &DeadLetter<ReceivedEventData>) -> AmqpMessage {
     }
 }
 
-/// Returns the annotations of the producer, such as those of IoT Hub, without those that an event hub sets itself.
+/// Returns the annotations that the producer has set. IoT Hub, for example, adds `iothub-connection-device-id`.
 fn annotations_to_keep(original: &AmqpAnnotations) -> Option<AmqpAnnotations> {
     let mut kept = AmqpAnnotations::new();
     for (key, value) in original.0.iter().filter(|(key, _)| !is_of_the_service(key)) {

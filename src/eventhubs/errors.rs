@@ -297,7 +297,7 @@ mod tests {
                 ("the messaging entity 'ns:eventhub:hub~32766|group' could not be found", Config),
                 ("status-code: 404, status-description: The messaging entity 'hub' could not be found.", Config),
                 ("", EventSource),
-                ("The receiver is detached on demand.", EventSource),
+                ("The link is detached on demand.", EventSource),
                 ("could not be found: The messaging entity 'hub'", EventSource),
                 ("The messaging entity 'hub' is being moved", EventSource),
             ] {

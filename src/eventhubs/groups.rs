@@ -87,7 +87,7 @@ impl Groups {
         Ok(partitions)
     }
 
-    /// Returns the partitions that are served in a group, if there was a claim.
+    /// Returns the owned partitions of a group, if the processor has claimed any.
     pub(super) fn served(&self, group: &ConsumerGroup) -> Option<Arc<OwnedPartitions>> {
         match self.known().get(group) {
             Some(Group::Served(owned)) => Some(Arc::clone(owned)),
@@ -170,7 +170,7 @@ async fn connect(builder: GroupStoreBuilder, until: Instant) -> Result<GroupStor
     repeated(attempts, || builder.clone().connect()).await
 }
 
-/// Returns the partitions that are served in a group, if there was a claim. Fails if they are those of another owner.
+/// Returns the owned partitions of a group, if the processor has claimed any. Fails if another owner has claimed them.
 fn served_for(
     groups: &HashMap<ConsumerGroup, Group>,
     group: &ConsumerGroup,

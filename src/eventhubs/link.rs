@@ -68,7 +68,8 @@ impl Link {
         client: Arc<SharedClient<Consumer>>,
         used: Used,
     ) -> Self {
-        let (route, replaced) = (Route::Partition(partition.clone()), client.replaced());
+        let route = Route::Partition(partition.clone());
+        let replaced = client.replaced();
         Self { open: Some(Open { receiver, client, route, replaced, _used: used }) }
     }
 

@@ -20,7 +20,7 @@ pub(super) struct Owners {
     pub(super) requested_at: Instant,
     pub(super) ownerships: Vec<Ownership>,
     pub(super) heartbeats: Vec<Heartbeat>,
-    /// The live owners under the other name case.
+    /// The live owners whose records have the other name case.
     pub(super) other_name_case: HashMap<PartitionId, OwnerId>,
     /// The ownerships as a claim needs them.
     pub(super) listed: Listed,

@@ -37,7 +37,7 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// before the true one. If it then gets the same token, because an identity service has a cache of its own, the client
 /// asks every 30 s.
 ///
-/// Only the time of that request changes. The tokens are those of the inner credential, and the event hub reads their
+/// Only the time of that request changes. The wrapper returns the tokens of the inner credential unchanged, and the event hub reads their
 /// expiry from the tokens themselves. If the inner credential fails, so does the request, and the client asks again
 /// after 30 s. A request that takes longer than 60 s fails. The first failure of several is logged.
 ///
@@ -186,7 +186,8 @@ mod tests {
 
     impl Caching {
         fn new(clock: &Arc<PausedClock>, lifetime: Duration, renews_before: Duration) -> Self {
-            let (clock, outage) = (Arc::clone(clock), (Duration::ZERO, Duration::ZERO));
+            let clock = Arc::clone(clock);
+            let outage = (Duration::ZERO, Duration::ZERO);
             Self { clock, lifetime, renews_before, outage, current: Mutex::default() }
         }
     }

@@ -11,7 +11,7 @@ use azure_core::{Error, Result};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 
-/// A credential that caches its token as those of `azure_identity` do: it returns the same token until five minutes
+/// A credential that caches its token as `azure_identity` does: it returns the same token until five minutes
 /// before its expiry (`should_refresh` in `cache.rs` of `azure_identity` 1.1.0-beta.1).
 pub struct CachingCredential {
     hub: EventHubEmulator,

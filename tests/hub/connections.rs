@@ -3,33 +3,52 @@
 //! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
+use eventhubs_checkpoint::processor::ShutdownReport;
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_checkpoint::{ErrorKind, Result};
 use futures::future::{select_all, try_join_all};
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::hub_client::{until, within};
 use crate::key_credential::KeyCredential;
 use crate::reading::{
-    Busy, RECOVERY, attach, counted, counted_source, counting, group, have_read, hub, next, open, partition, publish,
-    run, unread,
+    Busy, RECOVERY, Read, attach, counted, counted_source, counting, group, have_read, hub, next, open, partition,
+    publish, run, unread,
 };
 
-async fn eight_partitions_continue_after(disturbance: impl Fn(&EventHubEmulator)) {
-    let hub = hub(8).await;
-    let (source, made) = counted_source(&hub).await;
-    let read = unread(&hub);
-    for id in hub.partition_ids() {
-        publish(&hub, &id, 50, 10).await;
+/// A processor that has read the first events of all partitions.
+struct Group {
+    hub: EventHubEmulator,
+    /// How many clients its source has created.
+    made: Arc<AtomicUsize>,
+    read: Arc<Read>,
+    running: JoinHandle<Result<ShutdownReport>>,
+}
+
+impl Group {
+    /// Starts it with this many events in each partition.
+    async fn start(partitions: u16, events: u16) -> Self {
+        let hub = hub(partitions).await;
+        let (source, made) = counted_source(&hub).await;
+        let read = unread(&hub);
+        for id in hub.partition_ids() {
+            publish(&hub, &id, events.into(), 10).await;
+        }
+        let running = run(source, counting(Arc::clone(&read), |_| Ok(()))).await;
+        have_read(events.into(), &read, 0..partitions).await;
+        Self { hub, made, read, running }
     }
-    let running = run(source, counting(Arc::clone(&read), |_| Ok(()))).await;
-    have_read(50, &read, 0..8).await;
+}
+
+async fn eight_partitions_continue_after(disturbance: impl Fn(&EventHubEmulator)) {
+    let Group { hub, made, read, running } = Group::start(8, 50).await;
     assert_eq!(made.load(Ordering::Relaxed), 1);
 
     disturbance(&hub);
@@ -65,14 +84,7 @@ async fn a_cut_connection_is_replaced_without_loss() {
 /// The other links of the client stay as they are: each of their events is sent once.
 #[tokio::test]
 async fn a_detached_link_is_reopened_alone() {
-    let hub = hub(16).await;
-    let (source, made) = counted_source(&hub).await;
-    let read = unread(&hub);
-    for id in hub.partition_ids() {
-        publish(&hub, &id, 1, 10).await;
-    }
-    let running = run(source, counting(Arc::clone(&read), |_| Ok(()))).await;
-    have_read(1, &read, 0..16).await;
+    let Group { hub, made, read, running } = Group::start(16, 1).await;
 
     assert_eq!(hub.detach_receivers("$Default", "0"), Some(1));
 
@@ -90,14 +102,7 @@ async fn a_detached_link_is_reopened_alone() {
 /// The client has a token for each path that it uses, and presents it as long as the client exists.
 #[tokio::test]
 async fn busy_links_do_not_hide_that_others_are_refused() {
-    let hub = hub(8).await;
-    let (source, made) = counted_source(&hub).await;
-    let read = unread(&hub);
-    for id in hub.partition_ids() {
-        publish(&hub, &id, 50, 10).await;
-    }
-    let running = run(source, counting(Arc::clone(&read), |_| Ok(()))).await;
-    have_read(50, &read, 0..8).await;
+    let Group { hub, made, read, running } = Group::start(8, 50).await;
     let _busy = Busy::start(&hub, 2..8).await;
     have_read(60, &read, 2..8).await;
 
@@ -117,7 +122,8 @@ async fn busy_links_do_not_hide_that_others_are_refused() {
 /// The client sends the token with which it opened its management link in each request, also after it has expired.
 #[tokio::test]
 async fn busy_links_do_not_hide_that_requests_are_refused() {
-    let (hub, credential) = (hub(2).await, KeyCredential::new());
+    let hub = hub(2).await;
+    let credential = KeyCredential::new();
     let builder = EventHubSource::from_credential(&group("$Default"), credential.clone());
     let (source, made) = counted(&hub, builder).await;
     let _busy = Busy::start(&hub, [0]).await;
@@ -144,10 +150,12 @@ async fn busy_links_do_not_hide_that_requests_are_refused() {
 /// A partition that starts again needs its properties.
 #[tokio::test]
 async fn a_handler_starts_again_after_refused_requests() {
-    let (hub, credential) = (hub(4).await, KeyCredential::new());
+    let hub = hub(4).await;
+    let credential = KeyCredential::new();
     let builder = EventHubSource::from_credential(&group("$Default"), credential.clone());
     let (source, _) = counted(&hub, builder).await;
-    let (read, fails) = (unread(&hub), Arc::new(AtomicBool::new(false)));
+    let read = unread(&hub);
+    let fails = Arc::new(AtomicBool::new(false));
     let failing = Arc::clone(&fails);
     let handler = counting(Arc::clone(&read), move |id| {
         let fails = id.as_str() == "0" && failing.swap(false, Ordering::Relaxed);
@@ -225,7 +233,8 @@ async fn a_broken_connection_delays_no_link_of_another_one() {
     let hub = hub(201).await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_endpoint = format!("amqp://{}", silent.local_addr().unwrap());
-    let (endpoint, is_silent) = (hub.endpoint(), Arc::new(AtomicBool::new(false)));
+    let endpoint = hub.endpoint();
+    let is_silent = Arc::new(AtomicBool::new(false));
     let silenced = Arc::clone(&is_silent);
     let builder = EventHubSource::from_connection_string(&group("$Default"), hub.connection_string())
         .with_client_builder(move |client| {
@@ -258,7 +267,8 @@ async fn a_suspect_link_gets_a_fresh_client() {
     publish(&hub, "0", 1, 10).await;
     publish(&hub, "1", 1, 10).await;
     let (source, made) = counted_source(&hub).await;
-    let (mut distrusted, mut other) = (open(&source, "0").await, open(&source, "1").await);
+    let mut distrusted = open(&source, "0").await;
+    let mut other = open(&source, "1").await;
     assert_eq!((next(&mut distrusted).await.len(), next(&mut other).await.len()), (1, 1));
 
     source.connection_suspect(&partition("0"));

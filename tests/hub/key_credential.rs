@@ -30,7 +30,8 @@ impl KeyCredential {
 impl TokenCredential for KeyCredential {
     async fn get_token(&self, _: &[&str], _: Option<TokenRequestOptions<'_>>) -> azure_core::Result<AccessToken> {
         let expires_on = SystemWallClock.now() + Duration::from_secs(3600);
-        let (resource, expiry) = ("amqps%3a%2f%2flocalhost%2fhub", expires_on.unix_timestamp());
+        let resource = "amqps%3a%2f%2flocalhost%2fhub";
+        let expiry = expires_on.unix_timestamp();
         let key = base64::encode(self.0.lock().unwrap().as_bytes());
         let signature = hmac_sha256(&format!("{resource}\n{expiry}"), &Secret::new(key))?;
         let signature = signature.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");

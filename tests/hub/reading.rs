@@ -43,7 +43,8 @@ pub struct Busy(JoinHandle<()>);
 
 impl Busy {
     pub async fn start(hub: &EventHubEmulator, partitions: impl IntoIterator<Item = u16>) -> Self {
-        let (producer, partitions) = (producer(hub).await, Vec::from_iter(partitions));
+        let producer = producer(hub).await;
+        let partitions = Vec::from_iter(partitions);
         Self(tokio::spawn(async move {
             loop {
                 for partition in &partitions {
@@ -71,7 +72,8 @@ pub fn partition(id: &str) -> PartitionId {
 
 /// Returns a source of the builder, and the number of clients that it has created.
 pub async fn counted(hub: &EventHubEmulator, builder: EventHubSourceBuilder) -> (EventHubSource, Arc<AtomicUsize>) {
-    let (endpoint, made) = (hub.endpoint(), Arc::new(AtomicUsize::new(0)));
+    let endpoint = hub.endpoint();
+    let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
     let builder = builder.with_client_builder(move |client| {
         count.fetch_add(1, Ordering::Relaxed);

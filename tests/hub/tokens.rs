@@ -34,7 +34,8 @@ async fn links_outlive_their_first_token() {
     have_read(1, &read, 0..2).await;
     let sent = || hub.partition_ids().iter().filter_map(|id| hub.sent_events(id)).sum::<u64>();
     let sent_before = sent();
-    let (first, started) = (credential.asked(), Instant::now());
+    let first = credential.asked();
+    let started = Instant::now();
     // A path for each partition, and that of the requests.
     while credential.asked() < first + 3 {
         assert!(started.elapsed() < Duration::from_secs(50), "the client does not ask for the next token");

@@ -56,7 +56,8 @@ impl Authorizations {
     /// Waits until a link to this address is not authorized any more.
     pub(super) async fn lost(&self, address: &str) {
         let node = path(address);
-        let (mut changed, mut moved) = (self.by_path.subscribe(), self.clock.moved());
+        let mut changed = self.by_path.subscribe();
+        let mut moved = self.clock.moved();
         while permits(&changed.borrow_and_update(), &node, self.clock.now()) {
             tokio::select! {
                 _ = changed.changed() => {}

@@ -143,8 +143,8 @@ impl EventHubEmulatorBuilder {
     /// Sets the number of requests for properties that the namespace answers per second. Default 50, the service's limit
     /// for `GetRuntimeInformation` (learn.microsoft.com, event-hubs-quotas). At least 1; `u32::MAX` is no limit.
     ///
-    /// Requests above it get the status 503 and the condition `com.microsoft:server-busy`. The seconds are those of
-    /// tokio's clock.
+    /// Above the quota, requests get the status 503 and the condition `com.microsoft:server-busy`. Tokio's clock measures
+    /// the second.
     pub fn with_management_quota(mut self, requests_per_second: u32) -> Self {
         self.limits.management_quota = requests_per_second;
         self

@@ -44,7 +44,8 @@ mod tests {
 
     #[test]
     fn the_clock_only_moves_ahead() {
-        let (clock, hour) = (EmulatorClock::default(), Duration::from_secs(3600));
+        let clock = EmulatorClock::default();
+        let hour = Duration::from_secs(3600);
         clock.advance(hour);
         clock.advance(hour);
         assert!(clock.now() >= SystemWallClock.now() + hour + hour - Duration::from_secs(1));

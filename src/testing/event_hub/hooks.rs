@@ -47,7 +47,8 @@ impl EventHubEmulator {
     /// cannot decode: with a list as application property, or with a data section that holds null.
     #[must_use = "`None` means that nothing was stored"]
     pub fn append_raw(&self, partition_id: &str, message: &[u8]) -> Option<i64> {
-        let (hub, event) = (self.hub(), Event::parse(message)?);
+        let hub = self.hub();
+        let event = Event::parse(message)?;
         let end = hub.partition(partition_id)?.append(&[event], event.partition_key(), hub.now());
         Some(end - 1)
     }

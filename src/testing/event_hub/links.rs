@@ -56,7 +56,8 @@ mod tests {
     #[test]
     fn only_open_links_are_detached() {
         let links = Arc::new(Links::default());
-        let (mut open, closed) = (links.open(), links.open());
+        let mut open = links.open();
+        let closed = links.open();
         drop(closed);
         let reason = Error::new(AmqpError::NotFound, None, None);
         assert_eq!(links.detach(&reason), 1);

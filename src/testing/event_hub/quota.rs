@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn every_second_has_its_quota() {
-        let (quota, start) = (Quota::new(2), Instant::now());
+        let quota = Quota::new(2);
+        let start = Instant::now();
         let admitted = |milliseconds| quota.admit(start + Duration::from_millis(milliseconds));
         assert_eq!([0, 10, 20, 999].map(admitted), [true, true, false, false]);
         assert_eq!([1000, 1500, 1999].map(admitted), [true, true, false]);

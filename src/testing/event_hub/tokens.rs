@@ -71,7 +71,8 @@ mod tests {
     #[test]
     fn an_issued_bearer_token_is_valid_until_its_expiry() {
         let tokens = tokens();
-        let (short, long) = (tokens.issue(NOW), tokens.issue(NOW + time::Duration::HOUR));
+        let short = tokens.issue(NOW);
+        let long = tokens.issue(NOW + time::Duration::HOUR);
         assert_ne!(short, long);
         assert_eq!(tokens.check(&short, NOW), Err(BadToken::Expired { at: NOW }));
         let verified = Verified { expires_at: NOW + time::Duration::HOUR, resource: None };

@@ -159,7 +159,8 @@ async fn idle_links_are_detached() {
     let hub = EventHubEmulator::builder("hub").with_idle_limit(limit).start("127.0.0.1:0").await.unwrap();
     let producer = producer(&hub).await;
     send(&producer, "0", numbered(20)).await;
-    let (slow_client, quick_client) = (consumer(&hub).await, consumer(&hub).await);
+    let slow_client = consumer(&hub).await;
+    let quick_client = consumer(&hub).await;
     let slow = open(&slow_client, "0", OpenReceiverOptions { prefetch: Some(5), ..earliest() }).await;
     assert_eq!(next(&slow, 1).await.len(), 1);
     let quick = open(&quick_client, "0", earliest()).await;

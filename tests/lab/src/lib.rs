@@ -23,6 +23,10 @@ pub mod chaos;
 #[cfg(target_os = "linux")]
 pub mod day;
 mod draw;
+#[cfg(target_os = "linux")]
+#[path = "../../common/entra.rs"]
+#[expect(dead_code, reason = "it never fails here")]
+mod entra;
 #[cfg(test)]
 mod exploration;
 pub mod history;

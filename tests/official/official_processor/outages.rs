@@ -96,7 +96,8 @@ async fn a_processor_may_start_during_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn attempts_end_after_a_lease_duration() {
     let (faulty, _) = faulty();
-    let (a, starting) = (settled(faulty.clone()).await, adapter(faulty.clone()));
+    let a = settled(faulty.clone()).await;
+    let starting = adapter(faulty.clone());
     faulty.set_plan(FaultPlan::always(Fault::Unreachable));
     let mut calls = Vec::new();
     for store in [&a, &starting] {
@@ -146,7 +147,8 @@ async fn a_listing_that_no_retry_cures_fails_at_once() {
     for kind in [ErrorKind::Unauthorized, ErrorKind::Rejected, ErrorKind::ContainerNotFound, ErrorKind::Config] {
         let interceptor = Rejecting { kind, listings: AtomicUsize::default() };
         let rejecting = Arc::new(Intercepted { inner: Arc::new(MemoryContainer::new()), interceptor });
-        let (a, began) = (adapter(Arc::clone(&rejecting)), Instant::now());
+        let a = adapter(Arc::clone(&rejecting));
+        let began = Instant::now();
         let errors = [
             a.list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap_err(),
             a.list_checkpoints(NAMESPACE, HUB, GROUP).await.unwrap_err(),
@@ -163,7 +165,8 @@ async fn a_listing_that_no_retry_cures_fails_at_once() {
 async fn a_repeated_listing_is_as_fresh_as_a_first_one() {
     let (faulty, container) = faulty();
     instance_with_heartbeat(&container).await;
-    let (a, c) = (settled(faulty.clone()).await, adapter(container));
+    let a = settled(faulty.clone()).await;
+    let c = adapter(container);
     assert_eq!(cycle(&*c, "c", [1]).await, [1]);
     sleep(25 * SECOND).await;
     let renewing = async {

@@ -6,9 +6,10 @@ use clap::Parser;
 
 /// Runs a group with a credential of Microsoft Entra ID against the Event Hubs emulator, for hours of emulated time.
 ///
-/// The emulator rejects expired tokens, as the service does. The credential caches tokens as those of `azure_identity`
-/// do. Exit code 0: every event was delivered, and no partition was unread for longer than the limit. 1: not so.
-/// 2: the run failed.
+/// The emulator rejects expired tokens, as the service does. The credential caches tokens, as `azure_identity` does.
+///
+/// Exit code 0: every event was delivered, and no partition was unread for longer than the limit. Exit code 1: an event
+/// was not delivered, or a partition was unread for too long. Exit code 2: the run failed.
 #[derive(Clone, Debug, Parser)]
 pub(super) struct Args {
     /// Emulated hours.

@@ -16,11 +16,11 @@ use tokio::time::sleep;
 
 use super::Failure;
 use super::args::Args;
-use super::credential::CachingCredential;
 use super::instances::Instance;
 use super::reading::Reading;
 use super::relay::Relay;
 use super::{official, processor};
+use crate::entra::CachingCredential;
 
 /// The name of the event hub.
 pub(super) const HUB: &str = "hub";
@@ -30,6 +30,15 @@ const EVENT_EVERY: Duration = Duration::from_secs(1);
 
 /// An encoded event: a data section of two bytes.
 const EVENT: &[u8] = b"\x00\x53\x75\xa0\x02ok";
+
+/// What one instance gets.
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) endpoint: String,
+    pub(super) container: Arc<dyn BlobContainer>,
+    pub(super) credential: Arc<dyn TokenCredential>,
+    pub(super) reading: Reading,
+}
 
 /// What all instances share.
 pub(super) struct Group {
@@ -58,23 +67,29 @@ impl Group {
 
     /// Starts an instance with a credential of its own.
     pub(super) async fn start_instance(&mut self, args: &Args) -> Result<Instance, Failure> {
-        let name = format!("instance-{}", self.credentials.len());
-        let cached = CachingCredential::new(self.hub.clone(), self.token_life);
-        self.credentials.push(Arc::clone(&cached));
-        let (container, reading) = (Arc::clone(&self.container), self.reading.clone());
-        if !args.official {
-            let started = processor::Instance::start(&name, self.relay.endpoint(), container, cached, reading).await?;
-            return Ok(Instance::Ours(Box::new(started)));
-        }
-        let credential: Arc<dyn TokenCredential> =
-            if args.unwrapped { cached } else { RenewableCredential::new(cached) };
-        let started = official::Instance::start(&name, self.relay.endpoint(), container, credential, reading).await?;
-        Ok(Instance::Official(started))
+        let credential = Arc::new(CachingCredential::new(&self.hub, self.token_life));
+        let host = Host {
+            name: format!("instance-{}", self.credentials.len()),
+            endpoint: self.relay.endpoint(),
+            container: Arc::clone(&self.container),
+            credential: credential.clone(),
+            reading: self.reading.clone(),
+        };
+        self.credentials.push(credential);
+        Ok(match (args.official, args.unwrapped) {
+            (false, _) => Instance::Ours(Box::new(processor::Instance::start(host).await?)),
+            (true, true) => Instance::Official(official::Instance::start(host).await?),
+            (true, false) => {
+                let credential = RenewableCredential::new(host.credential);
+                Instance::Official(official::Instance::start(Host { credential, ..host }).await?)
+            }
+        })
     }
 
     /// Publishes an event to each partition once a second, until the task is aborted.
     pub(super) fn publish(&self) -> JoinHandle<()> {
-        let (hub, reading) = (self.hub.clone(), self.reading.clone());
+        let hub = self.hub.clone();
+        let reading = self.reading.clone();
         tokio::spawn(async move {
             let partitions = hub.partition_ids();
             loop {

@@ -1,11 +1,10 @@
 //! Hours and days of a group that connects with Microsoft Entra ID, over AMQP, in minutes: see `cargo day --help`.
 //!
-//! Instances and emulator run in one process, on one thread and on tokio's paused clock, which jumps to the next timer
-//! when nothing is left to do. The official client also compares the expiry of its tokens with the wall clock, which
-//! [`wall_clock`] lets follow tokio's clock.
+//! Instances and emulator run in one process, on one thread. Time passes on tokio's paused clock as fast as all tasks can
+//! follow. The official client compares the expiry of its tokens with the wall clock, so [`wall_clock`] moves that clock
+//! as well.
 
 mod args;
-mod credential;
 mod group;
 mod incidents;
 mod instances;

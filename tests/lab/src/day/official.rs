@@ -3,17 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_core::credentials::TokenCredential;
 use azure_messaging_eventhubs::models::StartPositions;
 use azure_messaging_eventhubs::processor::PartitionClient;
 use azure_messaging_eventhubs::{ConsumerClient, EventProcessor, RetryOptions, StartLocation, StartPosition};
-use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use futures::StreamExt;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::Failure;
-use super::group::HUB;
+use super::group::{HUB, Host};
 use super::reading::Reading;
 
 const UPDATE_INTERVAL: Duration = Duration::from_secs(2);
@@ -26,28 +24,23 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    pub(super) async fn start(
-        name: &str,
-        endpoint: String,
-        container: Arc<dyn BlobContainer>,
-        credential: Arc<dyn TokenCredential>,
-        reading: Reading,
-    ) -> Result<Self, Failure> {
+    pub(super) async fn start(host: Host) -> Result<Self, Failure> {
         let consumer = ConsumerClient::builder()
-            .with_application_id(name.to_owned())
-            .with_custom_endpoint(endpoint)
+            .with_application_id(host.name)
+            .with_custom_endpoint(host.endpoint)
             .with_retry_options(RetryOptions { max_retries: 0, ..RetryOptions::default() })
-            .open("localhost", HUB.to_owned(), credential)
+            .open("localhost", HUB.to_owned(), host.credential)
             .await?;
         let default = StartPosition { location: StartLocation::Earliest, inclusive: false };
         let processor = EventProcessor::builder()
             .with_update_interval(UPDATE_INTERVAL.try_into()?)
             .with_start_positions(StartPositions { default, ..StartPositions::default() })
-            .build(consumer, BlobCheckpointStore::new(container))
+            .build(consumer, BlobCheckpointStore::new(host.container))
             .await?;
-        let (running, partitions) = (Arc::clone(&processor), Arc::clone(&processor));
-        let running = spawn_local(async move { running.run().await });
-        Ok(Self { processor, running, reading: spawn_local(read_all(partitions, reading)) })
+        let reading = spawn_local(read_all(Arc::clone(&processor), host.reading));
+        let runner = Arc::clone(&processor);
+        let running = spawn_local(async move { runner.run().await });
+        Ok(Self { processor, running, reading })
     }
 
     /// Fails if the processor has ended by itself.

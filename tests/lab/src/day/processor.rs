@@ -1,12 +1,9 @@
 //! An instance of this crate.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use azure_core::credentials::TokenCredential;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::balancer::{ClaimReason, LoadBalancingStrategy, OwnershipEvent};
-use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition};
 use eventhubs_checkpoint::store::GroupStore;
@@ -15,7 +12,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
 use super::Failure;
-use super::group::HUB;
+use super::group::{HUB, Host};
 use super::reading::Reading;
 
 /// A partition that an instance has released is unread until another instance looks.
@@ -43,25 +40,19 @@ impl Handler<ReceivedEventData> for Reader {
 }
 
 impl Instance {
-    pub(super) async fn start(
-        name: &str,
-        endpoint: String,
-        container: Arc<dyn BlobContainer>,
-        credential: Arc<dyn TokenCredential>,
-        reading: Reading,
-    ) -> Result<Self> {
+    pub(super) async fn start(host: Host) -> Result<Self> {
         let group = ConsumerGroup::new("localhost", HUB, ConsumerGroup::DEFAULT_NAME)?;
-        let source = EventHubSource::from_credential(&group, credential)
-            .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()))
+        let source = EventHubSource::from_credential(&group, host.credential)
+            .with_client_builder(move |client| client.with_custom_endpoint(host.endpoint.clone()))
             .connect()
             .await?;
-        let store = GroupStore::builder(container, group, OwnerId::new(name)?).connect().await?;
+        let store = GroupStore::builder(host.container, group, OwnerId::new(host.name)?).connect().await?;
         let config = ProcessorConfig::default()
             .with_dedicated_thread(false)
             .with_load_balancing_interval(LOAD_BALANCING_INTERVAL)
             .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
             .with_start_position(StartPosition::Earliest);
-        let processor = Processor::builder(source, store, Reader(reading)).with_config(config).build()?;
+        let processor = Processor::builder(source, store, Reader(host.reading)).with_config(config).build()?;
         let handle = processor.handle();
         let events = handle.ownership_events();
         Ok(Self { handle, events, running: tokio::spawn(processor.run(std::future::pending())) })

@@ -69,7 +69,8 @@ async fn run_group(args: &Args) -> Result<Report, Failure> {
     let mut group = Group::new(args).await?;
     let mut instances = vec![group.start_instance(args).await?];
     sleep(START).await;
-    let (began, publishing) = (Instant::now(), group.publish());
+    let began = Instant::now();
+    let publishing = group.publish();
     while instances.len() < args.instances {
         sleep(STAGGER).await;
         instances.push(group.start_instance(args).await?);

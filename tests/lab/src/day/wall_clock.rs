@@ -1,4 +1,4 @@
-//! A wall clock that follows tokio's clock, by `libfaketime`.
+//! Moves tokio's clock, and lets the wall clock follow it, by `libfaketime`.
 //!
 //! The library replaces the C function that reads the wall clock. It adds an offset, which it reads from a file on every
 //! call. This process writes the time that has passed on tokio's clock into that file.
@@ -58,7 +58,8 @@ impl Faked {
         // on their way between two sockets.
         let (_running, ended) = mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || ended.recv());
-        let (began, wall) = (Instant::now(), SystemWallClock.now());
+        let began = Instant::now();
+        let wall = SystemWallClock.now();
         loop {
             for _ in 0..POLLS {
                 yield_now().await;
