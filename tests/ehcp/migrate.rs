@@ -21,9 +21,10 @@ const LAST: i64 = 19;
 /// How many programs are migrated at the same time.
 const CONCURRENT: usize = 2;
 
-/// An event hub with 20 events in each of three partitions, and a group without records.
+/// An event hub with 20 events in each of three partitions, and a group without records. EventProcessorHost of Node.js
+/// sends its requests for properties without a token, which only Azure Stack rejects (Azure/azure-sdk-for-js#7463).
 async fn published() -> (Fleet, Program) {
-    let mut fleet = Fleet::with_batches(3, 12).await;
+    let mut fleet = Fleet::on(Fleet::event_hub(3).with_management_token_check(false), 12).await;
     fleet.all_published().await;
     let program = Program::for_fleet(&fleet).await;
     (fleet, program)

@@ -14,7 +14,9 @@ use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
 use eventhubs_checkpoint::store::{BlobNameCase, GroupStore};
-use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator};
+use eventhubs_checkpoint::testing::event_hub::{
+    DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator, EventHubEmulatorBuilder,
+};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 use serde_json::json;
 use tokio::sync::watch;
@@ -74,11 +76,20 @@ impl Fleet {
 
     /// Creates a fleet without any processor, for which this many batches are published.
     pub async fn with_batches(partitions: u16, batches: u32) -> Self {
-        let hub = EventHubEmulator::builder("orders")
+        Self::on(Self::event_hub(partitions), batches).await
+    }
+
+    /// Describes the event hub of a fleet.
+    pub fn event_hub(partitions: u16) -> EventHubEmulatorBuilder {
+        EventHubEmulator::builder("orders")
             .with_partitions(partitions)
             .with_consumer_group("tools")
-            .with_consumer_group("billing");
-        let hub = hub.start("127.0.0.1:0").await.unwrap();
+            .with_consumer_group("billing")
+    }
+
+    /// Creates a fleet without any processor on this event hub, for which this many batches are published.
+    pub async fn on(event_hub: EventHubEmulatorBuilder, batches: u32) -> Self {
+        let hub = event_hub.start("127.0.0.1:0").await.unwrap();
         let container_name = fresh_name();
         let connection_string = azurite::shared().await.unwrap().connection_string();
         let container = AzureContainer::from_connection_string(connection_string.clone(), &container_name).unwrap();
