@@ -9,6 +9,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
+#[cfg(feature = "eventhubs")]
 use super::attempts::Attempts;
 use super::config::StoreConfig;
 use super::listing::ListingTimeouts;
@@ -109,6 +110,7 @@ impl GroupStoreBuilder {
     }
 
     /// Creates the attempts of a connection; see [`Attempts::new`].
+    #[cfg(feature = "eventhubs")]
     pub(crate) fn attempts(&self, until: Option<Instant>) -> Result<Attempts> {
         let rng = Arc::new(Mutex::new(seeded(self.seed)?));
         Ok(Attempts::new(self.config.lease_duration, until, rng))

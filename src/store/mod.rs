@@ -63,7 +63,9 @@ use crate::model::{ConsumerGroup, Identity, Moment, OwnerId, PartitionId};
 use crate::telemetry::Telemetry;
 
 pub use adopt::{AdoptOutcome, Adoption};
-pub(crate) use attempts::{Attempts, BackOff};
+#[cfg(feature = "eventhubs")]
+pub(crate) use attempts::Attempts;
+pub(crate) use attempts::BackOff;
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
 pub use config::StoreConfig;
