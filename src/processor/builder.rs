@@ -11,6 +11,7 @@ use super::Processor;
 use super::config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
+use super::hub_creation::HubCreation;
 use super::limits::{CLOSE_LIMIT, stopping_time};
 use super::new_partitions::NewPartitions;
 use super::registry::Registry;
@@ -163,6 +164,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let requests = Requests::new(self.store.telemetry().span().clone());
         let shared = Shared {
             new_partitions: NewPartitions::default(),
+            hub_creation: HubCreation::default(),
             spans: BatchSpans::new(Spans::new(self.store.group()), self.span_hook, self.streams),
             group: Arc::new(self.store.group().clone()),
             drain_timeout: drain,

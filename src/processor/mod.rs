@@ -39,6 +39,7 @@ mod handle;
 mod handler;
 mod handler_call;
 mod health;
+mod hub_creation;
 mod lag;
 mod lag_checks;
 mod limits;

@@ -42,6 +42,7 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
 
 async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
     let hub = caught_request(shared.source.event_hub_properties()).await?;
+    shared.hub_creation.reported(hub.created_at);
     let expected = shared.group.event_hub();
     if !hub.event_hub.eq_ignore_ascii_case(expected) {
         return Err(Error::config(format!(
@@ -55,7 +56,8 @@ async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<
     Ok(hub.partitions.into())
 }
 
-/// Reads the partitions of the event hub again in every load-balancing interval, because their number can grow.
+/// Reads the properties of the event hub again in every load-balancing interval, because its partitions can become more,
+/// and because it can be deleted and created again.
 pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
@@ -184,12 +186,11 @@ async fn record_start<S: EventSource, H>(
     partition: &PartitionId,
     start: &StartPosition,
 ) -> Result<()> {
+    let store = shared.store.for_hub_created_at(shared.hub_creation.known());
     let properties = caught_request(shared.source.partition_properties(partition)).await?;
     match position_of(&shared.source, partition, start, &properties, NO_EPOCH).await {
-        Ok(position) => shared.store.init_checkpoint(partition, &position).await.map(drop),
-        Err(rejection) if rejection.kind() == ErrorKind::Fenced => {
-            started_by_owner(&shared.store, partition, rejection).await
-        }
+        Ok(position) => store.init_checkpoint(partition, &position).await.map(drop),
+        Err(rejection) if rejection.kind() == ErrorKind::Fenced => started_by_owner(&store, partition, rejection).await,
         Err(error) => Err(error),
     }
 }

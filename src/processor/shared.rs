@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::ProcessorConfig;
+use super::hub_creation::HubCreation;
 use super::new_partitions::NewPartitions;
 use super::spans::BatchSpans;
 use crate::balancer::{LivenessTracker, LoadTracker};
@@ -24,5 +25,6 @@ pub(super) struct Shared<S, H> {
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
     pub(super) new_partitions: NewPartitions,
+    pub(super) hub_creation: HubCreation,
     pub(super) spans: BatchSpans,
 }

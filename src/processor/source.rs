@@ -75,13 +75,28 @@ pub struct EventHubProperties {
     pub event_hub: String,
     /// Its current partitions. Their number may grow.
     pub partitions: Vec<PartitionId>,
+    /// When it was created, in whole seconds. `None` if the source does not know the time.
+    pub created_at: Option<OffsetDateTime>,
 }
 
 impl EventHubProperties {
     /// Creates the properties from the name of an event hub and its partitions.
     #[must_use]
     pub fn new(event_hub: impl Into<String>, partitions: Vec<PartitionId>) -> Self {
-        Self { event_hub: event_hub.into(), partitions }
+        Self { event_hub: event_hub.into(), partitions, created_at: None }
+    }
+
+    /// Sets when the event hub was created. The fraction of the second is dropped, so that times from different
+    /// requests are equal.
+    ///
+    /// The processor records it with each position. If the event hub later has another time, it was deleted and created
+    /// again: recorded positions then count as invalid, for [`InvalidReason::Recreated`](super::InvalidReason), however
+    /// many events the new event hub has. Without it, only positions after the end of the partition are found. A
+    /// source must not report a time that can change for the same events.
+    #[must_use]
+    pub fn with_created_at(mut self, time: OffsetDateTime) -> Self {
+        self.created_at = Some(time.replace_nanosecond(0).unwrap_or(time));
+        self
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tracing::{Span, debug, error, info, warn};
 
 use super::Telemetry;
@@ -53,6 +54,10 @@ pub(crate) fn processor_started(partitions: usize, incarnation: &Incarnation) {
 
 pub(crate) fn processor_not_started(error: &Error) {
     error!(target: PROCESSOR, error = %Causes(error), "processor did not start");
+}
+
+pub(crate) fn hub_recreated(before: OffsetDateTime, now: OffsetDateTime) {
+    warn!(target: PROCESSOR, %before, %now, "event hub was recreated; restarting partitions");
 }
 
 pub(crate) fn start_positions_recorded(with_checkpoint: usize, initial: usize, added: usize) {

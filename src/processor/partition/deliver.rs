@@ -97,7 +97,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         receiver: &mut EventReceiver<S::Event>,
         session: &mut Session<S::Event>,
     ) -> Result<Result<Vec<S::Event>>, Happened> {
-        let Session { writer, writing, stall_detector, delivered, .. } = session;
+        let Session { writer, writing, stall_detector, delivered, hub_created_at, .. } = session;
         let waiting = async {
             loop {
                 if let Some(restart) = delivered.restarted() {
@@ -149,6 +149,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             biased;
             reason = self.stopping_or_fenced(writing) => Err(Happened::Stop(reason)),
             error = writer.failed() => Err(Happened::HandlerFailed(error)),
+            error = self.shared.hub_creation.recreated(*hub_created_at) => Err(error.into()),
             batch = waiting => Ok(batch),
         }
     }

@@ -183,8 +183,8 @@ impl Machine {
         let failed = StopReason::Failed { error: Arc::clone(&error) };
         match error.kind() {
             ErrorKind::Config => stopping(failed, Then::End(Ended::Failed(error))),
-            // The start must be determined again.
-            ErrorKind::InvalidPosition => stopping(failed, Then::Restart),
+            // The start must be determined again, or the checkpoint was written in the meantime.
+            ErrorKind::InvalidPosition | ErrorKind::Conflict => stopping(failed, Then::Restart),
             _ => self.wait(Before::Opening, &error),
         }
     }
