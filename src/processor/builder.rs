@@ -20,6 +20,7 @@ use super::shutdown::{Requests, ShutdownReport};
 use super::source::{EventSource, StartPosition};
 use super::spans::{BatchSpans, SpanEvents, SpanHook};
 use super::start::OnInvalidCheckpoint;
+use super::undecodable::OnUndecodable;
 use crate::balancer::{Balancer, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, LeaseScope, PartitionId};
@@ -76,6 +77,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         with_start_position(start_position: StartPosition);
         with_new_partition_start_position(new_partition_start_position: StartPosition);
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
+        with_on_undecodable(on_undecodable: OnUndecodable);
         with_checkpoint_policy(checkpoint_policy: CheckpointPolicy);
         with_on_failure(on_failure: OnFailure);
         with_handler_timeout(handler_timeout: Duration);

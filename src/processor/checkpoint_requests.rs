@@ -216,6 +216,14 @@ impl CheckpointWriter {
         });
     }
 
+    /// Lets the checkpoint advance over the event after the last delivered one, once it covers all events before.
+    pub(super) fn skip(&self, sequence_number: i64) {
+        self.shared.advance(|tracker| {
+            tracker.skip(sequence_number);
+            None
+        });
+    }
+
     /// Returns the last event up to which all events are finished.
     pub(super) fn reached(&self) -> Option<i64> {
         self.shared.with(|pending| pending.tracker.reached())

@@ -68,6 +68,7 @@ mod streams;
 mod supervisor;
 mod trace_context;
 mod tracker;
+mod undecodable;
 #[cfg(feature = "metrics")]
 mod unowned;
 
@@ -113,6 +114,7 @@ pub use status::{PartitionState, PartitionStatus};
 pub use stop::{EventError, HandlerError, StopReason};
 pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
 pub use trace_context::TraceContext;
+pub use undecodable::{OnUndecodable, UndecodableEvent};
 
 use limits::CLOSE_LIMIT;
 use partition_discovery::{refresh, start_up};

@@ -84,6 +84,14 @@ impl PartitionProperties {
         self.last.as_ref().is_none_or(|last| last.sequence_number < self.first)
     }
 
+    /// Returns the same range without the events at its end that do not exist.
+    pub(super) fn without(&self, absent: Option<Undelivered>) -> Self {
+        let is_end = |absent: &Undelivered| self.last.as_ref().is_some_and(|last| last.sequence_number == absent.up_to);
+        let Some(absent) = absent.filter(is_end) else { return self.clone() };
+        let last = Position { sequence_number: absent.after.max(self.first - 1), offset: String::new() };
+        Self { last: Some(last).filter(|last| last.sequence_number >= 0), ..self.clone() }
+    }
+
     /// Returns the position before the first available event, as a checkpoint records it. `-1` is the offset that the
     /// service uses for the position before all events.
     pub(crate) fn beginning(&self) -> Position {
@@ -95,6 +103,13 @@ impl PartitionProperties {
     pub(crate) fn end(&self) -> Position {
         self.last.clone().unwrap_or_else(|| self.beginning())
     }
+}
+
+/// Events that an event hub reports, but that no link delivers: those after the first number, up to the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Undelivered {
+    pub(super) after: i64,
+    pub(super) up_to: i64,
 }
 
 /// The offset of the position before all events.

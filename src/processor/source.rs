@@ -17,6 +17,7 @@ pub use super::properties::PartitionProperties;
 #[cfg(feature = "eventhubs")]
 pub(crate) use super::receiver::BatchLimit;
 pub use super::receiver::{EventReceiver, EventSender, StopSignal};
+pub use super::undecodable::undecodable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 
@@ -108,6 +109,8 @@ impl EventHubProperties {
 ///   group does not exist. It ends the processor.
 /// - [`ErrorKind::Fenced`] if the broker has given the partition to another reader, or
 ///   rejects the receiver because of another reader.
+/// - [`undecodable`] if the source cannot decode an event: [`OnUndecodable`](super::OnUndecodable) determines what
+///   follows.
 /// - Any other error: the processor retries.
 pub trait EventSource: Send + Sync + 'static {
     /// The type of its events.

@@ -253,7 +253,8 @@ pub(super) fn corrected(
     if offset == BEFORE_EVERYTHING {
         let beginning = properties.beginning();
         let is_correct = record.sequence_number == Some(beginning.sequence_number);
-        let is_current = record.hub_created_at.zip(hub_created_at).is_none_or(|(recorded, current)| recorded == current);
+        let is_current =
+            record.hub_created_at.zip(hub_created_at).is_none_or(|(recorded, current)| recorded == current);
         return (!is_correct || !is_current).then_some(beginning);
     }
     properties.last_enqueued().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()

@@ -150,7 +150,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let too_great = record.sequence_number.is_some_and(|recorded| recorded > place.sequence_number);
         let of_former_hub = record.hub_created_at.is_some_and(|of| Some(of) != adoption.hub_created_at());
         match self.shared.store.repair_checkpoint(adoption, &place).await {
-            Err(error) if !too_great && !of_former_hub => telemetry::checkpoint_not_repaired(&self.control.partition, &error),
+            Err(error) if !too_great && !of_former_hub => {
+                telemetry::checkpoint_not_repaired(&self.control.partition, &error)
+            }
             repaired => return repaired,
         }
         Ok(())
@@ -194,7 +196,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// smaller positions. Every link continues from the recorded position: if it were opened at "the latest event"
     /// again, it would skip events.
     async fn start_at(&self, mut adoption: Adoption, position: &Position) -> Result<Begun> {
-        let (store, partition) = (self.shared.store.for_hub_created_at(adoption.hub_created_at()), &self.control.partition);
+        let (store, partition) =
+            (self.shared.store.for_hub_created_at(adoption.hub_created_at()), &self.control.partition);
         if !adoption.record().has_position() {
             record_new_starts_before(&self.shared, partition).await?;
             adoption = match store.adopt(partition, self.control.epoch, Some(position)).await? {

@@ -6,6 +6,7 @@ mod calls;
 mod deliver;
 mod machine;
 mod task;
+mod undecodable;
 
 use std::sync::Arc;
 use std::time::Duration;

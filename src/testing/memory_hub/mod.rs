@@ -43,7 +43,9 @@ pub struct MemoryHub {
 #[derive(Debug)]
 struct Inner {
     name: String,
-    created: Instant,
+    /// The beginning of the hub's clock.
+    began: Instant,
+    created_at: Mutex<OffsetDateTime>,
     partitions: Mutex<Vec<Arc<Partition>>>,
     rejects_positions: AtomicBool,
     emptied: Mutex<EmptiedReport>,
@@ -55,7 +57,8 @@ impl MemoryHub {
     pub fn new(name: impl Into<String>, partitions: u32) -> Self {
         let inner = Inner {
             name: name.into(),
-            created: Instant::now(),
+            began: Instant::now(),
+            created_at: Mutex::new(EPOCH),
             partitions: Mutex::default(),
             rejects_positions: AtomicBool::new(false),
             emptied: Mutex::default(),
@@ -77,7 +80,7 @@ impl MemoryHub {
     /// clock, so a paused runtime stops it.
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
-        EPOCH + self.inner.created.elapsed()
+        EPOCH + self.inner.began.elapsed()
     }
 
     /// Appends an event and returns its sequence number, or `None` if there is no such partition.
@@ -120,9 +123,16 @@ impl MemoryHub {
         }
     }
 
+    /// Returns when the hub was created, or created again.
+    #[must_use]
+    pub fn created_at(&self) -> OffsetDateTime {
+        *lock(&self.inner.created_at)
+    }
+
     /// Deletes the hub and creates it again with the same name: all partitions are empty, sequence numbers start at 0
-    /// again, and the links break.
+    /// again, the links break, and [`created_at`](Self::created_at) is now.
     pub fn recreate(&self) {
+        *lock(&self.inner.created_at) = self.now();
         for partition in self.partitions().iter() {
             partition.control.send_modify(|control| {
                 control.breaks += 1;
@@ -211,7 +221,7 @@ impl<E: From<MemoryEvent> + Positioned + Send + 'static> EventSource for MemoryS
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
         let count = self.hub.partitions().len();
         let partitions = (0u32..).take(count).map(PartitionId::from).collect();
-        Ok(EventHubProperties::new(self.hub.inner.name.clone(), partitions))
+        Ok(EventHubProperties::new(self.hub.inner.name.clone(), partitions).with_created_at(self.hub.created_at()))
     }
 
     async fn partition_properties(&self, id: &PartitionId) -> Result<PartitionProperties> {

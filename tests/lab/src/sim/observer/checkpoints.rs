@@ -2,6 +2,7 @@
 
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::codec::decode_checkpoint;
+use tokio::time::Instant;
 
 use super::timeline::TimelineEvent;
 use super::{FIRST_GENERATION, State};
@@ -14,6 +15,11 @@ impl State {
         let may_reset = self.is_operator(incarnation) || self.partitions[partition].adopted_by == Some(incarnation);
         let book = &mut self.partitions[partition];
         let (stored, crate_processor) = (book.history.stored(), self.incarnations[incarnation].crate_processor);
+        if record.hub_created_at.is_some() {
+            book.undated = None;
+        } else if stored != Some(position) || !crate_processor {
+            book.undated = Some(Instant::now());
+        }
         book.set_back = !crate_processor && stored.is_some_and(|stored| position < stored);
         let purpose = match stored {
             _ if !crate_processor => self.foreign_checkpoint(incarnation, partition, position),

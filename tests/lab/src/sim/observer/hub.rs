@@ -1,6 +1,12 @@
 //! Changes of the hub.
 
+use std::time::Duration;
+
 use super::{Partition, State};
+
+/// By how much the clocks of the hub and of the storage may differ for the crate, and the second to which the storage
+/// rounds.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(6);
 
 impl State {
     pub(in super::super) fn published(&mut self, partition: usize, end: i64) {
@@ -40,6 +46,10 @@ impl State {
         for book in &mut self.partitions {
             book.history.recreated();
             (book.begun_at, book.put_to) = (None, None);
+            // Such a record shows no creation, and its time is too close to that of the new hub.
+            if book.undated.is_some_and(|written| written.elapsed() <= CLOCK_DIFFERENCE) {
+                book.history.set_stale();
+            }
         }
     }
 

@@ -114,6 +114,8 @@ struct Partition {
     record: Metadata,
     /// The stored checkpoint was written by an owner of another SDK, over a later one.
     set_back: bool,
+    /// When the stored position was written, if the record does not show in which hub it was read.
+    undated: Option<Instant>,
     /// The body and the number of the last event that an application with its own positions has counted.
     counted: Option<(Arc<str>, i64)>,
     /// The last event at the time when the group began: a start at the latest event skips nothing after it.
@@ -134,6 +136,7 @@ impl Partition {
             written: Instant::now(),
             record: Metadata::new(),
             set_back: false,
+            undated: None,
             counted: None,
             begun_at: None,
             put_to: None,
