@@ -4,7 +4,9 @@ use std::{error::Error, pin::pin, sync::Arc};
 
 use azure_messaging_eventhubs::models::StartPositions;
 use azure_messaging_eventhubs::processor::PartitionClient;
-use azure_messaging_eventhubs::{ConsumerClient, EventProcessor, ProducerClient, StartLocation, StartPosition};
+use azure_messaging_eventhubs::{
+    ConsumerClient, EventProcessor, ProducerClient, RetryOptions, StartLocation, StartPosition,
+};
 use clap::Parser;
 use eventhubs_checkpoint::blob::{azure::AzureContainer, memory::MemoryContainer};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
@@ -53,7 +55,9 @@ async fn process(
     processed: &watch::Sender<usize>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Box<dyn Error>> {
-    let builder = ConsumerClient::builder();
+    // With retries, one detached link would disturb all partitions.
+    let retries = RetryOptions { max_retries: 0, ..RetryOptions::default() };
+    let builder = ConsumerClient::builder().with_retry_options(retries);
     let builder = if let Some(to) = endpoint { builder.with_custom_endpoint(to) } else { builder };
     let consumer = builder.open_with_connection_string(hub, None).await?;
     let earliest = StartPosition { location: StartLocation::Earliest, inclusive: false };

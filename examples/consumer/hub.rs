@@ -91,7 +91,6 @@ impl Hub {
             Access::Entra(credential) => EventHubSource::from_credential(&self.group, credential.clone()),
         };
         let builder = builder.with_client_builder(move |client| {
-            let client = client.with_retry_options(few_retries());
             endpoint.clone().into_iter().fold(client, ConsumerClientBuilder::with_custom_endpoint)
         });
         self.opened(builder.connect()).await

@@ -12,20 +12,17 @@ use azure_core::http::Etag;
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint as ClientCheckpoint, Ownership as ClientOwnership};
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::Instant;
 
-use super::listed::{Listed, Wanted};
-use super::owned_partitions::OwnedPartitions;
+use super::groups::{Group, Groups};
+use super::listed::Wanted;
+use super::owners::Owners;
 use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ConsumerGroup, OwnerId, PartitionId, Position, Relation};
+use crate::model::{ConsumerGroup, PartitionId, Position};
 use crate::setters::config_setters;
 use crate::store::membership::Heartbeat;
-use crate::store::{
-    BlobNameCase, GroupStore, GroupStoreBuilder, Lease, Listing, OnCaseMismatch, Ownership, ReleaseOutcome, StoreConfig,
-};
+use crate::store::{BlobNameCase, GroupStore, Lease, OnCaseMismatch, Ownership, ReleaseOutcome, StoreConfig};
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
 
@@ -46,6 +43,9 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 ///   partition in a listing for one of the event hub, so the store lists only its own partitions and records with a live owner. The processor
 ///   itself adds the other partitions of the event hub, and the store claims them over their records.
 /// - *Replicas with the same application id*, which the processor uses as its owner id, are distinguished.
+/// - *Outages of the storage*: the processor's `run` returns when a listing fails, so the store repeats a listing that a
+///   retry can cure for one lease duration: after a lost request, while the storage is unreachable, or as long as it asks
+///   to wait. A listing that is rejected, for instance for a missing permission, fails at once.
 /// - A malformed blob is logged, and does not hide the others.
 /// - Claims and renewals run concurrently.
 ///
@@ -54,14 +54,23 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 ///
 /// # Non-guarantees
 ///
-/// The processor decides how partitions are shared, and how to handle errors: its `run` returns if a listing fails. It
-/// never releases a partition: call [`release_all`](Self::release_all) after it has ended. The store does not know
-/// where a partition without a checkpoint starts, so it does not record the start. Until the first checkpoint of a
-/// partition, the first checkpoint of a previous owner may still be accepted.
+/// The processor decides how partitions are shared, and how to handle errors: its `run` returns if a listing still fails
+/// after one lease duration. It never releases a partition: call [`release_all`](Self::release_all) after it has ended.
+/// The store does not know where a partition without a checkpoint starts, so it does not record the start. Until the
+/// first checkpoint of a partition, the first checkpoint of a previous owner may still be accepted.
+///
+/// The processor lists, claims and renews in one sequence. While a listing is repeated, it renews nothing and does not
+/// notice [`shutdown`](azure_messaging_eventhubs::EventProcessor::shutdown): its clients continue to read and to write
+/// checkpoints, but its leases may expire. If another instance takes a partition then, checkpoints of this one are
+/// rejected as [`ErrorKind::Fenced`], and the next listing ends its client.
 ///
 /// The store cannot distinguish several clients of one partition. If a client continues after its checkpoint was
 /// rejected, its checkpoints are accepted again as soon as the processor has provided the next client of that
 /// partition. Nor can the store distinguish two processors with one application id that share it.
+///
+/// The store cannot replace the client of the processor. Open it with a [`RenewableCredential`](super::RenewableCredential)
+/// if it has a credential, and with `RetryOptions { max_retries: 0, .. }`: after one detached link the client otherwise
+/// sets up all links of its connection again, and may not recover.
 ///
 /// The official client keeps one link per partition. Close a `PartitionClient` when its stream has ended or its
 /// checkpoint was rejected, unless the processor has already provided another one for the same partition: the close
@@ -83,17 +92,8 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct BlobCheckpointStore {
-    container: Arc<dyn BlobContainer>,
-    config: StoreConfig,
+    groups: Groups,
     wall_clock: Arc<dyn WallClock>,
-    groups: AsyncMutex<HashMap<ConsumerGroup, Group>>,
-}
-
-/// The store of one consumer group. The owner is not known before the first claim.
-#[derive(Clone, Debug)]
-enum Group {
-    Viewed(GroupStore),
-    Served(Arc<OwnedPartitions>),
 }
 
 /// Configures a [`BlobCheckpointStore`].
@@ -146,7 +146,7 @@ impl BlobCheckpointStoreBuilder {
 
     fn unchecked(self) -> Arc<BlobCheckpointStore> {
         let Self { container, config, wall_clock } = self;
-        Arc::new(BlobCheckpointStore { container, config, wall_clock, groups: AsyncMutex::default() })
+        Arc::new(BlobCheckpointStore { groups: Groups::new(container, config, Arc::clone(&wall_clock)), wall_clock })
     }
 }
 
@@ -173,32 +173,13 @@ impl BlobCheckpointStore {
     /// its release is known. The same applies after [`ReleaseOutcome::Indeterminate`]. As long as the store owns a
     /// partition of a consumer group, it serves the same owner there.
     pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
-        let served = self.forget_viewed().await;
+        let served = self.groups.forget_viewed();
         let releasing = served.iter().map(|(group, owned)| async move {
             let released = owned.release_all().await;
-            self.forget_released(group, owned).await;
+            self.groups.forget_released(group, owned);
             released
         });
         releasing.collect::<FuturesUnordered<_>>().concat().await
-    }
-
-    /// Removes the groups without an owner, and returns the others.
-    async fn forget_viewed(&self) -> Vec<(ConsumerGroup, Arc<OwnedPartitions>)> {
-        let mut groups = self.groups.lock().await;
-        groups.retain(|_, group| matches!(group, Group::Served(_)));
-        let served = |(name, group): (&ConsumerGroup, &Group)| match group {
-            Group::Served(owned) => Some((name.clone(), Arc::clone(owned))),
-            Group::Viewed(_) => None,
-        };
-        groups.iter().filter_map(served).collect()
-    }
-
-    async fn forget_released(&self, group: &ConsumerGroup, owned: &Arc<OwnedPartitions>) {
-        let mut groups = self.groups.lock().await;
-        let is_there = matches!(groups.get(group), Some(Group::Served(known)) if Arc::ptr_eq(known, owned));
-        if is_there && owned.is_empty() {
-            groups.remove(group);
-        }
     }
 
     /// Returns the error of this crate inside an error that the processor or its clients return. Its kind says what to
@@ -208,67 +189,20 @@ impl BlobCheckpointStore {
         std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
     }
 
-    fn describe(&self, group: &ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
-        let mut builder = GroupStore::builder(Arc::clone(&self.container), group.clone(), owner);
-        builder.wall_clock = Some(Arc::clone(&self.wall_clock));
-        builder.with_config(self.config.clone())
-    }
-
-    async fn group(&self, group: &ConsumerGroup) -> Result<Group> {
-        let mut groups = self.groups.lock().await;
-        if let Some(known) = groups.get(group) {
-            return Ok(known.clone());
-        }
-        // This store only reads. The store of the first claim verifies the storage.
-        let store = self.describe(group, OwnerId::new("(read-only)")?).with_verify_storage(false).connect().await?;
-        let viewed = Group::Viewed(store);
-        groups.insert(group.clone(), viewed.clone());
-        Ok(viewed)
-    }
-
-    async fn owned_partitions(&self, group: &ConsumerGroup, owner: &str) -> Result<Arc<OwnedPartitions>> {
-        let mut groups = self.groups.lock().await;
-        if let Some(Group::Served(owned)) = groups.get(group) {
-            if owned.owner().as_str() == owner {
-                return Ok(Arc::clone(owned));
-            }
-            return Err(Error::config(format!(
-                "this store already serves owner {} in {group} and cannot serve {owner:?}: give every processor its own store, \
-                 or call release_all after the first processor has stopped, until every partition is released",
-                owned.owner()
-            )));
-        }
-        let store = self.describe(group, OwnerId::new(owner)?).connect().await?;
-        let other_name_case = owners_in_other_name_case(&store, &store.list_other_name_case().await?);
-        // The processor claims by a listing of the read-only store, which does not remember versions.
-        let here = store.list_ownerships().await?.records;
-        let listed = Listed::of(&store, &here, &heartbeats_needed_by(&store, &here).await?);
-        let partitions = Arc::new(OwnedPartitions::new(store));
-        partitions.set_other_name_case(other_name_case);
-        partitions.set_listed(listed);
-        groups.insert(group.clone(), Group::Served(Arc::clone(&partitions)));
-        Ok(partitions)
-    }
-
     async fn ownerships(&self, group: &ConsumerGroup) -> Result<Vec<ClientOwnership>> {
-        let known = self.group(group).await?;
-        let store = known.store();
-        let requested_at = Instant::now();
-        let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_name_case())?;
-        let heartbeats = heartbeats_needed_by(store, &here.records).await?;
-        let other_name_case = owners_in_other_name_case(store, &other);
-        let listed = Listed::of(store, &here.records, &heartbeats);
+        let (known, owners) = self.groups.owners(group).await?;
+        let Owners { requested_at, ownerships, heartbeats, other_name_case, listed } = owners;
         if let Group::Served(owned) = &known {
-            owned.observe(&here.records, requested_at);
+            owned.observe(&ownerships, requested_at);
             owned.set_other_name_case(other_name_case.clone());
             owned.set_listed(listed.clone());
         }
         let is_shown = |seen: &&Ownership| known.owns_partition(&seen.partition) || !listed.is_unowned(&seen.partition);
         let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &heartbeats));
-        let mut shown: HashMap<_, _> = here.records.iter().filter(is_shown).map(shown).collect();
+        let mut shown: HashMap<_, _> = ownerships.iter().filter(is_shown).map(shown).collect();
         for (partition, owner) in other_name_case {
             let entry = shown.entry(partition.clone()).or_insert_with(|| unowned(group, &partition));
-            if !known.owns(entry) {
+            if !known.serves(entry.owner_id.as_deref()) {
                 entry.owner_id = Some(owner.to_string());
                 entry.last_modified_time = Some(self.wall_clock.now());
             }
@@ -322,13 +256,13 @@ impl BlobCheckpointStore {
             let partition = PartitionId::new(&ownership.partition_id)?;
             wanted.push(Wanted { partition, version: ownership.etag.as_ref().map(from_client) });
         }
-        let partitions = self.owned_partitions(&group, owner).await?;
+        let partitions = self.groups.serve(&group, owner).await?;
         let leases = partitions.claim(wanted).await;
         Ok(leases.iter().map(|lease| self.won(&group, &partitions.store, lease)).collect())
     }
 
     async fn checkpoints(&self, group: &ConsumerGroup) -> Result<Vec<ClientCheckpoint>> {
-        let listing = self.group(group).await?.store().list_checkpoints().await?;
+        let listing = self.groups.checkpoints(group).await?;
         let usable = listing.records.into_iter().filter(|seen| seen.record.has_position());
         let shown = usable.map(|seen| ClientCheckpoint {
             fully_qualified_namespace: group.namespace().to_owned(),
@@ -350,61 +284,12 @@ impl BlobCheckpointStore {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         };
         let position = Position { sequence_number, offset };
-        let known = self.groups.lock().await.get(&group).cloned();
-        let Some(Group::Served(owned)) = known else {
+        let Some(owned) = self.groups.served(&group) else {
             let message = format!("no partition of {group} was claimed through this store; nothing was written");
             return Err(Error::new(ErrorKind::Fenced, message));
         };
         owned.checkpoint(&partition, &position).await
     }
-}
-
-impl Group {
-    fn store(&self) -> &GroupStore {
-        match self {
-            Self::Viewed(store) => store,
-            Self::Served(owned) => &owned.store,
-        }
-    }
-
-    /// Returns the owner id to report. The processor considers every record with its own owner id its own, so records
-    /// of other incarnations get a different id. Before the first claim the owner id is not known, and any record may
-    /// be such a record.
-    fn name_of_owner(&self, seen: &Ownership) -> Option<String> {
-        let owner = seen.record.owner.as_ref()?;
-        let is_other_incarnation = match seen.record.relation_to(self.store().identity()) {
-            Relation::This | Relation::Unowned => false,
-            Relation::EarlierIncarnation | Relation::LaterIncarnation => true,
-            Relation::Other => matches!(self, Self::Viewed(_)),
-        };
-        let incarnation = seen.record.incarnation.as_ref().map_or("", |incarnation| incarnation.as_str());
-        Some(if is_other_incarnation { format!("{owner}~{incarnation}") } else { owner.to_string() })
-    }
-
-    /// Returns whether this store owns the partition, as far as it knows.
-    fn owns_partition(&self, partition: &PartitionId) -> bool {
-        matches!(self, Self::Served(owned) if owned.contains(partition))
-    }
-
-    fn owns(&self, shown: &ClientOwnership) -> bool {
-        matches!(self, Self::Served(owned) if shown.owner_id.as_deref() == Some(owned.owner().as_str()))
-    }
-}
-
-/// Returns the live owners whose records have the other name case, by partition.
-fn owners_in_other_name_case(store: &GroupStore, other: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
-    let now = store.lease_clock_now();
-    let live =
-        other.records.iter().filter(|seen| store.lease_durations().counts_as_live(&seen.record, seen.age_at(now)));
-    live.filter_map(|seen| Some((seen.partition.clone(), seen.record.owner.clone()?))).collect()
-}
-
-/// Lists the heartbeats, if the leases of other owners depend on them.
-async fn heartbeats_needed_by(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Heartbeat>> {
-    if listed.iter().any(|seen| seen.is_kept_alive_by_heartbeat(store.identity())) {
-        return Ok(store.list_heartbeats().await?.records);
-    }
-    Ok(Vec::new())
 }
 
 fn group_of(ownership: &ClientOwnership) -> Result<ConsumerGroup> {
@@ -463,7 +348,7 @@ impl CheckpointStore for BlobCheckpointStore {
 
 impl fmt::Debug for BlobCheckpointStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlobCheckpointStore").field("container", &self.container).finish_non_exhaustive()
+        f.debug_struct("BlobCheckpointStore").field("groups", &self.groups).finish_non_exhaustive()
     }
 }
 

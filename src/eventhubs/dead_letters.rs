@@ -1,27 +1,33 @@
 //! An event hub as the sink of dead letters.
 
-use azure_core_amqp::message::{AmqpAnnotations, AmqpApplicationProperties};
-use azure_core_amqp::{AmqpMessage, AmqpSimpleValue, AmqpSymbol, AmqpValue};
-use azure_messaging_eventhubs::ProducerClient;
+use std::fmt;
+use std::sync::Arc;
+
+use azure_core::credentials::TokenCredential;
+use azure_core_amqp::AmqpMessage;
+use azure_messaging_eventhubs::builders::ProducerClientBuilder;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use time::format_description::well_known::Rfc3339;
+use azure_messaging_eventhubs::{EventHubsError, ProducerClient};
 use tokio::time::timeout;
 
 use super::REQUEST_TIMEOUT;
+use super::connection::Connection;
+use super::connection_health::{Outcome, Route};
+use super::connection_string::{ReplaceableConnectionString, parsed};
+use super::connector::{Access, Connector, Settings};
+use super::dead_letter::message;
+use super::errors;
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::{DeadLetter, DeadLetterSink, HandlerError, Positioned};
-use crate::telemetry::Causes;
-
-/// The longest text of an error, in bytes. The event and its properties together must not exceed the size limit of the
-/// event hub.
-const LONGEST_ERROR: usize = 1024;
-
-const PARTITION_KEY: &str = "x-opt-partition-key";
+use crate::processor::{DeadLetter, DeadLetterSink, HandlerError};
 
 /// Moves dead letters to an event hub, by the official producer.
 ///
-/// A dead letter has the body, the message properties, the application properties and the partition key of the original
-/// event, and these application properties in addition:
+/// It is created [from a connection string](Self::from_connection_string) or [with a
+/// credential](Self::from_credential), for the event hub that gets the dead letters.
+///
+/// A dead letter has the body, the message properties, the application properties and the annotations of the original
+/// event, without the annotations that an event hub sets (`x-opt-*`, except the keys of a producer), and these
+/// application properties in addition:
 ///
 /// | property | value |
 /// |---|---|
@@ -39,38 +45,84 @@ const PARTITION_KEY: &str = "x-opt-partition-key";
 /// The official client reports success also if the event hub releases or modifies a transfer instead of accepting it.
 /// Such an event would be lost.
 ///
-/// The producer needs the right to send to its event hub. An event that is too large for that event hub together with
-/// its new properties cannot be moved. Its partition keeps failing; use a sink of your own for such events.
+/// The sink replaces its client like [`EventHubSource`](crate::EventHubSource#broken-connections): after a refusal of
+/// the event hub, a send without a response within 20 s, or three failures in a row. The dead letter that failed is
+/// stored when its partition is retried.
+///
+/// An event that is too large for the event hub together with its new properties cannot be moved. Its partition keeps
+/// failing; use a sink of your own for such events.
 #[derive(Debug)]
 pub struct EventHubDeadLetters {
-    producer: Producer,
+    connection: Connection<ProducerClient>,
 }
 
-/// The client does not implement `Debug`.
-struct Producer(ProducerClient);
-
-impl std::fmt::Debug for Producer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ProducerClient")
-    }
+/// Configures an [`EventHubDeadLetters`]; see [`from_connection_string`](EventHubDeadLetters::from_connection_string)
+/// and [`from_credential`](EventHubDeadLetters::from_credential).
+#[must_use = "nothing happens until `connect` is called"]
+pub struct EventHubDeadLettersBuilder {
+    /// Missing if the connection string names it.
+    namespace: Option<String>,
+    event_hub: String,
+    access: Access,
+    settings: Settings<ProducerClient>,
 }
 
 impl EventHubDeadLetters {
-    /// Creates a sink that sends to the producer's event hub.
-    #[must_use]
-    pub fn new(producer: ProducerClient) -> Self {
-        Self { producer: Producer(producer) }
+    /// Returns a builder for a sink that sends to an event hub with a connection string of its namespace or of the event
+    /// hub. The key needs the right *Send*.
+    ///
+    /// ```no_run
+    /// # use eventhubs_checkpoint::EventHubDeadLetters;
+    /// # async fn example(connection_string: String) -> eventhubs_checkpoint::Result<()> {
+    /// let dead_letters =
+    ///     EventHubDeadLetters::from_connection_string("orders-dead-letters", connection_string).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_connection_string(
+        event_hub: impl Into<String>,
+        connection_string: impl Into<ReplaceableConnectionString>,
+    ) -> EventHubDeadLettersBuilder {
+        let access = Access::ConnectionString(connection_string.into());
+        EventHubDeadLettersBuilder::new(None, event_hub.into(), access)
+    }
+
+    /// Returns a builder for a sink that sends to an event hub with a credential of Microsoft Entra ID. The credential
+    /// needs the role *Azure Event Hubs Data Sender*. The sink wraps it in a
+    /// [`RenewableCredential`](super::RenewableCredential).
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use azure_core::credentials::TokenCredential;
+    /// # use eventhubs_checkpoint::EventHubDeadLetters;
+    /// # async fn example(credential: Arc<dyn TokenCredential>) -> eventhubs_checkpoint::Result<()> {
+    /// let namespace = "example.servicebus.windows.net";
+    /// let dead_letters =
+    ///     EventHubDeadLetters::from_credential(namespace, "orders-dead-letters", credential).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_credential(
+        namespace: impl Into<String>,
+        event_hub: impl Into<String>,
+        credential: Arc<dyn TokenCredential>,
+    ) -> EventHubDeadLettersBuilder {
+        EventHubDeadLettersBuilder::new(Some(namespace.into()), event_hub.into(), Access::credential(credential))
     }
 
     async fn send(&self, message: AmqpMessage) -> Result<()> {
+        let client = self.connection.usable().await;
         // The client may wait forever for a lost response.
-        let sent = timeout(REQUEST_TIMEOUT, self.producer.0.send_message(message, None)).await.map_err(|_| {
-            let message = format!("the event hub for dead letters did not respond within {REQUEST_TIMEOUT:?}");
-            Error::new(ErrorKind::Indeterminate, message)
-        })?;
-        sent.map_err(|error| {
-            Error::new(ErrorKind::EventSource, "cannot send to the event hub for dead letters").with_source(error)
-        })
+        let sent = timeout(REQUEST_TIMEOUT, client.client().send_message(message, None)).await;
+        client.record(&Route::Hub, outcome(sent.as_ref().ok()));
+        let what = "the event hub for dead letters";
+        match sent {
+            Ok(sent) => sent.map_err(|error| errors::sending(what, error)),
+            Err(elapsed) => {
+                let message = format!("{what} did not respond within {REQUEST_TIMEOUT:?}");
+                Err(Error::new(ErrorKind::Indeterminate, message).with_source(elapsed))
+            }
+        }
     }
 }
 
@@ -80,122 +132,53 @@ impl DeadLetterSink<ReceivedEventData> for EventHubDeadLetters {
     }
 }
 
-fn message(letter: &DeadLetter<ReceivedEventData>) -> AmqpMessage {
-    let event = &letter.event;
-    let mut properties = event.raw_amqp_message().application_properties.clone().unwrap_or_default();
-    add_origin(&mut properties, letter);
-    let message_annotations = event.partition_key().as_ref().map(|key| {
-        let mut annotations = AmqpAnnotations::new();
-        annotations.insert(AmqpSymbol(PARTITION_KEY.to_owned()), AmqpValue::from(key.as_str()));
-        annotations
-    });
-    AmqpMessage {
-        application_properties: Some(properties),
-        // The other annotations are those of the original event hub.
-        message_annotations,
-        delivery_annotations: None,
-        ..event.raw_amqp_message().clone()
+fn outcome(sent: Option<&Result<(), EventHubsError>>) -> Outcome {
+    match sent {
+        Some(Ok(())) => Outcome::Responded,
+        Some(Err(error)) => errors::outcome(error),
+        None => Outcome::Broken,
     }
 }
 
-fn add_origin(properties: &mut AmqpApplicationProperties, letter: &DeadLetter<ReceivedEventData>) {
-    let event = &letter.event;
-    let mut set = |name: &str, value: AmqpSimpleValue| {
-        // `insert` keeps a former value, too.
-        while properties.0.remove(name).is_some() {}
-        properties.insert(name.to_owned(), value);
-    };
-    set("x-original-event-hub", letter.group.event_hub().into());
-    set("x-original-consumer-group", letter.group.name().into());
-    set("x-original-partition", letter.partition_id.as_str().into());
-    if let Some(number) = event.sequence_number() {
-        set("x-original-sequence-number", number.into());
+impl EventHubDeadLettersBuilder {
+    fn new(namespace: Option<String>, event_hub: String, access: Access) -> Self {
+        Self { namespace, event_hub, access, settings: Box::new(|client| client) }
     }
-    if let Some(offset) = event.offset() {
-        set("x-original-offset", offset.as_str().into());
+
+    /// Sets options of the client's own builder, as
+    /// [`EventHubSourceBuilder::with_client_builder`](super::EventHubSourceBuilder::with_client_builder) does. The client
+    /// keeps its default of eight retries: a send after half an hour needs one, because the event hub closes idle links.
+    pub fn with_client_builder(
+        self,
+        settings: impl Fn(ProducerClientBuilder) -> ProducerClientBuilder + Send + Sync + 'static,
+    ) -> Self {
+        Self { settings: Box::new(settings), ..self }
     }
-    if let Some(Ok(time)) = event.enqueued_at().map(|time| time.format(&Rfc3339)) {
-        set("x-original-enqueued-time", time.into());
+
+    /// Opens the connection, within 20 s.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string is invalid or names another event hub.
+    ///   Correct the setting.
+    /// - [`ErrorKind::EventSource`](crate::ErrorKind::EventSource) if the event hub cannot be reached. Retry.
+    ///
+    /// The first dead letter shows whether the key or the credential is valid, and whether the event hub exists.
+    pub async fn connect(self) -> Result<EventHubDeadLetters> {
+        let namespace = match (self.namespace, &self.access) {
+            (None, Access::ConnectionString(connection_string)) => {
+                parsed(&connection_string.secret())?.fully_qualified_namespace
+            }
+            (namespace, _) => namespace.unwrap_or_default(),
+        };
+        let connector = Connector::new(&namespace, &self.event_hub, self.access, self.settings)?;
+        Ok(EventHubDeadLetters { connection: Connection::open(Arc::new(connector)).await? })
     }
-    set("x-original-attempts", i32::try_from(letter.attempts).unwrap_or(i32::MAX).into());
-    set("x-original-error", shortened(Causes(&letter.error).to_string()).into());
 }
 
-fn shortened(mut text: String) -> String {
-    let ends = text.char_indices().map(|(start, char)| start + char.len_utf8());
-    text.truncate(ends.take_while(|end| *end <= LONGEST_ERROR).last().unwrap_or_default());
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::model::{ConsumerGroup, PartitionId};
-
-    fn letter(message: AmqpMessage, error: Error) -> DeadLetter<ReceivedEventData> {
-        DeadLetter {
-            event: message.into(),
-            group: Arc::new(ConsumerGroup::new("ns", "orders", "readers").unwrap()),
-            partition_id: PartitionId::from(3),
-            epoch: 5,
-            attempts: 7,
-            error: Arc::new(error),
-        }
-    }
-
-    fn annotated(annotations: &[(&str, AmqpValue)]) -> AmqpMessage {
-        let mut all = AmqpAnnotations::new();
-        for (name, value) in annotations {
-            all.insert(AmqpSymbol((*name).to_owned()), value.clone());
-        }
-        AmqpMessage::builder().with_body(b"body".to_vec()).with_message_annotations(all).build()
-    }
-
-    fn property<'a>(message: &'a AmqpMessage, name: &str) -> Option<&'a AmqpSimpleValue> {
-        let properties = message.application_properties.as_ref()?;
-        properties.0.iter().find(|(key, _)| key.as_str() == name).map(|(_, value)| value)
-    }
-
-    #[test]
-    fn a_letter_has_the_content_and_the_origin() {
-        let mut original = annotated(&[
-            ("x-opt-sequence-number", AmqpValue::Long(42)),
-            ("x-opt-offset", AmqpValue::String("420".into())),
-            ("x-opt-partition-key", AmqpValue::String("customer-1".into())),
-        ]);
-        let mut properties = AmqpApplicationProperties::new();
-        properties.insert("type".into(), "order");
-        properties.insert("x-original-error".into(), "of a former dead letter");
-        original.application_properties = Some(properties);
-        let failed = Error::new(ErrorKind::Handler, "the handler failed").with_source("no such customer");
-        let message = message(&letter(original.clone(), failed));
-        assert_eq!(message.body, original.body);
-        for (name, value) in [
-            ("type", "order".into()),
-            ("x-original-event-hub", "orders".into()),
-            ("x-original-consumer-group", "readers".into()),
-            ("x-original-partition", "3".into()),
-            ("x-original-sequence-number", 42_i64.into()),
-            ("x-original-offset", "420".into()),
-            ("x-original-attempts", 7_i32.into()),
-            ("x-original-error", "the handler failed: no such customer".into()),
-        ] {
-            assert_eq!(property(&message, name), Some(&value), "{name}");
-        }
-        assert_eq!(message.application_properties.as_ref().unwrap().0.len(), 8, "no property occurs twice");
-        let key = annotated(&[("x-opt-partition-key", AmqpValue::String("customer-1".into()))]).message_annotations;
-        assert_eq!(message.message_annotations, key, "only the partition key remains");
-    }
-
-    #[test]
-    fn a_long_error_is_shortened_between_characters() {
-        let failed = Error::new(ErrorKind::Handler, "ü".repeat(LONGEST_ERROR));
-        let message = message(&letter(annotated(&[]), failed));
-        let expected = AmqpSimpleValue::from("ü".repeat(LONGEST_ERROR / 2));
-        assert_eq!(property(&message, "x-original-error"), Some(&expected));
-        assert_eq!(property(&message, "x-original-offset"), None);
-        assert_eq!(message.message_annotations, None);
+impl fmt::Debug for EventHubDeadLettersBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let event_hub = &self.event_hub;
+        f.debug_struct("EventHubDeadLettersBuilder").field("event_hub", event_hub).finish_non_exhaustive()
     }
 }

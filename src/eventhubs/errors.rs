@@ -7,7 +7,7 @@ use azure_core_amqp::{AmqpDescribedError, AmqpError};
 use azure_messaging_eventhubs::EventHubsError;
 use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
-use super::connection_health::Signal;
+use super::connection_health::Outcome;
 use crate::error::{Error, ErrorKind};
 
 /// The cause of a failed request to the event hub.
@@ -32,12 +32,18 @@ const MISSING: &str = ": the consumer group or the partition does not exist";
 
 const NOT_FOUND_NOW: &str = ": the service did not find it and does not report what is missing";
 
+const MAY_NOT_LISTEN: &str = ": check that the key or role grants Listen, that the key was not replaced, and that the \
+     token has not expired";
+
+const MAY_NOT_SEND: &str = ": check that the key or role grants Send, that the key was not replaced, and that the token \
+     has not expired";
+
 /// Returns the error for a failed read of the properties of the event hub or of a partition.
 pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
     let (kind, hint) = match cause_of(&error) {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
         Cause::NotFoundNow => (ErrorKind::EventSource, NOT_FOUND_NOW),
-        Cause::Unauthorized => (ErrorKind::Unauthorized, ": check that the key or role grants Listen"),
+        Cause::Unauthorized => (ErrorKind::Unauthorized, MAY_NOT_LISTEN),
         Cause::Displaced | Cause::InvalidPosition | Cause::Other => (ErrorKind::EventSource, ""),
     };
     Error::new(kind, format!("cannot read the properties of {what}{hint}")).with_source(error)
@@ -54,7 +60,7 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
         }
         (Cause::NotFound, _) => (ErrorKind::Config, MISSING),
         (Cause::NotFoundNow, _) => (ErrorKind::EventSource, NOT_FOUND_NOW),
-        (Cause::Unauthorized, _) => (ErrorKind::Unauthorized, ": check that the key or role grants Listen"),
+        (Cause::Unauthorized, _) => (ErrorKind::Unauthorized, MAY_NOT_LISTEN),
         (Cause::Displaced, _) => (ErrorKind::Fenced, ": another reader took it or has a higher owner level"),
         (Cause::InvalidPosition | Cause::Other, _) => (ErrorKind::EventSource, ""),
     };
@@ -71,16 +77,28 @@ pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> 
     Some(Error::config(message).with_source(error))
 }
 
+/// Returns the error for a failed send.
+pub(super) fn sending(what: &str, error: EventHubsError) -> Error {
+    let (kind, hint) = match cause_of(&error) {
+        Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
+        Cause::NotFoundNow => (ErrorKind::EventSource, NOT_FOUND_NOW),
+        Cause::Unauthorized => (ErrorKind::Unauthorized, MAY_NOT_SEND),
+        Cause::Displaced | Cause::InvalidPosition | Cause::Other => (ErrorKind::EventSource, ""),
+    };
+    Error::new(kind, format!("cannot send to {what}{hint}")).with_source(error)
+}
+
 /// Returns what a failure shows about the connection.
-pub(super) fn signal(error: &EventHubsError) -> Signal {
-    if cause_of(error) == Cause::Displaced {
-        return Signal::Responding;
+pub(super) fn outcome(error: &EventHubsError) -> Outcome {
+    match cause_of(error) {
+        Cause::NotFound | Cause::Displaced | Cause::InvalidPosition => Outcome::Responded,
+        Cause::Unauthorized => Outcome::Unauthorized,
+        // Possibly because the service's own connection is interrupted.
+        Cause::NotFoundNow => Outcome::Failed,
+        // The response to another request, which the next request would get, too.
+        Cause::Other if matches!(error.kind, ClientErrorKind::InvalidManagementResponse) => Outcome::Broken,
+        Cause::Other => amqp_errors(error).find_map(outcome_of_amqp).unwrap_or(Outcome::Failed),
     }
-    // The response to another request, which the next request would get, too.
-    if matches!(error.kind, ClientErrorKind::InvalidManagementResponse) {
-        return Signal::Broken;
-    }
-    amqp_errors(error).find_map(signal_of_amqp).unwrap_or(Signal::Failing)
 }
 
 fn cause_of(error: &EventHubsError) -> Cause {
@@ -101,38 +119,30 @@ fn amqp_errors(error: &EventHubsError) -> impl Iterator<Item = &AmqpError> {
     chain.filter_map(|error| error.downcast_ref())
 }
 
-/// Returns `None` if the error only wraps another one.
-fn signal_of_amqp(error: &AmqpError) -> Option<Signal> {
+/// Returns what an error without a known cause shows, or `None` if it only wraps another one.
+fn outcome_of_amqp(error: &AmqpError) -> Option<Outcome> {
     use AmqpErrorKind as K;
     match error.kind() {
         K::AzureCore(_) => None,
-        // Possibly because the service's own connection is interrupted.
-        _ if cause_of_amqp(error) == Cause::NotFoundNow => Some(Signal::Failing),
-        K::AmqpDescribedError(response) => Some(signal_of_condition(&response.condition)),
-        K::ManagementStatusCode(status, _) if !matches!(u16::from(*status), 401 | 403) => Some(Signal::Responding),
-        // The client reconnects by itself after these errors; if it returns them, it did not succeed.
+        K::AmqpDescribedError(response) if closes_the_connection(&response.condition) => Some(Outcome::Broken),
+        K::AmqpDescribedError(_) | K::ManagementStatusCode(..) | K::SendRejected => Some(Outcome::Responded),
         K::ConnectionClosedByRemote(_)
         | K::ConnectionDetachedByRemote(_)
         | K::ConnectionDropped(_)
         | K::FramingError(_)
         | K::IdleTimeoutElapsed(_)
         | K::SessionClosedByRemote(_)
-        | K::SessionDetachedByRemote(_) => Some(Signal::Broken),
+        | K::SessionDetachedByRemote(_) => Some(Outcome::Broken),
         // An error of the client after links that failed immediately. Its type is not public.
         K::TransportImplementationError(error) if error.to_string().contains("Link name is not unique") => {
-            Some(Signal::Broken)
+            Some(Outcome::Broken)
         }
-        _ => Some(Signal::Failing),
+        _ => Some(Outcome::Failed),
     }
 }
 
-fn signal_of_condition(condition: &AmqpErrorCondition) -> Signal {
-    match condition {
-        AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => Signal::Broken,
-        // The client may have failed to renew its token.
-        AmqpErrorCondition::UnauthorizedAccess => Signal::Failing,
-        _ => Signal::Responding,
-    }
+fn closes_the_connection(condition: &AmqpErrorCondition) -> bool {
+    matches!(condition, AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError)
 }
 
 fn cause_of_amqp(error: &AmqpError) -> Cause {
@@ -212,24 +222,27 @@ mod tests {
         let kind = |kind: AmqpErrorKind| AmqpError::from(kind);
         let source = |text: &str| Box::<dyn StdError + Send + Sync>::from(text);
         for (error, expected) in [
-            (kind(AmqpErrorKind::ConnectionDropped(source("Illegal session state"))), Signal::Broken),
-            (kind(AmqpErrorKind::SessionClosedByRemote(source(""))), Signal::Broken),
-            (kind(AmqpErrorKind::TransportImplementationError(source("Link name is not unique."))), Signal::Broken),
-            (kind(AmqpErrorKind::TransportImplementationError(source("something else"))), Signal::Failing),
-            (kind(AmqpErrorKind::LinkStateError(source(""))), Signal::Failing),
-            (AmqpError::with_message("anything"), Signal::Failing),
-            (response("amqp:connection:forced", ""), Signal::Broken),
-            (response("amqp:unauthorized-access", ""), Signal::Failing),
-            (response("amqp:link:detach-forced", ""), Signal::Responding),
-            (response("amqp:link:stolen", ""), Signal::Responding),
-            (response("com.microsoft:argument-error", OFFSET), Signal::Responding),
+            (kind(AmqpErrorKind::ConnectionDropped(source("Illegal session state"))), Outcome::Broken),
+            (kind(AmqpErrorKind::SessionClosedByRemote(source(""))), Outcome::Broken),
+            (kind(AmqpErrorKind::TransportImplementationError(source("Link name is not unique."))), Outcome::Broken),
+            (kind(AmqpErrorKind::TransportImplementationError(source("something else"))), Outcome::Failed),
+            (kind(AmqpErrorKind::LinkStateError(source(""))), Outcome::Failed),
+            (AmqpError::with_message("anything"), Outcome::Failed),
+            (response("amqp:connection:forced", ""), Outcome::Broken),
+            (response("amqp:unauthorized-access", ""), Outcome::Unauthorized),
+            (kind(AmqpErrorKind::ManagementStatusCode(401.into(), None)), Outcome::Unauthorized),
+            (kind(AmqpErrorKind::ManagementStatusCode(503.into(), None)), Outcome::Responded),
+            (kind(AmqpErrorKind::SendRejected), Outcome::Responded),
+            (response("amqp:link:detach-forced", ""), Outcome::Responded),
+            (response("amqp:link:stolen", ""), Outcome::Responded),
+            (response("com.microsoft:argument-error", OFFSET), Outcome::Responded),
         ] {
             let shown = format!("{error:?}");
             let error = wrapped(error);
-            assert_eq!(signal(&EventHubsError::from(error)), expected, "{shown}");
+            assert_eq!(outcome(&EventHubsError::from(error)), expected, "{shown}");
         }
-        assert_eq!(signal(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Signal::Responding);
-        assert_eq!(signal(&EventHubsError::from(ClientErrorKind::InvalidManagementResponse)), Signal::Broken);
+        assert_eq!(outcome(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Outcome::Responded);
+        assert_eq!(outcome(&EventHubsError::from(ClientErrorKind::InvalidManagementResponse)), Outcome::Broken);
     }
 
     /// Wraps an error as the client does.
@@ -292,12 +305,8 @@ mod tests {
                 let of_management = || EventHubsError::from(wrapped(status(404, text)));
                 assert_eq!(receiving("0", None, of_link()).kind(), kind, "{text}");
                 assert_eq!(properties("it", of_management()).kind(), kind, "{text}");
-                let expected_signal = if kind == Config { Signal::Responding } else { Signal::Failing };
-                assert_eq!(
-                    (signal(&of_link()), signal(&of_management())),
-                    (expected_signal, expected_signal),
-                    "{text}"
-                );
+                let expected = if kind == Config { Outcome::Responded } else { Outcome::Failed };
+                assert_eq!((outcome(&of_link()), outcome(&of_management())), (expected, expected), "{text}");
                 assert_eq!(checking("0", of_link()).map(|error| error.kind()), Some(Config), "at the start: {text}");
             }
             assert_eq!(properties("it", EventHubsError::from(status(404, None))).kind(), EventSource);

@@ -17,10 +17,13 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
 use super::REQUEST_TIMEOUT;
-use super::clients::{SharedClient, Used};
-use super::connection_health::Signal;
+use super::client::Consumer;
+use super::clients::Used;
+use super::connection::SharedClient;
+use super::connection_health::{Outcome, Route};
 use super::errors;
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::PartitionId;
 use crate::processor::StartPosition;
 use crate::processor::source::{BatchLimit, StopSignal};
 use crate::telemetry;
@@ -42,7 +45,8 @@ pub(super) struct Link {
 /// The fields are dropped in this order: once the subscription is dropped, the link no longer holds the client.
 struct Open {
     receiver: ClientReceiver,
-    client: Arc<SharedClient>,
+    client: Arc<SharedClient<Consumer>>,
+    route: Route,
     replaced: watch::Receiver<bool>,
     /// Dropped when the link is closed.
     _used: Used,
@@ -58,9 +62,14 @@ fn position_of(from: &StartPosition) -> Option<String> {
 }
 
 impl Link {
-    pub(super) fn new(receiver: ClientReceiver, client: Arc<SharedClient>, used: Used) -> Self {
-        let replaced = client.replaced();
-        Self { open: Some(Open { receiver, client, replaced, _used: used }) }
+    pub(super) fn new(
+        partition: &PartitionId,
+        receiver: ClientReceiver,
+        client: Arc<SharedClient<Consumer>>,
+        used: Used,
+    ) -> Self {
+        let (route, replaced) = (Route::Partition(partition.clone()), client.replaced());
+        Self { open: Some(Open { receiver, client, route, replaced, _used: used }) }
     }
 
     /// Returns the events in batches of those that are available, up to the limit, until the receiver is closed or the
@@ -94,7 +103,7 @@ impl Link {
                     };
                     let (batch, end) = available(event, &mut events, &limit).await;
                     if !batch.is_empty() {
-                        link.client.note(Signal::Responding);
+                        link.record(Outcome::Responded);
                         position = None;
                         yield Ok(batch);
                     }
@@ -166,10 +175,14 @@ impl Drop for Link {
 }
 
 impl Open {
+    fn record(&self, outcome: Outcome) {
+        self.client.record(&self.route, outcome);
+    }
+
     async fn rejection(&self, limit: Duration) -> Option<Error> {
         match timeout(limit, pin!(self.receiver.stream_events()).next()).await {
             Ok(Some(Err(error))) => {
-                self.client.note(errors::signal(&error));
+                self.record(errors::outcome(&error));
                 errors::checking(self.receiver.partition_id(), error)
             }
             _ => None,
@@ -177,7 +190,7 @@ impl Open {
     }
 
     fn failure(&self, position: Option<&str>, error: EventHubsError) -> Error {
-        self.client.note(errors::signal(&error));
+        self.record(errors::outcome(&error));
         errors::receiving(self.receiver.partition_id(), position, error)
     }
 
@@ -198,7 +211,7 @@ impl Open {
             Ok(Ok(())) => {}
             Ok(Err(error)) => telemetry::link_not_closed(&partition, &error),
             Err(_) => {
-                self.client.note(Signal::Broken);
+                self.client.record(&self.route, Outcome::Broken);
                 telemetry::link_not_closed(&partition, &"timed out");
             }
         }

@@ -1,16 +1,24 @@
 //! Azure Event Hubs through the official client.
 
 mod checkpoint_store;
+mod client;
 mod clients;
 mod connect;
+mod connection;
 mod connection_health;
+mod connection_string;
 mod connector;
+mod dead_letter;
 mod dead_letters;
 mod errors;
+mod groups;
 mod link;
 mod listed;
 mod owned_partitions;
 mod owner_level;
+mod owners;
+mod placement;
+mod renewable_credential;
 mod request_queue;
 mod source;
 mod trace_context;
@@ -19,8 +27,10 @@ use std::time::Duration;
 
 pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
 pub use connect::EventHubSourceBuilder;
-pub use dead_letters::EventHubDeadLetters;
+pub use connection_string::ReplaceableConnectionString;
+pub use dead_letters::{EventHubDeadLetters, EventHubDeadLettersBuilder};
 pub use owner_level::OwnerLevel;
+pub use renewable_credential::RenewableCredential;
 pub use source::EventHubSource;
 pub use trace_context::trace_context;
 

@@ -7,8 +7,11 @@ use azure_core_amqp::message::AmqpMessageBody;
 use azure_messaging_eventhubs::models::{EventHubPartitionProperties, ReceivedEventData};
 use azure_messaging_eventhubs::{EventHubsError, OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
-use super::clients::{Clients, SharedClient};
+use super::client::Consumer;
+use super::clients::Clients;
+use super::connection::SharedClient;
 use super::errors;
 use super::link::Link;
 use super::owner_level::OwnerLevel;
@@ -18,9 +21,13 @@ use crate::model::{ConsumerGroup, PartitionId, Position};
 use crate::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use crate::processor::{Positioned, StartPosition, TraceContext};
 
-/// How long to wait for the broker to reject a consumer group. A rejection is the first response; on an empty partition
-/// of an existing group there is no response.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait for the broker to reject a consumer group. A rejection is the first response to the link; on an empty
+/// partition of an existing group there is no response.
+const SHORTEST_CHECK: Duration = Duration::from_secs(1);
+const LONGEST_CHECK: Duration = Duration::from_secs(10);
+
+/// The round trips of a first link: session, session and link for the login, login, link, and some to spare.
+const ROUND_TRIPS: u32 = 10;
 
 /// An [`EventSource`] that reads an event hub through the official client. Every instance needs its own source, because
 /// two receivers of one client share a link.
@@ -30,9 +37,9 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Broken connections
 ///
-/// The official client restores a link that fails. If many fail at once, because a connection is lost or a broker
-/// restarts, version 0.16 may not recover: its links then fail forever, or deliver nothing. Only a new client helps, so
-/// the source creates one when the connection of the last one is broken.
+/// If many links of the official client fail at once, because a connection is lost or a broker restarts, version 0.16
+/// may not recover: its links then fail forever, or deliver nothing. Only a new client helps, so the source creates one
+/// when the connection of the last one is broken.
 ///
 /// A connection counts as broken after one of these:
 ///
@@ -40,28 +47,28 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// - a request for properties without a response within 10 s, or 20 s if it includes a login with a credential
 /// - a link that took 20 s to close
 /// - a [suspect](EventSource::connection_suspect) link
-/// - three consecutive failures over all partitions.
+/// - a refusal (`amqp:unauthorized-access`, or status 401 or 403), if the broker has responded through this client
+///   before: the client keeps a token that it has presented, even if it has expired
+/// - three other failures, each without a later success of the same partition, or of the requests for properties. Events
+///   of one partition therefore do not hide that another one fails.
 ///
 /// Links that are opened later use the new client. Links that still receive events keep the old one; the others end
 /// with an error, and the processor reopens them. The old client is closed when no link uses it. A new client is
-/// created at the earliest 2 s after the last one. This time grows to 30 s while no response arrives through the new
-/// clients.
+/// created at the earliest 2 s after the last one. This time doubles with each further client, up to 30 s, and is 2 s
+/// again once a client has lasted a minute.
+///
+/// Only the source reopens links: it turns the retries of the client off. If you turn them on in
+/// [`with_client_builder`](super::EventHubSourceBuilder::with_client_builder), the client re-attaches a detached link, and
+/// all other links of its connection, at the positions where they were opened. The
+/// [`Processor`](crate::processor::Processor) then detects the first repeated event, and reopens each link.
 ///
 /// # Requests for properties
 ///
 /// The official client does not match responses with requests: if a request is canceled, the next request returns its
 /// response, such as the properties of another partition. Therefore the source sends one request after the other, and
-/// each continues if its caller stops waiting. The client can also miss a response. Without a response, the source sends
-/// the request once more, through the next client.
-///
-/// # Restarted links
-///
-/// If the broker detaches a link, the official client re-attaches it at the position where it was opened, so that all
-/// events since then would be delivered again. The [`Processor`](crate::processor::Processor) detects this by the first
-/// repeated event, and opens another link after the last delivered event. The events that are in transit by then, up to
-/// `prefetch`, are received in vain. `RetryOptions { max_retries: 0, .. }` in
-/// [`with_client_builder`](super::EventHubSourceBuilder::with_client_builder) avoids this: the client then restores no link by
-/// itself.
+/// each continues if its caller stops waiting. The client can also miss a response, and it sends with each request the
+/// token that was current when it opened. If a response is missing, or shows that the connection is broken, the source
+/// sends the request once more, through the next client.
 ///
 /// # Two readers of a partition
 ///
@@ -74,15 +81,17 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// its reader has not taken: this is the credit that the broker gets. In the worst case, if all readers are blocked,
 /// this is `prefetch` times the event size for every partition: 300 KiB with the default of 300 events of 1 KiB each,
 /// but 300 MiB with events of the maximum size of 1 MiB. Two batches are added, the one in the handler and the next.
+/// AMQP counts events, so the client cannot limit the bytes. For large events, set a smaller `prefetch`.
 #[derive(Debug)]
 pub struct EventHubSource {
+    group: ConsumerGroup,
     clients: Clients,
     owner_level: OwnerLevel,
 }
 
 impl EventHubSource {
-    pub(super) fn new(clients: Clients, owner_level: OwnerLevel) -> Self {
-        Self { clients, owner_level }
+    pub(super) fn new(group: ConsumerGroup, clients: Clients, owner_level: OwnerLevel) -> Self {
+        Self { group, clients, owner_level }
     }
 
     async fn open_link(
@@ -98,11 +107,11 @@ impl EventHubSource {
             start_position: Some(from),
             receive_timeout: None,
         };
-        let (client, place) = self.clients.for_link().await?;
-        let used = self.clients.use_for(partition, &client, place).await?;
-        let opening = client.client().open_receiver_on_partition(partition.to_string(), Some(options));
+        let client = self.clients.for_link(partition).await?;
+        let used = self.clients.use_for(partition, &client).await?;
+        let opening = client.client().client.open_receiver_on_partition(partition.to_string(), Some(options));
         let receiver = opening.await.map_err(|error| errors::receiving(partition.as_str(), None, error))?;
-        Ok(Link::new(receiver, client, used))
+        Ok(Link::new(partition, receiver, client, used))
     }
 }
 
@@ -110,11 +119,13 @@ impl EventSource for EventHubSource {
     type Event = ReceivedEventData;
 
     fn consumer_group(&self) -> Option<&ConsumerGroup> {
-        Some(self.clients.group())
+        Some(&self.group)
     }
 
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
-        let request = |client: Arc<SharedClient>| async move { Some(client.client().get_eventhub_properties().await) };
+        let request = |client: Arc<SharedClient<Consumer>>| async move {
+            Some(client.client().client.get_eventhub_properties().await)
+        };
         let failed = |error| errors::properties("the event hub", error);
         let properties = self.clients.query(request, failed).await?;
         let partitions = properties.partition_ids.iter().map(PartitionId::new).collect::<Result<_, _>>()?;
@@ -126,10 +137,10 @@ impl EventSource for EventHubSource {
     }
 
     async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {
-        let request = |client: Arc<SharedClient>| {
+        let request = |client: Arc<SharedClient<Consumer>>| {
             let partition = partition.clone();
             async move {
-                let response = client.client().get_partition_properties(partition.as_str()).await;
+                let response = client.client().client.get_partition_properties(partition.as_str()).await;
                 response_for(&partition, response)
             }
         };
@@ -153,10 +164,13 @@ impl EventSource for EventHubSource {
     }
 
     /// Opens a link without an owner level, which displaces no other link: the broker rejects it if a processor reads
-    /// the partition.
+    /// the partition. A request before shows how slow the connection is.
     async fn check_access(&self, partition: &PartitionId) -> Result<()> {
+        let started = Instant::now();
+        self.partition_properties(partition).await?;
+        let limit = check_limit(started.elapsed());
         let link = self.open_link(partition, client_position(StartPosition::Earliest), None, 1).await?;
-        link.rejection(CHECK_TIMEOUT).await.map_or(Ok(()), Err)
+        link.rejection(limit).await.map_or(Ok(()), Err)
     }
 
     fn connection_suspect(&self, partition: &PartitionId) {
@@ -193,6 +207,11 @@ impl Positioned for ReceivedEventData {
             _ => 0,
         }
     }
+}
+
+/// Returns how long to wait for a rejection of a link, after a request that took this long.
+fn check_limit(request: Duration) -> Duration {
+    (request * ROUND_TRIPS).clamp(SHORTEST_CHECK, LONGEST_CHECK)
 }
 
 /// Returns `None` for the properties of another partition.
@@ -248,6 +267,13 @@ mod tests {
         assert!(response_for(&partition("0"), Ok(own)).is_none());
         let error = EventHubsError::from(ClientErrorKind::InvalidManagementResponse);
         assert!(response_for(&partition("0"), Err(error)).unwrap().is_err());
+    }
+
+    #[test]
+    fn a_slow_connection_gets_more_time_for_the_check() {
+        for (request, limit) in [(1, 1000), (100, 1000), (300, 3000), (1500, 10_000)] {
+            assert_eq!(check_limit(Duration::from_millis(request)), Duration::from_millis(limit), "{request} ms");
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The waits between attempts at an operation that may succeed later.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::RngExt;
+use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep_until};
 
 use super::GroupStore;
@@ -38,12 +40,21 @@ impl BackOff {
 /// Attempts that may begin until a moment, if there is one.
 #[derive(Debug)]
 pub(crate) struct Attempts {
-    store: GroupStore,
+    lease_duration: Duration,
     back_off: BackOff,
     until: Option<Instant>,
+    rng: Arc<Mutex<StdRng>>,
 }
 
 impl Attempts {
+    /// Creates the attempts of an operation that is repeated until this moment; without one, forever. The wait grows to
+    /// a sixth of the lease duration, as long as that between two writes of a record in the steady state.
+    pub(super) fn new(lease_duration: Duration, until: Option<Instant>, rng: Arc<Mutex<StdRng>>) -> Self {
+        let first = (lease_duration / 16).min(Duration::from_secs(1));
+        let back_off = BackOff::new(first, lease_duration / 6);
+        Self { lease_duration, back_off, until, rng }
+    }
+
     /// Returns when the next attempt begins. The last one begins when the time is over. `None` if there is none: the
     /// time is over, or the error cannot pass.
     pub(crate) fn next_after(&mut self, error: &Error) -> Option<Instant> {
@@ -51,7 +62,7 @@ impl Attempts {
         if !error.may_pass() || self.until.is_some_and(|until| until <= now) {
             return None;
         }
-        let next = now + self.store.pause_after(error, &mut self.back_off);
+        let next = now + pause_after(error, self.lease_duration, &mut self.back_off, &self.rng);
         Some(self.until.map_or(next, |until| next.min(until)))
     }
 
@@ -66,25 +77,21 @@ impl Attempts {
 }
 
 impl GroupStore {
-    /// Creates the attempts of an operation that is repeated until this moment; without one, forever. The wait grows to
-    /// a sixth of the lease duration, as long as that between two writes of a record in the steady state.
+    /// Creates the attempts of an operation of this store; see [`Attempts::new`].
     pub(crate) fn attempts(&self, until: Option<Instant>) -> Attempts {
-        let lease_duration = self.lease_durations().own;
-        let first = (lease_duration / 16).min(Duration::from_secs(1));
-        let back_off = BackOff::new(first, lease_duration / 6);
-        Attempts { store: self.clone(), back_off, until }
+        Attempts::new(self.lease_durations().own, until, Arc::clone(&self.inner.rng))
     }
 
-    /// Returns the wait after an operation that failed. The wait that the server asks for counts up to the lease
-    /// duration.
+    /// Returns the wait after an operation that failed.
     pub(crate) fn pause_after(&self, error: &Error, back_off: &mut BackOff) -> Duration {
-        let retry_after = error.retry_after().unwrap_or_default().min(self.lease_durations().own);
-        back_off.failed(retry_after, self.chance())
+        pause_after(error, self.lease_durations().own, back_off, &self.inner.rng)
     }
+}
 
-    fn chance(&self) -> f64 {
-        lock(&self.inner.rng).random_range(0.0..1.0)
-    }
+/// Returns the wait after an operation that failed. The wait that the server asks for counts up to the lease duration.
+fn pause_after(error: &Error, lease_duration: Duration, back_off: &mut BackOff, rng: &Mutex<StdRng>) -> Duration {
+    let retry_after = error.retry_after().unwrap_or_default().min(lease_duration);
+    back_off.failed(retry_after, lock(rng).random_range(0.0..1.0))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
+use super::attempts::Attempts;
 use super::config::StoreConfig;
 use super::listing::ListingTimeouts;
 use super::outage::Outages;
@@ -31,7 +32,7 @@ const CONNECT_ATTEMPTS: u32 = 4;
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 
 /// Describes a [`GroupStore`]. Setters cannot fail; [`connect`](Self::connect) can.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing happens until `connect` is called"]
 pub struct GroupStoreBuilder {
     container: Arc<dyn BlobContainer>,
@@ -107,6 +108,12 @@ impl GroupStoreBuilder {
         self
     }
 
+    /// Creates the attempts of a connection; see [`Attempts::new`].
+    pub(crate) fn attempts(&self, until: Option<Instant>) -> Result<Attempts> {
+        let rng = Arc::new(Mutex::new(seeded(self.seed)?));
+        Ok(Attempts::new(self.config.lease_duration, until, rng))
+    }
+
     /// Checks the settings, verifies the storage and lists the ownerships, so that a wrong key, host or container is
     /// reported before anything starts.
     ///
@@ -165,7 +172,7 @@ impl GroupStoreBuilder {
             latest_server_time: Mutex::new(listing.response.server_time),
             partitions: Partitions::default(),
             lease_clock: self.lease_clock.unwrap_or_else(|| Arc::new(SystemLeaseClock::default())),
-            rng: Mutex::new(rng),
+            rng: Arc::new(Mutex::new(rng)),
             telemetry,
             warnings,
             balanced: AtomicBool::new(false),

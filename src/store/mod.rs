@@ -63,7 +63,7 @@ use crate::model::{ConsumerGroup, Identity, Moment, OwnerId, PartitionId};
 use crate::telemetry::Telemetry;
 
 pub use adopt::{AdoptOutcome, Adoption};
-pub(crate) use attempts::BackOff;
+pub(crate) use attempts::{Attempts, BackOff};
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::CheckpointOutcome;
 pub use config::StoreConfig;
@@ -141,7 +141,7 @@ struct Inner {
     latest_server_time: Mutex<OffsetDateTime>,
     partitions: Partitions,
     lease_clock: Arc<dyn LeaseClock>,
-    rng: Mutex<StdRng>,
+    rng: Arc<Mutex<StdRng>>,
     telemetry: Telemetry,
     warnings: Vec<StorageWarning>,
     /// Whether a balancing loop uses this store.

@@ -3,10 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::error::Error;
-
 /// An error with its causes, on one line. A cause is left out if the text before it contains it.
-pub(crate) struct Causes<'a>(pub(crate) &'a Error);
+pub(crate) struct Causes<'a>(pub(crate) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

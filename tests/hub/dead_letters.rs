@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use azure_messaging_eventhubs::models::{AmqpSimpleValue, EventData, ReceivedEventData};
-use azure_messaging_eventhubs::{ProducerClient, RetryOptions, SendEventOptions};
+use azure_messaging_eventhubs::{RetryOptions, SendEventOptions};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
@@ -56,12 +56,11 @@ async fn sink(hub: &EventHubEmulator) -> EventHubDeadLetters {
         initial_delay: azure_core::time::Duration::milliseconds(10),
         ..Default::default()
     };
-    let connection_string = hub.connection_string();
-    let opening = ProducerClient::builder()
-        .with_custom_endpoint(hub.endpoint())
-        .with_retry_options(retries)
-        .open_with_connection_string(&connection_string, None);
-    EventHubDeadLetters::new(within("opening the sink", opening).await.unwrap())
+    let endpoint = hub.endpoint();
+    let builder = EventHubDeadLetters::from_connection_string(hub.name(), hub.connection_string()).with_client_builder(
+        move |client| client.with_custom_endpoint(endpoint.clone()).with_retry_options(retries.clone()),
+    );
+    within("opening the sink", builder.connect()).await.unwrap()
 }
 
 struct Consumer {
@@ -183,4 +182,38 @@ async fn a_sink_that_is_down_holds_the_partition() {
     let dead_letters = dead_letter_hub(&address).await;
     consumer.processes_all_others_in_order().await;
     assert_that_it_has_the_letter(&dead_letters).await;
+}
+
+/// Moves a dead letter, lets the event hub for dead letters disturb the sink, and moves another one.
+async fn a_sink_sends_again_after(disturbance: impl Fn(&EventHubEmulator)) {
+    let orders = EventHubEmulator::builder("orders").with_partitions(1).start("127.0.0.1:0").await.unwrap();
+    let dead_letters = dead_letter_hub("127.0.0.1:0").await;
+    let producer = producer(&orders).await;
+    let consumer = start(&orders, sink(&dead_letters).await).await;
+    let moved = || consumer.handle.partitions().first().map_or(0, |status| status.dead_letters);
+    send(&producer, "0", [b"poison".to_vec()]).await;
+    until("the first event is moved", || moved() == 1).await;
+
+    disturbance(&dead_letters);
+
+    send(&producer, "0", [b"poison".to_vec()]).await;
+    until("the second event is moved", || moved() == 2).await;
+    assert_eq!(dead_letters.event_count("0"), Some(2));
+}
+
+/// The client presents its token again until it is replaced.
+#[tokio::test]
+async fn an_unauthorized_sink_replaces_its_client() {
+    a_sink_sends_again_after(|hub| assert!(hub.expire_authorizations("") > 0)).await;
+}
+
+#[tokio::test]
+async fn a_sink_whose_connection_was_cut_sends_again() {
+    a_sink_sends_again_after(|hub| assert!(hub.cut_connections() > 0)).await;
+}
+
+/// The service closes links that were idle for half an hour.
+#[tokio::test]
+async fn a_sink_whose_link_was_closed_sends_again() {
+    a_sink_sends_again_after(|hub| assert!(hub.detach_senders() > 0)).await;
 }

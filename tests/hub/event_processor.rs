@@ -14,12 +14,16 @@ use azure_messaging_eventhubs::processor::PartitionClient;
 use azure_messaging_eventhubs::{
     CheckpointStore, ConsumerClient, EventProcessor, ProducerClient, StartLocation, StartPosition,
 };
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use futures::StreamExt;
 use time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::time::sleep;
 
 use crate::hub_client::{producer, send, within};
 
@@ -27,6 +31,10 @@ use crate::hub_client::{producer, send, within};
 const INTERVAL: Duration = Duration::milliseconds(500);
 /// Far longer than any pause between two renewals.
 const EXPIRY: Duration = Duration::seconds(30);
+
+/// The lease duration of this crate's store, which repeats a listing for that long: the first times after about 0.5 s and
+/// 1.5 s.
+const LEASE: std::time::Duration = std::time::Duration::from_secs(8);
 
 /// The records of the only group of these tests, by partition.
 #[derive(Default)]
@@ -84,14 +92,18 @@ type Readers = BTreeMap<&'static str, Reader>;
 #[derive(Clone)]
 struct World {
     hub: EventHubEmulator,
-    store: Arc<MemoryStore>,
+    store: Arc<dyn CheckpointStore + Send + Sync>,
     readers: Arc<watch::Sender<Readers>>,
 }
 
 impl World {
     async fn new(partitions: u16) -> Self {
+        Self::with_store(partitions, Arc::new(MemoryStore::default())).await
+    }
+
+    async fn with_store(partitions: u16, store: Arc<dyn CheckpointStore + Send + Sync>) -> Self {
         let hub = EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap();
-        Self { hub, store: Arc::default(), readers: Arc::default() }
+        Self { hub, store, readers: Arc::default() }
     }
 
     async fn start(&self, owner: &'static str) -> Instance {
@@ -224,4 +236,36 @@ async fn a_processor_recovers_from_a_detach_and_a_cut() {
         only.shut_down().await;
     });
     LocalSet::new().run_until(test).await;
+}
+
+/// It ends after three failed attempts at one listing.
+#[tokio::test]
+async fn a_processor_outlives_an_outage_of_the_storage() {
+    let test = Box::pin(async {
+        let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+        let store = BlobCheckpointStore::builder(faulty.clone()).with_lease_duration(LEASE).build().unwrap();
+        let world = World::with_store(2, store.clone()).await;
+        let producer = producer(&world.hub).await;
+        world.publish(&producer, 0..8).await;
+        let only = world.start("only").await;
+        world.wait_for_all(0..8).await;
+        world.wait_for_shares(&[("only", 2)]).await;
+        faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Unreachable));
+        within("three failed listings", failures(&faulty, 3)).await;
+        assert!(!only.running.is_finished());
+        faulty.set_plan(FaultPlan::default());
+        world.publish(&producer, 8..16).await;
+        world.wait_for_all(0..16).await;
+        let renewed = store.list_ownerships("localhost", "hub", "$Default").await.unwrap();
+        assert_eq!(renewed.len(), 2);
+        only.shut_down().await;
+        assert_eq!(store.release_all().await.len(), 2);
+    });
+    LocalSet::new().run_until(test).await;
+}
+
+async fn failures(faulty: &FaultyContainer, expected: usize) {
+    while faulty.trace().len() < expected {
+        sleep(std::time::Duration::from_millis(10)).await;
+    }
 }

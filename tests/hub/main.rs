@@ -2,14 +2,20 @@
 
 #[path = "../common/captured.rs"]
 mod captured;
+#[path = "../common/entra.rs"]
+mod entra;
 #[path = "../common/hub_client/mod.rs"]
 mod hub_client;
 
 mod closes;
+mod connections;
 mod dead_letters;
 mod event_hub;
 mod event_processor;
+mod key_credential;
 mod operations;
 mod owner_levels;
+mod reading;
 mod silent_relay;
 mod source;
+mod tokens;

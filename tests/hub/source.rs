@@ -1,218 +1,29 @@
-//! `EventHubSource` over the Event Hubs emulator: broken connections, stopped readers, rejected positions.
+//! `EventHubSource` over the Event Hubs emulator: stopped readers, rejected positions, requests, settings.
 //!
 //! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use azure_messaging_eventhubs::RetryOptions;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::source::{EventReceiver, EventSource};
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor, ProcessorConfig,
-    ShutdownReport, StartPosition, handler_fn,
+    StartPosition, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHubEmulator};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Result};
-use futures::future::try_join_all;
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind};
 use time::OffsetDateTime;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::hub_client::{producer, send, within};
+use crate::hub_client::within;
+use crate::reading::{EPOCH, group, hub, next, partition, publish, retrying_source, source, store};
 use crate::silent_relay::SilentRelay;
-
-/// Long enough to detect a broken connection, and for a second attempt if the client's fresh connection breaks, too.
-const RECOVERY: Duration = Duration::from_secs(40);
-
-/// The epoch with which a partition is opened.
-const EPOCH: i64 = 1;
-
-async fn hub(partitions: u16) -> EventHubEmulator {
-    EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap()
-}
-
-async fn publish(hub: &EventHubEmulator, partition: &str, count: usize, size: usize) {
-    let producer = producer(hub).await;
-    send(&producer, partition, (0..count).map(|_| vec![b'.'; size])).await;
-    within("closing a producer", producer.close()).await.unwrap();
-}
-
-/// Counts the clients that it creates.
-async fn counted_source(hub: &EventHubEmulator, retries: u32) -> (EventHubSource, Arc<AtomicUsize>) {
-    let (endpoint, made) = (hub.endpoint(), Arc::new(AtomicUsize::new(0)));
-    let count = Arc::clone(&made);
-    let builder = EventHubSource::from_connection_string(&group("$Default"), hub.connection_string())
-        .with_client_builder(move |client| {
-            count.fetch_add(1, Ordering::Relaxed);
-            let retries = RetryOptions { max_retries: retries, ..RetryOptions::default() };
-            client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
-        });
-    (within("opening a consumer", builder.connect()).await.unwrap(), made)
-}
-
-async fn source(hub: &EventHubEmulator) -> EventHubSource {
-    counted_source(hub, 8).await.0
-}
-
-fn group(name: &str) -> ConsumerGroup {
-    ConsumerGroup::new("localhost", "hub", name).unwrap()
-}
-
-fn partition(id: &str) -> PartitionId {
-    PartitionId::new(id).unwrap()
-}
-
-async fn next(receiver: &mut EventReceiver<ReceivedEventData>) -> Vec<ReceivedEventData> {
-    within("a batch", receiver.next_batch(100)).await.unwrap()
-}
-
-// Broken connections.
-
-/// How many events of each partition were handled without a gap.
-type Read = BTreeMap<PartitionId, watch::Sender<i64>>;
-
-fn run(source: EventHubSource, store: GroupStore, read: Arc<Read>) -> JoinHandle<Result<ShutdownReport>> {
-    let handler = handler_fn(move |events: Vec<ReceivedEventData>, context: PartitionContext| {
-        for number in events.iter().map(|event| event.sequence_number().unwrap()) {
-            let read = &read[context.partition_id()];
-            let expected = *read.borrow();
-            assert!(
-                number <= expected,
-                "partition {}: {number} comes where {expected} was due",
-                context.partition_id()
-            );
-            read.send_replace(expected.max(number + 1));
-        }
-        async { Ok::<_, HandlerError>(()) }
-    });
-    let interval = Duration::from_millis(250);
-    let config = ProcessorConfig::default()
-        .with_load_balancing_interval(interval)
-        .with_lag_check_interval(Duration::from_secs(1));
-    let processor = Processor::builder(source, store, handler).with_config(config).build().unwrap();
-    tokio::spawn(processor.run(std::future::pending()))
-}
-
-async fn store() -> GroupStore {
-    let container = Arc::new(MemoryContainer::new());
-    GroupStore::builder(container, group("$Default"), OwnerId::new("a").unwrap()).connect().await.unwrap()
-}
-
-async fn all_have_read(count: i64, readers: &mut [watch::Receiver<i64>]) {
-    let deadline = Instant::now() + RECOVERY;
-    for reader in &mut *readers {
-        if timeout_at(deadline, reader.wait_for(|read| *read >= count)).await.is_err() {
-            break;
-        }
-    }
-    let read: Vec<_> = readers.iter().map(|reader| *reader.borrow()).collect();
-    assert!(read.iter().all(|read| *read == count), "not all have read {count} within {RECOVERY:?}: {read:?}");
-}
-
-async fn eight_partitions_go_on_after(disturbance: impl Fn(&EventHubEmulator), retries: u32) {
-    let hub = hub(8).await;
-    let (source, made) = counted_source(&hub, retries).await;
-    let read: Read = hub.partition_ids().iter().map(|id| (partition(id), watch::Sender::new(0))).collect();
-    let mut readers: Vec<_> = read.values().map(watch::Sender::subscribe).collect();
-    for id in hub.partition_ids() {
-        publish(&hub, &id, 50, 10).await;
-    }
-    let running = run(source, store().await, Arc::new(read));
-    all_have_read(50, &mut readers).await;
-    assert_eq!(made.load(Ordering::Relaxed), 1);
-
-    disturbance(&hub);
-
-    for id in hub.partition_ids() {
-        publish(&hub, &id, 50, 10).await;
-    }
-    all_have_read(100, &mut readers).await;
-    let made = made.load(Ordering::Relaxed);
-    assert!(made <= 8, "{made} clients for 8 partitions: they do not share them");
-    running.abort();
-}
-
-fn detach_all(hub: &EventHubEmulator) {
-    let detached = hub.partition_ids().iter().filter_map(|id| hub.detach_receivers("$Default", id)).sum::<usize>();
-    assert_eq!(detached, 8);
-}
-
-fn cut_all(hub: &EventHubEmulator) {
-    assert!(hub.cut_connections() > 0);
-}
-
-#[tokio::test]
-async fn links_that_break_at_once_continue_without_loss() {
-    eight_partitions_go_on_after(detach_all, 8).await;
-}
-
-#[tokio::test]
-async fn a_cut_connection_is_replaced_without_loss() {
-    eight_partitions_go_on_after(cut_all, 8).await;
-}
-
-#[tokio::test]
-async fn a_client_that_does_not_retry_is_replaced_as_well() {
-    eight_partitions_go_on_after(cut_all, 0).await;
-}
-
-/// A connection of the official client has 256 sessions, and each link needs one.
-#[tokio::test]
-async fn more_partitions_than_a_connection_has_sessions() {
-    const PARTITIONS: u16 = 300;
-    let hub = hub(PARTITIONS).await;
-    publish(&hub, "299", 1, 10).await;
-    let (source, made) = counted_source(&hub, 0).await;
-    let partitions: Vec<_> = (0..PARTITIONS).map(|id| partition(&id.to_string())).collect();
-    let opening =
-        partitions.iter().map(|partition| source.open_receiver(partition, StartPosition::Earliest, 10, EPOCH));
-    let mut receivers = within("opening all", try_join_all(opening)).await.unwrap();
-    assert_eq!(next(receivers.last_mut().unwrap()).await.len(), 1);
-    assert_eq!(made.load(Ordering::Relaxed), 2, "not more connections than needed");
-
-    // Closed links leave their places to others.
-    for receiver in receivers {
-        receiver.close(RECOVERY).await;
-    }
-    let opening =
-        partitions.iter().map(|partition| source.open_receiver(partition, StartPosition::Earliest, 10, EPOCH));
-    let mut receivers = within("opening all again", try_join_all(opening)).await.unwrap();
-    assert_eq!(next(receivers.last_mut().unwrap()).await.len(), 1);
-    assert_eq!(made.load(Ordering::Relaxed), 2);
-    for receiver in receivers {
-        receiver.close(RECOVERY).await;
-    }
-    within("closing the source", source.close()).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_suspect_link_gets_a_fresh_client() {
-    let hub = hub(2).await;
-    publish(&hub, "0", 1, 10).await;
-    publish(&hub, "1", 1, 10).await;
-    let (source, made) = counted_source(&hub, 8).await;
-    let open = async |id| source.open_receiver(&partition(id), StartPosition::Earliest, 10, EPOCH).await.unwrap();
-    let (mut distrusted, mut other) = (open("0").await, open("1").await);
-    assert_eq!((next(&mut distrusted).await.len(), next(&mut other).await.len()), (1, 1));
-
-    source.connection_suspect(&partition("0"));
-    distrusted.close(Duration::from_secs(2)).await;
-    assert_eq!(next(&mut open("0").await).await.len(), 1);
-    assert_eq!(made.load(Ordering::Relaxed), 2);
-    let error = within("the end of the old link", other.next_batch(10)).await.unwrap_err();
-    assert!(error.to_string().contains("replaced"), "{error}");
-    other.close(Duration::from_secs(2)).await;
-    assert_eq!(next(&mut open("1").await).await.len(), 1, "through the fresh client");
-    assert_eq!(made.load(Ordering::Relaxed), 2);
-}
 
 #[tokio::test]
 async fn a_source_closes_in_time_after_aborted_links() {
@@ -368,8 +179,9 @@ mod defects {
         let hub = hub(1).await;
         publish(&hub, "0", EVENTS, 10).await;
         let handled = Arc::new(watch::Sender::new(Vec::new()));
-        let running =
-            tokio::spawn(processor(source(&hub).await, store().await, noting(&handled)).run(std::future::pending()));
+        let running = tokio::spawn(
+            processor(retrying_source(&hub).await, store().await, noting(&handled)).run(std::future::pending()),
+        );
         let mut numbers = handled.subscribe();
         within("all events", numbers.wait_for(|numbers| numbers.len() == EVENTS)).await.unwrap();
         let sent = hub.sent_events("0").unwrap();
@@ -420,7 +232,7 @@ mod defects {
     async fn a04_a_link_that_ends_with_not_found_is_reopened() {
         let hub = hub(1).await;
         publish(&hub, "0", 1, 10).await;
-        let (source, _) = counted_source(&hub, 0).await;
+        let source = source(&hub).await;
         let handled = Arc::new(watch::Sender::new(Vec::new()));
         let mut running = tokio::spawn(processor(source, store().await, noting(&handled)).run(std::future::pending()));
         let mut numbers = handled.subscribe();

@@ -2,6 +2,9 @@
 
 use percent_encoding::percent_decode_str;
 
+/// The last segment of the address of a node that responds to requests.
+pub(super) const MANAGEMENT: &str = "$management";
+
 /// The node that an address names. The hub, the group and the partition may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
@@ -24,7 +27,7 @@ impl Address {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match segments[..] {
             ["$cbs"] => Some(Self::Cbs),
-            ["$management"] | [_, "$management"] => Some(Self::Management),
+            [MANAGEMENT] | [_, MANAGEMENT] => Some(Self::Management),
             [hub] => Some(Self::Hub { hub: hub.to_owned() }),
             [hub, below, partition] if below.eq_ignore_ascii_case("partitions") => {
                 Some(Self::Partition { hub: hub.to_owned(), partition: partition.to_owned() })
@@ -41,6 +44,11 @@ impl Address {
             _ => None,
         }
     }
+}
+
+/// Returns the segments of an address in lower case, without the host.
+pub(super) fn path(address: &str) -> Vec<String> {
+    segments(address).iter().map(|segment| segment.to_lowercase()).collect()
 }
 
 fn segments(address: &str) -> Vec<String> {

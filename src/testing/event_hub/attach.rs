@@ -9,7 +9,7 @@ use fe2o3_amqp_types::primitives::{Symbol, Value};
 
 use super::address::Address;
 use super::hub::Hub;
-use super::message::{error, not_found};
+use super::message::{ARGUMENT_OUT_OF_RANGE, condition, error, not_found, unauthorized};
 use super::namespace::Namespace;
 use super::partition::Partition;
 use super::selector::Selector;
@@ -43,14 +43,13 @@ pub(super) struct Consume {
     pub(super) epoch: Option<i64>,
 }
 
-/// Returns the purpose of the link, or the error with which it is rejected. `authorized` means that the connection has
-/// presented a valid token.
+/// Returns the purpose of the link, or the error with which it is rejected. `authorized` means that the client has put a
+/// valid token for the address.
 pub(super) fn purpose(namespace: &Namespace, attach: &Attach, authorized: bool) -> Result<Purpose, Error> {
     let address = node_address(attach);
     let node = Address::parse(address).ok_or_else(|| not_found(address))?;
     if !authorized && node != Address::Cbs {
-        let text = format!("Unauthorized access to '{address}'. Send a token to '$cbs' first.");
-        return Err(error(AmqpError::UnauthorizedAccess, text));
+        return Err(unauthorized(address));
     }
     let client_sends = matches!(attach.role, Role::Sender);
     match (node, client_sends) {
@@ -60,21 +59,25 @@ pub(super) fn purpose(namespace: &Namespace, attach: &Attach, authorized: bool) 
         (Address::Management, false) => Ok(replies(Service::Management, attach)),
         (Address::Hub { hub }, true) => {
             let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
-            Ok(Purpose::Publish(hub.clone(), None))
+            Ok(Purpose::Publish(hub, None))
         }
         (Address::Partition { hub, partition }, true) => {
             let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
-            let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
-            Ok(Purpose::Publish(hub.clone(), Some(partition)))
+            let partition = hub.partition(&partition).ok_or_else(|| no_such_partition(&hub))?;
+            Ok(Purpose::Publish(hub, Some(partition)))
         }
         (Address::ConsumerGroup { hub, group, partition }, false) => {
             let hub = namespace.hub(&hub).ok_or_else(|| not_found(address))?;
             let group = hub.consumer_group(&group).ok_or_else(|| not_found(address))?;
-            let partition = hub.partition(&partition).ok_or_else(|| not_found(address))?;
+            let partition = hub.partition(&partition).ok_or_else(|| no_such_partition(&hub))?;
             consume(attach, group, partition).map(Purpose::Consume)
         }
         _ => Err(not_found(address)),
     }
+}
+
+fn no_such_partition(hub: &Hub) -> Error {
+    error(condition(ARGUMENT_OUT_OF_RANGE), hub.unknown_partition())
 }
 
 fn replies(service: Service, attach: &Attach) -> Purpose {
@@ -86,7 +89,7 @@ fn consume(attach: &Attach, group: &str, partition: Arc<Partition>) -> Result<Co
 }
 
 /// Returns the address of the node on the hub's side.
-fn node_address(attach: &Attach) -> &str {
+pub(super) fn node_address(attach: &Attach) -> &str {
     match attach.role {
         Role::Sender => target_address(attach),
         Role::Receiver => attach.source.as_ref().and_then(|source| source.address.as_deref()).unwrap_or_default(),
@@ -133,43 +136,25 @@ fn epoch(attach: &Attach) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::event_hub::limits::Limits;
+    use crate::testing::event_hub::samples::attach;
     use crate::testing::event_hub::sas::SasKey;
     use crate::testing::event_hub::settings::HubSettings;
-    use fe2o3_amqp_types::definitions::{ErrorCondition, Fields, ReceiverSettleMode, SenderSettleMode};
-    use fe2o3_amqp_types::messaging::{Source, Target};
+    use fe2o3_amqp_types::definitions::{ErrorCondition, Fields};
 
     fn namespace() -> Namespace {
-        let hub = Hub::new(HubSettings::new("hub").with_partitions(2).with_consumer_group("other"));
-        let second = Hub::new(HubSettings::new("second").with_partitions(3));
+        let hub = HubSettings::new("hub").with_partitions(2).with_consumer_group("other");
+        let second = HubSettings::new("second").with_partitions(3);
         let key = SasKey { name: "name".into(), secret: "key".into() };
-        Namespace::new(key, vec![Arc::new(hub), Arc::new(second)])
-    }
-
-    fn attach(role: Role, source: Source, target: &str) -> Attach {
-        Attach {
-            name: "link".into(),
-            handle: 0.into(),
-            role,
-            snd_settle_mode: SenderSettleMode::default(),
-            rcv_settle_mode: ReceiverSettleMode::default(),
-            source: Some(Box::new(source)),
-            target: Some(Box::new(TargetArchetype::Target(Target::from(target)))),
-            unsettled: None,
-            incomplete_unsettled: false,
-            initial_delivery_count: None,
-            max_message_size: None,
-            offered_capabilities: None,
-            desired_capabilities: None,
-            properties: None,
-        }
+        Namespace::new(key, Limits::default(), vec![hub, second])
     }
 
     fn sending_to(address: &str) -> Attach {
-        attach(Role::Sender, Source::from("client"), address)
+        attach(Role::Sender, "client", address)
     }
 
     fn receiving_from(address: &str) -> Attach {
-        attach(Role::Receiver, Source::from(address), "client")
+        attach(Role::Receiver, address, "client")
     }
 
     fn refusal(attach: &Attach) -> ErrorCondition {
@@ -197,16 +182,25 @@ mod tests {
     fn missing_nodes_are_not_found() {
         let missing = [
             sending_to("nohub"),
-            sending_to("hub/Partitions/2"),
             sending_to("hub/ConsumerGroups/other/Partitions/0"),
             receiving_from("hub"),
             receiving_from("nohub/ConsumerGroups/other/Partitions/0"),
             receiving_from("hub/ConsumerGroups/third/Partitions/0"),
             receiving_from("second/ConsumerGroups/other/Partitions/0"),
-            receiving_from("hub/ConsumerGroups/other/Partitions/2"),
         ];
         for attach in missing {
             assert_eq!(refusal(&attach), AmqpError::NotFound.into(), "{attach:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_partition_is_out_of_range() {
+        for attach in [sending_to("hub/Partitions/2"), receiving_from("hub/ConsumerGroups/other/Partitions/XYZ")] {
+            let refusal = purpose(&namespace(), &attach, true).expect_err("refused");
+            assert_eq!(refusal.condition, condition("com.microsoft:argument-out-of-range"));
+            let text = "The specified partition is invalid for an EventHub partition sender or receiver. It should be \
+                        between 0 and 1.";
+            assert_eq!(refusal.description.as_deref(), Some(text));
         }
     }
 

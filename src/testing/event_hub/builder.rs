@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::hub::Hub;
+use super::alias::Alias;
+use super::limits::Limits;
 use super::listen::{self, Connections};
 use super::namespace::Namespace;
 use super::sas::SasKey;
@@ -32,6 +33,7 @@ pub struct EventHubEmulatorBuilder {
     others: Vec<HubSettings>,
     key: SasKey,
     delay: Duration,
+    limits: Limits,
 }
 
 impl EventHubEmulatorBuilder {
@@ -41,6 +43,7 @@ impl EventHubEmulatorBuilder {
             others: Vec::new(),
             key: SasKey { name: DEFAULT_KEY_NAME.to_owned(), secret: DEFAULT_KEY.to_owned() },
             delay: DEFAULT_DELAY,
+            limits: Limits::default(),
         }
     }
 
@@ -71,6 +74,12 @@ impl EventHubEmulatorBuilder {
     /// Sets [`HubSettings::with_emptied_report`] of this event hub.
     pub fn with_emptied_report(mut self, report: EmptiedReport) -> Self {
         self.hub = self.hub.with_emptied_report(report);
+        self
+    }
+
+    /// Sets [`HubSettings::with_geo_replication`] of this event hub.
+    pub fn with_geo_replication(mut self) -> Self {
+        self.hub = self.hub.with_geo_replication();
         self
     }
 
@@ -121,6 +130,45 @@ impl EventHubEmulatorBuilder {
         self
     }
 
+    /// Sets whether the hub checks the token in each request for properties. Default `true`.
+    ///
+    /// Clients put a token into each request (`security_token`), besides the token for the link. The service checks it:
+    /// in a live test of Azure/azure-sdk-for-js, the key is replaced, and the next request over the open link is
+    /// rejected. Whether the service also rejects a token that has expired meanwhile is not known; the emulator does.
+    pub fn with_management_token_check(mut self, check: bool) -> Self {
+        self.limits.checks_management_tokens = check;
+        self
+    }
+
+    /// Sets the number of requests for properties that the namespace answers per second. Default 50, the service's limit
+    /// for `GetRuntimeInformation` (learn.microsoft.com, event-hubs-quotas). At least 1; `u32::MAX` is no limit.
+    ///
+    /// Requests above it get the status 503 and the condition `com.microsoft:server-busy`. The seconds are those of
+    /// tokio's clock.
+    pub fn with_management_quota(mut self, requests_per_second: u32) -> Self {
+        self.limits.management_quota = requests_per_second;
+        self
+    }
+
+    /// Sets how long a link may be idle: one without published events, and one of a receiver that gives no credit for
+    /// events that wait for it. Default 30 minutes, as in the service. More than zero.
+    ///
+    /// Then the link is detached with `amqp:link:detach-forced` and the service's text, with `IdleTimerExpired`
+    /// (Azure/azure-sdk-for-java#11233, Azure/azure-event-hubs-node#96). The time is tokio's.
+    pub fn with_idle_limit(mut self, limit: Duration) -> Self {
+        self.limits.idle = limit;
+        self
+    }
+
+    /// Sets the number of sessions that a connection can have. Default 5000, as in the service. At least 1.
+    ///
+    /// The limit is a part of the open frame. A client that begins more sessions violates the protocol, and its
+    /// connection is closed with `amqp:connection:framing-error` or another condition of the AMQP library.
+    pub fn with_max_sessions(mut self, sessions: u16) -> Self {
+        self.limits.max_sessions = sessions;
+        self
+    }
+
     /// Starts the hub at this address, such as `127.0.0.1:0`. Port 0 selects any free port.
     ///
     /// The hub runs in tasks of the current tokio runtime, which must have I/O and time enabled.
@@ -136,18 +184,19 @@ impl EventHubEmulatorBuilder {
                 .with_source(error)
         };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
+        limit_segments(&listener).map_err(cannot_listen)?;
         let local = listener.local_addr().map_err(cannot_listen)?;
-        let Self { hub, others, key, delay } = self;
-        let hub = Arc::new(Hub::new(hub));
-        let others = others.into_iter().map(|other| Arc::new(Hub::new(other)));
-        let namespace = Arc::new(Namespace::new(key, others.chain([hub.clone()]).collect()));
+        let Self { hub, others, key, delay, limits } = self;
+        let name = hub.name.clone();
+        let alias = Arc::new(Alias::new(Namespace::new(key, limits, [hub].into_iter().chain(others).collect())));
         let connections = Arc::new(Connections::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(listen::listen(namespace.clone(), connections.clone(), listener, delay));
-        tracing::debug!(hub = hub.name, %local, "event hub emulator is listening");
+        tasks.spawn(listen::listen(alias.clone(), connections.clone(), listener, delay));
+        tracing::debug!(hub = name, %local, "event hub emulator is listening");
         Ok(EventHubEmulator {
-            hub,
-            server: Arc::new(Server { namespace, address: local, connections, _listener: tasks }),
+            name,
+            place: 0,
+            server: Arc::new(Server { alias, address: local, connections, _listener: tasks }),
         })
     }
 
@@ -161,6 +210,12 @@ impl EventHubEmulatorBuilder {
             }
             names.push(name);
         }
+        if self.limits.management_quota == 0 || self.limits.idle.is_zero() || self.limits.max_sessions == 0 {
+            return Err(Error::config(
+                "`with_management_quota`, `with_idle_limit` or `with_max_sessions` is 0, which no client could work with: \
+                 use at least 1",
+            ));
+        }
         if self.key.name.is_empty() || self.key.secret.is_empty() {
             return Err(Error::config("the name of the shared access key or the key is empty: set both"));
         }
@@ -173,6 +228,19 @@ impl EventHubEmulatorBuilder {
     }
 }
 
+/// Limits the size of TCP segments to what the Python client 5.15.1 can handle: it reads the size of its socket and sets it
+/// again, and Linux reads up to 32768 over the loopback interface, but accepts only 32767.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn limit_segments(listener: &TcpListener) -> std::io::Result<()> {
+    const MAX_SEGMENT: u32 = 32_000;
+    socket2::SockRef::from(listener).set_tcp_mss(MAX_SEGMENT)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn limit_segments(_listener: &TcpListener) -> std::io::Result<()> {
+    Ok(())
+}
+
 impl fmt::Debug for EventHubEmulatorBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventHubEmulatorBuilder")
@@ -180,6 +248,7 @@ impl fmt::Debug for EventHubEmulatorBuilder {
             .field("others", &self.others)
             .field("key", &self.key)
             .field("delay", &self.delay)
+            .field("limits", &self.limits)
             .finish()
     }
 }
@@ -203,6 +272,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn limits_of_zero_are_rejected() {
+        let builder = || EventHubEmulator::builder("hub");
+        for zero in [
+            builder().with_management_quota(0),
+            builder().with_idle_limit(Duration::ZERO),
+            builder().with_max_sessions(0),
+        ] {
+            assert!(refusal(zero).await.contains("use at least 1"));
+        }
+    }
+
+    #[tokio::test]
     async fn equal_hub_names_are_rejected() {
         let refused = refusal(EventHubEmulator::builder("hub").with_event_hub("HUB", |hub| hub)).await;
         assert!(refused.contains("there are two event hubs \"hub\""), "{refused}");
@@ -220,6 +301,15 @@ mod tests {
         let address = format!("127.0.0.1:{}", taken.port());
         let error = EventHubEmulator::builder("hub").start(&address).await.expect_err("taken");
         assert!(error.to_string().contains(&address), "{error}");
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[tokio::test]
+    async fn a_client_can_set_the_segment_size_that_it_reads() {
+        let hub = EventHubEmulator::builder("hub").start("127.0.0.1:0").await.expect("a free port");
+        let socket = tokio::net::TcpStream::connect(("127.0.0.1", hub.port())).await.expect("connected");
+        let socket = socket2::SockRef::from(&socket);
+        socket.set_tcp_mss(socket.tcp_mss().expect("read")).expect("accepted");
     }
 
     #[test]

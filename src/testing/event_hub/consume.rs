@@ -1,24 +1,39 @@
 //! Sends the events of a partition to a receiver.
 
+use std::time::Duration;
+
 use fe2o3_amqp::Sender;
 use fe2o3_amqp_types::definitions::{AmqpError, Error, LinkError};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::attach::Consume;
-use super::message::{condition, error};
+use super::connection::Expiry;
+use super::idle::idle_receiver;
+use super::message::error;
 use super::partition::Partition;
-use super::receivers::{Ending, Refusal, Registration};
+use super::receivers::{Refusal, Registration};
 use super::served::Serving;
 
-/// Sends events as the receiver's credit permits, until the link ends or the receiver is displaced or detached.
-pub(super) async fn serve(mut link: Sender, request: Consume, serving: Option<Serving>) {
+/// Sends events from `start` on as the receiver's credit permits, until the link ends or is idle for too long, its
+/// authorization expires, or the receiver is displaced or detached.
+pub(super) async fn serve(
+    mut link: Sender,
+    request: Consume,
+    registration: Registration,
+    start: i64,
+    serving: Serving,
+    idle: Duration,
+    expiry: Expiry,
+) {
     let sent = || {
         request.partition.count_sent();
-        serving.as_ref().inspect(|serving| serving.count());
+        serving.count();
     };
-    let reason = match begin(&request) {
-        Ok((registration, start)) => send(&mut link, &request.partition, start, registration, sent).await,
-        Err(refusal) => Some(refusal),
+    let reason = tokio::select! {
+        biased;
+        reason = expiry => Some(reason),
+        reason = send(&mut link, &request.partition, start, registration, idle, sent) => reason,
     };
     tracing::debug!(
         partition = request.partition.id(),
@@ -36,11 +51,8 @@ pub(super) async fn serve(mut link: Sender, request: Consume, serving: Option<Se
 }
 
 /// Registers the receiver. Returns the registration and the sequence number of its start.
-fn begin(request: &Consume) -> Result<(Registration, i64), Error> {
-    let start = request
-        .partition
-        .start(request.selector)
-        .map_err(|out_of_range| error(condition("com.microsoft:argument-error"), out_of_range.to_string()))?;
+pub(super) fn begin(request: &Consume) -> Result<(Registration, i64), Error> {
+    let start = request.partition.start(request.selector)?;
     let registration = request.partition.receivers().register(&request.group, request.epoch).map_err(|refusal| {
         let text = refusal.to_string();
         match refusal {
@@ -58,6 +70,7 @@ async fn send(
     partition: &Partition,
     start: i64,
     mut registration: Registration,
+    idle: Duration,
     sent: impl Fn(),
 ) -> Option<Error> {
     let mut end = partition.end();
@@ -65,63 +78,75 @@ async fn send(
     loop {
         tokio::select! {
             biased;
-            ending = &mut registration.ending => return Some(farewell(&ending.ok()?)),
-            advanced = advance(link, partition, &mut end, next, &sent) => next = advanced?,
+            ending = &mut registration.ending => return Some(ending.ok()?.into()),
+            advanced = advance(link, partition, &mut end, next, idle, &sent) => match advanced {
+                Advanced::To(number) => next = number,
+                Advanced::Ended => return None,
+                Advanced::Idle => return Some(idle_receiver(link.name(), idle)),
+            }
         }
     }
 }
 
-/// Sends the event with this sequence number, or the oldest one if that event has expired, or waits until there is one.
-/// Returns the sequence number after it, or `None` if the link ends.
+enum Advanced {
+    /// To the event with this sequence number.
+    To(i64),
+    /// The link has ended.
+    Ended,
+    /// The receiver has given no credit for too long.
+    Idle,
+}
+
+/// Sends the event with this sequence number, or the next one if that event does not exist any more, or waits until
+/// there is one.
 async fn advance(
     link: &mut Sender,
     partition: &Partition,
     end: &mut watch::Receiver<i64>,
     next: i64,
+    idle: Duration,
     sent: impl Fn(),
-) -> Option<i64> {
+) -> Advanced {
     let awaited = match partition.at_or_after(next) {
         Ok(event) => {
-            // Waits for credit. The settlement of the client is not used.
-            let _settlement = link.send_batchable_ref(&event.sendable).await.ok()?;
-            sent();
-            return Some(event.position.sequence_number + 1);
+            // Waits for credit.
+            return match timeout(idle, link.send_batchable_ref(&event.sendable)).await {
+                Ok(Ok(_settled)) => {
+                    sent();
+                    Advanced::To(event.position.sequence_number + 1)
+                }
+                Ok(Err(_)) => Advanced::Ended,
+                Err(_) => Advanced::Idle,
+            };
         }
         Err(awaited) => awaited,
     };
     tokio::select! {
-        _ = link.on_detach() => None,
-        grown = end.wait_for(|end| *end > awaited) => grown.ok().map(|_end| awaited),
-    }
-}
-
-fn farewell(ending: &Ending) -> Error {
-    let text = ending.to_string();
-    match ending {
-        Ending::Displaced { .. } => error(LinkError::Stolen, text),
-        Ending::Detached { condition: name } => error(condition(name), text),
+        _ = link.on_detach() => Advanced::Ended,
+        grown = end.wait_for(|end| *end > awaited) => if grown.is_ok() { Advanced::To(awaited) } else { Advanced::Ended },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use fe2o3_amqp::acceptor::{ConnectionAcceptor, LinkAcceptor, LinkEndpoint, SessionAcceptor};
     use fe2o3_amqp::link::RecvError;
     use fe2o3_amqp::link::receiver::CreditMode;
     use fe2o3_amqp::{Connection, Receiver, Session};
-    use fe2o3_amqp_types::messaging::{Body, Message};
+    use fe2o3_amqp_types::messaging::Body;
     use fe2o3_amqp_types::primitives::Value;
+    use futures::FutureExt;
+    use futures::future::pending;
     use time::OffsetDateTime;
     use tokio::io::{DuplexStream, duplex};
-    use tokio::time::timeout;
 
     use super::*;
-    use crate::testing::EmptiedReport;
-    use crate::testing::event_hub::log::Retention;
+    use crate::testing::event_hub::event::Event;
     use crate::testing::event_hub::selector::Selector;
+    use crate::testing::event_hub::served::Served;
+    use crate::testing::event_hub::settings::HubSettings;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
     /// Long enough for an unexpected event to arrive.
@@ -132,8 +157,10 @@ mod tests {
         let mut session = SessionAcceptor::new().accept(&mut connection).await.expect("a session");
         let link = LinkAcceptor::new().accept(&mut session).await.expect("a link");
         let LinkEndpoint::Sender(link) = link else { panic!("the client receives") };
-        serve(link, Consume { group: "group".into(), partition, selector: Selector::EARLIEST, epoch: None }, None)
-            .await;
+        let request = Consume { group: "group".into(), partition, selector: Selector::EARLIEST, epoch: None };
+        let (registration, start) = begin(&request).expect("a valid start");
+        let serving = Arc::new(Served::default()).begin("link");
+        serve(link, request, registration, start, serving, TIMEOUT, pending().boxed()).await;
     }
 
     async fn next(receiver: &mut Receiver, limit: Duration) -> Option<Result<(), RecvError>> {
@@ -142,10 +169,9 @@ mod tests {
 
     #[tokio::test]
     async fn sends_no_more_events_than_the_credit() {
-        let retention = Retention { count: 10, reject_expired: false };
-        let partition = Arc::new(Partition::new("0".into(), retention, EmptiedReport::default()));
-        let event = || Message::builder().body(Body::<Value>::Empty).build();
-        partition.append((0..10).map(|_| event()).collect(), None, OffsetDateTime::UNIX_EPOCH);
+        let partition = Arc::new(Partition::new("0".into(), &HubSettings::new("hub")));
+        let event = Event::parse(b"\x00\x53\x75\xa0\x03two").expect("an event");
+        partition.append(&[event; 10], None, OffsetDateTime::UNIX_EPOCH);
         let (client, server) = duplex(64 * 1024);
         let server = tokio::spawn(serve_one_receiver(server, partition.clone()));
         let connection = Connection::builder().container_id("client").open_with_stream(client);

@@ -1,4 +1,4 @@
-//! The path between a socket and the AMQP engine. It delays what the hub sends, and drops frames that are too late.
+//! The path between a socket and the AMQP engine. It delays what the hub sends, and changes and drops frames: see [`Filter`].
 
 use std::future::pending;
 use std::sync::Mutex;
@@ -10,8 +10,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::filter::Filter;
 use super::frames::{Frames, MAX_FRAME_SIZE};
-use super::late_frames::LateFrames;
 use crate::lock::lock;
 
 /// The size of the buffer between the engine and the path, in bytes, and the size of one read.
@@ -28,37 +28,39 @@ const IN_TRANSIT: usize = 16;
 pub(super) fn delayed(
     socket: TcpStream,
     delay: Duration,
-    late_frames: LateFrames,
+    filter: Filter,
 ) -> (DuplexStream, impl Future<Output = ()> + Send) {
     let (engine, path) = duplex(BUFFER);
     let (from_client, to_client) = socket.into_split();
     let (from_engine, mut to_engine) = split(path);
     let path = async move {
-        let late_frames = Mutex::new(late_frames);
+        let filter = Mutex::new(filter);
         let inbound = async {
-            take_in(from_client, &mut to_engine, &late_frames).await;
+            take_in(from_client, &mut to_engine, &filter).await;
             let _ = to_engine.shutdown().await;
             // The engine may still send something.
             pending::<()>().await;
         };
         tokio::select! {
             () = inbound => {}
-            () = outbound(from_engine, to_client, delay, &late_frames) => {}
+            () = outbound(from_engine, to_client, delay, &filter) => {}
         }
     };
     (engine, path)
 }
 
-async fn take_in(
-    mut from_client: OwnedReadHalf,
-    to_engine: &mut WriteHalf<DuplexStream>,
-    late_frames: &Mutex<LateFrames>,
-) {
+async fn take_in(mut from_client: OwnedReadHalf, to_engine: &mut WriteHalf<DuplexStream>, filter: &Mutex<Filter>) {
     let mut frames = Frames::up_to(MAX_FRAME_SIZE as usize);
     let mut buffer = vec![0; CHUNK];
-    while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
-        let passed = frames
-            .pass(&buffer[..length], |channel, performative| lock(late_frames).judge_client(channel, performative));
+    let release = lock(filter).release();
+    loop {
+        let passed = tokio::select! {
+            read = from_client.read(&mut buffer) => match read {
+                Ok(length @ 1..) => frames.pass(&buffer[..length], |frame| lock(filter).judge_client(frame)),
+                _ => return,
+            },
+            () = release.notified() => lock(filter).take_released(),
+        };
         if to_engine.write_all(&passed).await.is_err() {
             return;
         }
@@ -69,10 +71,10 @@ async fn outbound(
     from_engine: ReadHalf<DuplexStream>,
     to_client: OwnedWriteHalf,
     delay: Duration,
-    late_frames: &Mutex<LateFrames>,
+    filter: &Mutex<Filter>,
 ) {
     let (sender, receiver) = mpsc::channel(IN_TRANSIT);
-    tokio::join!(stamp(from_engine, sender, delay, late_frames), deliver(receiver, to_client));
+    tokio::join!(stamp(from_engine, sender, delay, filter), deliver(receiver, to_client));
 }
 
 /// Records when each chunk is due. Separate from the delivery, so that the delay does not reduce the throughput.
@@ -80,15 +82,14 @@ async fn stamp(
     mut from_engine: ReadHalf<DuplexStream>,
     chunks: mpsc::Sender<(Instant, Vec<u8>)>,
     delay: Duration,
-    late_frames: &Mutex<LateFrames>,
+    filter: &Mutex<Filter>,
 ) {
     // The client specifies the maximum size, and the engine observes it.
     let mut frames = Frames::up_to(usize::MAX);
     let mut buffer = vec![0; CHUNK];
     while let Ok(length @ 1..) = from_engine.read(&mut buffer).await {
         let due = Instant::now() + delay;
-        let passed = frames
-            .pass(&buffer[..length], |channel, performative| lock(late_frames).judge_engine(channel, performative));
+        let passed = frames.pass(&buffer[..length], |frame| lock(filter).judge_engine(frame));
         if chunks.send((due, passed)).await.is_err() {
             return;
         }
@@ -123,7 +124,7 @@ mod tests {
     async fn only_bytes_of_the_engine_are_delayed() {
         const DELAY: Duration = Duration::from_millis(500);
         let (mut client, accepted) = sockets().await;
-        let (mut engine, path) = delayed(accepted, DELAY, LateFrames::default());
+        let (mut engine, path) = delayed(accepted, DELAY, Filter::default());
         let path = tokio::spawn(path);
         let started = Instant::now();
 
@@ -144,7 +145,7 @@ mod tests {
     #[tokio::test]
     async fn dropped_path_ends_both_sides() {
         let (mut client, accepted) = sockets().await;
-        let (mut engine, path) = delayed(accepted, Duration::ZERO, LateFrames::default());
+        let (mut engine, path) = delayed(accepted, Duration::ZERO, Filter::default());
         drop(path);
         assert_eq!(engine.read(&mut [0]).await.expect("the end"), 0);
         assert_eq!(client.read(&mut [0]).await.expect("the end"), 0);

@@ -2,7 +2,9 @@
 
 use fe2o3_amqp_types::performatives::Performative;
 
-/// The maximum frame size, in bytes.
+use super::encoding::value_length;
+
+/// The maximum frame size that clients are told, in bytes.
 pub(super) const MAX_FRAME_SIZE: u32 = 64 * 1024;
 
 /// The length of a frame header: the frame's size, the offset of its body in words of four bytes, its type and its
@@ -15,9 +17,32 @@ const AMQP_FRAME: u8 = 0;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Passed,
-    /// Replaced by its changed performative.
+    /// Replaced by its changed parts.
     Rewritten,
     Dropped,
+}
+
+impl Fate {
+    /// Returns the fate of a frame with these two.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Dropped, _) | (_, Self::Dropped) => Self::Dropped,
+            (Self::Rewritten, _) | (_, Self::Rewritten) => Self::Rewritten,
+            (Self::Passed, Self::Passed) => Self::Passed,
+        }
+    }
+}
+
+/// A frame with a performative.
+pub(super) struct Frame<'a> {
+    pub(super) channel: u16,
+    pub(super) performative: Performative,
+    /// Bytes to insert before the payload.
+    pub(super) prefix: Vec<u8>,
+    /// The bytes after the performative: a piece of a message.
+    pub(super) payload: &'a [u8],
+    /// The whole frame.
+    pub(super) bytes: &'a [u8],
 }
 
 /// One direction of a connection, whose bytes arrive in pieces.
@@ -36,22 +61,22 @@ impl Frames {
     }
 
     /// Processes the next piece, and returns the bytes to pass on of all complete frames. `judge` decides the fate of
-    /// each frame with a performative, given its channel.
-    pub(super) fn pass(&mut self, piece: &[u8], mut judge: impl FnMut(u16, &mut Performative) -> Fate) -> Vec<u8> {
+    /// each frame with a performative.
+    pub(super) fn pass(&mut self, piece: &[u8], mut judge: impl FnMut(&mut Frame<'_>) -> Fate) -> Vec<u8> {
         self.begun.extend_from_slice(piece);
         let mut passed = Vec::with_capacity(self.begun.len());
         let mut done = 0;
         while let Some(length) = self.next_frame(done) {
-            let frame = &self.begun[done..done + length];
+            let bytes = &self.begun[done..done + length];
             done += length;
-            let decoded = if self.foreign { None } else { performative(frame) };
-            let Some((channel, mut performative)) = decoded else {
-                passed.extend_from_slice(frame);
+            let decoded = if self.foreign { None } else { decode(bytes) };
+            let Some(mut frame) = decoded else {
+                passed.extend_from_slice(bytes);
                 continue;
             };
-            match judge(channel, &mut performative) {
-                Fate::Passed => passed.extend_from_slice(frame),
-                Fate::Rewritten => passed.extend(encoded(channel, &performative).unwrap_or_else(|| frame.to_vec())),
+            match judge(&mut frame) {
+                Fate::Passed => passed.extend_from_slice(bytes),
+                Fate::Rewritten => passed.extend(encode(&frame).unwrap_or_else(|| bytes.to_vec())),
                 Fate::Dropped => {}
             }
         }
@@ -81,18 +106,21 @@ fn length(header: [u8; HEADER]) -> usize {
     }
 }
 
-/// Returns the channel and the performative of an AMQP frame. The receiver reports unreadable frames.
-fn performative(frame: &[u8]) -> Option<(u16, Performative)> {
+/// Returns the parts of an AMQP frame. The receiver reports unreadable frames.
+fn decode(frame: &[u8]) -> Option<Frame<'_>> {
     let &[_, _, _, _, offset, AMQP_FRAME, high, low, ..] = frame else { return None };
     let body = frame.get(usize::from(offset) * 4..)?;
-    Some((u16::from_be_bytes([high, low]), serde_amqp::from_slice(body).ok()?))
+    let (performative, payload) = body.split_at(value_length(body)?);
+    let performative = serde_amqp::from_slice(performative).ok()?;
+    Some(Frame { channel: u16::from_be_bytes([high, low]), performative, prefix: Vec::new(), payload, bytes: frame })
 }
 
-fn encoded(channel: u16, performative: &Performative) -> Option<Vec<u8>> {
-    let body = serde_amqp::to_vec(performative).ok()?;
-    let length = u32::try_from(HEADER + body.len()).ok()?.to_be_bytes();
-    let [high, low] = channel.to_be_bytes();
-    Some([&length, &[2, AMQP_FRAME, high, low], body.as_slice()].concat())
+fn encode(frame: &Frame<'_>) -> Option<Vec<u8>> {
+    let performative = serde_amqp::to_vec(&frame.performative).ok()?;
+    let length = HEADER + performative.len() + frame.prefix.len() + frame.payload.len();
+    let length = u32::try_from(length).ok()?.to_be_bytes();
+    let [high, low] = frame.channel.to_be_bytes();
+    Some([&length, &[2, AMQP_FRAME, high, low], performative.as_slice(), &frame.prefix, frame.payload].concat())
 }
 
 #[cfg(test)]
@@ -107,17 +135,17 @@ mod tests {
         Performative::Detach(Detach { handle: handle.into(), closed: true, error: None })
     }
 
-    fn frame(channel: u16, performative: &Performative) -> Vec<u8> {
-        encoded(channel, performative).expect("encoded")
+    fn frame(channel: u16, performative: Performative) -> Vec<u8> {
+        encode(&Frame { channel, performative, prefix: Vec::new(), payload: b"payload", bytes: &[] }).expect("encoded")
     }
 
     /// Returns the bytes that pass a judge of the handles in detaches. Checks that the result does not depend on the
     /// size of the pieces.
     fn passed(sent: &[u8]) -> Vec<u8> {
-        let judge = |channel: u16, performative: &mut Performative| match performative {
+        let judge = |frame: &mut Frame<'_>| match &mut frame.performative {
             Performative::Detach(Detach { handle, .. }) if handle.0 == 1 => Fate::Dropped,
             Performative::Detach(Detach { handle, .. }) if handle.0 == 2 => {
-                handle.0 = channel.into();
+                handle.0 = frame.channel.into();
                 Fate::Rewritten
             }
             _ => Fate::Passed,
@@ -133,10 +161,10 @@ mod tests {
 
     #[test]
     fn frames_are_passed_rewritten_or_dropped() {
-        let end = frame(7, &Performative::End(End { error: None }));
-        let before = [b"AMQP\x00\x01\x00\x00".to_vec(), frame(7, &detach(0)), vec![0, 0, 0, 8, 2, AMQP_FRAME, 0, 0]];
-        let sent = [&before[..], &[frame(7, &detach(1)), frame(7, &detach(2)), end.clone()]].concat();
-        assert_eq!(passed(&sent.concat()), [&before[..], &[frame(7, &detach(7)), end]].concat().concat());
+        let end = frame(7, Performative::End(End { error: None }));
+        let before = [b"AMQP\x00\x01\x00\x00".to_vec(), frame(7, detach(0)), vec![0, 0, 0, 8, 2, AMQP_FRAME, 0, 0]];
+        let sent = [&before[..], &[frame(7, detach(1)), frame(7, detach(2)), end.clone()]].concat();
+        assert_eq!(passed(&sent.concat()), [&before[..], &[frame(7, detach(7)), end]].concat().concat());
     }
 
     #[test]
@@ -150,7 +178,7 @@ mod tests {
     #[test]
     fn other_protocols_are_passed_with_all_that_follows() {
         for foreign in [b"GET / HTTP/1.1\r\n".to_vec(), vec![0, 0, 0, 7, 2, 0, 0, 0]] {
-            let sent = [foreign, frame(0, &detach(1))].concat();
+            let sent = [foreign, frame(0, detach(1))].concat();
             assert_eq!(passed(&sent), sent);
         }
     }

@@ -5,12 +5,13 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use time::OffsetDateTime;
 
-use super::log::Retention;
+use super::clock::EmulatorClock;
+use super::links::Links;
+use super::message::not_found;
 use super::partition::Partition;
 use super::settings::HubSettings;
-use crate::clock::{SystemWallClock, WallClock};
+use crate::clock::WallClock;
 use crate::lock::{read, write};
-use crate::testing::EmptiedReport;
 
 const DEFAULT_CONSUMER_GROUP: &str = "$Default";
 
@@ -20,28 +21,48 @@ pub(super) struct Hub {
     pub(super) created_at: OffsetDateTime,
     /// Ordered by id, starting at 0. There is at least one, and none is ever removed.
     partitions: RwLock<Vec<Arc<Partition>>>,
-    consumer_groups: Vec<String>,
-    retention: Retention,
-    emptied: EmptiedReport,
+    settings: HubSettings,
+    clock: Arc<EmulatorClock>,
+    /// Over which events are published.
+    senders: Arc<Links>,
     next_partition: AtomicUsize,
 }
 
 impl Hub {
     /// Creates a hub with checked settings.
-    pub(super) fn new(settings: HubSettings) -> Self {
-        let HubSettings { name, partitions, mut consumer_groups, retention, emptied } = settings;
-        consumer_groups.push(DEFAULT_CONSUMER_GROUP.to_owned());
+    pub(super) fn new(settings: HubSettings, clock: Arc<EmulatorClock>) -> Self {
         let hub = Self {
-            name,
-            created_at: SystemWallClock.now(),
+            name: settings.name.clone(),
+            created_at: clock.now(),
             partitions: RwLock::default(),
-            consumer_groups,
-            retention,
-            emptied,
+            settings,
+            clock,
+            senders: Arc::default(),
             next_partition: AtomicUsize::new(0),
         };
-        hub.grow_to(partitions);
+        hub.grow_to(hub.settings.partitions);
         hub
+    }
+
+    pub(super) fn settings(&self) -> &HubSettings {
+        &self.settings
+    }
+
+    pub(super) fn now(&self) -> OffsetDateTime {
+        self.clock.now()
+    }
+
+    pub(super) fn senders(&self) -> &Arc<Links> {
+        &self.senders
+    }
+
+    /// Detaches all links as of an event hub that does not exist any more.
+    pub(super) fn delete(&self) {
+        let reason = not_found(&self.name);
+        self.senders.detach(&reason);
+        for partition in self.partitions().iter() {
+            partition.receivers().detach_all(&reason);
+        }
     }
 
     pub(super) fn is_named(&self, name: &str) -> bool {
@@ -60,17 +81,28 @@ impl Hub {
         self.partitions().iter().find(|partition| partition.id() == id).cloned()
     }
 
+    /// Returns the service's own text for a partition that does not exist, as live tests of Azure/azure-sdk-for-js
+    /// expect it.
+    pub(super) fn unknown_partition(&self) -> String {
+        let last = self.partitions().len().saturating_sub(1);
+        format!(
+            "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 \
+             and {last}."
+        )
+    }
+
     /// Adds partitions until there are this many.
     pub(super) fn grow_to(&self, count: u16) {
         let mut partitions = write(&self.partitions);
         for id in partitions.len()..usize::from(count) {
-            partitions.push(Arc::new(Partition::new(id.to_string(), self.retention, self.emptied)));
+            partitions.push(Arc::new(Partition::new(id.to_string(), &self.settings)));
         }
     }
 
     /// Returns the group's name as the builder received it.
     pub(super) fn consumer_group(&self, name: &str) -> Option<&str> {
-        self.consumer_groups.iter().map(String::as_str).find(|group| group.eq_ignore_ascii_case(name))
+        let groups = self.settings.consumer_groups.iter().map(String::as_str);
+        groups.chain([DEFAULT_CONSUMER_GROUP]).find(|group| group.eq_ignore_ascii_case(name))
     }
 
     /// Returns the partition for an event that was sent to the hub and not to a partition.
@@ -94,7 +126,7 @@ mod tests {
     use super::*;
 
     fn hub() -> Hub {
-        Hub::new(HubSettings::new("Hub").with_partitions(3).with_consumer_group("other"))
+        Hub::new(HubSettings::new("Hub").with_partitions(3).with_consumer_group("other"), Arc::default())
     }
 
     #[test]

@@ -88,6 +88,8 @@ impl LateFrames {
             _ if self.sessions.contains(&channel) => return Fate::Dropped,
             Performative::End(_) => {
                 self.sessions.insert(channel);
+                let ended = self.names.iter().filter(|((of, _), _)| *of == channel);
+                ended.for_each(|(_, name)| self.served.detached(name));
             }
             Performative::Attach(Attach { handle, name, .. }) => {
                 self.names.insert((channel, handle.0), name.clone());

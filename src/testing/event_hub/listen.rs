@@ -1,4 +1,4 @@
-//! Accepts connections and their sessions, and starts a task for each link.
+//! Accepts connections, and starts a task for each session.
 //!
 //! The tasks form a tree: the emulator owns the connections, a connection its sessions, a session its links. If a task
 //! ends, all tasks below it end.
@@ -6,33 +6,24 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fe2o3_amqp::acceptor::{
-    ConnectionAcceptor, LinkAcceptor, LinkEndpoint, ListenerSessionHandle, SaslAnonymousMechanism, SessionAcceptor,
-    SupportedReceiverSettleModes,
-};
-use fe2o3_amqp_types::definitions::{AmqpError, Error, Role};
-use fe2o3_amqp_types::performatives::Attach;
+use fe2o3_amqp::acceptor::{ConnectionAcceptor, SaslAnonymousMechanism, SessionAcceptor};
 use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::attach::{Purpose, purpose};
+use super::alias::Alias;
 use super::connection::Connection;
-use super::consume;
 use super::delayed::delayed;
-use super::frames::MAX_FRAME_SIZE;
-use super::late_frames::LateFrames;
-use super::message::{MAX_MESSAGE_SIZE, error, product};
+use super::filter::{ENGINE_FRAME_SIZE, Filter};
+use super::geo::CAPABILITY;
+use super::message::product;
 use super::namespace::Namespace;
-use super::publish;
-use super::requests::{self, ReplyLinks};
 use super::served::Served;
+use super::sessions::serve_session;
 use crate::lock::lock;
 
 /// The idle timeout of the service, in milliseconds.
 const IDLE_TIME_OUT: u32 = 240_000;
-/// The maximum channel number, one less than the service's limit of 5000 sessions per connection.
-const MAX_CHANNEL: u16 = 4999;
 /// The maximum number of transfers in transit per session, and the maximum handle of its links.
 const SESSION_WINDOW: u32 = 5000;
 const MAX_HANDLE: u32 = 255;
@@ -60,16 +51,11 @@ impl Connections {
 }
 
 /// Serves all connections until aborted.
-pub(super) async fn listen(
-    namespace: Arc<Namespace>,
-    connections: Arc<Connections>,
-    listener: TcpListener,
-    delay: Duration,
-) {
+pub(super) async fn listen(alias: Arc<Alias>, connections: Arc<Connections>, listener: TcpListener, delay: Duration) {
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                connections.open().spawn(serve(namespace.clone(), socket, delay));
+                connections.open().spawn(serve(alias.current(), socket, delay));
             }
             Err(error) => {
                 tracing::warn!(%error, "event hub emulator: failed to accept a connection");
@@ -82,25 +68,43 @@ pub(super) async fn listen(
 async fn serve(namespace: Arc<Namespace>, socket: TcpStream, delay: Duration) {
     // Without this the system delays small responses.
     let _ = socket.set_nodelay(true);
+    let uses_sasl = uses_sasl(&socket).await;
     let served = Arc::new(Served::default());
-    let (stream, path) = delayed(socket, delay, LateFrames::new(Arc::clone(&served)));
+    let (stream, path) = delayed(socket, delay, Filter::new(Arc::clone(&served)));
     let mut path_task = JoinSet::new();
     path_task.spawn(path);
-    serve_connection(Connection::new(namespace, served), stream).await;
+    serve_connection(Connection::new(namespace, served), stream, uses_sasl).await;
     // The last bytes, including a close, are still in transit.
     path_task.join_next().await;
 }
 
-async fn serve_connection(connection: Connection, stream: DuplexStream) {
-    let acceptor = ConnectionAcceptor::builder()
+/// The JavaScript client with a shared access signature in its connection string uses no SASL. The service accepts that
+/// (a live test of Azure/azure-sdk-for-js, `internal/auth`).
+async fn uses_sasl(socket: &TcpStream) -> bool {
+    const PLAIN: &[u8] = b"AMQP\x00\x01\x00\x00";
+    let mut header = [0; PLAIN.len()];
+    // An error shows again when the connection is served.
+    let _ = socket.peek(&mut header).await;
+    header != PLAIN
+}
+
+async fn serve_connection(connection: Connection, stream: DuplexStream, uses_sasl: bool) {
+    let mut builder = ConnectionAcceptor::builder()
         .container_id("event-hub-emulator")
-        .max_frame_size(MAX_FRAME_SIZE)
-        .channel_max(MAX_CHANNEL)
+        .max_frame_size(ENGINE_FRAME_SIZE)
+        // The channels are numbered from 0.
+        .channel_max(connection.namespace.limits.max_sessions.saturating_sub(1))
         .idle_time_out(IDLE_TIME_OUT)
-        .properties(product())
-        .sasl_acceptor(SaslAnonymousMechanism::new())
-        .build();
-    let mut handle = match acceptor.accept(stream).await {
+        .properties(product());
+    if connection.namespace.is_geo_replicated() {
+        builder = builder.add_offered_capabilities(CAPABILITY);
+    }
+    let accepted = if uses_sasl {
+        builder.sasl_acceptor(SaslAnonymousMechanism::new()).build().accept(stream).await
+    } else {
+        builder.build().accept(stream).await
+    };
+    let mut handle = match accepted {
         Ok(handle) => handle,
         Err(error) => {
             tracing::debug!(%error, "event hub emulator: connection not opened");
@@ -121,90 +125,4 @@ async fn serve_connection(connection: Connection, stream: DuplexStream) {
     }
     let closed = handle.on_close().await;
     tracing::debug!(?closed, "event hub emulator: connection closed");
-}
-
-async fn serve_session(connection: Arc<Connection>, mut session: ListenerSessionHandle) {
-    let mut links = JoinSet::new();
-    let replies = ReplyLinks::default();
-    loop {
-        tokio::select! {
-            attach = session.next_incoming_attach() => match attach {
-                Some(attach) => serve_link(&connection, attach, &mut session, &replies, &mut links).await,
-                None => break,
-            },
-            Some(_) = links.join_next() => {}
-        }
-    }
-    let ended = session.on_end().await;
-    tracing::debug!(?ended, "event hub emulator: session ended");
-}
-
-/// Accepts the link and starts its task. A rejected link is accepted too, because only then can it be closed with the
-/// reason.
-async fn serve_link(
-    connection: &Arc<Connection>,
-    attach: Attach,
-    session: &mut ListenerSessionHandle,
-    replies: &ReplyLinks,
-    links: &mut JoinSet<()>,
-) {
-    let purpose = purpose(&connection.namespace, &attach, connection.is_authorized());
-    tracing::debug!(link = attach.name, ?purpose, "event hub emulator: link attaching");
-    let acceptor = LinkAcceptor::builder()
-        .supported_receiver_settle_modes(SupportedReceiverSettleModes::First)
-        .max_message_size(max_message_size(&attach.role))
-        .properties(product())
-        .build();
-    connection.served.all_detached_ended().await;
-    // Registered before the client sees the link, and can detach it or wait there for a response.
-    let serving = matches!(purpose, Ok(Purpose::Consume(_))).then(|| connection.served.begin(&attach.name));
-    let responses = match &purpose {
-        Ok(Purpose::Replies { service, reply_to }) => Some(replies.open(*service, reply_to.clone())),
-        _ => None,
-    };
-    let link = match acceptor.accept_incoming_attach(attach, session).await {
-        Ok(link) => link,
-        Err(error) => {
-            tracing::debug!(%error, "event hub emulator: link not attached");
-            return;
-        }
-    };
-    match (link, purpose, responses) {
-        (LinkEndpoint::Sender(link), _, Some(responses)) => {
-            links.spawn(requests::reply(link, responses));
-        }
-        (LinkEndpoint::Receiver(link), Ok(Purpose::Requests(service)), _) => {
-            links.spawn(requests::serve(connection.clone(), link, service, replies.clone()));
-        }
-        (LinkEndpoint::Receiver(link), Ok(Purpose::Publish(hub, partition)), _) => {
-            links.spawn(publish::serve(hub, link, partition));
-        }
-        (LinkEndpoint::Sender(link), Ok(Purpose::Consume(request)), _) => {
-            links.spawn(consume::serve(link, request, serving));
-        }
-        (link, rejected, _) => {
-            links.spawn(close(link, rejected.err().unwrap_or_else(wrong_role)));
-        }
-    }
-}
-
-fn max_message_size(role: &Role) -> u64 {
-    match role {
-        Role::Sender => MAX_MESSAGE_SIZE,
-        // An event with its annotations may be larger than it was when it arrived.
-        Role::Receiver => 2 * MAX_MESSAGE_SIZE,
-    }
-}
-
-async fn close(link: LinkEndpoint, reason: Error) {
-    tracing::debug!(?reason, "event hub emulator: link rejected");
-    // The link ends, whatever the result.
-    let _ = match link {
-        LinkEndpoint::Sender(link) => link.close_with_error(reason).await,
-        LinkEndpoint::Receiver(link) => link.close_with_error(reason).await,
-    };
-}
-
-fn wrong_role() -> Error {
-    error(AmqpError::NotAllowed, "The role of the link does not match its address.")
 }

@@ -1,33 +1,32 @@
 //! The events of a partition in order, and the start positions of receivers.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use fe2o3_amqp::Sendable;
-use fe2o3_amqp_types::messaging::Body;
-use fe2o3_amqp_types::primitives::Value;
+use fe2o3_amqp_types::messaging::{Data, Message};
+use fe2o3_amqp_types::primitives::Binary;
 use time::OffsetDateTime;
 
-use super::message::{AnyMessage, annotate, milliseconds, timestamp};
+use super::bad_start::{BadStart, Bound, OutOfRange};
+use super::event::{Annotations, Event};
+use super::geo::ReplicatedOffset;
+use super::message::milliseconds;
+use super::retention::Retention;
 use super::selector::{Annotation, Selector};
+use super::settings::HubSettings;
 
 /// The size of an event in the log, in addition to its body. Offsets count bytes, so they differ from sequence numbers.
 const EVENT_OVERHEAD: i64 = 64;
 
-/// The treatment of old events.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Retention {
-    /// The number of events kept, at least 1.
-    pub(super) count: usize,
-    /// Whether a receiver that starts at an expired event is rejected. Otherwise it starts at the oldest event.
-    pub(super) reject_expired: bool,
-}
+/// The epoch of an event hub before the first promotion.
+const FIRST_EPOCH: i32 = 1;
 
 /// An event in the log.
 pub(super) struct StoredEvent {
     pub(super) position: Position,
-    pub(super) sendable: Sendable<Body<Value>>,
+    /// The encoded event, as `payloads` expects it.
+    pub(super) sendable: Sendable<Data>,
 }
 
 /// The position of an event. All fields increase along the log.
@@ -48,49 +47,28 @@ impl Position {
     }
 }
 
-/// A start position outside the range of the partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OutOfRange {
-    by: Annotation,
-    supplied: i64,
-    bound: Bound,
-}
-
-/// The bound that the start position exceeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bound {
-    First(i64),
-    Last(i64),
-}
-
-/// For positions after the last event, the text is the service's own.
-impl fmt::Display for OutOfRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.by {
-            Annotation::Offset => "offset",
-            Annotation::SequenceNumber => "sequence number",
-            Annotation::EnqueuedTime => "enqueued time",
-        };
-        let (which, bound) = match self.bound {
-            Bound::First(first) => ("first", first),
-            Bound::Last(last) => ("last", last),
-        };
-        let supplied = self.supplied;
-        write!(f, "The supplied {what} '{supplied}' is invalid. The {which} {what} in the system is '{bound}'")
-    }
-}
-
 pub(super) struct Log {
     retention: Retention,
+    /// The number of the replication epoch, if the event hub is geo-replicated.
+    epoch: Option<i32>,
+    /// Without those that have expired or were removed.
     events: VecDeque<Arc<StoredEvent>>,
+    /// The position of the newest event, which may not exist any more.
+    last: Option<Position>,
     /// The position of the newest expired event.
     expired: Option<Position>,
     next_offset: i64,
 }
 
 impl Log {
-    pub(super) fn new(retention: Retention) -> Self {
-        Self { retention, events: VecDeque::new(), expired: None, next_offset: 0 }
+    pub(super) fn new(settings: &HubSettings) -> Self {
+        let epoch = settings.is_geo_replicated.then_some(FIRST_EPOCH);
+        let retention = settings.retention;
+        Self { retention, epoch, events: VecDeque::new(), last: None, expired: None, next_offset: 0 }
+    }
+
+    pub(super) fn epoch(&self) -> Option<i32> {
+        self.epoch
     }
 
     pub(super) fn len(&self) -> usize {
@@ -107,22 +85,45 @@ impl Log {
         self.last().map_or(0, |last| last.sequence_number + 1)
     }
 
-    /// Returns the position of the newest event, expired or not.
+    /// Returns the position of the newest event, whether it still exists or not.
     pub(super) fn last(&self) -> Option<Position> {
-        self.events.back().map(|last| last.position).or(self.expired)
+        self.last
     }
 
-    /// Returns the event with this sequence number, or the oldest one if that event has expired. If the event does not
-    /// exist yet, returns the sequence number to wait for.
+    /// Returns the event with this sequence number, or the next one if that event does not exist any more. If there is
+    /// none yet, returns the sequence number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
-        let wanted = sequence_number.max(self.begin());
-        let event = usize::try_from(wanted - self.begin()).ok().and_then(|index| self.events.get(index));
-        event.cloned().ok_or(wanted)
+        let event = self.events.get(self.place_of(sequence_number));
+        event.cloned().ok_or_else(|| sequence_number.max(self.end()))
+    }
+
+    /// Returns the number of events before this sequence number.
+    fn place_of(&self, sequence_number: i64) -> usize {
+        self.events.partition_point(|event| event.position.sequence_number < sequence_number)
+    }
+
+    /// Removes the event with this sequence number, as a compaction does. Returns whether it existed.
+    pub(super) fn remove(&mut self, sequence_number: i64) -> bool {
+        let place = self.place_of(sequence_number);
+        let exists = self.events.get(place).is_some_and(|event| event.position.sequence_number == sequence_number);
+        if exists {
+            self.events.remove(place);
+        }
+        exists
+    }
+
+    /// Begins the next epoch without the newest `lost` events, whose numbers are used again.
+    pub(super) fn promote(&mut self, lost: usize) {
+        self.epoch = self.epoch.map(|epoch| epoch + 1);
+        self.events.truncate(self.events.len().saturating_sub(lost));
+        if lost > 0 {
+            self.last = self.events.back().map(|last| last.position).or(self.expired);
+        }
     }
 
     /// Expires the events before this sequence number. Returns their number.
     pub(super) fn expire_before(&mut self, sequence_number: i64) -> usize {
-        let expired = self.events.partition_point(|event| event.position.sequence_number < sequence_number);
+        let expired = self.place_of(sequence_number);
         if let Some(newest) = self.events.drain(..expired).next_back() {
             self.expired = Some(newest.position);
         }
@@ -130,33 +131,51 @@ impl Log {
     }
 
     /// Appends the event. If there are too many events then, the oldest one expires.
-    pub(super) fn append(&mut self, mut event: AnyMessage, partition_key: Option<&str>, now: OffsetDateTime) {
+    pub(super) fn append(&mut self, event: &Event<'_>, partition_key: Option<&str>, now: OffsetDateTime) {
         let position = Position {
             sequence_number: self.end(),
             offset: self.next_offset,
             // The wall clock may be set back; the time of a partition never decreases.
             enqueued_at: self.last().map_or(now, |last| last.enqueued_at.max(now)),
         };
-        self.next_offset += EVENT_OVERHEAD + body_size(&event);
+        let size: usize = event.data().map(<[u8]>::len).sum();
+        self.next_offset += EVENT_OVERHEAD + i64::try_from(size).unwrap_or(i64::MAX);
 
-        event.header = None;
-        event.delivery_annotations = None;
-        annotate(&mut event, "x-opt-sequence-number", Value::Long(position.sequence_number));
-        annotate(&mut event, "x-opt-offset", Value::String(position.offset.to_string()));
-        annotate(&mut event, "x-opt-enqueued-time", timestamp(position.enqueued_at));
-        if let Some(key) = partition_key {
-            annotate(&mut event, "x-opt-partition-key", Value::String(key.to_owned()));
-        }
-        let sendable = Sendable::builder().message(event).settled(false).build();
+        let annotated = event.annotated(Annotations {
+            sequence_number: position.sequence_number,
+            offset: &self.offset_text(position),
+            enqueued_at: position.enqueued_at,
+            partition_key,
+        });
+        let message = Message::builder().data(Binary::from(annotated)).build();
+        let sendable = Sendable::builder().message(message).settled(true).build();
         self.events.push_back(Arc::new(StoredEvent { position, sendable }));
+        self.last = Some(position);
         if self.events.len() > self.retention.count {
             self.expired = self.events.pop_front().map(|oldest| oldest.position);
         }
     }
 
+    /// Returns the offset that receivers see.
+    fn offset_text(&self, Position { offset, sequence_number, .. }: Position) -> String {
+        match self.epoch {
+            Some(epoch) => ReplicatedOffset { epoch, offset, sequence_number }.to_string(),
+            None => offset.to_string(),
+        }
+    }
+
     /// Returns the sequence number of the first event for a receiver with this selector.
-    pub(super) fn start(&self, selector: Selector) -> Result<i64, OutOfRange> {
+    pub(super) fn start(&self, selector: Selector) -> Result<i64, BadStart> {
         let (by, value, inclusive) = match selector {
+            Selector::From { by: Annotation::Offset, value: offset @ 0.., .. } if self.epoch.is_some() => {
+                return Err(BadStart::NotReplicated { offset });
+            }
+            Selector::Replicated { offset, .. } if self.epoch.is_none() => {
+                return Err(BadStart::Replicated { offset });
+            }
+            Selector::Replicated { offset, inclusive } => {
+                (Annotation::SequenceNumber, offset.sequence_number, inclusive)
+            }
             Selector::Latest { inclusive: false } => return Ok(self.end()),
             Selector::Latest { inclusive: true } => return Ok(self.begin().max(self.end() - 1)),
             Selector::From { by, value, inclusive } => (by, value, inclusive),
@@ -189,40 +208,37 @@ impl Log {
     }
 }
 
-fn body_size(event: &AnyMessage) -> i64 {
-    let size = match &event.body {
-        Body::Data(parts) => parts.iter().map(|part| part.0.len()).sum(),
-        _ => 0,
-    };
-    i64::try_from(size).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fe2o3_amqp_types::messaging::{Data, Message};
-    use fe2o3_amqp_types::primitives::Binary;
+    use fe2o3_amqp_types::definitions::Error;
     use time::Duration;
     use time::macros::datetime;
 
     const BASE: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
     const KEEP_ALL: Retention = Retention { count: usize::MAX, reject_expired: false };
 
-    /// With its overhead the event takes 100 bytes.
-    fn event() -> AnyMessage {
-        Message::builder().body(Body::Data(vec![Data(Binary::from(vec![0; 36]))].into())).build()
+    /// A data section. With its overhead the event takes 100 bytes.
+    const EVENT: [u8; 41] = {
+        let mut encoded = [0; 41];
+        [encoded[1], encoded[2], encoded[3], encoded[4]] = [0x53, 0x75, 0xa0, 36];
+        encoded
+    };
+
+    fn append(log: &mut Log, now: OffsetDateTime) {
+        log.append(&Event::parse(&EVENT).expect("an event"), None, now);
     }
 
     /// Returns a log with this many events, whose offsets differ by 100 and whose times differ by one second.
     fn filled(events: i64, retention: Retention) -> Log {
-        let mut log = Log::new(retention);
+        let mut log = Log::new(&HubSettings { retention, ..HubSettings::new("hub") });
         for n in 0..events {
-            log.append(event(), None, BASE + Duration::seconds(n));
+            append(&mut log, BASE + Duration::seconds(n));
         }
         log
     }
 
-    fn start_in(log: &Log, by: Annotation, value: i64, inclusive: bool) -> Result<i64, OutOfRange> {
+    fn start_in(log: &Log, by: Annotation, value: i64, inclusive: bool) -> Result<i64, BadStart> {
         log.start(Selector::From { by, value, inclusive })
     }
 
@@ -264,7 +280,7 @@ mod tests {
         let three = filled(3, KEEP_ALL);
         let refusal = start_in(&three, Annotation::SequenceNumber, 3, true).expect_err("there is no 3");
         let text = "The supplied sequence number '3' is invalid. The last sequence number in the system is '2'";
-        assert_eq!(refusal.to_string(), text);
+        assert_eq!(Error::from(refusal).description.as_deref(), Some(text));
         assert!(start_in(&three, Annotation::Offset, 201, false).is_err());
         assert!(start_in(&filled(0, KEEP_ALL), Annotation::Offset, 0, true).is_err());
     }
@@ -302,10 +318,50 @@ mod tests {
         }
         assert_eq!(log.start(Selector::EARLIEST), Ok(10));
         assert!(start_in(&log, Annotation::SequenceNumber, 10, true).is_err());
-        log.append(event(), None, BASE);
+        append(&mut log, BASE);
         assert_eq!((log.len(), log.begin(), log.end()), (1, 10, 11));
         assert_eq!(log.last().map(|last| (last.offset, last.enqueued_at)), Some((1000, BASE + Duration::seconds(9))));
         assert_eq!(log.at_or_after(3).ok().map(|event| event.position.sequence_number), Some(10));
+    }
+
+    #[test]
+    fn a_geo_replicated_log_starts_at_its_own_offsets() {
+        let mut log = Log::new(&HubSettings::new("hub").with_geo_replication());
+        (0..3).for_each(|_| append(&mut log, BASE));
+        let replicated =
+            |sequence_number| ReplicatedOffset { epoch: 1, offset: 100 * sequence_number, sequence_number };
+        let start_at = |number, inclusive| log.start(Selector::Replicated { offset: replicated(number), inclusive });
+        assert_eq!((start_at(1, false), start_at(1, true)), (Ok(2), Ok(1)));
+        assert_eq!(start_in(&log, Annotation::SequenceNumber, 1, false), Ok(2));
+        assert_eq!(start_in(&log, Annotation::Offset, -1, false), Ok(0));
+        assert_eq!(start_in(&log, Annotation::Offset, 100, false), Err(BadStart::NotReplicated { offset: 100 }));
+        let offset = replicated(1);
+        let elsewhere = filled(3, KEEP_ALL).start(Selector::Replicated { offset, inclusive: true });
+        assert_eq!(elsewhere, Err(BadStart::Replicated { offset }));
+    }
+
+    #[test]
+    fn a_promotion_uses_the_numbers_of_lost_events_again() {
+        let mut log = Log::new(&HubSettings::new("hub").with_geo_replication());
+        (0..5).for_each(|_| append(&mut log, BASE));
+        log.promote(2);
+        assert_eq!((log.len(), log.end(), log.epoch()), (3, 3, Some(2)));
+        append(&mut log, BASE);
+        assert_eq!(log.last().map(|last| last.sequence_number), Some(3));
+        log.promote(9);
+        assert_eq!((log.len(), log.end()), (0, 0));
+    }
+
+    #[test]
+    fn a_removed_event_is_skipped_and_stays_the_end() {
+        let mut log = filled(5, KEEP_ALL);
+        assert!(log.remove(2) && log.remove(4) && !log.remove(2) && !log.remove(9));
+        let delivered = |from| log.at_or_after(from).map(|event| event.position.sequence_number);
+        assert_eq!((delivered(1), delivered(2), delivered(4)), (Ok(1), Ok(3), Err(5)));
+        assert_eq!((log.len(), log.end(), log.last().map(|last| last.sequence_number)), (3, 5, Some(4)));
+        assert_eq!(start_in(&log, Annotation::SequenceNumber, 3, false), Ok(5));
+        append(&mut log, BASE);
+        assert_eq!(log.at_or_after(4).map(|event| event.position.sequence_number), Ok(5));
     }
 
     #[test]
@@ -325,10 +381,8 @@ mod tests {
         use Annotation::{EnqueuedTime, Offset, SequenceNumber};
         let log = filled(10, Retention { count: 3, reject_expired: true });
         let refusal = start_in(&log, Offset, 500, false).expect_err("event 600 would be skipped");
-        assert_eq!(
-            refusal.to_string(),
-            "The supplied offset '500' is invalid. The first offset in the system is '700'"
-        );
+        let text = "The supplied offset '500' is invalid. The first offset in the system is '700'";
+        assert_eq!(Error::from(refusal).description.as_deref(), Some(text));
         assert!(start_in(&log, SequenceNumber, 6, true).is_err());
         for (by, value, inclusive) in [(Offset, 600, false), (SequenceNumber, 6, false), (SequenceNumber, 7, true)] {
             assert_eq!(start_in(&log, by, value, inclusive), Ok(7), "{by:?} {value} {inclusive}");

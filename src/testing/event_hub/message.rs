@@ -1,16 +1,21 @@
 //! Helpers for AMQP messages and errors.
 
 use fe2o3_amqp_types::definitions::{AmqpError, Error, ErrorCondition, Fields};
-use fe2o3_amqp_types::messaging::annotations::OwnedKey;
-use fe2o3_amqp_types::messaging::{Body, Message, MessageAnnotations};
+use fe2o3_amqp_types::messaging::{Body, Message};
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Timestamp, Value};
 use time::OffsetDateTime;
+
+use super::address::path;
+use super::token_check::BadToken;
 
 /// A message with any body.
 pub(super) type AnyMessage = Message<Body<Value>>;
 
 /// The maximum size of an accepted message, 1 MiB as in the service's standard tier. Clients limit their batches to it.
 pub(super) const MAX_MESSAGE_SIZE: u64 = 1024 * 1024;
+
+/// The condition for a partition that does not exist, as in live tests of Azure/azure-sdk-for-js.
+pub(super) const ARGUMENT_OUT_OF_RANGE: &str = "com.microsoft:argument-out-of-range";
 
 /// Returns properties for the last field of open, begin and attach. fe2o3-amqp omits trailing nulls of a performative,
 /// and a client that reads the fields by position, such as the Python client, fails on a performative that is too
@@ -23,6 +28,18 @@ pub(super) fn product() -> Fields {
 
 pub(super) fn error(condition: impl Into<ErrorCondition>, description: impl Into<String>) -> Error {
     Error::new(condition, description.into(), None)
+}
+
+/// Returns the service's error for a link without a valid authorization (Azure/azure-event-hubs-node#174).
+pub(super) fn unauthorized(address: &str) -> Error {
+    let path = path(address);
+    let claim = if path.iter().any(|segment| segment == "consumergroups") { "Listen" } else { "Send" };
+    let text = format!(
+        "Unauthorized access. '{claim}' claim(s) are required to perform this operation. Resource: \
+         'sb://localhost/{}'.",
+        path.join("/")
+    );
+    error(AmqpError::UnauthorizedAccess, text)
 }
 
 pub(super) fn not_found(what: &str) -> Error {
@@ -40,15 +57,6 @@ pub(super) fn missing(what: &str) -> String {
 /// Returns the condition with this name: one of the service, such as `com.microsoft:argument-error`, or any other.
 pub(super) fn condition(name: &str) -> ErrorCondition {
     ErrorCondition::Custom(Symbol::from(name))
-}
-
-pub(super) fn annotation<'a>(message: &'a AnyMessage, name: &str) -> Option<&'a Value> {
-    message.message_annotations.as_ref()?.get(&OwnedKey::from(Symbol::from(name)))
-}
-
-pub(super) fn annotate(message: &mut AnyMessage, name: &str, value: Value) {
-    let annotations = message.message_annotations.get_or_insert_with(MessageAnnotations::default);
-    annotations.insert(Symbol::from(name).into(), value);
 }
 
 pub(super) fn application_property<'a>(message: &'a AnyMessage, name: &str) -> Option<&'a str> {
@@ -73,11 +81,33 @@ pub(super) fn timestamp(time: OffsetDateTime) -> Value {
 pub(super) struct Response {
     pub(super) code: i32,
     pub(super) description: String,
+    /// The condition of an error, which clients read in addition to the status.
+    pub(super) condition: Option<&'static str>,
     pub(super) body: Value,
 }
 
 impl Response {
-    pub(super) fn status(code: i32, description: impl Into<String>) -> Self {
-        Self { code, description: description.into(), body: Value::Null }
+    pub(super) fn found(body: Value) -> Self {
+        Self { code: 200, description: "OK".to_owned(), condition: None, body }
+    }
+
+    pub(super) fn accepted() -> Self {
+        Self { code: 202, description: "Accepted".to_owned(), condition: None, body: Value::Null }
+    }
+
+    pub(super) fn error(code: i32, condition: &'static str, description: impl Into<String>) -> Self {
+        Self { code, description: description.into(), condition: Some(condition), body: Value::Null }
+    }
+
+    pub(super) fn not_found(what: &str) -> Self {
+        Self::error(404, "amqp:not-found", missing(what))
+    }
+
+    pub(super) fn bad_token(bad: BadToken) -> Self {
+        Self::error(401, "amqp:unauthorized-access", bad.to_string())
+    }
+
+    pub(super) fn not_supported(description: impl Into<String>) -> Self {
+        Self::error(400, "com.microsoft:argument-error", description)
     }
 }

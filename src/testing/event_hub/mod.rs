@@ -34,14 +34,28 @@
 //!
 //! # Supported
 //!
-//! - `$cbs` put-token: the shared access signature is checked (key name, signature, expiry). The response is 401 if it
-//!   is invalid. A link on a connection without a valid token is rejected with `amqp:unauthorized-access`.
-//! - `$management` READ of a hub and of a partition; 404 for an unknown hub or partition.
-//! - Publishing single events and batches: to a partition, by partition key, or to the partitions in turn.
+//! - `$cbs` put-token of shared access signatures (key name, signature, resource, expiry) and of
+//!   [bearer tokens](EventHubEmulator::entra_token). The response is 401 if the token is invalid, and 404 for an event hub
+//!   that does not exist (microsoft/MCW-Cosmos-DB-Real-Time-Advanced-Analytics#25). A connection has one pair of links to
+//!   `$cbs`; another one is rejected with `amqp:not-allowed` (Azure/azure-event-hubs-node#174).
+//! - A token authorizes the path that it was put for and the paths below, until it expires by the
+//!   [clock](EventHubEmulator::advance_clock) of the emulator. Then the links of the path are detached, and attaches are
+//!   rejected, with `amqp:unauthorized-access` (Azure/azure-sdk-for-python#5314, Azure/azure-event-hubs-node#174), until
+//!   another token is put.
+//! - `$management` READ of a hub and of a partition, whose `security_token` is
+//!   [checked](EventHubEmulatorBuilder::with_management_token_check); 404 for an unknown hub, 400 for an unknown
+//!   partition, 503 above the [quota](EventHubEmulatorBuilder::with_management_quota). Errors have an `error-condition`.
+//! - Publishing single events and batches: to a partition, by partition key, or to the partitions in turn. Events are
+//!   stored as they were published, whatever their sections contain; the annotations of the hub are added, and the
+//!   header is not kept. A message above 1 MiB is rejected, and its link stays.
 //! - Receiving from an offset, a sequence number, an enqueued time, the earliest or the latest event, inclusive or
-//!   exclusive. The receiver's credit is honored, and events are not copied in advance. A selector that cannot be
-//!   parsed is rejected with `amqp:invalid-field`. An offset or sequence number after the partition's last one is
-//!   rejected with `com.microsoft:argument-error`, as by the service.
+//!   exclusive. The receiver's credit is honored, and events are not copied in advance. Events are sent settled, with an
+//!   empty delivery tag (Azure/azure-event-hubs-node#113, vcabbage/amqp#43). A selector that cannot be parsed is rejected
+//!   with `amqp:invalid-field`. An offset or sequence number after the partition's last one is rejected with
+//!   `com.microsoft:argument-error`, and a partition that does not exist with `com.microsoft:argument-out-of-range`, as
+//!   by the service.
+//! - A link that is rejected is so before it looks accepted: the response to its attach has neither source nor target,
+//!   and there is no flow (Azure/azure-event-hubs-node#186).
 //! - Retention by count: a partition keeps its newest events, [50,000](DEFAULT_RETENTION_COUNT) by default, which
 //!   bounds the memory. Older events expire, and the beginning sequence number of the partition increases. A receiver
 //!   with an expired position starts at the oldest event, as in the service, or [is
@@ -55,17 +69,24 @@
 //! - Consumer groups must be added on the builder, except `$Default`. Others are rejected with `amqp:not-found`.
 //! - [Several event hubs](EventHubEmulatorBuilder::with_event_hub) at one address and with one key, each with its own
 //!   partitions, groups and retention. The addresses of a client's links select the event hub.
+//! - [Geo-replication](HubSettings::with_geo_replication): offsets that are text, their errors, and
+//!   [promotion](EventHubEmulator::promote).
+//! - [Idle links](EventHubEmulatorBuilder::with_idle_limit) are detached, and a connection has a limited number of
+//!   [sessions](EventHubEmulatorBuilder::with_max_sessions).
 //! - On request of a test: [more partitions](EventHubEmulator::grow_to), [expired
-//!   events](EventHubEmulator::expire_before), [detached receivers](EventHubEmulator::detach_receivers) and [cut
-//!   connections](EventHubEmulator::cut_connections).
+//!   events](EventHubEmulator::expire_before), [removed events](EventHubEmulator::remove_event), [events that clients
+//!   cannot decode](EventHubEmulator::append_raw), detached [receivers](EventHubEmulator::detach_receivers) and
+//!   [senders](EventHubEmulator::detach_senders), [expired tokens](EventHubEmulator::expire_authorizations), [another
+//!   key](EventHubEmulator::replace_key), [cut connections](EventHubEmulator::cut_connections), an event hub that [is
+//!   created again](EventHubEmulator::recreate), and a namespace that [fails over](EventHubEmulator::move_namespace).
 //!
 //! # Not supported
 //!
-//! TLS and WebSockets, Entra ID tokens, claims (send, listen) and the audience of a token (a valid one is accepted for
-//! all event hubs), the expiry of a token on an open link, throttling and quotas, retention by age or size and
-//! compaction, adding or removing event hubs and groups at run time, geo-replication, capture, the schema registry, the
-//! service's hash of partition keys (equal keys do go to one partition, until partitions are added), idempotent
-//! producers, transactions, and the runtime metrics on received events.
+//! TLS and WebSockets, the signature and the contents of Entra ID tokens, claims (send, listen), throttling of events,
+//! retention by age or size and compaction by itself, adding or removing event hubs and groups at run time, replication
+//! of events between regions, capture, the schema registry, the service's hash of partition keys (equal keys do go to one
+//! partition, until partitions are added), idempotent producers, transactions, and the runtime metrics on received
+//! events. A receiver without credit counts as idle only while an event waits for it.
 //!
 //! # Shutdown
 //!
@@ -74,40 +95,66 @@
 //! [`start`](EventHubEmulatorBuilder::start), and end soon after the drop.
 
 mod address;
+mod admit;
+mod alias;
 mod attach;
+mod attaching;
+mod authorizations;
+mod bad_start;
 mod builder;
+mod clock;
 mod connection;
 mod consume;
 mod delayed;
+mod encoding;
+mod event;
+mod filter;
 mod frames;
+mod geo;
+mod hooks;
 mod hub;
+mod idle;
 mod late_frames;
+mod limits;
+mod links;
 mod listen;
 mod log;
 mod management;
 mod message;
 mod namespace;
 mod partition;
+mod payloads;
 mod publish;
+mod quota;
 mod receivers;
+mod refused;
 mod requests;
+mod retention;
+#[cfg(test)]
+mod samples;
 mod sas;
 mod selector;
 mod served;
+mod sessions;
 mod settings;
+mod token_check;
+mod tokens;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use time::OffsetDateTime;
 use tokio::task::JoinSet;
 
 pub use builder::{DEFAULT_DELAY, DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulatorBuilder};
 pub use partition::PartitionProperties;
 pub use settings::{DEFAULT_RETENTION_COUNT, HubSettings};
 
+use alias::Alias;
 use hub::Hub;
 use listen::Connections;
 use namespace::Namespace;
+use partition::Partition;
 
 /// The default condition with which receivers are detached: `amqp:link:detach-forced`.
 ///
@@ -122,14 +169,16 @@ pub const DEFAULT_DETACH_CONDITION: &str = "amqp:link:detach-forced";
 /// same emulator.
 #[derive(Clone, Debug)]
 pub struct EventHubEmulator {
-    hub: Arc<Hub>,
+    name: String,
+    /// The place of the event hub in its namespace.
+    place: usize,
     server: Arc<Server>,
 }
 
 /// The parts that all event hubs of an emulator share.
 #[derive(Debug)]
 struct Server {
-    namespace: Arc<Namespace>,
+    alias: Arc<Alias>,
     address: SocketAddr,
     /// The connections own their sessions, which own their links.
     connections: Arc<Connections>,
@@ -145,14 +194,27 @@ impl EventHubEmulator {
     /// Returns the name of the event hub.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.hub.name
+        &self.name
+    }
+
+    fn namespace(&self) -> Arc<Namespace> {
+        self.server.alias.current()
+    }
+
+    fn hub(&self) -> Arc<Hub> {
+        self.namespace().hub_at(self.place)
+    }
+
+    fn partition(&self, id: &str) -> Option<Arc<Partition>> {
+        self.hub().partition(id)
     }
 
     /// Returns the event hub with this name in the same emulator, or `None` if there is none. Ignores case.
     #[must_use]
     pub fn event_hub(&self, name: &str) -> Option<Self> {
-        let hub = self.server.namespace.hub(name)?.clone();
-        Some(Self { hub, server: self.server.clone() })
+        let place = self.namespace().place(name)?;
+        let name = self.namespace().hub_at(place).name.clone();
+        Some(Self { name, place, server: self.server.clone() })
     }
 
     /// Returns the port that the emulator listens on.
@@ -180,10 +242,10 @@ impl EventHubEmulator {
     /// Its namespace is `localhost`. Clients connect to the [endpoint](Self::endpoint).
     #[must_use]
     pub fn connection_string(&self) -> String {
-        let key = &self.server.namespace.key;
+        let key = self.namespace().tokens.key();
         format!(
             "Endpoint=sb://localhost/;SharedAccessKeyName={};SharedAccessKey={};EntityPath={}",
-            key.name, key.secret, self.hub.name
+            key.name, key.secret, self.name
         )
     }
 
@@ -201,20 +263,20 @@ impl EventHubEmulator {
     /// Returns the ids of the partitions, starting at `"0"`.
     #[must_use]
     pub fn partition_ids(&self) -> Vec<String> {
-        self.hub.partition_ids()
+        self.hub().partition_ids()
     }
 
     /// Returns the properties that a client would receive for this partition, or `None` if there is no such partition.
     #[must_use]
     pub fn partition_properties(&self, partition_id: &str) -> Option<PartitionProperties> {
-        self.hub.partition(partition_id).map(|partition| partition.properties())
+        self.partition(partition_id).map(|partition| partition.properties())
     }
 
     /// Returns the number of events in the partition, without those that have expired, or `None` if there is no such
     /// partition.
     #[must_use]
     pub fn event_count(&self, partition_id: &str) -> Option<usize> {
-        self.hub.partition(partition_id).map(|partition| partition.event_count())
+        self.partition(partition_id).map(|partition| partition.event_count())
     }
 
     /// Returns the number of receivers that are attached to the partition in this consumer group, or `None` if there is
@@ -223,8 +285,9 @@ impl EventHubEmulator {
     /// A receiver counts from its attach until its detach, or the end of its connection, has reached the emulator.
     #[must_use]
     pub fn open_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
-        let group = self.hub.consumer_group(consumer_group)?;
-        self.hub.partition(partition_id).map(|partition| partition.receivers().count(group))
+        let hub = self.hub();
+        let group = hub.consumer_group(consumer_group)?;
+        hub.partition(partition_id).map(|partition| partition.receivers().count(group))
     }
 
     /// Returns the epoch (owner level) of each receiver that is attached to the partition in this consumer group,
@@ -233,8 +296,9 @@ impl EventHubEmulator {
     /// As in the service, there is either one receiver with an epoch, or up to five without.
     #[must_use]
     pub fn owner_levels(&self, consumer_group: &str, partition_id: &str) -> Option<Vec<Option<i64>>> {
-        let group = self.hub.consumer_group(consumer_group)?;
-        self.hub.partition(partition_id).map(|partition| partition.receivers().epochs(group))
+        let hub = self.hub();
+        let group = hub.consumer_group(consumer_group)?;
+        hub.partition(partition_id).map(|partition| partition.receivers().epochs(group))
     }
 
     /// Returns the number of events that the partition has sent to all of its receivers up to now, or `None` if there
@@ -243,65 +307,12 @@ impl EventHubEmulator {
     /// The difference from the number of events that a reader got is what its client buffers.
     #[must_use]
     pub fn sent_events(&self, partition_id: &str) -> Option<u64> {
-        self.hub.partition(partition_id).map(|partition| partition.sent())
+        self.partition(partition_id).map(|partition| partition.sent())
     }
 
-    /// Adds partitions until there are this many; does nothing if there are already. As in the service, partitions
-    /// cannot be removed.
-    ///
-    /// `$management` reports them at once, and events that name no partition are distributed to them too. As in the
-    /// service, the events of a partition key may go to another partition from now on.
-    ///
-    /// ```
-    /// # use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> eventhubs_checkpoint::Result<()> {
-    /// let hub = EventHubEmulator::builder("orders").with_partitions(2).start("127.0.0.1:0").await?;
-    /// hub.grow_to(3);
-    /// assert_eq!(hub.partition_ids(), ["0", "1", "2"]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn grow_to(&self, partitions: u16) {
-        self.hub.grow_to(partitions);
-    }
-
-    /// Expires the events of the partition before this sequence number. Returns their number, or `None` if there is no
-    /// such partition. A number after the last event, such as `i64::MAX`, empties the partition.
-    ///
-    /// Events that were already sent to a receiver are not affected.
-    #[must_use = "`None` means that nothing expired: there is no such partition"]
-    pub fn expire_before(&self, partition_id: &str, sequence_number: i64) -> Option<usize> {
-        self.hub.partition(partition_id).map(|partition| partition.expire_before(sequence_number))
-    }
-
-    /// Detaches all receivers of the partition in this consumer group with [`DEFAULT_DETACH_CONDITION`]. Returns their
-    /// number, or `None` if there is no such partition or group.
-    ///
-    /// They may attach again at once. The official client does so on its own, unless its retries are disabled, and it
-    /// starts at its original start position.
-    ///
-    /// When the first link fails, the official Rust client 0.16 sets up all links of its connection again. If several
-    /// links fail at once, it may not recover: its streams then end with `Link name is not unique`, or with a session
-    /// that has stopped. [`cut_connections`](Self::cut_connections) can have the same effect.
-    #[must_use = "`None` means that nothing was detached: there is no such partition or group"]
-    pub fn detach_receivers(&self, consumer_group: &str, partition_id: &str) -> Option<usize> {
-        self.detach_receivers_with(consumer_group, partition_id, DEFAULT_DETACH_CONDITION)
-    }
-
-    /// Does the same as [`detach_receivers`](Self::detach_receivers), with a given AMQP error condition, such as
-    /// `amqp:link:stolen` or `com.microsoft:server-busy`.
-    #[must_use = "`None` means that nothing was detached: there is no such partition or group"]
-    pub fn detach_receivers_with(&self, consumer_group: &str, partition_id: &str, condition: &str) -> Option<usize> {
-        let group = self.hub.consumer_group(consumer_group)?;
-        self.hub.partition(partition_id).map(|partition| partition.receivers().detach(group, condition))
-    }
-
-    /// Cuts all open connections of the emulator, to all its event hubs, and returns their number.
-    ///
-    /// There is no AMQP close: to the clients it looks like a network failure. They may connect again at once.
-    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
-    pub fn cut_connections(&self) -> usize {
-        self.server.connections.cut()
+    /// Returns when the event hub was created, by the [clock](Self::advance_clock) of the emulator.
+    #[must_use]
+    pub fn created_at(&self) -> OffsetDateTime {
+        self.hub().created_at
     }
 }

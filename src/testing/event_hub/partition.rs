@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::log::{Log, OutOfRange, Retention, StoredEvent};
-use super::message::AnyMessage;
+use super::bad_start::BadStart;
+use super::event::Event;
+use super::log::{Log, StoredEvent};
 use super::receivers::Receivers;
 use super::selector::Selector;
+use super::settings::HubSettings;
 use crate::lock::lock;
 use crate::testing::EmptiedReport;
 
@@ -45,11 +47,11 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    pub(super) fn new(id: String, retention: Retention, emptied: EmptiedReport) -> Self {
+    pub(super) fn new(id: String, settings: &HubSettings) -> Self {
         Self {
             id,
-            log: Mutex::new(Log::new(retention)),
-            emptied,
+            log: Mutex::new(Log::new(settings)),
+            emptied: settings.emptied,
             end: watch::channel(0).0,
             receivers: Arc::default(),
             sent: AtomicU64::new(0),
@@ -76,17 +78,23 @@ impl Partition {
         lock(&self.log)
     }
 
-    /// Appends these events in order, without others in between.
-    pub(super) fn append(&self, events: Vec<AnyMessage>, partition_key: Option<&str>, now: OffsetDateTime) {
+    /// Appends these events in order, without others in between. Returns the sequence number of the next event.
+    pub(super) fn append(&self, events: &[Event<'_>], partition_key: Option<&str>, now: OffsetDateTime) -> i64 {
         let mut log = self.log();
         for event in events {
             log.append(event, partition_key, now);
         }
         self.end.send_replace(log.end());
+        log.end()
     }
 
-    /// Returns the event with this sequence number, or the oldest one if that event has expired. If the event does not
-    /// exist yet, returns the sequence number to wait for.
+    /// Removes the event with this sequence number. Returns whether it existed.
+    pub(super) fn remove(&self, sequence_number: i64) -> bool {
+        self.log().remove(sequence_number)
+    }
+
+    /// Returns the event with this sequence number, or the next one if that event does not exist any more. If there is
+    /// none yet, returns the sequence number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
         self.log().at_or_after(sequence_number)
     }
@@ -97,8 +105,20 @@ impl Partition {
     }
 
     /// Returns the sequence number of the first event for a receiver with this selector.
-    pub(super) fn start(&self, selector: Selector) -> Result<i64, OutOfRange> {
+    pub(super) fn start(&self, selector: Selector) -> Result<i64, BadStart> {
         self.log().start(selector)
+    }
+
+    /// Begins the next epoch of a geo-replicated event hub without the newest `lost` events.
+    pub(super) fn promote(&self, lost: usize) {
+        let mut log = self.log();
+        log.promote(lost);
+        self.end.send_replace(log.end());
+    }
+
+    /// Returns the epoch of a geo-replicated event hub.
+    pub(super) fn epoch(&self) -> Option<i32> {
+        self.log().epoch()
     }
 
     /// Returns the number of expired events.
@@ -138,26 +158,27 @@ impl fmt::Debug for Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fe2o3_amqp_types::messaging::{Body, Data, Message};
-    use fe2o3_amqp_types::primitives::Binary;
     use time::Duration;
     use time::macros::datetime;
 
     const BASE: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
 
-    fn event(body: &[u8]) -> AnyMessage {
-        Message::builder().body(Body::Data(vec![Data(Binary::from(body.to_vec()))].into())).build()
+    const TEN_BYTES: &[u8] = b"\x00\x53\x75\xa0\x0a0123456789";
+    const EMPTY: &[u8] = b"\x00\x53\x75\xa0\x00";
+
+    fn append(partition: &Partition, events: &[&[u8]], now: OffsetDateTime) {
+        let events: Vec<_> = events.iter().map(|event| Event::parse(event).expect("an event")).collect();
+        partition.append(&events, None, now);
     }
 
     #[test]
     fn appended_events_get_numbers_and_times() {
-        let retention = Retention { count: 2, reject_expired: false };
-        let partition = Partition::new("7".into(), retention, EmptiedReport::default());
+        let partition = Partition::new("7".into(), &HubSettings::new("hub").with_retention_count(2));
         assert_eq!(partition.properties().last_enqueued_offset, "-1");
         assert!(partition.properties().is_empty);
 
-        partition.append(vec![event(b"0123456789"), event(b"")], Some("key"), BASE);
-        partition.append(vec![event(b"")], None, BASE - Duration::HOUR);
+        append(&partition, &[TEN_BYTES, EMPTY], BASE);
+        append(&partition, &[EMPTY], BASE - Duration::HOUR);
 
         let expected = PartitionProperties {
             partition_id: "7".into(),
@@ -175,9 +196,9 @@ mod tests {
     #[test]
     fn emptied_partition_reports_as_configured() {
         for (report, begin) in [(EmptiedReport::BeginIsLast, 2), (EmptiedReport::BeginAfterLast, 3)] {
-            let partition = Partition::new("7".into(), Retention { count: 9, reject_expired: false }, report);
+            let partition = Partition::new("7".into(), &HubSettings::new("hub").with_emptied_report(report));
             assert_eq!(partition.properties().beginning_sequence_number, 0, "never used");
-            partition.append(vec![event(b""), event(b""), event(b"")], None, BASE);
+            append(&partition, &[EMPTY; 3], BASE);
             partition.expire_before(2);
             assert_eq!((partition.properties().beginning_sequence_number, partition.properties().is_empty), (2, false));
             partition.expire_before(3);

@@ -5,8 +5,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::lock::lock;
+use fe2o3_amqp_types::definitions::{Error, LinkError};
 use tokio::sync::oneshot;
+
+use super::message::error;
+use crate::lock::lock;
 
 /// The maximum number of receivers without an epoch that share a partition and group in the service.
 const MAX_WITHOUT_EPOCH: usize = 5;
@@ -51,20 +54,26 @@ impl fmt::Display for Refusal {
 pub(super) enum Ending {
     /// A receiver with the epoch `by` takes over. The epoch of the closed receiver is `epoch`.
     Displaced { by: i64, epoch: Option<i64> },
-    /// The test detaches it with this error condition.
-    Detached { condition: String },
+    /// The test detaches it with this error.
+    Detached(Error),
 }
 
 /// The text of a displacement is the service's (Azure/azure-sdk-for-python#31084). The service's text for a receiver
 /// without an epoch is unknown.
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Displaced { by, epoch } = self else { return f.write_str("The receiver is detached on demand.") };
-        write!(f, "New receiver 'nil' with higher epoch of '{by}' is created hence current receiver 'nil' ")?;
-        if let Some(epoch) = epoch {
-            write!(f, "with epoch '{epoch}' ")?;
+impl From<Ending> for Error {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Displaced { by, epoch } => {
+                let with_epoch = epoch.map(|epoch| format!("with epoch '{epoch}' ")).unwrap_or_default();
+                let text = format!(
+                    "New receiver 'nil' with higher epoch of '{by}' is created hence current receiver 'nil' \
+                     {with_epoch}is getting disconnected. If you are recreating the receiver, make sure a higher epoch \
+                     is used."
+                );
+                error(LinkError::Stolen, text)
+            }
+            Ending::Detached(reason) => reason,
         }
-        f.write_str("is getting disconnected. If you are recreating the receiver, make sure a higher epoch is used.")
     }
 }
 
@@ -136,12 +145,19 @@ impl Receivers {
     }
 
     /// Closes all receivers of the group, and returns their number.
-    pub(super) fn detach(&self, group: &str, condition: &str) -> usize {
+    pub(super) fn detach(&self, group: &str, reason: &Error) -> usize {
         let mut by_group = self.lock();
         let Some(attached) = by_group.get_mut(group) else { return 0 };
         let count = attached.len();
-        end_all(attached, |_| Ending::Detached { condition: condition.to_owned() });
+        end_all(attached, |_| Ending::Detached(reason.clone()));
         count
+    }
+
+    /// Closes all receivers.
+    pub(super) fn detach_all(&self, reason: &Error) {
+        for attached in self.lock().values_mut() {
+            end_all(attached, |_| Ending::Detached(reason.clone()));
+        }
     }
 }
 
@@ -212,10 +228,11 @@ mod tests {
         let mut detached: Vec<_> = (0..2).map(|_| receivers.register("a", None).expect("free")).collect();
         let mut other_group = receivers.register("b", None).expect("free");
 
-        assert_eq!((receivers.detach("a", "amqp:why"), receivers.detach("c", "amqp:why")), (2, 0));
+        let reason = error(LinkError::DetachForced, "why");
+        assert_eq!((receivers.detach("a", &reason), receivers.detach("c", &reason)), (2, 0));
 
         for registration in &mut detached {
-            assert_eq!(registration.ending.try_recv(), Ok(Ending::Detached { condition: "amqp:why".into() }));
+            assert_eq!(registration.ending.try_recv(), Ok(Ending::Detached(reason.clone())));
         }
         assert!(other_group.ending.try_recv().is_err());
         assert_eq!((receivers.count("a"), receivers.count("b")), (0, 1));

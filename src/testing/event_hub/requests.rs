@@ -5,14 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use fe2o3_amqp::{Receiver, Sendable, Sender};
 use fe2o3_amqp_types::messaging::{AmqpValue, ApplicationProperties, Body, Message, Properties};
-use fe2o3_amqp_types::primitives::Value;
+use fe2o3_amqp_types::primitives::{Symbol, Value};
 use tokio::sync::mpsc;
 
+use super::address::{MANAGEMENT, path};
 use super::attach::Service;
-use super::connection::Connection;
+use super::connection::{CbsLink, Connection, Expiry};
 use super::management;
 use super::message::{AnyMessage, Response, application_property};
-use crate::clock::{SystemWallClock, WallClock};
+use super::token_check::BadToken;
+use crate::clock::WallClock;
 use crate::lock::lock;
 
 /// The maximum number of responses that wait for the client's credit.
@@ -47,15 +49,37 @@ impl ReplyLinks {
     }
 }
 
-/// Responds to the requests on this link until it ends.
-pub(super) async fn serve(connection: Arc<Connection>, mut link: Receiver, service: Service, replies: ReplyLinks) {
+/// Responds to the requests on this link until it ends or its authorization expires.
+pub(super) async fn serve(
+    connection: Arc<Connection>,
+    mut link: Receiver,
+    service: Service,
+    replies: ReplyLinks,
+    cbs: Option<CbsLink>,
+    expiry: Expiry,
+) {
+    let reason = tokio::select! {
+        biased;
+        reason = expiry => Some(reason),
+        () = respond_to_all(&connection, &mut link, service, &replies) => None,
+    };
+    // The close may hang if the client detaches the link at the same time.
+    drop(cbs);
+    // The link ends, whatever the result.
+    let _ = match reason {
+        Some(reason) => link.close_with_error(reason).await,
+        None => link.close().await,
+    };
+}
+
+async fn respond_to_all(connection: &Connection, link: &mut Receiver, service: Service, replies: &ReplyLinks) {
     while let Ok(delivery) = link.recv::<Body<Value>>().await {
         if link.accept(&delivery).await.is_err() {
-            break;
+            return;
         }
         let request = delivery.into_message();
         let response = match service {
-            Service::Cbs => put_token(&connection, &request),
+            Service::Cbs => put_token(connection, &request),
             Service::Management => management::read(&connection.namespace, &request),
         };
         tracing::debug!(
@@ -72,41 +96,60 @@ pub(super) async fn serve(connection: Arc<Connection>, mut link: Receiver, servi
         // An error means that the link has ended, so the client does not wait for the response.
         let _ = reply_link.send(message(&request, response)).await;
     }
-    let _ = link.close().await;
 }
 
-/// Sends these responses until the link ends.
-pub(super) async fn reply(mut link: Sender, mut responses: mpsc::Receiver<AnyMessage>) {
-    loop {
+/// Sends these responses until the link ends or its authorization expires.
+pub(super) async fn reply(
+    mut link: Sender,
+    mut responses: mpsc::Receiver<AnyMessage>,
+    cbs: Option<CbsLink>,
+    mut expiry: Expiry,
+) {
+    let reason = loop {
         tokio::select! {
+            reason = &mut expiry => break Some(reason),
             response = responses.recv() => {
-                let Some(response) = response else { break };
+                let Some(response) = response else { break None };
                 let settled = Sendable::builder().message(response).settled(true).build();
                 // Batchable, because that is the last field of a transfer: see `product`.
                 if link.send_batchable(settled).await.is_err() {
-                    break;
+                    break None;
                 }
             }
-            _ = link.on_detach() => break,
+            _ = link.on_detach() => break None,
         }
-    }
-    let _ = link.close().await;
+    };
+    drop(cbs);
+    // The link ends, whatever the result.
+    let _ = match reason {
+        Some(reason) => link.close_with_error(reason).await,
+        None => link.close().await,
+    };
 }
 
 fn put_token(connection: &Connection, request: &AnyMessage) -> Response {
     if application_property(request, "operation") != Some("put-token") {
-        return Response::status(400, "Only the operation 'put-token' is supported.");
+        return Response::not_supported("Only the operation 'put-token' is supported.");
     }
     let Body::Value(AmqpValue(Value::String(token))) = &request.body else {
-        return Response::status(400, "The body of the request is not a token.");
+        return Response::not_supported("The body of the request is not a token.");
     };
-    match connection.namespace.key.check(token, SystemWallClock.now()) {
-        Ok(()) => {
-            connection.authorize();
-            Response::status(202, "Accepted")
-        }
-        Err(bad) => Response::status(401, bad.to_string()),
+    let namespace = &connection.namespace;
+    let name = application_property(request, "name").unwrap_or_default();
+    let verified = match namespace.tokens.check(token, namespace.clock.now()) {
+        Ok(verified) => verified,
+        Err(bad) => return Response::bad_token(bad),
+    };
+    let node = path(name);
+    if verified.resource.is_some_and(|resource| !node.starts_with(&path(&resource))) {
+        return Response::bad_token(BadToken::WrongResource);
     }
+    // As the service does (microsoft/MCW-Cosmos-DB-Real-Time-Advanced-Analytics#25).
+    if node.first().is_some_and(|hub| hub != MANAGEMENT && namespace.hub(hub).is_none()) {
+        return Response::not_found(name);
+    }
+    connection.authorizations.grant(name, verified.expires_at);
+    Response::accepted()
 }
 
 fn message(request: &AnyMessage, response: Response) -> AnyMessage {
@@ -115,15 +158,18 @@ fn message(request: &AnyMessage, response: Response) -> AnyMessage {
         properties.correlation_id = requested.message_id.clone().or_else(|| requested.correlation_id.clone());
     }
     // Clients read different spellings.
-    let status = ApplicationProperties::builder()
+    let mut status = ApplicationProperties::builder()
         .insert("status-code", response.code)
         .insert("statusCode", response.code)
         .insert("status-description", response.description.as_str())
-        .insert("statusDescription", response.description.as_str())
-        .build();
+        .insert("statusDescription", response.description.as_str());
+    if let Some(condition) = response.condition {
+        status = status.insert("error-condition", Symbol::from(condition));
+        status = status.insert("errorCondition", Symbol::from(condition));
+    }
     Message::builder()
         .properties(properties)
-        .application_properties(status)
+        .application_properties(status.build())
         .body(Body::Value(AmqpValue(response.body)))
         .build()
 }

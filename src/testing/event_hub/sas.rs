@@ -14,6 +14,8 @@ use percent_encoding::percent_decode_str;
 use sha2::Sha256;
 use time::OffsetDateTime;
 
+use super::token_check::{BadToken, Verified};
+
 /// A shared access key.
 #[derive(Clone)]
 pub(super) struct SasKey {
@@ -27,29 +29,9 @@ impl fmt::Debug for SasKey {
     }
 }
 
-/// Why a token is invalid. Contains nothing that helps to forge one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BadToken {
-    Malformed,
-    UnknownKeyName,
-    Expired,
-    WrongSignature,
-}
-
-impl fmt::Display for BadToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "MalformedToken: the token is not a shared access signature",
-            Self::UnknownKeyName => "InvalidSignature: the token names an unknown key",
-            Self::Expired => "ExpiredToken: the token has expired",
-            Self::WrongSignature => "InvalidSignature: the token has an invalid signature",
-        })
-    }
-}
-
 impl SasKey {
-    /// Checks that the token was signed with this key and has not expired.
-    pub(super) fn check(&self, token: &str, now: OffsetDateTime) -> Result<(), BadToken> {
+    /// Checks that the token was signed with this key. It may have expired.
+    pub(super) fn verify(&self, token: &str) -> Result<Verified, BadToken> {
         let fields = token.strip_prefix("SharedAccessSignature ").ok_or(BadToken::Malformed)?;
         let fields: HashMap<_, _> = fields.split('&').filter_map(|field| field.split_once('=')).collect();
         let field = |name| fields.get(name).copied().ok_or(BadToken::Malformed);
@@ -64,11 +46,10 @@ impl SasKey {
         mac.update(format!("{resource}\n{expiry}").as_bytes());
         mac.verify_slice(&signature).map_err(|_| BadToken::WrongSignature)?;
 
-        let expiry: i64 = expiry.parse().map_err(|_| BadToken::Malformed)?;
-        if expiry <= now.unix_timestamp() {
-            return Err(BadToken::Expired);
-        }
-        Ok(())
+        let expiry = expiry.parse().map_err(|_| BadToken::Malformed)?;
+        let expires_at = OffsetDateTime::from_unix_timestamp(expiry).map_err(|_| BadToken::Malformed)?;
+        let resource = percent_decode_str(resource).decode_utf8_lossy().into_owned();
+        Ok(Verified { expires_at, resource: Some(resource) })
     }
 }
 
@@ -76,8 +57,6 @@ impl SasKey {
 mod tests {
     use super::*;
     use time::macros::datetime;
-
-    const NOW: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
 
     fn key() -> SasKey {
         SasKey { name: "root key".into(), secret: "c2VjcmV0".into() }
@@ -90,38 +69,32 @@ mod tests {
     );
 
     #[test]
-    fn valid_token_is_accepted() {
-        assert_eq!(key().check(TOKEN, NOW), Ok(()));
-    }
-
-    #[test]
-    fn expired_token_is_rejected() {
-        let expiry = datetime!(2026-01-02 04:04:05 UTC);
-        assert_eq!(key().check(TOKEN, expiry - time::Duration::SECOND), Ok(()));
-        assert_eq!(key().check(TOKEN, expiry), Err(BadToken::Expired));
+    fn a_valid_token_names_its_resource_and_expiry() {
+        let expires_at = datetime!(2026-01-02 04:04:05 UTC);
+        assert_eq!(key().verify(TOKEN), Ok(Verified { expires_at, resource: Some("sb://localhost/hub".into()) }));
     }
 
     #[test]
     fn other_keys_and_names_are_rejected() {
         let other_secret = SasKey { secret: "b3RoZXI=".into(), ..key() };
-        assert_eq!(other_secret.check(TOKEN, NOW), Err(BadToken::WrongSignature));
+        assert_eq!(other_secret.verify(TOKEN), Err(BadToken::WrongSignature));
         let other_name = SasKey { name: "other".into(), ..key() };
-        assert_eq!(other_name.check(TOKEN, NOW), Err(BadToken::UnknownKeyName));
+        assert_eq!(other_name.verify(TOKEN), Err(BadToken::UnknownKeyName));
     }
 
     #[test]
     fn changed_token_is_rejected() {
         for changed in [TOKEN.replace("Fhub", "Fhub2"), TOKEN.replace("se=1767326645", "se=1867326645")] {
-            assert_eq!(key().check(&changed, NOW), Err(BadToken::WrongSignature), "{changed}");
+            assert_eq!(key().verify(&changed), Err(BadToken::WrongSignature), "{changed}");
         }
     }
 
     #[test]
     fn malformed_token_is_rejected() {
         for malformed in ["", "Bearer abc", "SharedAccessSignature sr=a&se=1", "SharedAccessSignature "] {
-            assert_eq!(key().check(malformed, NOW), Err(BadToken::Malformed), "{malformed}");
+            assert_eq!(key().verify(malformed), Err(BadToken::Malformed), "{malformed}");
         }
         let not_base64 = TOKEN.replace("yG%2F", "!!!");
-        assert_eq!(key().check(&not_base64, NOW), Err(BadToken::Malformed));
+        assert_eq!(key().verify(&not_base64), Err(BadToken::Malformed));
     }
 }

@@ -3,6 +3,8 @@
 //! A selector such as `amqp.annotation.x-opt-offset > '@latest'` has an annotation, `>` or `>=`, and a value in quotes,
 //! with any spacing. The form is that of the Event Hubs AMQP protocol guide; clients differ in their spaces.
 
+use super::geo::ReplicatedOffset;
+
 /// The start of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Selector {
@@ -10,6 +12,8 @@ pub(super) enum Selector {
     Latest { inclusive: bool },
     /// After the event with this value. If inclusive, at that event.
     From { by: Annotation, value: i64, inclusive: bool },
+    /// After the event with this offset of a geo-replicated event hub. If inclusive, at that event.
+    Replicated { offset: ReplicatedOffset, inclusive: bool },
 }
 
 /// The annotation that selects an event. Its value increases along a partition.
@@ -49,6 +53,11 @@ impl Selector {
         if by == Annotation::Offset && value == "@latest" {
             return Some(Self::Latest { inclusive });
         }
+        if by == Annotation::Offset
+            && let Some(offset) = ReplicatedOffset::parse(value)
+        {
+            return Some(Self::Replicated { offset, inclusive });
+        }
         value.parse().ok().map(|value| Self::From { by, value, inclusive })
     }
 }
@@ -70,6 +79,13 @@ mod tests {
             ("amqp.annotation.x-opt-offset >= '@latest'", Some(Selector::Latest { inclusive: true })),
             ("amqp.annotation.x-opt-offset >'4294967296'", Some(from(Offset, 4_294_967_296, false))),
             ("amqp.annotation.x-opt-offset >='12'", Some(from(Offset, 12, true))),
+            (
+                "amqp.annotation.x-opt-offset >= '2:128:3'",
+                Some(Selector::Replicated {
+                    offset: ReplicatedOffset { epoch: 2, offset: 128, sequence_number: 3 },
+                    inclusive: true,
+                }),
+            ),
             ("amqp.annotation.x-opt-sequence-number >'500'", Some(from(SequenceNumber, 500, false))),
             ("amqp.annotation.x-opt-sequence-number >= 500", Some(from(SequenceNumber, 500, true))),
             (
@@ -92,6 +108,7 @@ mod tests {
             "amqp.annotation.x-opt-offset > '1",
             "amqp.annotation.x-opt-offset > 'one'",
             "amqp.annotation.x-opt-sequence-number > '@latest'",
+            "amqp.annotation.x-opt-sequence-number > '1:2:3'",
             "amqp.annotation.x-opt-publisher > '1'",
             "amqp.annotation.x-opt-offset > '1' AND amqp.annotation.x-opt-offset > '2'",
         ] {

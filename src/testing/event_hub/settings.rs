@@ -1,6 +1,6 @@
 //! Settings of one event hub.
 
-use super::log::Retention;
+use super::retention::Retention;
 use crate::error::{Error, Result};
 use crate::testing::EmptiedReport;
 
@@ -19,6 +19,7 @@ pub struct HubSettings {
     pub(super) consumer_groups: Vec<String>,
     pub(super) retention: Retention,
     pub(super) emptied: EmptiedReport,
+    pub(super) is_geo_replicated: bool,
 }
 
 impl HubSettings {
@@ -29,6 +30,7 @@ impl HubSettings {
             consumer_groups: Vec::new(),
             retention: Retention { count: DEFAULT_RETENTION_COUNT, reject_expired: false },
             emptied: EmptiedReport::default(),
+            is_geo_replicated: false,
         }
     }
 
@@ -80,6 +82,20 @@ impl HubSettings {
     /// [`EventHubEmulator::expire_before`](super::EventHubEmulator::expire_before) empties a partition.
     pub fn with_emptied_report(mut self, report: EmptiedReport) -> Self {
         self.emptied = report;
+        self
+    }
+
+    /// Makes the event hub one of a geo-replicated namespace.
+    ///
+    /// The offsets of its events are text, such as `1:4294967296:500`. A receiver that starts at a number as offset is
+    /// rejected with `com.microsoft:georeplication:invalid-offset`. The offset in the properties of a partition is such
+    /// a number, so it cannot be used as a start; its sequence number can. All of this is what a live test of the Go
+    /// client shows (`TestConsumerClient_GeoDR` of Azure/azure-sdk-for-go).
+    ///
+    /// The connection and the links offer the capability `com.microsoft:georeplication`.
+    /// [`EventHubEmulator::promote`](super::EventHubEmulator::promote) makes another region the primary one.
+    pub fn with_geo_replication(mut self) -> Self {
+        self.is_geo_replicated = true;
         self
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`sim`], `cargo simulate` | whole groups of processors in one process, in virtual time | every write that the storage accepts, every call of a handler |
 //! | `chaos`, `cargo chaos` | real processes, an AMQP hub, an HTTP storage, real signals | the same, from outside |
+//! | `day`, `cargo day` | a group with a credential of Microsoft Entra ID, over AMQP, for hours of paused time | every event is delivered, no partition is unread for long |
 //! | `random` | three owners and one partition at the store, operation by operation | the same, and each outcome |
 //! | `exploration` | the rules of the store and the state of the balancer, in every order of events | invariants in every state |
 //! | `balance` | groups of planners without a store | [`invariants`] of every plan, bounds of convergence |
@@ -19,6 +20,8 @@ mod balance;
 mod balance_loop;
 #[cfg(unix)]
 pub mod chaos;
+#[cfg(target_os = "linux")]
+pub mod day;
 mod draw;
 #[cfg(test)]
 mod exploration;

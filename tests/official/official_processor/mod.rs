@@ -8,6 +8,7 @@ mod defects;
 mod end_to_end;
 mod official_rules;
 mod other_name_case;
+mod outages;
 mod records;
 mod resets;
 mod side_by_side;

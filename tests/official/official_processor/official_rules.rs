@@ -3,9 +3,11 @@
 //! The original, `azure_messaging_eventhubs_checkpointstore_blob` 0.9, cannot be linked here: no version of it resolves
 //! together with the client 0.16. Each rule names the place in its `src/checkpoint_store.rs`. Names, listings and
 //! metadata are those of the original; its HTTP pipeline is reproduced only where it matters: it repeats requests
-//! without a response.
+//! without a response, or with 503.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::error::{Error as AzureError, ErrorKind as AzureErrorKind};
@@ -14,11 +16,29 @@ use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult};
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
+use tokio::time::sleep;
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
 
 /// How often `azure_core`'s default retry policy repeats a request without a response, or with 503.
-const RETRIES: usize = 8;
+const RETRIES: u32 = 8;
+
+/// Its first wait, which doubles with each retry: 51 s in all, without the random part.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+
+/// Sends a request as the pipeline does: repeatedly, until there is a response.
+async fn send<T, F: Future<Output = Result<T>>>(request: impl Fn() -> F) -> Result<T> {
+    for retry in 0..RETRIES {
+        match request().await {
+            Err(error) if error.is_retryable() || error.is_indeterminate() => {
+                let wait = FIRST_WAIT * 2u32.pow(retry);
+                sleep(error.retry_after().unwrap_or_default().max(wait)).await;
+            }
+            settled => return settled,
+        }
+    }
+    request().await
+}
 
 #[derive(Debug)]
 pub struct OfficialRules {
@@ -30,19 +50,13 @@ impl OfficialRules {
         Arc::new(Self { container: Arc::new(container) })
     }
 
-    /// One write as the pipeline sends it: repeatedly with the same condition, until there is a response. If only the
-    /// response had been lost, the condition can no longer hold.
+    /// Writes, always with the same condition. If only the response had been lost, the condition can no longer hold.
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let mut response = self.container.write(name, metadata, condition).await;
-        for _ in 0..RETRIES {
-            match response {
-                Err(error) if error.is_retryable() || error.is_indeterminate() => {
-                    response = self.container.write(name, metadata, condition).await;
-                }
-                settled => return settled,
-            }
-        }
-        response
+        send(|| self.container.write(name, metadata, condition)).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Blob>> {
+        Ok(send(|| self.container.list(prefix)).await?.blobs)
     }
 }
 
@@ -93,7 +107,7 @@ impl CheckpointStore for OfficialRules {
     async fn list_checkpoints(&self, namespace: &str, hub: &str, group: &str) -> AzureResult<Vec<Checkpoint>> {
         let prefix = Checkpoint::get_checkpoint_blob_prefix_name(namespace, hub, group)?;
         let mut checkpoints = Vec::new();
-        for blob in self.container.list(&prefix).await.map_err(to_azure)?.blobs {
+        for blob in self.list(&prefix).await.map_err(to_azure)? {
             let number = blob.metadata.get("sequencenumber").map(str::parse).transpose();
             checkpoints.push(Checkpoint {
                 fully_qualified_namespace: namespace.to_owned(),
@@ -111,7 +125,7 @@ impl CheckpointStore for OfficialRules {
     /// none.
     async fn list_ownerships(&self, namespace: &str, hub: &str, group: &str) -> AzureResult<Vec<Ownership>> {
         let prefix = Ownership::get_ownership_prefix_name(namespace, hub, group)?;
-        let blobs = self.container.list(&prefix).await.map_err(to_azure)?.blobs;
+        let blobs = self.list(&prefix).await.map_err(to_azure)?;
         let shown = blobs.iter().map(|blob| Ownership {
             fully_qualified_namespace: namespace.to_owned(),
             event_hub_name: hub.to_owned(),

@@ -8,8 +8,8 @@ use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
-use tokio::time::{Instant, advance};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
+use tokio::time::{Instant, advance, sleep};
 
 use super::official_rules::OfficialRules;
 use super::records::{
@@ -199,6 +199,28 @@ async fn a_claim_that_fails_among_others() {
     let (faulty, _) = super::records::faulty();
     faulty.set_plan(one());
     assert_eq!(cycle(&*adapter(faulty), "a", 0..4).await, [0, 2, 3]);
+}
+
+/// An outage that the official store's own retries outlast, which end after 51 s.
+#[tokio::test(start_paused = true)]
+async fn listings_during_an_outage_of_forty_five_seconds() {
+    let survives = async |store: &dyn CheckpointStore, faulty: &FaultyContainer| {
+        assert_eq!(cycle(store, "a", [0]).await, [0]);
+        checkpoint(store, 0, 5).await.unwrap();
+        let outage = async {
+            faulty.set_plan(FaultPlan::always(Fault::Unreachable));
+            sleep(Duration::from_secs(45)).await;
+            faulty.set_plan(FaultPlan::default());
+        };
+        let ((), listed) = tokio::join!(outage, listed(store));
+        faulty.inject(Fault::Throttled { retry_after: Some(Duration::from_secs(10)) });
+        (listed.len(), position(store, 0).await)
+    };
+    let (faulty, _) = faulty();
+    assert_eq!(survives(&*OfficialRules::new(faulty.clone()), &faulty).await, (1, Some(5)));
+
+    let (faulty, _) = super::records::faulty();
+    assert_eq!(survives(&*adapter(faulty.clone()), &faulty).await, (1, Some(5)));
 }
 
 /// Returns how long 256 claims take, and then 256 renewals, if a response takes 10 ms on average.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use azure_messaging_eventhubs::RetryOptions;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use clap::Parser;
 use eventhubs_checkpoint::balancer::OwnershipEvent;
@@ -165,10 +164,8 @@ async fn store(args: &Args, clock: &SkewedClock) -> Result<GroupStore, Failure> 
 async fn source(args: &Args) -> Result<EventHubSource, Failure> {
     let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
     let endpoint = args.hub_endpoint.clone();
-    let builder = EventHubSource::from_connection_string(&group, &args.hub).with_client_builder(move |client| {
-        let retries = RetryOptions { max_retries: 3, ..RetryOptions::default() };
-        client.with_retry_options(retries).with_custom_endpoint(endpoint.clone())
-    });
+    let builder = EventHubSource::from_connection_string(&group, &args.hub)
+        .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
     Ok(builder.connect().await?)
 }
 

@@ -1,0 +1,74 @@
+//! The owners of a group, as a call of the official processor needs them. Its `run` ends if such a call fails, so the
+//! requests of the call are repeated.
+
+use std::collections::HashMap;
+use std::future::Future;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::listed::Listed;
+use crate::error::Result;
+use crate::model::{OwnerId, PartitionId};
+use crate::store::membership::Heartbeat;
+use crate::store::{Attempts, GroupStore, Listing, Ownership};
+use crate::telemetry;
+
+/// The owners of a group, all listed in one attempt: if one part were older than the others, live owners would look
+/// expired.
+#[derive(Debug)]
+pub(super) struct Owners {
+    pub(super) requested_at: Instant,
+    pub(super) ownerships: Vec<Ownership>,
+    pub(super) heartbeats: Vec<Heartbeat>,
+    /// The live owners under the other name case.
+    pub(super) other_name_case: HashMap<PartitionId, OwnerId>,
+    /// The ownerships as a claim needs them.
+    pub(super) listed: Listed,
+}
+
+impl Owners {
+    pub(super) async fn list(store: &GroupStore) -> Result<Self> {
+        let requested_at = Instant::now();
+        let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_name_case())?;
+        let heartbeats = heartbeats_needed_by(store, &here.records).await?;
+        Ok(Self {
+            requested_at,
+            listed: Listed::of(store, &here.records, &heartbeats),
+            other_name_case: live_owners(store, &other),
+            ownerships: here.records,
+            heartbeats,
+        })
+    }
+}
+
+/// Returns the owners of the partitions whose ownership is live.
+fn live_owners(store: &GroupStore, listing: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
+    let now = store.lease_clock_now();
+    let live =
+        listing.records.iter().filter(|seen| store.lease_durations().counts_as_live(&seen.record, seen.age_at(now)));
+    live.filter_map(|seen| Some((seen.partition.clone(), seen.record.owner.clone()?))).collect()
+}
+
+/// Lists the heartbeats, if the leases of other owners depend on them.
+async fn heartbeats_needed_by(store: &GroupStore, listed: &[Ownership]) -> Result<Vec<Heartbeat>> {
+    if listed.iter().any(|seen| seen.is_kept_alive_by_heartbeat(store.identity())) {
+        return Ok(store.list_heartbeats().await?.records);
+    }
+    Ok(Vec::new())
+}
+
+/// Repeats a request until it succeeds, fails for good, or the time for attempts is over.
+pub(super) async fn repeated<T, F>(mut attempts: Attempts, request: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    loop {
+        let error = match request().await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        let Some(next) = attempts.next_after(&error) else { return Err(error) };
+        telemetry::processor_waits(&error, next - Instant::now());
+        sleep_until(next).await;
+    }
+}

@@ -1,0 +1,103 @@
+//! A wall clock that follows tokio's clock, by `libfaketime`.
+//!
+//! The library replaces the C function that reads the wall clock. It adds an offset, which it reads from a file on every
+//! call. This process writes the time that has passed on tokio's clock into that file.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{env, io};
+
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
+use tokio::task::yield_now;
+use tokio::time::{Instant, advance};
+
+use super::Failure;
+
+/// Names the file with the offset. Set only in a process whose clock is faked.
+const OFFSET_FILE: &str = "FAKETIME_TIMESTAMP_FILE";
+
+/// Where distributions install the library. `LIBFAKETIME` names another place.
+const PLACES: [&str; 4] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib64/faketime/libfaketime.so.1",
+    "/usr/lib/faketime/libfaketime.so.1",
+];
+
+/// The time after which all tasks get the opportunity to run.
+const STEP: Duration = Duration::from_millis(10);
+
+/// How many times all sockets are polled before time passes: a round trip needs several.
+const POLLS: u32 = 16;
+
+/// The wall clock of this process.
+pub(super) struct Faked {
+    offset: File,
+}
+
+impl Faked {
+    /// Returns the clock if it is faked in this process.
+    pub(super) fn of_this_process() -> Option<Self> {
+        let offset = OpenOptions::new().write(true).open(env::var_os(OFFSET_FILE)?).ok()?;
+        Some(Self { offset })
+    }
+
+    fn set(&self, ahead: Duration) -> io::Result<()> {
+        let text = format!("+{:010}.{:03}\n", ahead.as_secs(), ahead.subsec_millis());
+        self.offset.write_all_at(text.as_bytes(), 0)
+    }
+
+    /// Advances tokio's clock, and the wall clock with it, as fast as all tasks can follow. Ends with an error if the
+    /// wall clock is not faked.
+    pub(super) async fn advance(self) -> Failure {
+        // Tokio does not advance the clock by itself while a blocking task runs. It would not wait for bytes that are
+        // on their way between two sockets.
+        let (_running, ended) = mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || ended.recv());
+        let (began, wall) = (Instant::now(), SystemWallClock.now());
+        loop {
+            for _ in 0..POLLS {
+                yield_now().await;
+            }
+            advance(STEP).await;
+            if let Err(error) = self.set(began.elapsed()) {
+                return error.into();
+            }
+            if SystemWallClock.now() - wall < began.elapsed() {
+                return "libfaketime does not change the wall clock".into();
+            }
+        }
+    }
+}
+
+/// Runs this program again with the same arguments and with a faked clock.
+pub(super) fn repeat_with_faked_clock() -> Result<ExitCode, Failure> {
+    let library = library().ok_or(
+        "libfaketime is not installed: install the package `faketime`, or set LIBFAKETIME to the path of the library",
+    )?;
+    let offset = tempfile::NamedTempFile::new()?;
+    (Faked { offset: offset.reopen()? }).set(Duration::ZERO)?;
+    let status = Command::new(env::current_exe()?)
+        .args(env::args_os().skip(1))
+        .env("LD_PRELOAD", library)
+        .env(OFFSET_FILE, offset.path())
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .status()?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX).into())
+}
+
+/// Returns whether `libfaketime` is installed.
+#[must_use]
+pub fn can_fake_clock() -> bool {
+    library().is_some()
+}
+
+fn library() -> Option<PathBuf> {
+    let named = env::var_os("LIBFAKETIME").map(PathBuf::from);
+    named.into_iter().chain(PLACES.map(PathBuf::from)).find(|path| path.exists())
+}
