@@ -49,7 +49,10 @@ impl State {
 
     fn adopts(&mut self, incarnation: usize, partition: usize, position: i64) -> Purpose {
         self.trace(incarnation, "adopts", partition, position);
-        self.partitions[partition].adopted_by = Some(incarnation);
+        // While its handler runs, the owner only adds to the record in which hub its position is.
+        if !self.incarnations[incarnation].sessions.contains_key(&partition) {
+            self.partitions[partition].adopted_by = Some(incarnation);
+        }
         Purpose::Adoption
     }
 
