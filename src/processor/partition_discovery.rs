@@ -28,7 +28,7 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
 ) -> Result<Arc<[PartitionId]>> {
     let store = &shared.store;
     let starting = async {
-        let partitions = repeated(store, || hub_partitions(shared), Telemetry::hub_not_ready).await?;
+        let partitions = repeated(store, || read_hub(shared), Telemetry::hub_not_ready).await?;
         repeated(store, || caught_request(shared.source.check_access(&partitions[0])), Telemetry::hub_not_ready)
             .await?;
         record_group_starts(shared, &partitions).await?;
@@ -40,7 +40,8 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
     })
 }
 
-async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
+/// Reads the partitions of the event hub, and when it was created.
+pub(super) async fn read_hub<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
     let hub = caught_request(shared.source.event_hub_properties()).await?;
     shared.hub_creation.reported(hub.created_at);
     let expected = shared.group.event_hub();
@@ -65,7 +66,7 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     let interval = shared.config.load_balancing_interval;
     loop {
         sleep(interval).await;
-        match hub_partitions(&shared).await {
+        match read_hub(&shared).await {
             Ok(named) => {
                 partitions.send_if_modified(|known| {
                     let changed = **known != *named;
@@ -169,7 +170,7 @@ pub(super) async fn record_new_starts_before<S: EventSource, H>(
     if !shared.new_partitions.contains(partition, &shared.config) {
         return Ok(());
     }
-    let partitions = hub_partitions(shared).await?;
+    let partitions = read_hub(shared).await?;
     let recorded = recorded(&shared.store).await?;
     let is_added = |other: &&PartitionId| {
         *other < partition && shared.new_partitions.contains(other, &shared.config) && !recorded.contains(*other)

@@ -241,7 +241,7 @@ pub(super) fn invalid_reason(record: &CheckpointRecord, properties: &PartitionPr
 ///
 /// - The position before all events has the number before the first event. A different number counts events that have
 ///   expired, or belongs to another event hub and would hold back smaller checkpoints. It is the same position in every
-///   event hub, so the record may show another creation than `hub_created_at`.
+///   event hub, so the record may show an earlier creation than `hub_created_at`.
 /// - A record without a number gets the number of the last event if it has the offset of that event. Any other number
 ///   would be a guess, and reading continues by the number.
 pub(super) fn corrected(
@@ -254,7 +254,7 @@ pub(super) fn corrected(
         let beginning = properties.beginning();
         let is_correct = record.sequence_number == Some(beginning.sequence_number);
         let is_current =
-            record.hub_created_at.zip(hub_created_at).is_none_or(|(recorded, current)| recorded == current);
+            record.hub_created_at.zip(hub_created_at).is_none_or(|(recorded, current)| recorded >= current);
         return (!is_correct || !is_current).then_some(beginning);
     }
     properties.last_enqueued().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()

@@ -18,7 +18,8 @@ use crate::processor::checkpointing::Checkpointer;
 use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::partition_discovery::record_new_starts_before;
+use crate::processor::hub_creation::recreated;
+use crate::processor::partition_discovery::{read_hub, record_new_starts_before};
 use crate::processor::properties::PartitionProperties;
 use crate::processor::resolve::{is_rejection, position_of};
 use crate::processor::shared::Shared;
@@ -176,6 +177,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         mut properties: PartitionProperties,
     ) -> Result<(Option<InvalidReason>, PartitionProperties)> {
         if is_of_former_hub(record, known.hub_created_at) {
+            self.confirm_creation(known.hub_created_at).await?;
             return Ok((Some(InvalidReason::Recreated), properties));
         }
         let reason_by = |properties: &PartitionProperties| {
@@ -190,6 +192,18 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             properties = self.properties().await?;
         }
         Ok((reason_by(&properties), properties))
+    }
+
+    /// Reads again when the event hub was created: an owner that learned earlier that it was recreated may have written
+    /// the record.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidPosition`](crate::ErrorKind::InvalidPosition) if it was created at another time than known:
+    /// take over the checkpoint again.
+    async fn confirm_creation(&self, known: Option<OffsetDateTime>) -> Result<()> {
+        read_hub(&self.shared).await?;
+        if self.shared.hub_creation.is_other_than(known) { Err(recreated()) } else { Ok(()) }
     }
 
     /// Starts after this position, and records it before anything is read from there. An old checkpoint would reject all

@@ -151,6 +151,12 @@ impl<L> Partition<L> {
         self.stale
     }
 
+    /// The checkpoint shows another hub than the one that holds the events. Its owner may replace it, even if it happens to
+    /// be right.
+    pub fn shows_another_hub(&mut self) {
+        self.stale = true;
+    }
+
     /// Events were published, up to this one exclusively.
     pub fn published(&mut self, end: i64) {
         self.end = end;

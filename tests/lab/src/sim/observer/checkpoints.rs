@@ -21,6 +21,10 @@ impl State {
             book.undated = Some(Instant::now());
         }
         book.set_back = !crate_processor && stored.is_some_and(|stored| position < stored);
+        let shown = std::mem::replace(&mut book.shown_creation, record.hub_created_at);
+        if shown.zip(self.recreated_at).is_some_and(|(shown, recreated_at)| shown != recreated_at) {
+            book.history.shows_another_hub();
+        }
         let purpose = match stored {
             _ if !crate_processor => self.foreign_checkpoint(incarnation, partition, position),
             None if self.is_operator(incarnation) => self.reset_written(incarnation, partition, position),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use time::OffsetDateTime;
+
 use super::{Partition, State};
 
 /// By how much the clocks of the hub and of the storage may differ for the crate, and the second to which the storage
@@ -39,8 +41,10 @@ impl State {
         self.disturbed();
     }
 
-    pub(in super::super) fn hub_recreated(&mut self, generation: u32) {
+    pub(in super::super) fn hub_recreated(&mut self, generation: u32, created_at: OffsetDateTime) {
         self.generation = generation.to_string();
+        // Records show whole seconds.
+        self.recreated_at = created_at.replace_nanosecond(0).ok();
         let sessions = self.incarnations.iter_mut().flat_map(|incarnation| incarnation.sessions.values_mut());
         sessions.for_each(|session| session.delivery.restart());
         for book in &mut self.partitions {

@@ -182,7 +182,7 @@ impl World<'_> {
         let ends: Vec<_> = {
             let mut observer = self.observer.lock();
             let ends = (0..observer.partition_count()).map(|partition| observer.end_of(partition)).collect();
-            observer.hub_recreated(self.generation);
+            observer.hub_recreated(self.generation, self.hub.now());
             ends
         };
         self.hub.recreate();
