@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_another_known_time_shows_that_the_event_hub_was_recreated() {
+    fn only_another_known_time_shows_a_recreated_hub() {
         let (first, second) = (OffsetDateTime::UNIX_EPOCH, OffsetDateTime::UNIX_EPOCH + time::Duration::SECOND);
         let creation = HubCreation::default();
         assert!(!creation.is_other_than(Some(first)), "the source does not report it");

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_two_links_do_not_deliver_does_not_exist_until_it_grows() {
+    fn an_end_that_two_links_do_not_deliver_is_absent() {
         let missed_twice = || {
             [
                 after(4),
