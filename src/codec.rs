@@ -380,6 +380,8 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
     };
     let problem = match (&record.sequence_number, &record.offset) {
         (Some(_), Some(_)) => None,
+        // This crate leaves the offset empty if the service would reject it.
+        (Some(_), None) if offset == Some("") && record.updated_at.is_some() => None,
         (None, Some(_)) => Some(format!("sequencenumber {} is not a number", display(number))),
         (Some(_), None) => Some(format!("offset {} is not a position", display(offset))),
         (None, None) => Some(format!(
@@ -702,6 +704,18 @@ mod tests {
         };
         assert!(is_initial("41", "41") && is_initial("-1", "-1"));
         assert!(!is_initial("42", "41") && !is_initial("41", "") && !is_initial("41", "1") && !is_initial("", ""));
+    }
+
+    #[test]
+    fn an_offset_that_this_crate_left_empty_is_no_defect() {
+        let left_empty = CheckpointRecord {
+            sequence_number: Some(42),
+            updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            ..CheckpointRecord::default()
+        };
+        let wire = metadata([("sequencenumber", "42"), ("offset", ""), ("updatedat", "2026-11-20T13:00:07Z")]);
+        assert_eq!(encode_checkpoint(&left_empty), wire);
+        assert_eq!(decode_checkpoint("b", &wire), (left_empty, None));
     }
 
     #[test]

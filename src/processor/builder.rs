@@ -14,6 +14,7 @@ use super::handler::Handler;
 use super::hub_creation::HubCreation;
 use super::limits::{CLOSE_LIMIT, stopping_time};
 use super::new_partitions::NewPartitions;
+use super::offset_format::OffsetFormat;
 use super::registry::Registry;
 use super::shared::Shared;
 use super::shutdown::{Requests, ShutdownReport};
@@ -167,6 +168,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let shared = Shared {
             new_partitions: NewPartitions::default(),
             hub_creation: HubCreation::default(),
+            offset_format: OffsetFormat::default(),
             spans: BatchSpans::new(Spans::new(self.store.group()), self.span_hook, self.streams),
             group: Arc::new(self.store.group().clone()),
             drain_timeout: drain,

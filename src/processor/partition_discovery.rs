@@ -93,7 +93,7 @@ async fn record_group_starts<S: EventSource, H: Handler<S::Event>>(
         shared.new_partitions.started_with(partitions.to_vec());
         return record_single_latest(shared, partitions).await;
     }
-    let started = repeated(&shared.store, || recorded(&shared.store), Telemetry::start_positions_not_recorded).await?;
+    let started = repeated(&shared.store, || recorded(shared), Telemetry::start_positions_not_recorded).await?;
     let last = started.last().or(partitions.iter().max()).cloned();
     let (initial, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
     telemetry::start_positions_recorded(started.len(), initial.len(), added.len());
@@ -125,7 +125,7 @@ async fn record_single_latest<S: EventSource, H: Handler<S::Event>>(
     if latest.is_empty() {
         return Ok(());
     }
-    let recorded = repeated(&shared.store, || recorded(&shared.store), Telemetry::start_positions_not_recorded).await?;
+    let recorded = repeated(&shared.store, || recorded(shared), Telemetry::start_positions_not_recorded).await?;
     for partition in latest.into_iter().filter(|partition| !recorded.contains(partition)) {
         record_start_persistently(Arc::clone(shared), partition, StartPosition::Latest).await?;
     }
@@ -148,8 +148,10 @@ async fn record_new_starts<S: EventSource, H: Handler<S::Event>>(
 }
 
 /// Returns the partitions that have a checkpoint.
-async fn recorded(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
-    Ok(store.list_checkpoints().await?.records.into_iter().map(|checkpoint| checkpoint.partition).collect())
+async fn recorded<S, H>(shared: &Shared<S, H>) -> Result<BTreeSet<PartitionId>> {
+    let checkpoints = shared.store.list_checkpoints().await?.records;
+    checkpoints.iter().for_each(|found| shared.offset_format.seen(found.record.offset.as_deref()));
+    Ok(checkpoints.into_iter().map(|checkpoint| checkpoint.partition).collect())
 }
 
 async fn record_start_persistently<S: EventSource, H: Handler<S::Event>>(
@@ -171,7 +173,7 @@ pub(super) async fn record_new_starts_before<S: EventSource, H>(
         return Ok(());
     }
     let partitions = read_hub(shared).await?;
-    let recorded = recorded(&shared.store).await?;
+    let recorded = recorded(shared).await?;
     let is_added = |other: &&PartitionId| {
         *other < partition && shared.new_partitions.contains(other, &shared.config) && !recorded.contains(*other)
     };
@@ -190,8 +192,8 @@ async fn record_start<S: EventSource, H>(
     let store = shared.store.for_hub_created_at(shared.hub_creation.known());
     let properties = caught_request(shared.source.partition_properties(partition)).await?;
     match position_of(&shared.source, partition, start, &properties, NO_EPOCH).await {
-        Ok(position) => store.init_checkpoint(partition, &position).await.map(drop),
-        Err(rejection) if rejection.kind() == ErrorKind::Fenced => started_by_owner(&store, partition, rejection).await,
+        Ok(position) => store.init_checkpoint(partition, &shared.offset_format.recordable(position)).await.map(drop),
+        Err(rejection) if rejection.kind() == ErrorKind::Fenced => started_by_owner(shared, partition, rejection).await,
         Err(error) => Err(error),
     }
 }
@@ -199,8 +201,8 @@ async fn record_start<S: EventSource, H>(
 /// Succeeds if the partition has a checkpoint. Called if the broker rejects a receiver because the owner of the
 /// partition reads it: an owner of this crate has recorded the start before it reads, but an owner of another SDK
 /// writes nothing until its first checkpoint.
-async fn started_by_owner(store: &GroupStore, partition: &PartitionId, rejection: Error) -> Result<()> {
-    if recorded(store).await?.contains(partition) {
+async fn started_by_owner<S, H>(shared: &Shared<S, H>, partition: &PartitionId, rejection: Error) -> Result<()> {
+    if recorded(shared).await?.contains(partition) {
         return Ok(());
     }
     let message = format!(

@@ -16,10 +16,11 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::limits::CLOSE_LIMIT;
+use super::offset_format::{BEFORE_EVERYTHING, plain};
 use super::positioned::Positioned;
-use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
+use super::properties::PartitionProperties;
 use super::source::{EventSource, StartPosition, caught_request};
-use super::start::{is_offset_beyond_end, plain};
+use super::start::is_offset_beyond_end;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{PartitionId, Position};
 

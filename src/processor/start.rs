@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
+use super::offset_format::{BEFORE_EVERYTHING, plain};
+use super::properties::PartitionProperties;
 use super::source::StartPosition;
 use crate::error::{Error, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
@@ -276,12 +277,6 @@ pub(crate) fn names_another_event(one: &str, other: &str) -> bool {
 /// Returns whether an offset is after the end. A text offset of the last event shows nothing.
 pub(super) fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool {
     last.is_none_or(|last| plain(&last.offset).is_some_and(|last| offset > last))
-}
-
-/// Returns the offset if it is a plain number. With geo-replication offsets are text that changes with the replica, so
-/// a difference means nothing.
-pub(super) fn plain(offset: &str) -> Option<u64> {
-    offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse().ok()).flatten()
 }
 
 /// Why a partition restarts although its checkpoint looked valid. Each variant has the position where reading could not

@@ -96,7 +96,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if !record.has_position() {
             let start = self.shared.new_partitions.start_of(&self.control.partition, config);
             let position = self.position_of(start, &properties).await?;
-            return Ok(self.start_at(adoption, &position).await?);
+            return Ok(self.start_at(adoption, position).await?);
         }
         let (reason, properties) = self.validated(record, known, properties).await?;
         if let Some(reason) = reason {
@@ -138,7 +138,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if checkpoint != Some(position.sequence_number) {
             telemetry::start_chosen(&self.control.partition, checkpoint, &position);
         }
-        self.start_at(adoption, &position).await
+        self.start_at(adoption, position).await
     }
 
     /// Corrects the sequence number of the checkpoint if necessary. A number that is too great must be replaced,
@@ -209,17 +209,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Starts after this position, and records it before anything is read from there. An old checkpoint would reject all
     /// smaller positions. Every link continues from the recorded position: if it were opened at "the latest event"
     /// again, it would skip events.
-    async fn start_at(&self, mut adoption: Adoption, position: &Position) -> Result<Begun> {
+    async fn start_at(&self, mut adoption: Adoption, position: Position) -> Result<Begun> {
+        self.shared.offset_format.seen(adoption.record().offset.as_deref());
+        let position = self.shared.offset_format.recordable(position);
         let (store, partition) =
             (self.shared.store.for_hub_created_at(adoption.hub_created_at()), &self.control.partition);
         if !adoption.record().has_position() {
             record_new_starts_before(&self.shared, partition).await?;
-            adoption = match store.adopt(partition, self.control.epoch, Some(position)).await? {
+            adoption = match store.adopt(partition, self.control.epoch, Some(&position)).await? {
                 AdoptOutcome::Adopted(adoption) => adoption,
                 AdoptOutcome::Lost { by } => return Ok(Begun::Lost { by }),
             };
-        } else if !records(&adoption, position) {
-            store.replace_checkpoint(&mut adoption, position).await?;
+        } else if !records(&adoption, &position) {
+            store.replace_checkpoint(&mut adoption, &position).await?;
         }
         let from = resume(adoption.record(), &StartPosition::AfterSequenceNumber(position.sequence_number));
         Ok(Begun::At(Box::new(Begin { adoption, from, elsewhere: None })))
@@ -240,9 +242,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let events_lost = reason == InvalidReason::Expired;
         telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, events_lost);
         self.control.metrics.invalid_checkpoint(reason.name());
-        let mut begun = self.start_at(adoption, &position).await?;
+        let elsewhere = position.sequence_number;
+        let mut begun = self.start_at(adoption, position).await?;
         if let Begun::At(start) = &mut begun {
-            start.elsewhere = Some(position.sequence_number);
+            start.elsewhere = Some(elsewhere);
         }
         Ok(begun)
     }

@@ -18,14 +18,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Ok(number) => number,
             Err(error) => return error.into(),
         };
-        let error = Arc::new(named(&self.control.partition, number, error));
         match number {
             Some(number) if self.shared.config.on_undecodable == OnUndecodable::Skip => {
                 self.skip(number, error, session).await
             }
             _ => {
                 self.control.metrics.undecodable("failed");
-                Happened::Failed(error)
+                named(&self.control.partition, number, error).into()
             }
         }
     }
@@ -45,7 +44,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Skips the event once the application has taken note of it.
-    async fn skip(&self, sequence_number: i64, error: Arc<Error>, session: &mut Session<S::Event>) -> Happened {
+    async fn skip(&self, sequence_number: i64, error: Error, session: &mut Session<S::Event>) -> Happened {
+        let error = Arc::new(error);
         let event = UndecodableEvent {
             group: Arc::clone(&self.shared.group),
             partition_id: self.control.partition.clone(),

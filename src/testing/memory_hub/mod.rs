@@ -28,7 +28,7 @@ use crate::processor::{Positioned, StartPosition};
 use crate::testing::EmptiedReport;
 pub use event::MemoryEvent;
 use link::Link;
-use log::Log;
+use log::{Content, Log};
 use partition::{Control, Partition};
 
 /// The time at which a hub is created.
@@ -96,6 +96,25 @@ impl MemoryHub {
         let numbers = log.append(events, &body.into(), self.now());
         partition.end.send_replace(numbers.end);
         Some(numbers)
+    }
+
+    /// Appends an event that no reader can decode, and returns its sequence number, or `None` if there is no such
+    /// partition. A link ends at it with [`ErrorKind::Undecodable`], after the events before it, and without its number,
+    /// as with the official client.
+    pub fn publish_undecodable(&self, partition: u32) -> Option<i64> {
+        let partition = self.partition(&partition.into())?;
+        let mut log = partition.log();
+        let number = log.append(1, &Arc::default(), self.now()).start;
+        log.set_content(number, Content::Undecodable);
+        partition.end.send_replace(number + 1);
+        Some(number)
+    }
+
+    /// Removes the event with this sequence number, as the compaction of an event hub does: it is not delivered any more,
+    /// but if it is the last one, the partition still reports its number as the end. Returns whether it existed.
+    pub fn remove_event(&self, partition: u32, sequence_number: i64) -> bool {
+        let partition = self.partition(&partition.into());
+        partition.is_some_and(|partition| partition.log().set_content(sequence_number, Content::Removed))
     }
 
     /// Breaks the link of the partition's reader. A reader that opens the partition again continues.
