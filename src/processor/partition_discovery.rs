@@ -150,7 +150,9 @@ async fn record_new_starts<S: EventSource, H: Handler<S::Event>>(
 /// Returns the partitions that have a checkpoint.
 async fn recorded<S, H>(shared: &Shared<S, H>) -> Result<BTreeSet<PartitionId>> {
     let checkpoints = shared.store.list_checkpoints().await?.records;
-    checkpoints.iter().for_each(|found| shared.offset_format.seen(found.record.offset.as_deref()));
+    for found in &checkpoints {
+        shared.offset_format.seen(found.record.offset.as_deref());
+    }
     Ok(checkpoints.into_iter().map(|checkpoint| checkpoint.partition).collect())
 }
 

@@ -121,7 +121,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> Result<Begun> {
         // Whoever owned the partition in another event hub than the record shows has written the record there.
         let CheckpointRecord { hub_created_at, updated_at, .. } = *adoption.record();
-        let chosen = CheckpointRecord { hub_created_at, updated_at, ..recorded(start) };
+        let chosen = CheckpointRecord { updated_at, hub_created_at, ..recorded(start) };
         let (reason, properties) = self.validated(&chosen, known, properties).await?;
         if let Some(reason) = reason {
             if reason == InvalidReason::Recreated {
@@ -152,7 +152,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let of_former_hub = record.hub_created_at.is_some_and(|of| Some(of) != adoption.hub_created_at());
         match self.shared.store.repair_checkpoint(adoption, &place).await {
             Err(error) if !too_great && !of_former_hub => {
-                telemetry::checkpoint_not_repaired(&self.control.partition, &error)
+                telemetry::checkpoint_not_repaired(&self.control.partition, &error);
             }
             repaired => return repaired,
         }

@@ -101,6 +101,7 @@ impl MemoryHub {
     /// Appends an event that no reader can decode, and returns its sequence number, or `None` if there is no such
     /// partition. A link ends at it with [`ErrorKind::Undecodable`], after the events before it, and without its number,
     /// as with the official client.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn publish_undecodable(&self, partition: u32) -> Option<i64> {
         let partition = self.partition(&partition.into())?;
         let mut log = partition.log();
@@ -112,6 +113,7 @@ impl MemoryHub {
 
     /// Removes the event with this sequence number, as the compaction of an event hub does: it is not delivered any more,
     /// but if it is the last one, the partition still reports its number as the end. Returns whether it existed.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn remove_event(&self, partition: u32, sequence_number: i64) -> bool {
         let partition = self.partition(&partition.into());
         partition.is_some_and(|partition| partition.log().set_content(sequence_number, Content::Removed))

@@ -25,6 +25,7 @@ pub(super) const LONGEST_COMMIT: Duration = Duration::from_secs(2);
 
 /// The size of the plans that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Scale {
     /// Number of instances, including foreign ones. Default 6.
     pub instances: u32,
