@@ -6,7 +6,7 @@
 //! | record | keys that all SDKs know | keys that only this crate writes |
 //! |---|---|---|
 //! | ownership | `ownerid` (always present; `""` means released) | `incarnation`, `claimedat`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `leasescope` |
-//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `updatedat`, `sourceetag`, `initial` |
+//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `updatedat`, `sourceetag`, `initial`, `ehchubcreated` |
 //!
 //! Only this crate reads and writes `.../heartbeat/{percent-encoded owner}`, in which a final dot is encoded, too:
 //! `ownerid`, `incarnation`, `declareddeadby`.
@@ -35,6 +35,8 @@ const OFFSET: &str = "offset";
 const UPDATED_AT: &str = "updatedat";
 const SOURCE_ETAG: &str = "sourceetag";
 const INITIAL: &str = "initial";
+/// With the prefix of this crate, unlike the older keys: other programs may have a key for the same fact.
+const HUB_CREATED: &str = "ehchubcreated";
 const LOAD: &str = "load";
 const COOPERATIVE: &str = "cooperative";
 const HANDOFF_TO: &str = "handoffto";
@@ -264,7 +266,11 @@ pub fn with_handoff_request(mut metadata: Metadata, by: &OwnerId) -> Metadata {
 
 /// Returns whether the metadata of an ownership blob contains an owner id, which is empty after a release.
 pub(crate) fn names_owner(metadata: &Metadata) -> bool {
-    metadata.keys().any(|key| key.eq_ignore_ascii_case(OWNER_ID))
+    has_key(metadata, OWNER_ID)
+}
+
+fn has_key(metadata: &Metadata, key: &str) -> bool {
+    metadata.keys().any(|found| found.eq_ignore_ascii_case(key))
 }
 
 /// Reads the metadata of an ownership blob. A record without `ownerid` counts as released, as the official Rust store
@@ -338,14 +344,19 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
     insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
     insert(&mut metadata, SOURCE_ETAG, record.source_etag.as_ref());
+    insert(&mut metadata, HUB_CREATED, record.hub_created_at.and_then(format_time));
     metadata
 }
 
-/// Adds the new owner and the version of the checkpoint that was read in the other name case to the metadata of a
-/// checkpoint blob, which otherwise stays exactly as it was read.
+/// Adds what an adoption changes to the metadata of a checkpoint blob, which otherwise stays exactly as it was read: the
+/// new owner, the time at which the position was written, and the version of the checkpoint that was read in the other
+/// name case.
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
+    if !has_key(&metadata, UPDATED_AT) {
+        insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
+    }
     insert(&mut metadata, SOURCE_ETAG, record.source_etag.as_ref());
     metadata
 }
@@ -364,10 +375,13 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         source_etag: fields.take_some(SOURCE_ETAG).map(str::to_owned),
         // Another program may have changed the position and kept the keys that it does not know.
         initial: fields.take_some(INITIAL).is_some_and(|recorded| number == Some(recorded)),
+        hub_created_at: fields.take(HUB_CREATED).and_then(parse_time),
         other: fields.rest(),
     };
     let problem = match (&record.sequence_number, &record.offset) {
         (Some(_), Some(_)) => None,
+        // This crate leaves the offset empty if the service would reject it.
+        (Some(_), None) if offset == Some("") && record.updated_at.is_some() => None,
         (None, Some(_)) => Some(format!("sequencenumber {} is not a number", display(number))),
         (Some(_), None) => Some(format!("offset {} is not a position", display(offset))),
         (None, None) => Some(format!(
@@ -665,11 +679,13 @@ mod tests {
             updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             source_etag: Some("0x1".into()),
             initial: true,
+            hub_created_at: Some(datetime!(2026-01-31 08:00:00 UTC)),
             other: foreign(),
         };
         let wire = metadata([
             ("foreign", "1"),
             ("sourceetag", "0x1"),
+            ("ehchubcreated", "2026-01-31T08:00:00Z"),
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),
             ("initial", "42"),
@@ -688,6 +704,18 @@ mod tests {
         };
         assert!(is_initial("41", "41") && is_initial("-1", "-1"));
         assert!(!is_initial("42", "41") && !is_initial("41", "") && !is_initial("41", "1") && !is_initial("", ""));
+    }
+
+    #[test]
+    fn an_offset_that_this_crate_left_empty_is_no_defect() {
+        let left_empty = CheckpointRecord {
+            sequence_number: Some(42),
+            updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            ..CheckpointRecord::default()
+        };
+        let wire = metadata([("sequencenumber", "42"), ("offset", ""), ("updatedat", "2026-11-20T13:00:07Z")]);
+        assert_eq!(encode_checkpoint(&left_empty), wire);
+        assert_eq!(decode_checkpoint("b", &wire), (left_empty, None));
     }
 
     #[test]

@@ -58,6 +58,9 @@ pub enum ErrorKind {
     InvalidPosition,
     /// Earlier tracked events are not finished. The checkpoint is written when they are.
     EventsInFlight,
+    /// The event source cannot decode an event, and delivers none after it. See
+    /// [`OnUndecodable`](crate::processor::OnUndecodable).
+    Undecodable,
     /// The event source failed. The processor reopens the partition.
     EventSource,
     /// The component has shut down.
@@ -87,6 +90,7 @@ impl ErrorKind {
             Self::Handler => "handler",
             Self::InvalidPosition => "invalid_position",
             Self::EventsInFlight => "events_in_flight",
+            Self::Undecodable => "undecodable",
             Self::EventSource => "event_source",
             Self::Closed => "closed",
             Self::Internal => "internal",
@@ -155,11 +159,12 @@ impl Error {
         }
     }
 
-    /// Returns whether the request was not applied, and may succeed if the caller repeats it later without a change.
+    /// Returns whether the request was not applied, and may succeed if the caller repeats it later without a change: an
+    /// event that cannot be decoded expires.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         use ErrorKind as K;
-        matches!(self.kind, K::Unavailable | K::Throttled { .. } | K::Contended | K::EventSource)
+        matches!(self.kind, K::Unavailable | K::Throttled { .. } | K::Contended | K::Undecodable | K::EventSource)
     }
 
     /// Returns whether the request may have been applied. Read the record before you write again.

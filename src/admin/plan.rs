@@ -228,6 +228,10 @@ impl PlannedChange {
 /// Why a partition has no event to find.
 pub(super) const NO_SUCH_PARTITION: &str = "the event hub has no such partition";
 
+/// Why a position has no offset: the event is missing or cannot be decoded, or the namespace rejects the offset that it
+/// reports.
+const NO_OFFSET: &str = "its offset is not known, so SDKs that start by the offset cannot continue there";
+
 /// A requested position, before the offset of its event is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -340,6 +344,7 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
     let clamped = match effect {
         PlannedEffect::Expired => Some("it is before the first available event".to_owned()),
         PlannedEffect::BeyondEnd => Some("it is after the last event".to_owned()),
+        _ if to.offset.is_empty() => Some(NO_OFFSET.to_owned()),
         _ => None,
     };
     let (effect, why) = match effect {
@@ -347,7 +352,7 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
         effect if is_there && is_elsewhere => {
             (effect, clamped.or_else(|| Some("its offset is that of another event".to_owned())))
         }
-        _ if is_there && from.offset.is_some() => (PlannedEffect::NoChange, clamped),
+        _ if is_there && (from.offset.is_some() || to.offset.is_empty()) => (PlannedEffect::NoChange, clamped),
         _ if is_there || is_there_by_offset => {
             (PlannedEffect::Complete, Some("a number of the record is missing".to_owned()))
         }
@@ -360,6 +365,9 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
 /// Returns whether processing would continue elsewhere after a record with the same number and this offset. That is so
 /// if the event hub was created again. Offsets that are not plain numbers change without a meaning.
 fn continues_elsewhere(partition: &PartitionDescription, offset: &str, to: &Position) -> bool {
+    if to.offset.is_empty() {
+        return false;
+    }
     let before_first = partition.hub.as_ref().map(|range| range.first.saturating_sub(1));
     match (offset == BEFORE_EVERYTHING, to.offset == BEFORE_EVERYTHING) {
         (true, true) => false,

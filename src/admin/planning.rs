@@ -10,8 +10,8 @@ use super::plan::{
     unknown_partition, wanted,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::position_of;
 use crate::processor::source::{EventSource, NO_EPOCH};
+use crate::processor::{OffsetFormat, position_of};
 
 /// How many partitions are searched for an event at the same time.
 const CONCURRENT_SEARCHES: usize = 16;
@@ -41,7 +41,11 @@ impl Operator {
         let hub = HubRanges::read(source).await?;
         let group = records.describe(Some(&hub));
         let partitions = selected(reset, &group)?;
-        let changes = stream::iter(partitions).map(|partition| planned(source, &hub, reset, partition));
+        let format = OffsetFormat::default();
+        for checkpoint in group.partitions.iter().filter_map(|partition| partition.checkpoint.as_ref()) {
+            format.seen(checkpoint.position.offset.as_deref());
+        }
+        let changes = stream::iter(partitions).map(|partition| planned(source, &hub, reset, partition, &format));
         let mut changes: Vec<_> = changes.buffer_unordered(CONCURRENT_SEARCHES).try_collect().await?;
         changes.sort_by(|one, other| one.partition.cmp(&other.partition));
         Ok(Plan::of(reset, &records, changes))
@@ -86,6 +90,7 @@ async fn planned(
     hub: &HubRanges,
     reset: &Reset,
     partition: &PartitionDescription,
+    format: &OffsetFormat,
 ) -> Result<PlannedChange> {
     let (start, effect) = match wanted(reset, partition) {
         Wanted::At(position, effect) => return Ok(change(partition, position, effect)),
@@ -98,9 +103,5 @@ async fn planned(
     };
     let position = position_of(source, &partition.id, &start, properties, NO_EPOCH).await?;
     let effect = found(&start, &position, effect);
-    if position.offset.is_empty() {
-        let number = position.sequence_number;
-        return Ok(refused(partition, format!("event {number} cannot be read, so its offset is unknown")));
-    }
-    Ok(change(partition, position, effect))
+    Ok(change(partition, format.recordable(position), effect))
 }

@@ -112,7 +112,7 @@ impl Session {
 
     /// Fails if the checkpoint is not the expected one. An earlier attempt may have written the new position.
     fn check(&self, order: &Order, found: &CheckpointRecord) -> Result<(), Failure> {
-        let is_written = self.indeterminate && found.position().as_ref() == Some(&order.position);
+        let is_written = self.indeterminate && is_at(found, &order.position);
         if is_written || order.expected.permits(found, self.displaced.as_ref()) {
             return Ok(());
         }
@@ -170,6 +170,11 @@ impl Session {
 }
 
 /// Returns whether a write that failed with this error, or with a conflict caused by it, had no response.
+fn is_at(record: &CheckpointRecord, position: &Position) -> bool {
+    let offset = record.offset.as_deref().unwrap_or_default();
+    record.sequence_number == Some(position.sequence_number) && offset == position.offset
+}
+
 fn may_be_applied(error: &Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<Error>());
     [Some(error), cause].into_iter().flatten().any(|error| error.kind() == ErrorKind::Indeterminate)

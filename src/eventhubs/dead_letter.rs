@@ -5,7 +5,7 @@ use azure_core_amqp::{AmqpMessage, AmqpSimpleValue, AmqpSymbol};
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use time::format_description::well_known::Rfc3339;
 
-use crate::processor::{DeadLetter, Positioned};
+use crate::processor::{DeadLetter, Positioned, UndecodableEvent};
 use crate::telemetry::Causes;
 
 /// The longest text of an error, in bytes. The event and its properties together must not exceed the size limit of the
@@ -70,6 +70,18 @@ fn add_origin(properties: &mut AmqpApplicationProperties, letter: &DeadLetter<Re
     }
     set("x-original-attempts", i32::try_from(letter.attempts).unwrap_or(i32::MAX).into());
     set("x-original-error", shortened(Causes(&letter.error).to_string()).into());
+}
+
+/// Returns the message for an event that the client could not decode: no body, and the origin as far as it is known.
+pub(super) fn message_of_undecodable(event: &UndecodableEvent) -> AmqpMessage {
+    let mut properties = AmqpApplicationProperties::new();
+    let mut set = |name: &str, value: AmqpSimpleValue| properties.insert(name.to_owned(), value);
+    set("x-original-event-hub", event.group.event_hub().into());
+    set("x-original-consumer-group", event.group.name().into());
+    set("x-original-partition", event.partition_id.as_str().into());
+    set("x-original-sequence-number", event.sequence_number.into());
+    set("x-original-error", shortened(Causes(&event.error).to_string()).into());
+    AmqpMessage::builder().with_body(Vec::<u8>::new()).with_application_properties(properties).build()
 }
 
 fn shortened(mut text: String) -> String {

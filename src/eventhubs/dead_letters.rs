@@ -15,10 +15,10 @@ use super::connection::Connection;
 use super::connection_health::{Outcome, Route};
 use super::connection_string::{ReplaceableConnectionString, parsed};
 use super::connector::{Access, Connector, Settings};
-use super::dead_letter::message;
+use super::dead_letter::{message, message_of_undecodable};
 use super::errors;
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::{DeadLetter, DeadLetterSink, HandlerError};
+use crate::processor::{DeadLetter, DeadLetterSink, HandlerError, UndecodableEvent};
 
 /// Moves dead letters to an event hub, by the official producer.
 ///
@@ -37,6 +37,9 @@ use crate::processor::{DeadLetter, DeadLetterSink, HandlerError};
 /// | `x-original-enqueued-time` | when the event hub enqueued the event, as RFC 3339 text |
 /// | `x-original-attempts` | how many times in a row the event failed, a 32-bit integer |
 /// | `x-original-error` | the last failure with its causes, at most 1024 bytes |
+///
+/// The dead letter of an [event that the client cannot decode](crate::processor::OnUndecodable) has an empty body, and of
+/// these properties those for the event hub, the consumer group, the partition, the sequence number and the error.
 ///
 /// An event may be sent twice, after a crash or a lost response. A property of the same name is replaced, for example if
 /// a handler of the dead-letter hub fails. The error text is that of the application: if it contains personal data or
@@ -129,6 +132,10 @@ impl EventHubDeadLetters {
 impl DeadLetterSink<ReceivedEventData> for EventHubDeadLetters {
     async fn store(&self, letter: DeadLetter<ReceivedEventData>) -> Result<(), HandlerError> {
         Ok(self.send(message(&letter)).await?)
+    }
+
+    async fn store_undecodable(&self, event: UndecodableEvent) -> Result<(), HandlerError> {
+        Ok(self.send(message_of_undecodable(&event)).await?)
     }
 }
 

@@ -9,6 +9,7 @@ use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
 use super::connection_health::Outcome;
 use crate::error::{Error, ErrorKind};
+use crate::processor::source::undecodable;
 
 /// The cause of a failed request to the event hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ enum Cause {
     Unauthorized,
     Displaced,
     InvalidPosition,
+    /// The client cannot decode an event.
+    Undecodable,
     Other,
 }
 
@@ -44,7 +47,7 @@ pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
         Cause::NotFoundNow => (ErrorKind::EventSource, NOT_FOUND_NOW),
         Cause::Unauthorized => (ErrorKind::Unauthorized, MAY_NOT_LISTEN),
-        Cause::Displaced | Cause::InvalidPosition | Cause::Other => (ErrorKind::EventSource, ""),
+        Cause::Displaced | Cause::InvalidPosition | Cause::Undecodable | Cause::Other => (ErrorKind::EventSource, ""),
     };
     Error::new(kind, format!("cannot read the properties of {what}{hint}")).with_source(error)
 }
@@ -58,6 +61,8 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
                 format!("cannot read partition {partition} after {position}: the broker rejects the position");
             return Error::new(ErrorKind::InvalidPosition, message).with_source(error);
         }
+        // The event is the next one, but the client does not report its number.
+        (Cause::Undecodable, _) => return undecodable(None, error),
         (Cause::NotFound, _) => (ErrorKind::Config, MISSING),
         (Cause::NotFoundNow, _) => (ErrorKind::EventSource, NOT_FOUND_NOW),
         (Cause::Unauthorized, _) => (ErrorKind::Unauthorized, MAY_NOT_LISTEN),
@@ -83,7 +88,7 @@ pub(super) fn sending(what: &str, error: EventHubsError) -> Error {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
         Cause::NotFoundNow => (ErrorKind::EventSource, NOT_FOUND_NOW),
         Cause::Unauthorized => (ErrorKind::Unauthorized, MAY_NOT_SEND),
-        Cause::Displaced | Cause::InvalidPosition | Cause::Other => (ErrorKind::EventSource, ""),
+        Cause::Displaced | Cause::InvalidPosition | Cause::Undecodable | Cause::Other => (ErrorKind::EventSource, ""),
     };
     Error::new(kind, format!("cannot send to {what}{hint}")).with_source(error)
 }
@@ -91,7 +96,7 @@ pub(super) fn sending(what: &str, error: EventHubsError) -> Error {
 /// Returns what a failure shows about the connection.
 pub(super) fn outcome(error: &EventHubsError) -> Outcome {
     match cause_of(error) {
-        Cause::NotFound | Cause::Displaced | Cause::InvalidPosition => Outcome::Responded,
+        Cause::NotFound | Cause::Displaced | Cause::InvalidPosition | Cause::Undecodable => Outcome::Responded,
         Cause::Unauthorized => Outcome::Unauthorized,
         // Possibly because the service's own connection is interrupted.
         Cause::NotFoundNow => Outcome::Failed,
@@ -153,6 +158,10 @@ fn cause_of_amqp(error: &AmqpError) -> Cause {
             401 | 403 => Cause::Unauthorized,
             _ => Cause::Other,
         },
+        // An error of the client's AMQP library, `RecvError::MessageDecode`. Its type is not public.
+        AmqpErrorKind::TransportImplementationError(error) if error.to_string().contains("Decoding Message failed") => {
+            Cause::Undecodable
+        }
         _ => Cause::Other,
     }
 }
@@ -226,6 +235,7 @@ mod tests {
             (kind(AmqpErrorKind::SessionClosedByRemote(source(""))), Outcome::Broken),
             (kind(AmqpErrorKind::TransportImplementationError(source("Link name is not unique."))), Outcome::Broken),
             (kind(AmqpErrorKind::TransportImplementationError(source("something else"))), Outcome::Failed),
+            (kind(AmqpErrorKind::TransportImplementationError(source("Decoding Message failed"))), Outcome::Responded),
             (kind(AmqpErrorKind::LinkStateError(source(""))), Outcome::Failed),
             (AmqpError::with_message("anything"), Outcome::Failed),
             (response("amqp:connection:forced", ""), Outcome::Broken),
@@ -271,6 +281,15 @@ mod tests {
         ] {
             assert_eq!(receiving_kind(Some("offset 336"), response(condition, text)), kind, "{condition}: {text}");
         }
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_decoded_is_no_failure_of_the_connection() {
+        let error = || AmqpErrorKind::TransportImplementationError("Decoding Message failed".into()).into();
+        assert_eq!(receiving_kind(None, error()), ErrorKind::Undecodable);
+        assert_eq!(receiving_kind(Some("offset 336"), wrapped(error())), ErrorKind::Undecodable);
+        assert_eq!(outcome(&EventHubsError::from(wrapped(error()))), Outcome::Responded);
+        assert!(checking("0", EventHubsError::from(error())).is_none(), "it ends no start of a processor");
     }
 
     /// The error may be wrapped.

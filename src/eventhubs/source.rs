@@ -129,7 +129,11 @@ impl EventSource for EventHubSource {
         let failed = |error| errors::properties("the event hub", error);
         let properties = self.clients.query(request, failed).await?;
         let partitions = properties.partition_ids.iter().map(PartitionId::new).collect::<Result<_, _>>()?;
-        Ok(EventHubProperties { event_hub: properties.name, partitions })
+        let known = EventHubProperties::new(properties.name, partitions);
+        Ok(match properties.created_on {
+            Some(time) => known.with_created_at(time.into()),
+            None => known,
+        })
     }
 
     async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {

@@ -11,14 +11,17 @@ use super::Processor;
 use super::config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
+use super::hub_creation::HubCreation;
 use super::limits::{CLOSE_LIMIT, stopping_time};
 use super::new_partitions::NewPartitions;
+use super::offset_format::OffsetFormat;
 use super::registry::Registry;
 use super::shared::Shared;
 use super::shutdown::{Requests, ShutdownReport};
 use super::source::{EventSource, StartPosition};
 use super::spans::{BatchSpans, SpanEvents, SpanHook};
 use super::start::OnInvalidCheckpoint;
+use super::undecodable::OnUndecodable;
 use crate::balancer::{Balancer, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, LeaseScope, PartitionId};
@@ -75,6 +78,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         with_start_position(start_position: StartPosition);
         with_new_partition_start_position(new_partition_start_position: StartPosition);
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
+        with_on_undecodable(on_undecodable: OnUndecodable);
         with_checkpoint_policy(checkpoint_policy: CheckpointPolicy);
         with_on_failure(on_failure: OnFailure);
         with_handler_timeout(handler_timeout: Duration);
@@ -163,6 +167,8 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let requests = Requests::new(self.store.telemetry().span().clone());
         let shared = Shared {
             new_partitions: NewPartitions::default(),
+            hub_creation: HubCreation::default(),
+            offset_format: OffsetFormat::default(),
             spans: BatchSpans::new(Spans::new(self.store.group()), self.span_hook, self.streams),
             group: Arc::new(self.store.group().clone()),
             drain_timeout: drain,

@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use time::OffsetDateTime;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::Span;
@@ -136,6 +137,7 @@ impl Shared {
 pub(super) enum Command {
     Flush(oneshot::Sender<Result<()>>),
     ConfirmOwner(oneshot::Sender<Result<()>>),
+    RecordHub { created_at: Option<OffsetDateTime>, reply: oneshot::Sender<Result<()>> },
     Close { last_by: Option<Instant> },
 }
 
@@ -214,6 +216,14 @@ impl CheckpointWriter {
         });
     }
 
+    /// Lets the checkpoint advance over the event after the last delivered one, once it covers all events before.
+    pub(super) fn skip(&self, sequence_number: i64) {
+        self.shared.advance(|tracker| {
+            tracker.skip(sequence_number);
+            None
+        });
+    }
+
     /// Returns the last event up to which all events are finished.
     pub(super) fn reached(&self) -> Option<i64> {
         self.shared.with(|pending| pending.tracker.reached())
@@ -224,6 +234,18 @@ impl CheckpointWriter {
         let closed = || Error::new(ErrorKind::Closed, "the partition has stopped");
         let (reply, response) = oneshot::channel();
         self.commands.send(Command::ConfirmOwner(reply)).map_err(|_| closed())?;
+        response.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Records that the position of the checkpoint is one of the event hub that was created at this time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`GroupStore::replace_checkpoint`](crate::store::GroupStore::replace_checkpoint).
+    pub(super) async fn record_hub(&self, created_at: Option<OffsetDateTime>) -> Result<()> {
+        let closed = || Error::new(ErrorKind::Closed, "the partition has stopped");
+        let (reply, response) = oneshot::channel();
+        self.commands.send(Command::RecordHub { created_at, reply }).map_err(|_| closed())?;
         response.await.unwrap_or_else(|_| Err(closed()))
     }
 

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -16,7 +17,7 @@ use super::error_summary::ErrorSummary;
 use super::spans::BatchSpans;
 use crate::clock::at;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{OwnerId, PartitionId};
+use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
 use crate::store::{Adoption, BackOff, CheckpointOutcome, GroupStore};
 use crate::telemetry::{PartitionMetrics, span_failed};
 
@@ -84,6 +85,11 @@ impl Checkpointer {
                     Some(Command::ConfirmOwner(reply)) => {
                         // An error means that the caller no longer waits.
                         let _ = reply.send(self.confirm_owner().await);
+                        continue;
+                    }
+                    Some(Command::RecordHub { created_at, reply }) => {
+                        // An error means that the caller no longer waits.
+                        let _ = reply.send(self.record_hub(created_at).await);
                         continue;
                     }
                     Some(Command::Close { last_by }) => return self.close(last_by).await,
@@ -188,6 +194,15 @@ impl Checkpointer {
             return Ok(());
         }
         Err(fenced(partition, seen.and_then(|seen| seen.record.owner).as_ref()))
+    }
+
+    async fn record_hub(&mut self, created_at: Option<OffsetDateTime>) -> Result<()> {
+        self.adoption.set_hub_created_at(created_at);
+        let CheckpointRecord { sequence_number: Some(number), offset, .. } = self.adoption.record().clone() else {
+            return Ok(());
+        };
+        let position = Position::new(number, offset.unwrap_or_default());
+        self.store.replace_checkpoint(&mut self.adoption, &position).await
     }
 
     /// Returns the outcome of a flush for the caller.

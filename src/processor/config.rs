@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::source::StartPosition;
 use super::start::OnInvalidCheckpoint;
+use super::undecodable::OnUndecodable;
 use crate::balancer::{BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, PartitionId};
@@ -169,6 +170,8 @@ pub struct ProcessorConfig {
     pub new_partition_start_position: StartPosition,
     /// See [`with_on_invalid_checkpoint`](Self::with_on_invalid_checkpoint).
     pub on_invalid_checkpoint: OnInvalidCheckpoint,
+    /// See [`with_on_undecodable`](Self::with_on_undecodable).
+    pub on_undecodable: OnUndecodable,
     /// See [`with_checkpoint_policy`](Self::with_checkpoint_policy).
     pub checkpoint_policy: CheckpointPolicy,
     /// See [`with_on_failure`](Self::with_on_failure).
@@ -217,6 +220,7 @@ impl Default for ProcessorConfig {
             start_positions: BTreeMap::new(),
             new_partition_start_position: StartPosition::Earliest,
             on_invalid_checkpoint: OnInvalidCheckpoint::default(),
+            on_undecodable: OnUndecodable::default(),
             checkpoint_policy: CheckpointPolicy::default(),
             on_failure: OnFailure::default(),
             handler_timeout: None,
@@ -329,6 +333,8 @@ impl ProcessorConfig {
         with_new_partition_start_position(new_partition_start_position: StartPosition);
         /// Sets what to do if a partition cannot be read from its checkpoint. Default [`OnInvalidCheckpoint::Earliest`].
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
+        /// Sets what to do with an event that the source cannot decode. Default [`OnUndecodable::Fail`].
+        with_on_undecodable(on_undecodable: OnUndecodable);
         /// Sets when requested checkpoints are written. Default: see [`CheckpointPolicy`].
         with_checkpoint_policy(checkpoint_policy: CheckpointPolicy);
         /// Sets what to do with a partition whose handler failed. Default [`OnFailure::Restart`].

@@ -97,6 +97,11 @@ impl Delivered {
         self.last.map_or_else(|| self.from.clone(), StartPosition::AfterSequenceNumber)
     }
 
+    /// Counts an event as delivered that cannot be: the next link is opened after it.
+    pub(super) fn skip(&mut self, number: i64) {
+        self.last = self.last.max(Some(number));
+    }
+
     /// Removes events that were delivered already, and all events from the point where the link restarted. The
     /// remaining numbers increase. Returns how many events were removed.
     pub(super) fn keep_new<E: Positioned>(&mut self, batch: &mut Vec<E>) -> usize {

@@ -6,6 +6,7 @@ use super::context::PartitionContext;
 use super::partition_start::PartitionStart;
 use super::source::StartPosition;
 use super::stop::{HandlerError, StopReason};
+use super::undecodable::UndecodableEvent;
 use crate::error::Error;
 use crate::model::PartitionId;
 
@@ -87,6 +88,26 @@ pub trait Handler<E>: Send + Sync + 'static {
     #[doc(alias = "process_error")]
     fn failed(&self, partition_id: &PartitionId, error: &Error) {
         let _ = (partition_id, error);
+    }
+
+    /// Takes note of an event that the source cannot decode, before the processor skips it:
+    /// [`OnUndecodable::Skip`](super::OnUndecodable). The events before it were handled, but some of them may be in
+    /// flight. [`DeadLetters`](super::DeadLetters) store it. Default: does nothing; such an event is logged and counted
+    /// in any case.
+    ///
+    /// After a crash the same event may be reported again. The call may be dropped at any `await` if the partition is
+    /// requested to stop, and [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.
+    ///
+    /// # Errors
+    ///
+    /// Return an error if the event must not be skipped yet. [`OnFailure`](super::OnFailure) determines what follows.
+    fn undecodable(
+        &self,
+        event: UndecodableEvent,
+        context: PartitionContext,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        let _ = (event, context);
+        async { Ok(()) }
     }
 
     /// Cleans up after a partition. It receives no more events unless it starts again. The call has the drain timeout.

@@ -28,7 +28,7 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
 ) -> Result<Arc<[PartitionId]>> {
     let store = &shared.store;
     let starting = async {
-        let partitions = repeated(store, || hub_partitions(shared), Telemetry::hub_not_ready).await?;
+        let partitions = repeated(store, || read_hub(shared), Telemetry::hub_not_ready).await?;
         repeated(store, || caught_request(shared.source.check_access(&partitions[0])), Telemetry::hub_not_ready)
             .await?;
         record_group_starts(shared, &partitions).await?;
@@ -40,8 +40,10 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
     })
 }
 
-async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
+/// Reads the partitions of the event hub, and when it was created.
+pub(super) async fn read_hub<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
     let hub = caught_request(shared.source.event_hub_properties()).await?;
+    shared.hub_creation.reported(hub.created_at);
     let expected = shared.group.event_hub();
     if !hub.event_hub.eq_ignore_ascii_case(expected) {
         return Err(Error::config(format!(
@@ -55,7 +57,8 @@ async fn hub_partitions<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<
     Ok(hub.partitions.into())
 }
 
-/// Reads the partitions of the event hub again in every load-balancing interval, because their number can grow.
+/// Reads the properties of the event hub again in every load-balancing interval, because its partitions can become more,
+/// and because it can be deleted and created again.
 pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
@@ -63,7 +66,7 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     let interval = shared.config.load_balancing_interval;
     loop {
         sleep(interval).await;
-        match hub_partitions(&shared).await {
+        match read_hub(&shared).await {
             Ok(named) => {
                 partitions.send_if_modified(|known| {
                     let changed = **known != *named;
@@ -90,7 +93,7 @@ async fn record_group_starts<S: EventSource, H: Handler<S::Event>>(
         shared.new_partitions.started_with(partitions.to_vec());
         return record_single_latest(shared, partitions).await;
     }
-    let started = repeated(&shared.store, || recorded(&shared.store), Telemetry::start_positions_not_recorded).await?;
+    let started = repeated(&shared.store, || recorded(shared), Telemetry::start_positions_not_recorded).await?;
     let last = started.last().or(partitions.iter().max()).cloned();
     let (initial, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
     telemetry::start_positions_recorded(started.len(), initial.len(), added.len());
@@ -122,7 +125,7 @@ async fn record_single_latest<S: EventSource, H: Handler<S::Event>>(
     if latest.is_empty() {
         return Ok(());
     }
-    let recorded = repeated(&shared.store, || recorded(&shared.store), Telemetry::start_positions_not_recorded).await?;
+    let recorded = repeated(&shared.store, || recorded(shared), Telemetry::start_positions_not_recorded).await?;
     for partition in latest.into_iter().filter(|partition| !recorded.contains(partition)) {
         record_start_persistently(Arc::clone(shared), partition, StartPosition::Latest).await?;
     }
@@ -145,8 +148,12 @@ async fn record_new_starts<S: EventSource, H: Handler<S::Event>>(
 }
 
 /// Returns the partitions that have a checkpoint.
-async fn recorded(store: &GroupStore) -> Result<BTreeSet<PartitionId>> {
-    Ok(store.list_checkpoints().await?.records.into_iter().map(|checkpoint| checkpoint.partition).collect())
+async fn recorded<S, H>(shared: &Shared<S, H>) -> Result<BTreeSet<PartitionId>> {
+    let checkpoints = shared.store.list_checkpoints().await?.records;
+    for found in &checkpoints {
+        shared.offset_format.seen(found.record.offset.as_deref());
+    }
+    Ok(checkpoints.into_iter().map(|checkpoint| checkpoint.partition).collect())
 }
 
 async fn record_start_persistently<S: EventSource, H: Handler<S::Event>>(
@@ -167,8 +174,8 @@ pub(super) async fn record_new_starts_before<S: EventSource, H>(
     if !shared.new_partitions.contains(partition, &shared.config) {
         return Ok(());
     }
-    let partitions = hub_partitions(shared).await?;
-    let recorded = recorded(&shared.store).await?;
+    let partitions = read_hub(shared).await?;
+    let recorded = recorded(shared).await?;
     let is_added = |other: &&PartitionId| {
         *other < partition && shared.new_partitions.contains(other, &shared.config) && !recorded.contains(*other)
     };
@@ -184,12 +191,11 @@ async fn record_start<S: EventSource, H>(
     partition: &PartitionId,
     start: &StartPosition,
 ) -> Result<()> {
+    let store = shared.store.for_hub_created_at(shared.hub_creation.known());
     let properties = caught_request(shared.source.partition_properties(partition)).await?;
     match position_of(&shared.source, partition, start, &properties, NO_EPOCH).await {
-        Ok(position) => shared.store.init_checkpoint(partition, &position).await.map(drop),
-        Err(rejection) if rejection.kind() == ErrorKind::Fenced => {
-            started_by_owner(&shared.store, partition, rejection).await
-        }
+        Ok(position) => store.init_checkpoint(partition, &shared.offset_format.recordable(position)).await.map(drop),
+        Err(rejection) if rejection.kind() == ErrorKind::Fenced => started_by_owner(shared, partition, rejection).await,
         Err(error) => Err(error),
     }
 }
@@ -197,8 +203,8 @@ async fn record_start<S: EventSource, H>(
 /// Succeeds if the partition has a checkpoint. Called if the broker rejects a receiver because the owner of the
 /// partition reads it: an owner of this crate has recorded the start before it reads, but an owner of another SDK
 /// writes nothing until its first checkpoint.
-async fn started_by_owner(store: &GroupStore, partition: &PartitionId, rejection: Error) -> Result<()> {
-    if recorded(store).await?.contains(partition) {
+async fn started_by_owner<S, H>(shared: &Shared<S, H>, partition: &PartitionId, rejection: Error) -> Result<()> {
+    if recorded(shared).await?.contains(partition) {
         return Ok(());
     }
     let message = format!(

@@ -16,10 +16,11 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::limits::CLOSE_LIMIT;
+use super::offset_format::{BEFORE_EVERYTHING, plain};
 use super::positioned::Positioned;
-use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
+use super::properties::PartitionProperties;
 use super::source::{EventSource, StartPosition, caught_request};
-use super::start::{is_offset_beyond_end, plain};
+use super::start::is_offset_beyond_end;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{PartitionId, Position};
 
@@ -133,10 +134,13 @@ impl<S: EventSource> Search<'_, S> {
     }
 
     /// Returns the position of an event, and the event if it still exists. It may have expired meanwhile. An event hub
-    /// with compaction may not have it; the offset then remains unknown.
+    /// with compaction may not have it, and the source may not be able to decode it; the offset then remains unknown.
     async fn event(&self, number: i64) -> Result<(Position, Option<S::Event>)> {
         let from = StartPosition::AfterSequenceNumber(number.saturating_sub(1));
-        let event = self.first_event(&from).await?;
+        let event = match self.first_event(&from).await {
+            Err(error) if error.kind() == ErrorKind::Undecodable => None,
+            event => event?,
+        };
         let event = event.filter(|event| event.sequence_number() == Some(number));
         if let Some(position) = event.as_ref().and_then(Positioned::position) {
             return Ok((position, event));

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::ProcessorConfig;
+use super::hub_creation::HubCreation;
 use super::new_partitions::NewPartitions;
+use super::offset_format::OffsetFormat;
 use super::spans::BatchSpans;
 use crate::balancer::{LivenessTracker, LoadTracker};
 use crate::model::ConsumerGroup;
@@ -24,5 +26,7 @@ pub(super) struct Shared<S, H> {
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
     pub(super) new_partitions: NewPartitions,
+    pub(super) hub_creation: HubCreation,
+    pub(super) offset_format: OffsetFormat,
     pub(super) spans: BatchSpans,
 }

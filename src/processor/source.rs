@@ -17,6 +17,7 @@ pub use super::properties::PartitionProperties;
 #[cfg(feature = "eventhubs")]
 pub(crate) use super::receiver::BatchLimit;
 pub use super::receiver::{EventReceiver, EventSender, StopSignal};
+pub use super::undecodable::undecodable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 
@@ -75,13 +76,28 @@ pub struct EventHubProperties {
     pub event_hub: String,
     /// Its current partitions. Their number may grow.
     pub partitions: Vec<PartitionId>,
+    /// When it was created, in whole seconds. `None` if the source does not know the time.
+    pub created_at: Option<OffsetDateTime>,
 }
 
 impl EventHubProperties {
     /// Creates the properties from the name of an event hub and its partitions.
     #[must_use]
     pub fn new(event_hub: impl Into<String>, partitions: Vec<PartitionId>) -> Self {
-        Self { event_hub: event_hub.into(), partitions }
+        Self { event_hub: event_hub.into(), partitions, created_at: None }
+    }
+
+    /// Sets when the event hub was created. The fraction of the second is dropped, so that times from different
+    /// requests are equal.
+    ///
+    /// The processor records it with each position. If the event hub later has another time, it was deleted and created
+    /// again: recorded positions then count as invalid, for [`InvalidReason::Recreated`](super::InvalidReason), however
+    /// many events the new event hub has. Without it, only positions after the end of the partition are found. A
+    /// source must not report a time that can change for the same events.
+    #[must_use]
+    pub fn with_created_at(mut self, time: OffsetDateTime) -> Self {
+        self.created_at = Some(time.replace_nanosecond(0).unwrap_or(time));
+        self
     }
 }
 
@@ -93,6 +109,8 @@ impl EventHubProperties {
 ///   group does not exist. It ends the processor.
 /// - [`ErrorKind::Fenced`] if the broker has given the partition to another reader, or
 ///   rejects the receiver because of another reader.
+/// - [`undecodable`] if the source cannot decode an event: [`OnUndecodable`](super::OnUndecodable) determines what
+///   follows.
 /// - Any other error: the processor retries.
 pub trait EventSource: Send + Sync + 'static {
     /// The type of its events.

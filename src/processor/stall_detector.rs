@@ -18,12 +18,16 @@
 //! before the receiver delivered one of them. All checks over at least 10 s must show this, because the properties that
 //! an event hub reports can be some seconds old.
 //!
+//! An event hub may report an end that it never delivers: compaction can remove the last event of a partition
+//! (learn.microsoft.com, Event Hubs, "Log compaction"). If a second link misses the same events as the one before, while
+//! the end is the same, these events do not exist, until the end grows.
+//!
 //! If checks are `timeout` or more apart, the second check after the missing event was enqueued detects the stall:
 //! within two periods. With more frequent checks, it is detected within `timeout` and two periods.
 
 use std::time::Duration;
 
-use super::properties::PartitionProperties;
+use super::properties::{PartitionProperties, Undelivered};
 use super::source::StartPosition;
 
 /// How long all reports of an event hub must show that it ends before the last received event. A report can be some
@@ -43,7 +47,7 @@ pub(super) enum LinkState {
     BeyondEnd,
 }
 
-/// The state of one partition's receiver, from one opening to the next. All times are of one clock, of any kind.
+/// The state of one partition's receiver, from one opening to the next, with what the links before have missed. All times are of one clock, of any kind.
 #[derive(Debug)]
 pub(super) struct StallDetector {
     timeout: Duration,
@@ -60,6 +64,12 @@ pub(super) struct StallDetector {
     beyond_end_since: Option<Duration>,
     /// The last state was [`LinkState::BeyondEnd`].
     is_beyond_end: bool,
+    /// What this link has missed, if it must be reopened.
+    missed: Option<Undelivered>,
+    /// What the last link missed that had to be reopened.
+    missed_before: Option<Undelivered>,
+    /// What two links have missed.
+    absent: Option<Undelivered>,
 }
 
 impl StallDetector {
@@ -72,6 +82,9 @@ impl StallDetector {
             behind_since: None,
             beyond_end_since: None,
             is_beyond_end: false,
+            missed: None,
+            missed_before: None,
+            absent: None,
         }
     }
 
@@ -84,6 +97,7 @@ impl StallDetector {
         };
         self.certain = self.seen.is_some();
         self.is_beyond_end = false;
+        self.missed_before = self.missed.take().or(self.missed_before);
         self.waiting_stopped();
     }
 
@@ -101,6 +115,9 @@ impl StallDetector {
 
     /// Records received events, up to this one. The processor does not wait until they are handled.
     pub(super) fn received(&mut self, number: Option<i64>) {
+        if number.is_none() || number > self.seen {
+            (self.missed, self.missed_before, self.absent) = (None, None, None);
+        }
         self.seen = number.map(|number| self.seen.unwrap_or(i64::MIN).max(number));
         self.certain = number.is_some();
         self.waiting_stopped();
@@ -123,6 +140,11 @@ impl StallDetector {
         self.is_beyond_end
     }
 
+    /// Returns the events at the end of the partition that do not exist, as two links have shown.
+    pub(super) fn absent(&self) -> Option<Undelivered> {
+        self.absent
+    }
+
     /// Records a lag check; `now` is when the response arrived. The processor must wait on the receiver during the
     /// request, and must record the events that arrive meanwhile first.
     pub(super) fn checked(&mut self, now: Duration, properties: &PartitionProperties) -> LinkState {
@@ -136,12 +158,21 @@ impl StallDetector {
             self.is_beyond_end = true;
             return LinkState::BeyondEnd;
         }
-        if !self.waiting || readable.is_none_or(|last| last <= seen) {
+        let missing = readable.filter(|last| *last > seen).map(|up_to| Undelivered { after: seen, up_to });
+        let Some(missing) = missing.filter(|missing| self.waiting && self.absent != Some(*missing)) else {
             self.behind_since = None;
             return LinkState::Healthy;
-        }
+        };
         let since = *self.behind_since.get_or_insert(now);
-        if now.saturating_sub(since) >= self.timeout { LinkState::Reopen } else { LinkState::Behind }
+        if now.saturating_sub(since) < self.timeout {
+            return LinkState::Behind;
+        }
+        if self.missed_before == Some(missing) {
+            (self.absent, self.behind_since) = (Some(missing), None);
+            return LinkState::Healthy;
+        }
+        self.missed = Some(missing);
+        LinkState::Reopen
     }
 }
 
@@ -360,9 +391,55 @@ mod tests {
                 Checked(60, 0, Some(5), Reopen),
                 after(4),
                 Waiting,
-                Checked(61, 0, Some(5), Behind),
-                Checked(90, 0, Some(5), Behind),
-                Checked(91, 0, Some(5), Reopen),
+                Checked(61, 0, Some(6), Behind),
+                Checked(90, 0, Some(6), Behind),
+                Checked(91, 0, Some(6), Reopen),
+            ],
+        );
+    }
+
+    #[test]
+    fn an_end_that_two_links_do_not_deliver_is_absent() {
+        let missed_twice = || {
+            [
+                after(4),
+                Waiting,
+                Checked(30, 0, Some(5), Behind),
+                Checked(60, 0, Some(5), Reopen),
+                Checked(90, 0, Some(5), Reopen),
+                after(4),
+                Waiting,
+                Checked(120, 0, Some(5), Behind),
+                Checked(150, 0, Some(5), Healthy),
+                Checked(180, 0, Some(5), Healthy),
+            ]
+        };
+        let then = |steps: Vec<Step>| missed_twice().into_iter().chain(steps);
+        run(
+            "it grows",
+            then(vec![Checked(210, 0, Some(6), Behind), Checked(240, 0, Some(6), Reopen), after(4), Waiting]),
+        );
+        run(
+            "another link",
+            then(vec![after(4), Waiting, Checked(210, 0, Some(5), Healthy), Checked(300, 0, Some(5), Healthy)]),
+        );
+        run(
+            "it is delivered after all",
+            then(vec![Received(Some(5)), Waiting, Checked(210, 0, Some(6), Behind), Checked(240, 0, Some(6), Reopen)]),
+        );
+        run(
+            "another event was delivered in between",
+            [
+                after(4),
+                Waiting,
+                Checked(30, 0, Some(6), Behind),
+                Checked(60, 0, Some(6), Reopen),
+                after(4),
+                Waiting,
+                Received(Some(5)),
+                Waiting,
+                Checked(90, 0, Some(6), Behind),
+                Checked(120, 0, Some(6), Reopen),
             ],
         );
     }

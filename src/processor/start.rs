@@ -1,16 +1,19 @@
 //! Determines where a partition is read from, and what to do about a checkpoint that does not fit the partition.
 //!
 //! The broker reports too little. It silently omits events that have expired. It rejects a position after the end, but
-//! when a recreated event hub again has that many events, it delivers different events from there. So the processor
-//! compares the checkpoint with the range of the partition before it reads.
+//! when a recreated event hub again has that many events, it delivers different events from there. So before it reads,
+//! the processor compares the checkpoint with the creation of the event hub and with the range of the partition.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
+use time::OffsetDateTime;
 
-use super::properties::{BEFORE_EVERYTHING, PartitionProperties};
+use super::offset_format::{BEFORE_EVERYTHING, plain};
+use super::properties::PartitionProperties;
 use super::source::StartPosition;
 use crate::error::{Error, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
@@ -22,12 +25,12 @@ pub enum InvalidReason {
     /// Events after the checkpoint expired before they were processed: the partition was not read for longer than the
     /// retention of the event hub.
     Expired,
-    /// The checkpoint does not belong to this event hub: the event hub was recreated under the same name, or the
-    /// checkpoint is another event hub's.
-    ///
-    /// An event hub that was recreated while no instance read it, and that has grown past the checkpoint since, is not
-    /// recognized: reading continues after that sequence number. After recreating an event hub, delete the checkpoints
-    /// of its consumer groups.
+    /// The event hub was deleted and created again under the same name after the checkpoint was written. Recognized by
+    /// the time of its creation, so only if the source [reports](super::source::EventHubProperties::created_at) that.
+    Recreated,
+    /// The checkpoint is after the end of the partition. It is another event hub's, or the event hub has lost its last
+    /// events, for example by the forced promotion of a replica; or it was recreated, and the source does not report
+    /// when.
     BeyondEnd,
     /// The broker rejected the position.
     Rejected,
@@ -38,6 +41,7 @@ impl InvalidReason {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
+            Self::Recreated => "recreated",
             Self::BeyondEnd => "beyond_end",
             Self::Rejected => "rejected",
         }
@@ -48,7 +52,10 @@ impl fmt::Display for InvalidReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "events after it expired before they were processed",
-            Self::BeyondEnd => "the event hub was recreated, or the checkpoint belongs to another hub",
+            Self::Recreated => "the event hub was recreated after it was written",
+            Self::BeyondEnd => {
+                "the event hub has lost its last events, or was recreated, or the checkpoint belongs to another event hub"
+            }
             Self::Rejected => "the broker rejects the position",
         })
     }
@@ -185,6 +192,28 @@ pub(super) fn recorded(start: &StartPosition) -> CheckpointRecord {
     }
 }
 
+/// By how much the clock of the event hub and that of the storage may differ.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
+
+/// Returns whether the checkpoint is a position in a former event hub, if the event hub was created at this time.
+///
+/// A record without the creation time, such as that of another SDK, is judged by the time at which its position was
+/// written. One that was written in the last seconds before the creation counts as valid: the clocks may differ, and a
+/// checkpoint in the first seconds of an event hub is much more frequent than an event hub that is recreated that fast.
+pub(super) fn is_of_former_hub(record: &CheckpointRecord, created_at: Option<OffsetDateTime>) -> bool {
+    let Some(created_at) = created_at.filter(|_| has_event(record)) else { return false };
+    match (record.hub_created_at, record.updated_at) {
+        (Some(of), _) => of != created_at,
+        (None, Some(written_at)) => written_at + CLOCK_DIFFERENCE < created_at,
+        (None, None) => false,
+    }
+}
+
+/// Returns whether the record names an event. The position before all events is the same in every event hub.
+fn has_event(record: &CheckpointRecord) -> bool {
+    record.has_position() && record.offset.as_deref() != Some(BEFORE_EVERYTHING)
+}
+
 /// Returns why a checkpoint is invalid, as far as the properties show. They must have been read after the checkpoint:
 /// compared with older ones, a checkpoint that was written meanwhile appears to be after the end.
 pub(super) fn invalid_reason(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<InvalidReason> {
@@ -212,14 +241,22 @@ pub(super) fn invalid_reason(record: &CheckpointRecord, properties: &PartitionPr
 /// must have been read after the checkpoint.
 ///
 /// - The position before all events has the number before the first event. A different number counts events that have
-///   expired, or belongs to another event hub and would hold back smaller checkpoints.
+///   expired, or belongs to another event hub and would hold back smaller checkpoints. It is the same position in every
+///   event hub, so the record may show an earlier creation than `hub_created_at`.
 /// - A record without a number gets the number of the last event if it has the offset of that event. Any other number
 ///   would be a guess, and reading continues by the number.
-pub(super) fn corrected(record: &CheckpointRecord, properties: &PartitionProperties) -> Option<Position> {
+pub(super) fn corrected(
+    record: &CheckpointRecord,
+    hub_created_at: Option<OffsetDateTime>,
+    properties: &PartitionProperties,
+) -> Option<Position> {
     let offset = record.offset.as_deref()?;
     if offset == BEFORE_EVERYTHING {
         let beginning = properties.beginning();
-        return (record.sequence_number != Some(beginning.sequence_number)).then_some(beginning);
+        let is_correct = record.sequence_number == Some(beginning.sequence_number);
+        let is_current =
+            record.hub_created_at.zip(hub_created_at).is_none_or(|(recorded, current)| recorded >= current);
+        return (!is_correct || !is_current).then_some(beginning);
     }
     properties.last_enqueued().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()
 }
@@ -240,12 +277,6 @@ pub(crate) fn names_another_event(one: &str, other: &str) -> bool {
 /// Returns whether an offset is after the end. A text offset of the last event shows nothing.
 pub(super) fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool {
     last.is_none_or(|last| plain(&last.offset).is_some_and(|last| offset > last))
-}
-
-/// Returns the offset if it is a plain number. With geo-replication offsets are text that changes with the replica, so
-/// a difference means nothing.
-pub(super) fn plain(offset: &str) -> Option<u64> {
-    offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse().ok()).flatten()
 }
 
 /// Why a partition restarts although its checkpoint looked valid. Each variant has the position where reading could not
@@ -414,7 +445,7 @@ mod tests {
             ("no position", record(None, None), full(), None),
         ];
         for (case, record, properties, expected) in table {
-            let corrected = corrected(&record, &properties);
+            let corrected = corrected(&record, None, &properties);
             let place = corrected.as_ref().map(|place| (place.sequence_number, place.offset.as_str()));
             assert_eq!(place, expected, "{case}");
         }

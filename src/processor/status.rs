@@ -10,7 +10,7 @@ use super::checkpoint_requests::CheckpointWriter;
 use super::dropped::HeldCheckpoint;
 use super::error_summary::ErrorSummary;
 use super::lag::Lag;
-use super::properties::PartitionProperties;
+use super::properties::{PartitionProperties, Undelivered};
 use crate::balancer::LivenessTracker;
 use crate::error::Error;
 use crate::lock::lock;
@@ -124,6 +124,9 @@ pub struct PartitionStatus {
     pub failures: u64,
     /// How many events it moved to the [dead letters](super::DeadLetters) since this instance won it.
     pub dead_letters: u64,
+    /// How many events it skipped since this instance won it, because the source cannot decode them; see
+    /// [`OnUndecodable::Skip`](super::OnUndecodable).
+    pub undecodable: u64,
     /// The last error; `None` once a batch was handled after it.
     pub last_error: Option<ErrorSummary>,
 }
@@ -156,10 +159,13 @@ struct Inner {
     /// The time of the last lag check that found no event waiting.
     caught_up: Option<Instant>,
     dead_letters: u64,
+    undecodable: u64,
     link_stalled: bool,
     failures: u64,
     last_error: Option<Arc<Error>>,
     properties: Option<(PartitionProperties, Instant)>,
+    /// The events at the end of the partition that do not exist.
+    absent: Option<Undelivered>,
     writer: Option<CheckpointWriter>,
     end: End,
 }
@@ -218,10 +224,12 @@ impl Progress {
             handled_age: None,
             caught_up: None,
             dead_letters: 0,
+            undecodable: 0,
             link_stalled: false,
             failures: 0,
             last_error: None,
             properties: None,
+            absent: None,
             writer: None,
             end: End::default(),
         }))
@@ -253,6 +261,12 @@ impl Progress {
         self.inner().dead_letters += 1;
     }
 
+    pub(super) fn skipped_undecodable(&self) {
+        let mut inner = self.inner();
+        inner.undecodable += 1;
+        inner.last_error = None;
+    }
+
     /// Records that a batch was handled: the task waits for the next one. The last event was enqueued `age` ago, if that
     /// is known.
     pub(super) fn handled(&self, last: Option<i64>, age: Option<Duration>) {
@@ -267,6 +281,11 @@ impl Progress {
         self.inner().link_stalled = link_stalled;
     }
 
+    /// Records which events at the end of the partition do not exist. Returns whether that is news.
+    pub(super) fn end_is_absent(&self, absent: Option<Undelivered>) -> bool {
+        std::mem::replace(&mut self.inner().absent, absent) != absent
+    }
+
     pub(super) fn failed(&self, error: &Arc<Error>) {
         let mut inner = self.inner();
         inner.failures += 1;
@@ -276,7 +295,7 @@ impl Progress {
     pub(super) fn lag_checked(&self, properties: PartitionProperties) {
         let mut inner = self.inner();
         let now = Instant::now();
-        if inner.has_processed_all(&properties) {
+        if inner.has_processed_all(&properties.without(inner.absent)) {
             inner.caught_up = Some(now);
         }
         inner.properties = Some((properties, now));
@@ -332,6 +351,7 @@ impl Progress {
         let written = inner.writer.as_ref().and_then(CheckpointWriter::written);
         let known = inner.properties.as_ref().map(|(properties, at)| (properties, at.elapsed()));
         let (properties, age) = known.unzip();
+        let readable = properties.map(|properties| properties.without(inner.absent));
         PartitionStatus {
             partition: partition.clone(),
             state: state_of(
@@ -344,11 +364,12 @@ impl Progress {
             handled: inner.handled,
             checkpoint: written,
             last_enqueued: properties.and_then(PartitionProperties::last_enqueued).map(|last| last.sequence_number),
-            lag: Lag::between(written, properties, age.unwrap_or_default(), lag_checks_due),
-            behind: properties.zip(age).map(|(properties, age)| inner.behind(properties, age > lag_checks_due)),
+            lag: Lag::between(written, readable.as_ref(), age.unwrap_or_default(), lag_checks_due),
+            behind: readable.zip(age).map(|(readable, age)| inner.behind(&readable, age > lag_checks_due)),
             in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
             failures: inner.failures,
             dead_letters: inner.dead_letters,
+            undecodable: inner.undecodable,
             last_error: inner.last_error.as_deref().map(ErrorSummary::of),
         }
     }

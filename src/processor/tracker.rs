@@ -37,7 +37,7 @@ pub(super) struct Tracker {
     /// The last event of the batch in the handler, and of the one before it.
     last_delivered: Option<i64>,
     last_of_batch_before: Option<i64>,
-    /// The events that the handler does not process, each with the event before it that must be covered first.
+    /// The events that the handler does not process, with their offsets if these are known, each with the event before it that must be covered first.
     passed: Vec<(Option<i64>, i64, String)>,
 }
 
@@ -72,6 +72,13 @@ impl Tracker {
         let open = self.open.range(..number).next_back().map(|(open, _)| *open);
         let before = in_batch.max(open).max(self.last_of_batch_before);
         self.passed.push((before, number, offset.to_owned()));
+    }
+
+    /// Records an event after the last delivered one that the handler does not get. The position advances over it once it
+    /// covers all events before.
+    pub(super) fn skip(&mut self, number: i64) {
+        let before = self.open.last_key_value().map(|(open, _)| *open);
+        self.passed.push((before.max(self.last_delivered), number, String::new()));
     }
 
     /// Returns the next position that advances over an event which the handler does not process.

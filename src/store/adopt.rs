@@ -1,5 +1,7 @@
 //! Adoption: taking over the checkpoint of a partition that was just won.
 
+use time::OffsetDateTime;
+
 use super::GroupStore;
 use super::rules::{Next, Place, PositionFrom, Unwritten, WriteCondition, adopting, position_from};
 use super::settle::ConditionalWrite;
@@ -16,6 +18,8 @@ pub struct Adoption {
     pub(super) etag: Option<ETag>,
     pub(super) record: CheckpointRecord,
     pub(super) epoch: i64,
+    /// When the event hub was created whose positions are written.
+    pub(super) hub_created_at: Option<OffsetDateTime>,
 }
 
 impl Adoption {
@@ -29,6 +33,17 @@ impl Adoption {
     #[must_use]
     pub fn epoch(&self) -> i64 {
         self.epoch
+    }
+
+    /// Returns when the event hub was created whose positions are written.
+    pub(crate) fn hub_created_at(&self) -> Option<OffsetDateTime> {
+        self.hub_created_at
+    }
+
+    /// Sets when the event hub was created whose positions are written from now on, instead of the time of the
+    /// [store](GroupStore::for_hub_created_at) that adopted the checkpoint.
+    pub(crate) fn set_hub_created_at(&mut self, time: Option<OffsetDateTime>) {
+        self.hub_created_at = time;
     }
 
     /// Returns the last checkpoint. It contains no position if there was none.
@@ -93,13 +108,13 @@ impl GroupStore {
     /// or if the one here was taken from there and no other SDK has written it since.
     async fn read_for_adoption(&self, partition: &PartitionId) -> Result<Read> {
         let found = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
-        let found = found.map(|blob| decoded(self.telemetry(), blob));
+        let found = found.map(|blob| dated(self.telemetry(), blob));
         let source_etag = found.as_ref().map(|(record, _)| record.source_etag.clone());
         let Some(names) = self.inner.other_name_case.as_ref().filter(|_| source_etag != Some(None)) else {
             return Ok(Read { found, other: None });
         };
         let other =
-            self.read(&names.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
+            self.read(&names.of(RecordKind::Checkpoint, partition)).await?.map(|blob| dated(self.telemetry(), blob));
         let changed = other.filter(|(_, blob)| source_etag.flatten().as_deref() != Some(blob.etag.as_str()));
         Ok(Read { found, other: changed.map(|(record, blob)| (record, blob.etag)) })
     }
@@ -124,6 +139,7 @@ impl AdoptionWrite<'_> {
                 record.sequence_number = other.sequence_number;
                 record.offset.clone_from(&other.offset);
                 record.initial = other.initial;
+                (record.updated_at, record.hub_created_at) = (other.updated_at, other.hub_created_at);
             }
             (Some(PositionFrom::Start), _, Some(start)) => record = self.store.initial_record(start, &record),
             _ => {}
@@ -140,7 +156,8 @@ impl AdoptionWrite<'_> {
     }
 
     fn adopted(&self, etag: Option<ETag>, record: CheckpointRecord) -> AdoptOutcome {
-        AdoptOutcome::Adopted(Adoption { partition: self.partition.clone(), etag, record, epoch: self.epoch })
+        let (partition, hub_created_at) = (self.partition.clone(), self.store.hub_created_at);
+        AdoptOutcome::Adopted(Adoption { partition, etag, record, epoch: self.epoch, hub_created_at })
     }
 }
 
@@ -182,6 +199,16 @@ impl Read {
     fn other_place(&self) -> Place {
         self.other.as_ref().map_or(Place::Nowhere, |(record, _)| Place::of(record))
     }
+}
+
+/// Decodes a checkpoint, with the time of the last write if the record has none. The adoption keeps that time in the
+/// record, because its own write changes the time of the blob.
+fn dated(telemetry: &Telemetry, blob: Blob) -> (CheckpointRecord, Blob) {
+    let (mut record, blob) = decoded(telemetry, blob);
+    if record.has_position() {
+        record.updated_at.get_or_insert(blob.last_modified);
+    }
+    (record, blob)
 }
 
 /// Decodes a checkpoint, and reports what is unusable in it.

@@ -181,7 +181,7 @@ impl GroupStoreBuilder {
         };
         let outages = Outages::new(inner.lease_durations, request_timeout, inner.lease_clock.now());
         let (container, inner) = (self.container, Arc::new(inner));
-        let store = GroupStore { container, inner, outages, operator: self.operator };
+        let store = GroupStore { container, inner, outages, operator: self.operator, hub_created_at: None };
         if self.config.on_case_mismatch == OnCaseMismatch::Fail {
             with_retries(request_timeout, || store.refuse_other_name_case()).await?;
         }

@@ -5,6 +5,8 @@
 
 use std::cmp::Ordering;
 
+use time::OffsetDateTime;
+
 use super::GroupStore;
 use super::adopt::{Adoption, decoded};
 use super::init_checkpoint::NO_CHECKPOINT;
@@ -61,7 +63,12 @@ impl GroupStore {
     /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except those of
     /// an initial checkpoint. If nothing was taken over from the other name case before, nothing will be: a checkpoint
     /// there belongs to another application.
-    pub(super) fn checkpoint_record(&self, position: &Position, last: &CheckpointRecord) -> CheckpointRecord {
+    pub(super) fn checkpoint_record(
+        &self,
+        position: &Position,
+        last: &CheckpointRecord,
+        hub_created_at: Option<OffsetDateTime>,
+    ) -> CheckpointRecord {
         CheckpointRecord {
             source_etag: last.source_etag.clone().filter(|version| version != NO_CHECKPOINT),
             sequence_number: Some(position.sequence_number),
@@ -69,6 +76,7 @@ impl GroupStore {
             owner: Some(self.identity().owner.clone()),
             updated_at: self.server_time().replace_nanosecond(0).ok(),
             initial: false,
+            hub_created_at,
             ..last.clone()
         }
     }
@@ -118,9 +126,9 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     }
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<CheckpointOutcome> {
-        let Adoption { partition, record, .. } = &*self.adoption;
+        let Adoption { partition, record, hub_created_at, .. } = &*self.adoption;
         let name = self.store.inner.names.of(RecordKind::Checkpoint, partition);
-        let record = self.store.checkpoint_record(self.position, record);
+        let record = self.store.checkpoint_record(self.position, record, *hub_created_at);
         let written =
             self.store.write(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&record), under).await?;
         (self.adoption.etag, self.adoption.record) = (Some(written.etag), record);

@@ -58,7 +58,7 @@ impl GroupStore {
     pub(super) fn initial_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
         let not_read = || self.inner.other_name_case.is_some().then(|| NO_CHECKPOINT.to_owned());
         let source_etag = last.source_etag.clone().or_else(not_read);
-        CheckpointRecord { source_etag, initial: true, ..self.checkpoint_record(start, last) }
+        CheckpointRecord { source_etag, initial: true, ..self.checkpoint_record(start, last, self.hub_created_at) }
     }
 
     async fn in_other_name_case(&self, partition: &PartitionId) -> Result<OtherNameCase> {

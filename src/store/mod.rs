@@ -117,6 +117,8 @@ pub struct GroupStore {
     outages: Outages,
     /// It acts for an operator, which is not an instance of the group.
     operator: bool,
+    /// When the event hub was created whose positions are written.
+    hub_created_at: Option<OffsetDateTime>,
 }
 
 #[derive(Debug)]
@@ -175,6 +177,16 @@ impl GroupStore {
     /// [`ErrorKind::Config`] if the backend cannot create a second client of the container.
     pub fn with_new_connections(&self) -> Result<Self> {
         Ok(Self { container: self.container.with_new_connections()?, ..self.clone() })
+    }
+
+    /// Returns a store for the same owner that records with each position that the event hub was created at this time;
+    /// see [`CheckpointRecord::hub_created_at`]. Without a time the records have none, the default.
+    ///
+    /// The time must have been read before the position: a position that is recorded with the time of a former event hub
+    /// is read again, but one with the time of a later event hub would be valid there.
+    #[must_use]
+    pub fn for_hub_created_at(&self, time: Option<OffsetDateTime>) -> Self {
+        Self { hub_created_at: time, ..self.clone() }
     }
 
     /// Returns the consumer group.

@@ -20,12 +20,13 @@ impl GroupStore {
     #[doc(alias = "rewind")]
     pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
         // The other name case does not count anymore: it may be ahead, and would undo this at the next adoption.
-        let record = CheckpointRecord { source_etag: None, ..self.checkpoint_record(place, &adoption.record) };
+        let record = self.checkpoint_record(place, &adoption.record, adoption.hub_created_at);
+        let record = CheckpointRecord { source_etag: None, ..record };
         self.rewrite_adopted(adoption, record).await
     }
 
     /// Rewrites the position of an adopted checkpoint, where `place` is the position at which reading continues in any
-    /// case. The rest of the record stays as it is. It is fenced like any checkpoint of the adoption.
+    /// case, with the creation of the event hub. The rest of the record stays as it is. It is fenced like any checkpoint of the adoption.
     ///
     /// # Errors
     ///
@@ -35,6 +36,7 @@ impl GroupStore {
         let record = CheckpointRecord {
             sequence_number: Some(place.sequence_number),
             offset: Some(place.offset.clone()),
+            hub_created_at: adoption.hub_created_at,
             ..adoption.record.clone()
         };
         self.rewrite_adopted(adoption, record).await

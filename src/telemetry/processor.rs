@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tracing::{Span, debug, error, info, warn};
 
 use super::Telemetry;
@@ -53,6 +54,10 @@ pub(crate) fn processor_started(partitions: usize, incarnation: &Incarnation) {
 
 pub(crate) fn processor_not_started(error: &Error) {
     error!(target: PROCESSOR, error = %Causes(error), "processor did not start");
+}
+
+pub(crate) fn hub_recreated(before: OffsetDateTime, now: OffsetDateTime) {
+    warn!(target: PROCESSOR, %before, %now, "event hub was recreated; restarting partitions");
 }
 
 pub(crate) fn start_positions_recorded(with_checkpoint: usize, initial: usize, added: usize) {
@@ -146,6 +151,16 @@ pub(crate) fn dead_lettered(partition: &PartitionId, sequence_number: Option<i64
     );
 }
 
+pub(crate) fn undecodable_skipped(partition: &PartitionId, sequence_number: i64, error: &Error) {
+    warn!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        sequence_number,
+        error = %Causes(error),
+        "skipped an event that cannot be decoded"
+    );
+}
+
 pub(crate) fn callback_timed_out(partition: &PartitionId, callback: &str, timeout: Duration) {
     warn!(target: PROCESSOR, partition_id = %partition, callback, ?timeout, "handler callback timed out");
 }
@@ -230,6 +245,16 @@ pub(crate) fn left_in_flight(partition: &PartitionId, events: usize) {
         partition_id = %partition,
         events,
         "events in flight were not finished in time; they will be redelivered"
+    );
+}
+
+pub(crate) fn end_not_delivered(partition: &PartitionId, after: i64, up_to: i64) {
+    info!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        after,
+        up_to,
+        "event hub does not deliver the end that it reports; counting it as read until it grows"
     );
 }
 

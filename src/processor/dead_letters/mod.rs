@@ -13,6 +13,7 @@ use super::partition_start::PartitionStart;
 use super::positioned::Positioned;
 use super::source::StartPosition;
 use super::stop::{DeadLetterError, HandlerError, StopReason};
+use super::undecodable::UndecodableEvent;
 use crate::error::{Error, ErrorKind};
 use crate::model::PartitionId;
 use crate::telemetry;
@@ -40,6 +41,9 @@ pub use sink::{DeadLetter, DeadLetterSink};
 ///
 /// The owner remembers in memory which events it has moved. If one is redelivered, it is neither given to the handler nor
 /// stored again.
+///
+/// With [`OnUndecodable::Skip`](super::OnUndecodable) the sink also gets what is known of each event that the source
+/// cannot decode, before the event is skipped.
 ///
 /// Nothing is moved, and the partition fails as without dead letters, if the partition is to stop, if the ownership
 /// record does not show that this instance owns the partition, or if the sink fails.
@@ -185,6 +189,12 @@ where
 
     fn started(&self, context: PartitionContext) -> impl Future<Output = ()> + Send {
         self.handler.started(context)
+    }
+
+    async fn undecodable(&self, event: UndecodableEvent, context: PartitionContext) -> Result<(), HandlerError> {
+        confirm_owner(&context).await?;
+        self.sink.store_undecodable(event.clone()).await?;
+        self.handler.undecodable(event, context).await
     }
 
     fn failed(&self, partition_id: &PartitionId, error: &Error) {

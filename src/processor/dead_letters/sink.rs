@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::processor::stop::HandlerError;
+use crate::processor::undecodable::UndecodableEvent;
 
 /// An event that the handler could not process, for a [`DeadLetterSink`].
 #[derive(Clone, Debug)]
@@ -36,6 +37,20 @@ pub trait DeadLetterSink<E>: Send + Sync + 'static {
     /// Return an error if the event was not stored. Then the partition fails, as after an error of the handler, and the
     /// event is redelivered.
     fn store(&self, letter: DeadLetter<E>) -> impl Future<Output = Result<(), HandlerError>> + Send;
+
+    /// Stores what is known of an event that the source cannot decode: everything but the event. Returns once it is
+    /// durable: from then on the event counts as processed. Called only with
+    /// [`OnUndecodable::Skip`](crate::processor::OnUndecodable). Default: stores nothing; the processor logs and counts
+    /// the event in any case.
+    ///
+    /// # Errors
+    ///
+    /// Return an error if it was not stored. Then the partition fails, as after an error of the handler, and reads the
+    /// event again.
+    fn store_undecodable(&self, event: UndecodableEvent) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        let _ = event;
+        async { Ok(()) }
+    }
 }
 
 impl<E, F, Fut> DeadLetterSink<E> for F

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -17,7 +18,8 @@ use crate::processor::checkpointing::Checkpointer;
 use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::partition_discovery::record_new_starts_before;
+use crate::processor::hub_creation::recreated;
+use crate::processor::partition_discovery::{read_hub, record_new_starts_before};
 use crate::processor::properties::PartitionProperties;
 use crate::processor::resolve::{is_rejection, position_of};
 use crate::processor::shared::Shared;
@@ -25,7 +27,7 @@ use crate::processor::source::{EventSource, StartPosition, caught_request};
 use crate::processor::stall_detector::StallDetector;
 use crate::processor::start::{
     InvalidCheckpoint, InvalidReason, ResumeFailure, choose, confirmed_reason, corrected, invalid_reason, is_at,
-    recorded, resume,
+    is_of_former_hub, recorded, resume,
 };
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
@@ -45,6 +47,15 @@ struct Begin {
     elsewhere: Option<i64>,
 }
 
+/// What else decides whether a position is valid.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    /// Why reading could not continue before, if that is the reason for the restart.
+    failure: Option<&'a ResumeFailure>,
+    /// When the event hub was created. Read before any position, so it is never that of a later event hub.
+    hub_created_at: Option<OffsetDateTime>,
+}
+
 /// The outcome of taking over the checkpoint.
 enum Begun {
     At(Box<Begin>),
@@ -55,38 +66,44 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Takes over the checkpoint. `failure` is why reading could not continue before, if that is the reason for the
     /// restart.
     pub(super) async fn begin(&self, failure: Option<&ResumeFailure>) -> Result<Session<S::Event>, Happened> {
+        let known = Known { failure, hub_created_at: self.shared.hub_creation.known() };
         let outcome = tokio::select! {
             biased;
             reason = self.control.stopping() => return Err(Happened::Stop(reason)),
-            outcome = self.take_over(failure) => outcome,
+            outcome = self.take_over(known) => outcome,
         };
         match outcome {
-            Ok(Begun::At(begin)) => Ok(self.session(*begin)),
+            Ok(Begun::At(begin)) => Ok(self.session(*begin, known.hub_created_at)),
             Ok(Begun::Lost { by }) => Err(Happened::Stop(self.lost(by).await)),
             Err(happened) => Err(happened),
         }
     }
 
-    async fn take_over(&self, failure: Option<&ResumeFailure>) -> Result<Begun, Happened> {
-        let Shared { store, config, .. } = &*self.shared;
+    async fn take_over(&self, known: Known<'_>) -> Result<Begun, Happened> {
+        let config = &self.shared.config;
+        let store = self.shared.store.for_hub_created_at(known.hub_created_at);
         let mut adoption = match store.adopt(&self.control.partition, self.control.epoch, None).await? {
             AdoptOutcome::Adopted(adoption) => adoption,
             AdoptOutcome::Lost { by } => return Ok(Begun::Lost { by }),
         };
         let chosen = self.chosen_start(adoption.record().clone()).await?;
         let properties = self.properties().await?;
+        let is_chosen = chosen.is_some();
         if let Some(start) = chosen.filter(|start| !is_at(adoption.record(), start)) {
-            return Ok(self.start_as_chosen(adoption, &start, failure, properties).await?);
+            return Ok(self.start_as_chosen(adoption, &start, known, properties).await?);
         }
         let record = adoption.record();
         if !record.has_position() {
             let start = self.shared.new_partitions.start_of(&self.control.partition, config);
             let position = self.position_of(start, &properties).await?;
-            return Ok(self.start_at(adoption, &position).await?);
+            return Ok(self.start_at(adoption, position).await?);
         }
-        let (reason, properties) = self.validated(record, failure, properties).await?;
+        let (reason, properties) = self.validated(record, known, properties).await?;
         if let Some(reason) = reason {
             let record = record.clone();
+            if is_chosen && reason == InvalidReason::Recreated {
+                keep_former_hub(&mut adoption);
+            }
             return Ok(self.start_elsewhere(adoption, record, properties, reason).await?);
         }
         self.repair(&mut adoption, &properties).await?;
@@ -97,18 +114,23 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Starts at the position that the application chose. The checkpoint follows it.
     async fn start_as_chosen(
         &self,
-        adoption: Adoption,
+        mut adoption: Adoption,
         start: &StartPosition,
-        failure: Option<&ResumeFailure>,
+        known: Known<'_>,
         properties: PartitionProperties,
     ) -> Result<Begun> {
-        let chosen = recorded(start);
-        let (reason, properties) = self.validated(&chosen, failure, properties).await?;
+        // Whoever owned the partition in another event hub than the record shows has written the record there.
+        let CheckpointRecord { hub_created_at, updated_at, .. } = *adoption.record();
+        let chosen = CheckpointRecord { updated_at, hub_created_at, ..recorded(start) };
+        let (reason, properties) = self.validated(&chosen, known, properties).await?;
         if let Some(reason) = reason {
+            if reason == InvalidReason::Recreated {
+                keep_former_hub(&mut adoption);
+            }
             return self.start_elsewhere(adoption, chosen, properties, reason).await;
         }
         let position = match self.position_of(start, &properties).await {
-            Ok(position) if !was_rejected(failure, &position) => position,
+            Ok(position) if !was_rejected(known.failure, &position) => position,
             Err(error) if !is_rejection(&error) => return Err(error),
             _ => return self.start_elsewhere(adoption, chosen, properties, InvalidReason::Rejected).await,
         };
@@ -116,17 +138,22 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if checkpoint != Some(position.sequence_number) {
             telemetry::start_chosen(&self.control.partition, checkpoint, &position);
         }
-        self.start_at(adoption, &position).await
+        self.start_at(adoption, position).await
     }
 
     /// Corrects the sequence number of the checkpoint if necessary. A number that is too great must be replaced,
-    /// because it would hold back all checkpoints up to it. Any other number matters only to other readers of the
-    /// record, so a failure is only logged.
+    /// because it would hold back all checkpoints up to it, and so must the time of a former event hub, because
+    /// positions of the application are judged by it. Any other number matters only to other readers of the record, so
+    /// a failure is only logged.
     async fn repair(&self, adoption: &mut Adoption, properties: &PartitionProperties) -> Result<()> {
-        let Some(place) = corrected(adoption.record(), properties) else { return Ok(()) };
-        let too_great = adoption.record().sequence_number.is_some_and(|recorded| recorded > place.sequence_number);
+        let record = adoption.record();
+        let Some(place) = corrected(record, adoption.hub_created_at(), properties) else { return Ok(()) };
+        let too_great = record.sequence_number.is_some_and(|recorded| recorded > place.sequence_number);
+        let of_former_hub = record.hub_created_at.is_some_and(|of| Some(of) != adoption.hub_created_at());
         match self.shared.store.repair_checkpoint(adoption, &place).await {
-            Err(error) if !too_great => telemetry::checkpoint_not_repaired(&self.control.partition, &error),
+            Err(error) if !too_great && !of_former_hub => {
+                telemetry::checkpoint_not_repaired(&self.control.partition, &error);
+            }
             repaired => return repaired,
         }
         Ok(())
@@ -146,12 +173,16 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     async fn validated(
         &self,
         record: &CheckpointRecord,
-        failure: Option<&ResumeFailure>,
+        known: Known<'_>,
         mut properties: PartitionProperties,
     ) -> Result<(Option<InvalidReason>, PartitionProperties)> {
+        if is_of_former_hub(record, known.hub_created_at) {
+            self.confirm_creation(known.hub_created_at).await?;
+            return Ok((Some(InvalidReason::Recreated), properties));
+        }
         let reason_by = |properties: &PartitionProperties| {
             invalid_reason(record, properties)
-                .or_else(|| failure.and_then(|failure| confirmed_reason(record, failure, properties)))
+                .or_else(|| known.failure.and_then(|failure| confirmed_reason(record, failure, properties)))
         };
         for wait in RECHECK_WAITS {
             if reason_by(&properties) != Some(InvalidReason::BeyondEnd) {
@@ -163,19 +194,34 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok((reason_by(&properties), properties))
     }
 
+    /// Reads again when the event hub was created: an owner that learned earlier that it was recreated may have written
+    /// the record.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidPosition`](crate::ErrorKind::InvalidPosition) if it was created at another time than known:
+    /// take over the checkpoint again.
+    async fn confirm_creation(&self, known: Option<OffsetDateTime>) -> Result<()> {
+        read_hub(&self.shared).await?;
+        if self.shared.hub_creation.is_other_than(known) { Err(recreated()) } else { Ok(()) }
+    }
+
     /// Starts after this position, and records it before anything is read from there. An old checkpoint would reject all
     /// smaller positions. Every link continues from the recorded position: if it were opened at "the latest event"
     /// again, it would skip events.
-    async fn start_at(&self, mut adoption: Adoption, position: &Position) -> Result<Begun> {
-        let (store, partition) = (&self.shared.store, &self.control.partition);
+    async fn start_at(&self, mut adoption: Adoption, position: Position) -> Result<Begun> {
+        self.shared.offset_format.seen(adoption.record().offset.as_deref());
+        let position = self.shared.offset_format.recordable(position);
+        let (store, partition) =
+            (self.shared.store.for_hub_created_at(adoption.hub_created_at()), &self.control.partition);
         if !adoption.record().has_position() {
             record_new_starts_before(&self.shared, partition).await?;
-            adoption = match store.adopt(partition, self.control.epoch, Some(position)).await? {
+            adoption = match store.adopt(partition, self.control.epoch, Some(&position)).await? {
                 AdoptOutcome::Adopted(adoption) => adoption,
                 AdoptOutcome::Lost { by } => return Ok(Begun::Lost { by }),
             };
-        } else if adoption.record().position().as_ref() != Some(position) {
-            store.replace_checkpoint(&mut adoption, position).await?;
+        } else if !records(&adoption, &position) {
+            store.replace_checkpoint(&mut adoption, &position).await?;
         }
         let from = resume(adoption.record(), &StartPosition::AfterSequenceNumber(position.sequence_number));
         Ok(Begun::At(Box::new(Begin { adoption, from, elsewhere: None })))
@@ -196,14 +242,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let events_lost = reason == InvalidReason::Expired;
         telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, events_lost);
         self.control.metrics.invalid_checkpoint(reason.name());
-        let mut begun = self.start_at(adoption, &position).await?;
+        let elsewhere = position.sequence_number;
+        let mut begun = self.start_at(adoption, position).await?;
         if let Begun::At(start) = &mut begun {
-            start.elsewhere = Some(position.sequence_number);
+            start.elsewhere = Some(elsewhere);
         }
         Ok(begun)
     }
 
-    fn session(&self, Begin { adoption, from, elsewhere }: Begin) -> Session<S::Event> {
+    fn session(
+        &self,
+        Begin { adoption, from, elsewhere }: Begin,
+        hub_created_at: Option<OffsetDateTime>,
+    ) -> Session<S::Event> {
         let Shared { store, config, group, .. } = &*self.shared;
         self.control.attempts.started(adoption.record().sequence_number, elsewhere.is_some());
         let (policy, metrics) = (config.checkpoint_policy.clone(), self.control.metrics.clone());
@@ -212,6 +263,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let span = self.control.span.clone();
         let start = Start { partition, stopping, over: over.subscribe(), span };
         let telemetry = (metrics, self.shared.spans.clone());
+        let shows_former_hub = adoption.hub_created_at() != hub_created_at;
         let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, telemetry, start);
         self.control.progress.writes_with(writer.clone());
         let mut writing = JoinSet::new();
@@ -233,9 +285,28 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             stall_detector,
             link: None,
             displaced: false,
+            hub_created_at,
+            shows_former_hub,
             drained_by: None,
         }
     }
+}
+
+/// Returns whether the record shows this position in the event hub that is read.
+fn records(adoption: &Adoption, position: &Position) -> bool {
+    let record = adoption.record();
+    let is_current = adoption.hub_created_at().is_none_or(|time| record.hub_created_at == Some(time));
+    let offset = record.offset.as_deref().unwrap_or_default();
+    is_current && record.sequence_number == Some(position.sequence_number) && offset == position.offset
+}
+
+/// Lets the record show the former event hub until the application has taken over its position in this one. If the
+/// instance crashed before, the next owner would otherwise take the application's old position for one in this event
+/// hub.
+fn keep_former_hub(adoption: &mut Adoption) {
+    let record = adoption.record();
+    let former = record.hub_created_at.or(record.updated_at);
+    adoption.set_hub_created_at(former);
 }
 
 /// Returns whether the broker rejected to read after this position before.

@@ -19,6 +19,7 @@ use crate::processor::restart_backoff::RestartBackoff;
 use crate::processor::source::EventSource;
 use crate::processor::stall_detector::{LinkState, StallDetector};
 use crate::processor::status::Phase;
+use crate::telemetry;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Delivers batches until the link fails, the handler fails, or the partition is requested to stop. Then closes the
@@ -33,6 +34,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let happened = loop {
             let batch = match self.next_batch(&mut link.receiver, session).await {
                 Ok(Ok(batch)) => batch,
+                Ok(Err(error)) if error.kind() == ErrorKind::Undecodable => {
+                    break self.undecodable(error, session).await;
+                }
                 Ok(Err(error)) => break self.link_failed(error, session).await,
                 Err(stop) => break stop,
             };
@@ -97,7 +101,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         receiver: &mut EventReceiver<S::Event>,
         session: &mut Session<S::Event>,
     ) -> Result<Result<Vec<S::Event>>, Happened> {
-        let Session { writer, writing, stall_detector, delivered, .. } = session;
+        let Session { writer, writing, stall_detector, delivered, hub_created_at, .. } = session;
         let waiting = async {
             loop {
                 if let Some(restart) = delivered.restarted() {
@@ -149,6 +153,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             biased;
             reason = self.stopping_or_fenced(writing) => Err(Happened::Stop(reason)),
             error = writer.failed() => Err(Happened::HandlerFailed(error)),
+            error = self.shared.hub_creation.recreated(*hub_created_at) => Err(error.into()),
             batch = waiting => Ok(batch),
         }
     }
@@ -176,6 +181,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     fn check_stall(&self, stall_detector: &mut StallDetector, properties: &PartitionProperties) -> Result<()> {
         let state = stall_detector.checked(self.control.age(), properties);
         self.control.progress.link_stalled(state != LinkState::Healthy);
+        let absent = stall_detector.absent();
+        if let (true, Some(absent)) = (self.control.progress.end_is_absent(absent), absent) {
+            telemetry::end_not_delivered(&self.control.partition, absent.after, absent.up_to);
+        }
         let (kind, message) = match state {
             LinkState::Healthy | LinkState::Behind => return Ok(()),
             LinkState::Reopen => {

@@ -5,7 +5,7 @@
 //! | Adopting | Starting | wait, Adopting; handler: as the policy says | ended |
 //! | Starting | Opening | as the policy says | Stopping |
 //! | Opening | Running | wait, Opening | Stopping |
-//! | Running | | link: wait, Opening; handler: as the policy says | Stopping |
+//! | Running | after a skipped event: Opening | link: wait, Opening; handler: as the policy says | Stopping |
 //! | Stopping | ended; after a failure: wait, Adopting or Parked | | |
 //! | Parked | Adopting | | ended |
 //!
@@ -62,6 +62,8 @@ pub(super) enum Happened {
     Done,
     /// The partition must stop: it was requested, or another instance owns the partition.
     Stop(StopReason),
+    /// The event at which reading ended was skipped.
+    Skipped,
     /// Adopting, opening or reading failed.
     Failed(Arc<Error>),
     /// The handler failed: it returned an error, panicked or timed out.
@@ -147,6 +149,7 @@ impl Machine {
             (state, Happened::Failed(error)) if state.has_started() => self.link_failed(error),
             (state, Happened::HandlerFailed(error)) if state.has_started() => self.handler_failed(error),
             (State::Ended, _) => return Next::End(Ended::Stopped(StopReason::Shutdown)),
+            (_, Happened::Skipped) => (State::Opening, Next::Open),
             (_, Happened::Failed(error)) => self.not_adopted(error),
             // The handler could not choose the start, so there is nothing to stop.
             (_, Happened::HandlerFailed(_)) => self.after_stopped(self.after_failure()),
@@ -183,8 +186,8 @@ impl Machine {
         let failed = StopReason::Failed { error: Arc::clone(&error) };
         match error.kind() {
             ErrorKind::Config => stopping(failed, Then::End(Ended::Failed(error))),
-            // The start must be determined again.
-            ErrorKind::InvalidPosition => stopping(failed, Then::Restart),
+            // The start must be determined again, or the checkpoint was written in the meantime.
+            ErrorKind::InvalidPosition | ErrorKind::Conflict => stopping(failed, Then::Restart),
             _ => self.wait(Before::Opening, &error),
         }
     }

@@ -6,6 +6,7 @@ mod calls;
 mod deliver;
 mod machine;
 mod task;
+mod undecodable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio::time::{Instant, sleep};
 use self::machine::{Happened, Machine, Next};
 use super::config::OnFailure;
 use super::handler::Handler;
+use super::hub_creation::recreated;
 use super::restart_backoff::jittered;
 use super::source::{EventSource, caught_request};
 use super::status::Phase;
@@ -61,7 +63,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             if let (Happened::Failed(error), Some(session)) = (&happened, &session)
                 && error.kind() == ErrorKind::InvalidPosition
             {
-                resume_failure = Some(session.resume_failure());
+                resume_failure = session.resume_failure(&self.shared.hub_creation);
             }
             next = self.step(&mut machine, happened);
         }
@@ -106,6 +108,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             && let Err(happened) = self.confirm_owner(session).await
         {
             return happened;
+        }
+        if self.shared.hub_creation.is_other_than(session.hub_created_at) {
+            return Happened::Failed(Arc::new(recreated()));
+        }
+        if session.shows_former_hub {
+            match session.writer.record_hub(session.hub_created_at).await {
+                Ok(()) => session.shows_former_hub = false,
+                Err(error) => return Happened::Failed(Arc::new(error)),
+            }
         }
         // The call is inside the future because it may panic before it returns one.
         let opening = async {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,6 +16,7 @@ use crate::processor::context::PartitionContext;
 use crate::processor::control::Control;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
+use crate::processor::hub_creation::HubCreation;
 use crate::processor::receiver::EventReceiver;
 use crate::processor::shared::Shared;
 use crate::processor::source::EventSource;
@@ -41,6 +43,10 @@ pub(super) struct Session<E> {
     pub(super) link: Option<Link<E>>,
     /// Another reader displaced the receiver, and the storage has not shown yet who owns the partition.
     pub(super) displaced: bool,
+    /// When the event hub was created that this start reads.
+    pub(super) hub_created_at: Option<OffsetDateTime>,
+    /// The record still shows a former event hub, until the application has taken over the position in this one.
+    pub(super) shows_former_hub: bool,
     /// The time until which the handler and the events in flight may take once the partition stops.
     pub(super) drained_by: Option<Instant>,
 }
@@ -51,14 +57,15 @@ pub(super) struct Link<E> {
 }
 
 impl<E> Session<E> {
-    /// Returns why reading cannot continue after the last delivered event.
-    pub(super) fn resume_failure(&self) -> ResumeFailure {
-        let place = self.delivered.next();
-        if self.stall_detector.is_beyond_end() {
-            ResumeFailure::BeyondEnd(place)
-        } else {
-            ResumeFailure::Rejected(place)
+    /// Returns why reading cannot continue after the last delivered event. `None` if that event was one of a former event
+    /// hub.
+    pub(super) fn resume_failure(&self, hub: &HubCreation) -> Option<ResumeFailure> {
+        if hub.is_other_than(self.hub_created_at) {
+            return None;
         }
+        let place = self.delivered.next();
+        let beyond_end = self.stall_detector.is_beyond_end();
+        Some(if beyond_end { ResumeFailure::BeyondEnd(place) } else { ResumeFailure::Rejected(place) })
     }
 }
 

@@ -12,12 +12,13 @@
 //! | `eventhubs_checkpoint_handler_duration_seconds` | histogram | seconds | | Time that the handler took for a batch, whatever the outcome. |
 //! | `eventhubs_checkpoint_handler_failures_total` | counter | count | `partition` | Errors, panics and timeouts of the handler. |
 //! | `eventhubs_checkpoint_dead_letters_total` | counter | count | `partition` | Events that were moved to the dead letters. |
+//! | `eventhubs_checkpoint_undecodable_events_total` | counter | count | `partition`, `outcome` | Events that the source cannot decode: `skipped`, or `failed` at each attempt. |
 //! | `eventhubs_checkpoint_link_failures_total` | counter | count | `partition` | Links that failed to open, broke, stalled, or were taken by another reader. |
 //! | `eventhubs_checkpoint_stalled_links_total` | counter | count | `partition` | Links that were reopened because they delivered nothing although the partition had events. |
 //! | `eventhubs_checkpoint_repeated_events_total` | counter | count | `partition` | Events that a link delivered again and that were dropped. |
 //! | `eventhubs_checkpoint_checkpoint_writes_total` | counter | count | `partition`, `outcome` | Checkpoint writes: `written`, `superseded` by a later checkpoint, `failed` and pending, or `fenced` because the partition has another owner. |
 //! | `eventhubs_checkpoint_checkpoint_write_duration_seconds` | histogram | seconds | | Time that a checkpoint write took, whatever the outcome. |
-//! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not continue: `expired`, `beyond_end`, `rejected`. |
+//! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not continue: `expired`, `recreated`, `beyond_end`, `rejected`. |
 //! | `eventhubs_checkpoint_events_in_flight` | gauge | count | `partition` | Events that are tracked and not finished. |
 //! | `eventhubs_checkpoint_lag_events` | gauge | count | `partition` | Events after the checkpoint, as of the last lag check, also of partitions that no instance owns. |
 //! | `eventhubs_checkpoint_seconds_behind` | gauge | seconds | `partition` | Time by which processing lags behind the event hub. 0 if no event waits. |
@@ -84,7 +85,7 @@ use names::{
     BATCHES_HANDLED, CHECKPOINT_WRITE_DURATION, CHECKPOINT_WRITES, CLAIMS, CYCLE_DURATION, CYCLE_FAILURES,
     DEAD_LETTERS, DECLARED_DEAD, EVENTS_HANDLED, HANDLER_DURATION, HANDLER_FAILURES, HANDOFF_REQUESTS,
     INCOMPLETE_HANDOFFS, INVALID_CHECKPOINTS, LINK_FAILURES, OLDEST_LEASE_AGE, OWNERSHIP_LOSSES, PARTITIONS_OWNED,
-    RELEASES, REPEATED_EVENTS, STALLED_LINKS, STORAGE_REQUESTS,
+    RELEASES, REPEATED_EVENTS, STALLED_LINKS, STORAGE_REQUESTS, UNDECODABLE_EVENTS,
 };
 #[cfg(feature = "metrics")]
 use names::{
@@ -263,6 +264,11 @@ impl PartitionMetrics {
 
     pub(crate) fn dead_lettered(&self) {
         self.counter(&DEAD_LETTERS).increment(1);
+    }
+
+    pub(crate) fn undecodable(&self, outcome: &'static str) {
+        let labels = [("partition", self.partition.as_str()), ("outcome", outcome)];
+        self.group.0.counter(&UNDECODABLE_EVENTS, &labels).increment(1);
     }
 
     pub(crate) fn link_failed(&self) {

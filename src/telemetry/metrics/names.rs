@@ -72,6 +72,8 @@ metrics! {
         "Errors, panics and timeouts of the handler.";
     DEAD_LETTERS = "dead_letters_total", Counter, Count, ["partition"],
         "Events that were moved to the dead letters.";
+    UNDECODABLE_EVENTS = "undecodable_events_total", Counter, Count, ["partition", "outcome"],
+        "Events that the source cannot decode: `skipped`, or `failed` at each attempt.";
     LINK_FAILURES = "link_failures_total", Counter, Count, ["partition"],
         "Links that failed to open, broke, stalled, or were taken by another reader.";
     STALLED_LINKS = "stalled_links_total", Counter, Count, ["partition"],
@@ -83,7 +85,7 @@ metrics! {
     CHECKPOINT_WRITE_DURATION = "checkpoint_write_duration_seconds", Histogram, Seconds, [],
         "Time that a checkpoint write took, whatever the outcome.";
     INVALID_CHECKPOINTS = "invalid_checkpoints_total", Counter, Count, ["partition", "reason"],
-        "Checkpoints from which reading could not continue: `expired`, `beyond_end`, `rejected`.";
+        "Checkpoints from which reading could not continue: `expired`, `recreated`, `beyond_end`, `rejected`.";
     EVENTS_IN_FLIGHT = "events_in_flight", Gauge, Count, ["partition"],
         "Events that are tracked and not finished.";
     LAG = "lag_events", Gauge, Count, ["partition"],

@@ -53,7 +53,10 @@ impl Link {
                 }
                 capacity = self.something_to_send(&sender), if !self.is_stalled() => capacity,
             };
-            let events = self.take(capacity).into_iter().map(E::from).collect();
+            let events = match self.take(capacity) {
+                Ok(events) => events.into_iter().map(E::from).collect(),
+                Err(failure) => break failure,
+            };
             if !sender.send_all(events).await {
                 return;
             }
@@ -70,14 +73,14 @@ impl Link {
     }
 
     /// Returns the next events, or none if the link was changed: changes are followed first.
-    fn take(&mut self, limit: usize) -> Vec<MemoryEvent> {
+    fn take(&mut self, limit: usize) -> Result<Vec<MemoryEvent>> {
         let control = self.partition.control.borrow();
         if *control != self.known {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let (events, next) = self.partition.log().read(self.next, limit);
+        let (events, next) = self.partition.log().read(self.next, limit)?;
         self.next = next;
-        events
+        Ok(events)
     }
 
     fn is_stalled(&self) -> bool {

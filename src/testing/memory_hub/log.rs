@@ -10,7 +10,7 @@ use super::event::MemoryEvent;
 use crate::error::{Error, Result};
 use crate::model::Position;
 use crate::processor::StartPosition;
-use crate::processor::source::PartitionProperties;
+use crate::processor::source::{PartitionProperties, undecodable};
 use crate::testing::EmptiedReport;
 
 /// The difference between the offsets of two events.
@@ -29,6 +29,16 @@ pub(super) struct Log {
 struct Stored {
     event: MemoryEvent,
     enqueued_at: OffsetDateTime,
+    content: Content,
+}
+
+/// What a reader gets of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    Readable,
+    Undecodable,
+    /// Compaction has removed it.
+    Removed,
 }
 
 impl Log {
@@ -42,7 +52,7 @@ impl Log {
         let numbers = begin..begin.saturating_add_unsigned(events as u64);
         self.events.extend(numbers.clone().map(|sequence_number| {
             let event = MemoryEvent { sequence_number, offset: offset(sequence_number).into(), body: Arc::clone(body) };
-            Stored { event, enqueued_at }
+            Stored { event, enqueued_at, content: Content::Readable }
         }));
         if !numbers.is_empty() {
             self.last_enqueued_at = Some(enqueued_at);
@@ -50,14 +60,32 @@ impl Log {
         numbers
     }
 
-    /// Returns the events from this number on, at most `limit`, and the number to continue with. Expired events are
-    /// skipped.
-    pub(super) fn read(&self, next: i64, limit: usize) -> (Vec<MemoryEvent>, i64) {
-        let from = self.index(next);
-        let to = from.saturating_add(limit).min(self.events.len());
-        let events: Vec<_> = self.events.range(from..to).map(|stored| stored.event.clone()).collect();
-        let next = next.max(self.first).saturating_add_unsigned(events.len() as u64);
-        (events, next)
+    /// Returns the events from this number on, at most `limit`, and the number to continue with. Expired and removed
+    /// events are left out.
+    ///
+    /// # Errors
+    ///
+    /// If the next event cannot be decoded.
+    pub(super) fn read(&self, next: i64, limit: usize) -> Result<(Vec<MemoryEvent>, i64)> {
+        let (mut events, mut next) = (Vec::new(), next.max(self.first));
+        for stored in self.events.range(self.index(next)..) {
+            match stored.content {
+                _ if events.len() == limit => break,
+                Content::Readable => events.push(stored.event.clone()),
+                Content::Removed => {}
+                Content::Undecodable if events.is_empty() => return Err(undecodable(None, "it was published as such")),
+                Content::Undecodable => break,
+            }
+            next = next.saturating_add(1);
+        }
+        Ok((events, next))
+    }
+
+    /// Changes what readers get of an event. Returns whether it exists.
+    pub(super) fn set_content(&mut self, sequence_number: i64, content: Content) -> bool {
+        let index = usize::try_from(sequence_number.saturating_sub(self.first)).ok();
+        let stored = index.and_then(|index| self.events.get_mut(index));
+        stored.map(|stored| stored.content = content).is_some()
     }
 
     pub(super) fn expire_before(&mut self, sequence_number: i64) {

@@ -28,7 +28,7 @@ use crate::processor::{Positioned, StartPosition};
 use crate::testing::EmptiedReport;
 pub use event::MemoryEvent;
 use link::Link;
-use log::Log;
+use log::{Content, Log};
 use partition::{Control, Partition};
 
 /// The time at which a hub is created.
@@ -43,7 +43,9 @@ pub struct MemoryHub {
 #[derive(Debug)]
 struct Inner {
     name: String,
-    created: Instant,
+    /// The beginning of the hub's clock.
+    began: Instant,
+    created_at: Mutex<OffsetDateTime>,
     partitions: Mutex<Vec<Arc<Partition>>>,
     rejects_positions: AtomicBool,
     emptied: Mutex<EmptiedReport>,
@@ -55,7 +57,8 @@ impl MemoryHub {
     pub fn new(name: impl Into<String>, partitions: u32) -> Self {
         let inner = Inner {
             name: name.into(),
-            created: Instant::now(),
+            began: Instant::now(),
+            created_at: Mutex::new(EPOCH),
             partitions: Mutex::default(),
             rejects_positions: AtomicBool::new(false),
             emptied: Mutex::default(),
@@ -77,7 +80,7 @@ impl MemoryHub {
     /// clock, so a paused runtime stops it.
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
-        EPOCH + self.inner.created.elapsed()
+        EPOCH + self.inner.began.elapsed()
     }
 
     /// Appends an event and returns its sequence number, or `None` if there is no such partition.
@@ -93,6 +96,27 @@ impl MemoryHub {
         let numbers = log.append(events, &body.into(), self.now());
         partition.end.send_replace(numbers.end);
         Some(numbers)
+    }
+
+    /// Appends an event that no reader can decode, and returns its sequence number, or `None` if there is no such
+    /// partition. A link ends at it with [`ErrorKind::Undecodable`], after the events before it, and without its number,
+    /// as with the official client.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
+    pub fn publish_undecodable(&self, partition: u32) -> Option<i64> {
+        let partition = self.partition(&partition.into())?;
+        let mut log = partition.log();
+        let number = log.append(1, &Arc::default(), self.now()).start;
+        log.set_content(number, Content::Undecodable);
+        partition.end.send_replace(number + 1);
+        Some(number)
+    }
+
+    /// Removes the event with this sequence number, as the compaction of an event hub does: it is not delivered any more,
+    /// but if it is the last one, the partition still reports its number as the end. Returns whether it existed.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
+    pub fn remove_event(&self, partition: u32, sequence_number: i64) -> bool {
+        let partition = self.partition(&partition.into());
+        partition.is_some_and(|partition| partition.log().set_content(sequence_number, Content::Removed))
     }
 
     /// Breaks the link of the partition's reader. A reader that opens the partition again continues.
@@ -120,9 +144,16 @@ impl MemoryHub {
         }
     }
 
+    /// Returns when the hub was created, or created again.
+    #[must_use]
+    pub fn created_at(&self) -> OffsetDateTime {
+        *lock(&self.inner.created_at)
+    }
+
     /// Deletes the hub and creates it again with the same name: all partitions are empty, sequence numbers start at 0
-    /// again, and the links break.
+    /// again, the links break, and [`created_at`](Self::created_at) is now.
     pub fn recreate(&self) {
+        *lock(&self.inner.created_at) = self.now();
         for partition in self.partitions().iter() {
             partition.control.send_modify(|control| {
                 control.breaks += 1;
@@ -211,7 +242,7 @@ impl<E: From<MemoryEvent> + Positioned + Send + 'static> EventSource for MemoryS
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
         let count = self.hub.partitions().len();
         let partitions = (0u32..).take(count).map(PartitionId::from).collect();
-        Ok(EventHubProperties::new(self.hub.inner.name.clone(), partitions))
+        Ok(EventHubProperties::new(self.hub.inner.name.clone(), partitions).with_created_at(self.hub.created_at()))
     }
 
     async fn partition_properties(&self, id: &PartitionId) -> Result<PartitionProperties> {

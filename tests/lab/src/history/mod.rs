@@ -103,6 +103,8 @@ pub struct Partition<L> {
     reset_at: Moment,
     /// The checkpoint is of a hub that was deleted.
     stale: bool,
+    /// An owner of another SDK wrote it, in a way in which its events need not be found again.
+    excused: bool,
     oldest: i64,
     end: i64,
     since_reset: Progress,
@@ -123,6 +125,7 @@ impl<L> Default for Partition<L> {
             stored: None,
             reset_at: 0,
             stale: false,
+            excused: false,
             oldest: 0,
             end: 0,
             since_reset: Progress::up_to(-1),
@@ -148,14 +151,21 @@ impl<L> Partition<L> {
         self.stale
     }
 
+    /// The checkpoint shows another hub than the one that holds the events. Its owner may replace it, even if it happens to
+    /// be right.
+    pub fn shows_another_hub(&mut self) {
+        self.stale = true;
+    }
+
     /// Events were published, up to this one exclusively.
     pub fn published(&mut self, end: i64) {
         self.end = end;
     }
 
-    /// The checkpoint is unrelated to the events that the hub has.
+    /// The checkpoint is unrelated to the events that the hub has, and nobody can see that: the events up to it may stay
+    /// unprocessed.
     pub fn set_stale(&mut self) {
-        self.stale = true;
+        (self.stale, self.excused) = (true, true);
     }
 
     /// Retention removed the events before this one.
@@ -170,9 +180,10 @@ impl<L> Partition<L> {
         self.ever.raise(last);
     }
 
-    /// The hub was deleted and created again, without events.
+    /// The hub was deleted and created again, without events. An owner of this crate must find that the checkpoint is of
+    /// the deleted hub, whatever the new one holds.
     pub fn recreated(&mut self) {
-        self.stale |= self.end > 0;
+        (self.stale, self.excused) = (self.stale || self.end > 0, false);
         (self.oldest, self.end) = (0, 0);
         (self.ever, self.since_reset) = (Progress::up_to(-1), Progress::up_to(-1));
     }
@@ -265,7 +276,7 @@ impl<L> Partition<L> {
 
     /// Checks at the end that no event was lost.
     pub fn lost(&self) -> Verdict {
-        let lost = if self.stale { Vec::new() } else { self.unprocessed() };
+        let lost = if self.stale && self.excused { Vec::new() } else { self.unprocessed() };
         Verdict::new(Rule::NothingLost, lost.is_empty(), || {
             let lost: Vec<_> = lost.iter().map(|(first, last)| format!("{first} to {last}")).collect();
             format!("never processed {}", lost.join(", "))
@@ -303,7 +314,8 @@ impl<L: Clone + Ord> Partition<L> {
 
     fn overwritten(&mut self, position: i64) -> Vec<Verdict> {
         (self.since_reset, self.reset_at) = (self.ever.clone(), 0);
-        self.stale |= position >= self.end;
+        let beyond_end = position >= self.end;
+        (self.stale, self.excused) = (self.stale || beyond_end, self.excused || beyond_end);
         Vec::new()
     }
 

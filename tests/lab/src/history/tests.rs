@@ -169,7 +169,7 @@ fn a_recreated_hub_makes_the_checkpoint_stale() {
     progress(&mut partition, ONE, 4);
     partition.recreated();
     partition.published(10);
-    assert!(partition.is_stale() && partition.lost().breach.is_none());
+    assert!(partition.is_stale() && partition.lost().breach.is_some(), "its owner must find that");
     assert_eq!(broken(&partition.checkpointed(&ONE, reset(false), -1)), []);
     assert!(!partition.is_stale() && partition.lost().breach.is_some());
 }

@@ -256,8 +256,10 @@ impl Handler<MemoryEvent> for Worker {
 
     async fn started(&self, context: PartitionContext) {
         self.host.reporter.started(context.partition_id(), Some(context.epoch()));
-        if let (Some(ledger), Some(position)) = (&self.host.ledger, context.started_elsewhere()) {
-            ledger.move_to(context.partition_id(), context.epoch(), position);
+        if let (Some(ledger), Some(position)) = (&self.host.ledger, context.started_elsewhere())
+            && ledger.move_to(context.partition_id(), context.epoch(), position)
+        {
+            self.host.reporter.moved(context.partition_id());
         }
     }
 

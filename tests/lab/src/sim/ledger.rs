@@ -39,12 +39,14 @@ impl Ledger {
         accepted
     }
 
-    /// Moves the position without any event, unless a later epoch has begun.
-    pub(super) fn move_to(&self, partition: &PartitionId, epoch: i64, position: i64) {
+    /// Moves the position without any event, unless a later epoch has begun. Returns whether it moved.
+    pub(super) fn move_to(&self, partition: &PartitionId, epoch: i64, position: i64) -> bool {
         let mut rows = lock(&self.0);
         let row = rows.entry(partition.clone()).or_default();
-        if row.epoch <= epoch {
+        let accepted = row.epoch <= epoch;
+        if accepted {
             row.position = Some(position);
         }
+        accepted
     }
 }

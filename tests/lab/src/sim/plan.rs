@@ -7,6 +7,7 @@ mod wild;
 
 use std::time::Duration;
 
+pub(super) use self::draw::MOST_PER_MILLE;
 #[cfg(test)]
 pub(super) use self::draw::reset;
 pub use self::storage_fault::StorageFault;
@@ -24,6 +25,7 @@ pub(super) const LONGEST_COMMIT: Duration = Duration::from_secs(2);
 
 /// The size of the plans that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Scale {
     /// Number of instances, including foreign ones. Default 6.
     pub instances: u32,
@@ -41,6 +43,8 @@ pub struct Scale {
     /// Whether all settings are drawn from the whole range that `build` accepts, and not only some of them near their
     /// defaults. The plan of a seed is otherwise the same. Default no.
     pub wild: bool,
+    /// Whether the hub is recreated several times. The plan of a seed is otherwise the same. Default no.
+    pub recreations: bool,
 }
 
 impl Default for Scale {
@@ -53,6 +57,7 @@ impl Default for Scale {
             foreign: true,
             platform: false,
             wild: false,
+            recreations: false,
         }
     }
 }
@@ -289,8 +294,13 @@ pub enum IncidentKind {
         /// How many events remain.
         keep: u32,
     },
-    /// The hub is deleted and recreated.
-    HubRecreated,
+    /// The hub is deleted and recreated, and at once has as many events as the producers of all of the time before could
+    /// have sent, or as few.
+    HubRecreated {
+        /// The events of partition 0, in thousandths of those that the deleted hub had; the other partitions get other
+        /// numbers.
+        per_mille: u32,
+    },
     /// The hub gets more partitions.
     Growth(u32),
     /// An operator resets checkpoints.
@@ -364,7 +374,7 @@ impl IncidentKind {
             Self::LinkStalls { .. } => "stalled link",
             Self::LinkReattaches(_) => "link reattaches",
             Self::Expiry { .. } => "retention",
-            Self::HubRecreated => "hub recreated",
+            Self::HubRecreated { .. } => "hub recreated",
             Self::Growth(_) => "growth",
             Self::Reset(_) => "reset",
             Self::Release { .. } => "release with cooldown",

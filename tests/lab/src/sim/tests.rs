@@ -35,6 +35,9 @@ const WILD_SEEDS: u64 = 4;
 /// The number of seeds with applications that keep their own positions.
 const OWN_POSITION_SEEDS: u64 = 4;
 
+/// The number of seeds with recreated hubs.
+const RECREATION_SEEDS: u64 = 4;
+
 /// The number of seeds with operators.
 const RESET_SEEDS: u64 = 4;
 
@@ -119,6 +122,17 @@ fn over_the_platform() {
 fn far_from_the_defaults() {
     let scale = Scale { wild: true, ..Scale::default() };
     assert_no_violation("far_from_the_defaults", WILD_SEEDS, |seed| Plan::draw(seed, &scale));
+}
+
+/// Each plan recreates the hub up to four times, while instances run, crash and are frozen. At once the new hub has
+/// between none and twice the events of the deleted one.
+#[test]
+fn a_recreated_hub_is_read_from_its_beginning() {
+    let storm = Duration::from_secs(1800);
+    let scale = Scale { instances: 4, partitions: 8, storm, recreations: true, ..Scale::default() };
+    let test = "a_recreated_hub_is_read_from_its_beginning";
+    let totals = assert_no_violation(test, RECREATION_SEEDS, |seed| Plan::draw(seed, &scale));
+    assert!(totals.incidents["hub recreated"] >= totals.plans, "{totals:?}");
 }
 
 /// A reset does not move an application that keeps its own positions.
@@ -261,6 +275,7 @@ fn a_violation_is_found_and_shrunk_to_its_incident() {
         foreign: false,
         platform: false,
         wild: false,
+        recreations: false,
     };
     let mut plan =
         Plan::draw(7, &scale).with(Duration::from_secs(300), IncidentKind::Crash { member: 1, down: Duration::ZERO });

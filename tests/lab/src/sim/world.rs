@@ -228,11 +228,15 @@ impl<'a> World<'a> {
         if !self.publishes {
             return;
         }
+        self.publish_events(partition, events as usize);
+        self.after(load.every.mul_f64(wait), Action::Publish(partition));
+    }
+
+    fn publish_events(&self, partition: u32, events: usize) {
         let body = self.generation.to_string();
-        if let Some(numbers) = self.hub.publish_many(partition, events as usize, body) {
+        if let Some(numbers) = self.hub.publish_many(partition, events, body) {
             self.observer.lock().published(partition as usize, numbers.end);
         }
-        self.after(load.every.mul_f64(wait), Action::Publish(partition));
     }
 
     fn disturbed(&self) {

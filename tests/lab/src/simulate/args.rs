@@ -64,6 +64,11 @@ pub struct Args {
     #[arg(long)]
     pub wild: bool,
 
+    /// Deletes and recreates the event hub several times. At once it has any number of events again, also more than
+    /// before.
+    #[arg(long)]
+    pub recreations: bool,
+
     /// Number of seeds that run at once [default: one per core].
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
@@ -79,12 +84,14 @@ pub struct Args {
 
     /// Runs this scenario instead of the plan of the seed. Only `--first-seed` affects it.
     #[arg(long, value_enum, value_name = "NAME")]
-    #[arg(conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform", "wild"])]
+    #[arg(conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform", "wild",
+        "recreations"])]
     pub scenario: Option<Scenario>,
 
     /// Compares groups that follow the rules of the official SDKs, and lease grabbing, on the same seeds. Prints a
     /// table in Markdown. Can be combined with `--seeds`, `--first-seed`, `--instances`, `--partitions` and `--jobs`.
-    #[arg(long, conflicts_with_all = ["timeline", "verbose", "scenario", "json", "hours", "no_foreign", "platform", "wild"])]
+    #[arg(long, conflicts_with_all = ["timeline", "verbose", "scenario", "json", "hours", "no_foreign", "platform", "wild",
+        "recreations"])]
     pub compare: bool,
 
     /// Counts the storage requests of groups in the steady state in an hour, and prints them with the expected numbers
@@ -95,7 +102,7 @@ pub struct Args {
     /// Measures how long groups need from their start until every partition has an owner, with both strategies, and
     /// prints that with the requests and the conflicts of claims as a table in Markdown.
     #[arg(long, conflicts_with_all = ["seeds", "first_seed", "instances", "partitions", "hours", "no_foreign", "platform",
-        "wild", "timeline", "verbose", "scenario", "json", "compare"])]
+        "wild", "recreations", "timeline", "verbose", "scenario", "json", "compare"])]
     pub cold_start: bool,
 
     /// Runs a group of 300 instances on 2048 partitions from its start over a join and a crash of a tenth of them to a
@@ -136,9 +143,10 @@ impl Args {
         let foreign = if self.no_foreign { " --no-foreign" } else { "" };
         let platform = if self.platform { " --platform" } else { "" };
         let wild = if self.wild { " --wild" } else { "" };
+        let recreations = if self.recreations { " --recreations" } else { "" };
         format!(
             "cargo simulate --first-seed {seed} --instances {} --partitions {} \
-             --hours {}{foreign}{platform}{wild} --verbose",
+             --hours {}{foreign}{platform}{wild}{recreations} --verbose",
             self.instances,
             self.partitions,
             self.hours.as_secs_f64() / 3600.0
@@ -196,7 +204,8 @@ mod tests {
     #[test]
     fn the_replay_command_draws_the_same_plan() {
         let args =
-            parsed("--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign --platform --wild").unwrap();
+            parsed("--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign --platform --wild --recreations")
+                .unwrap();
         let command = args.replay(7);
         let again = parsed(command.strip_prefix("cargo simulate ").unwrap()).unwrap();
         assert_eq!((again.first_seed, again.size(), again.verbose), (7, args.size(), true));

@@ -137,6 +137,7 @@ impl Args {
             foreign: !self.no_foreign,
             platform: self.platform,
             wild: self.wild,
+            recreations: self.recreations,
             ..Scale::default()
         }
     }

@@ -2,6 +2,7 @@
 
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::codec::decode_checkpoint;
+use tokio::time::Instant;
 
 use super::timeline::TimelineEvent;
 use super::{FIRST_GENERATION, State};
@@ -14,7 +15,16 @@ impl State {
         let may_reset = self.is_operator(incarnation) || self.partitions[partition].adopted_by == Some(incarnation);
         let book = &mut self.partitions[partition];
         let (stored, crate_processor) = (book.history.stored(), self.incarnations[incarnation].crate_processor);
+        if record.hub_created_at.is_some() {
+            book.undated = None;
+        } else if stored != Some(position) || !crate_processor {
+            book.undated = Some(Instant::now());
+        }
         book.set_back = !crate_processor && stored.is_some_and(|stored| position < stored);
+        let shown = std::mem::replace(&mut book.shown_creation, record.hub_created_at);
+        if shown.zip(self.recreated_at).is_some_and(|(shown, recreated_at)| shown != recreated_at) {
+            book.history.shows_another_hub();
+        }
         let purpose = match stored {
             _ if !crate_processor => self.foreign_checkpoint(incarnation, partition, position),
             None if self.is_operator(incarnation) => self.reset_written(incarnation, partition, position),
@@ -43,7 +53,10 @@ impl State {
 
     fn adopts(&mut self, incarnation: usize, partition: usize, position: i64) -> Purpose {
         self.trace(incarnation, "adopts", partition, position);
-        self.partitions[partition].adopted_by = Some(incarnation);
+        // While its handler runs, the owner only adds to the record in which hub its position is.
+        if !self.incarnations[incarnation].sessions.contains_key(&partition) {
+            self.partitions[partition].adopted_by = Some(incarnation);
+        }
         Purpose::Adoption
     }
 

@@ -116,6 +116,14 @@ impl State {
         }
     }
 
+    /// Between the recreation of the hub and its detection, an instance may count events of the new hub in the order of
+    /// the old one. They come again once the application has moved its position.
+    pub(super) fn position_moved(&mut self, partition: usize) {
+        if let Some(book) = self.partitions.get_mut(partition) {
+            book.counted = None;
+        }
+    }
+
     pub(super) fn handler_stopped(&mut self, incarnation: usize, partition: &PartitionId, reason: &StopReason) {
         if !self.incarnations[incarnation].alive {
             return;

@@ -1,6 +1,14 @@
 //! Changes of the hub.
 
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
 use super::{Partition, State};
+
+/// By how much the clocks of the hub and of the storage may differ for the crate, and the second to which the storage
+/// rounds.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(6);
 
 impl State {
     pub(in super::super) fn published(&mut self, partition: usize, end: i64) {
@@ -33,13 +41,19 @@ impl State {
         self.disturbed();
     }
 
-    pub(in super::super) fn hub_recreated(&mut self, generation: u32) {
+    pub(in super::super) fn hub_recreated(&mut self, generation: u32, created_at: OffsetDateTime) {
         self.generation = generation.to_string();
+        // Records show whole seconds.
+        self.recreated_at = created_at.replace_nanosecond(0).ok();
         let sessions = self.incarnations.iter_mut().flat_map(|incarnation| incarnation.sessions.values_mut());
         sessions.for_each(|session| session.delivery.restart());
         for book in &mut self.partitions {
             book.history.recreated();
             (book.begun_at, book.put_to) = (None, None);
+            // Such a record shows no creation, and its time is too close to that of the new hub.
+            if book.undated.is_some_and(|written| written.elapsed() <= CLOCK_DIFFERENCE) {
+                book.history.set_stale();
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use self::incarnations::IncarnationState;
@@ -71,6 +72,8 @@ pub(super) struct State {
     has_begun: bool,
     /// The body of the events of the current hub.
     generation: String,
+    /// When that hub was created, if it was recreated.
+    recreated_at: Option<OffsetDateTime>,
     /// Counts the observations.
     moment: u64,
     hash: Fnv,
@@ -114,6 +117,10 @@ struct Partition {
     record: Metadata,
     /// The stored checkpoint was written by an owner of another SDK, over a later one.
     set_back: bool,
+    /// When the stored position was written, if the record does not show in which hub it was read.
+    undated: Option<Instant>,
+    /// The creation of the hub that the stored checkpoint shows.
+    shown_creation: Option<OffsetDateTime>,
     /// The body and the number of the last event that an application with its own positions has counted.
     counted: Option<(Arc<str>, i64)>,
     /// The last event at the time when the group began: a start at the latest event skips nothing after it.
@@ -134,6 +141,8 @@ impl Partition {
             written: Instant::now(),
             record: Metadata::new(),
             set_back: false,
+            undated: None,
+            shown_creation: None,
             counted: None,
             begun_at: None,
             put_to: None,
@@ -167,6 +176,7 @@ impl Observer {
             mixed: plan.members.iter().any(|member| matches!(member.role, Role::Foreign(_))),
             has_begun: false,
             generation: FIRST_GENERATION.to_owned(),
+            recreated_at: None,
             moment: 0,
             hash: Fnv::default(),
             incarnations: Vec::new(),

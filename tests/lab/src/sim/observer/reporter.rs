@@ -30,6 +30,12 @@ impl Reporter {
         self.observer.lock().handler_started(self.incarnation, partition, epoch);
     }
 
+    /// Reports that an application with its own positions has moved the position of a partition, because the partition
+    /// cannot be read after it.
+    pub fn moved(&self, partition: &PartitionId) {
+        self.observer.lock().position_moved(index_of(partition));
+    }
+
     /// Reports that the handler gets these events. It gets no others until the returned value is dropped; clones for
     /// work that continues in the background do not count.
     #[must_use]

@@ -304,7 +304,7 @@ fn a_checkpoint_is_replaced_before_the_handler_starts() {
         scene.begins(one);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
-        scene.observer.lock().hub_recreated(1);
+        scene.observer.lock().hub_recreated(1, time::OffsetDateTime::UNIX_EPOCH);
         scene.observer.lock().published(0, 5);
         scene.owns(one);
         scene.stores(one, 9);

@@ -14,6 +14,9 @@ use crate::sim::foreign::Sdk;
 /// All instances start within this time.
 const START_WITHIN: Duration = Duration::from_secs(120);
 
+/// The most events of a recreated hub, in thousandths of those that the deleted one had.
+pub(crate) const MOST_PER_MILLE: u32 = 2000;
+
 /// No incident begins this long before the end of the faults.
 const LULL: Duration = Duration::from_secs(60);
 
@@ -38,6 +41,7 @@ impl Plan {
         let mut drawing = Drawing { rng, scale, members: scale.instances.max(1), settings: &settings };
         let mut incidents = drawing.incidents();
         // A reset does not move an application that keeps its own positions.
+        recreate(&mut incidents, seed, scale);
         let resets = settings.own_positions == OwnPositions::None;
         incidents.retain(|incident| resets || !matches!(incident.kind, IncidentKind::Reset(_)));
         let partitions = scale.partitions.max(1);
@@ -117,6 +121,24 @@ fn name_with_dots(members: &mut [Member], seed: u64) {
     }
 }
 
+/// Draws to which size the recreated hubs grow at once, and adds recreations if the scale asks for them. Uses its own
+/// random numbers, so that the rest of the plan stays the same.
+fn recreate(incidents: &mut Vec<Incident>, seed: u64, scale: &Scale) {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x4ecb);
+    let last = scale.storm.saturating_sub(LULL);
+    let added = if scale.recreations { rng.random_range(1..5) } else { 0 };
+    for _ in 0..added {
+        let at = START_WITHIN.max(last.mul_f64(rng.random_range(0.0..1.0)));
+        incidents.push(Incident { at, kind: IncidentKind::HubRecreated { per_mille: 0 } });
+    }
+    incidents.sort_by_key(|incident| incident.at);
+    for incident in incidents {
+        if let IncidentKind::HubRecreated { per_mille } = &mut incident.kind {
+            *per_mille = rng.random_range(0..=MOST_PER_MILLE);
+        }
+    }
+}
+
 fn load(rng: &mut StdRng) -> Load {
     Load { every: Duration::from_secs(rng.random_range(10..120)), burst: rng.random_range(1..20) }
 }
@@ -176,7 +198,7 @@ impl Drawing<'_> {
             68..72 => IncidentKind::LinkStalls { partition, lasts: self.seconds(1, 300) },
             72..76 => IncidentKind::LinkReattaches(partition),
             76..80 => IncidentKind::Expiry { partition, keep: self.rng.random_range(0..50) },
-            80..81 => IncidentKind::HubRecreated,
+            80..81 => IncidentKind::HubRecreated { per_mille: 0 },
             81..84 => IncidentKind::Growth(self.rng.random_range(1..5)),
             84..89 => IncidentKind::Reset(reset(&mut self.rng, self.scale.partitions, self.settings)),
             89..93 => {

@@ -7,7 +7,7 @@ use eventhubs_checkpoint::processor::{OnFailure, PartitionState};
 
 use super::incarnations::GRACE_PERIOD;
 use super::{Action, World};
-use crate::sim::plan::{HEAVY, IncidentKind, StorageFault};
+use crate::sim::plan::{HEAVY, IncidentKind, MOST_PER_MILLE, StorageFault};
 
 impl World<'_> {
     pub(super) async fn begin(&mut self, index: usize) {
@@ -59,11 +59,7 @@ impl World<'_> {
             }
             IncidentKind::LinkReattaches(partition) => self.hub.reattach(*partition),
             IncidentKind::Expiry { partition, keep } => self.expire(*partition, *keep),
-            IncidentKind::HubRecreated => {
-                self.generation += 1;
-                self.hub.recreate();
-                self.observer.lock().hub_recreated(self.generation);
-            }
+            IncidentKind::HubRecreated { per_mille } => self.recreate(*per_mille),
             IncidentKind::Growth(by) => self.grow(*by),
             _ => {}
         }
@@ -178,6 +174,22 @@ impl World<'_> {
         let first = observer.end_of(partition as usize).saturating_sub_unsigned(keep.into()).max(0);
         self.hub.expire_before(partition, first);
         observer.expired(partition as usize, first);
+    }
+
+    /// The first events are there before any instance can look at the new hub.
+    fn recreate(&mut self, per_mille: u32) {
+        self.generation += 1;
+        let ends: Vec<_> = {
+            let mut observer = self.observer.lock();
+            let ends = (0..observer.partition_count()).map(|partition| observer.end_of(partition)).collect();
+            observer.hub_recreated(self.generation, self.hub.now());
+            ends
+        };
+        self.hub.recreate();
+        for (partition, end) in (0u32..).zip(ends) {
+            let share = i64::from((per_mille + 389 * partition) % (MOST_PER_MILLE + 1));
+            self.publish_events(partition, usize::try_from(end * share / 1000).unwrap_or_default());
+        }
     }
 
     fn grow(&mut self, by: u32) {

@@ -1,0 +1,74 @@
+//! An event that the source cannot decode: the partition fails, or continues behind it.
+
+use std::sync::Arc;
+
+use super::machine::Happened;
+use super::task::{PartitionTask, Session};
+use crate::error::{Error, Result};
+use crate::processor::handler::Handler;
+use crate::processor::source::{EventSource, StartPosition};
+use crate::processor::undecodable::{OnUndecodable, UndecodableEvent, named, reported_number};
+use crate::telemetry;
+
+impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
+    /// Does what the policy says about the event at which reading has ended. All events before it were delivered, but
+    /// some of them may be in flight.
+    pub(super) async fn undecodable(&self, error: Error, session: &mut Session<S::Event>) -> Happened {
+        let number = match self.undecodable_number(&error, session.delivered.next()).await {
+            Ok(number) => number,
+            Err(error) => return error.into(),
+        };
+        match number {
+            Some(number) if self.shared.config.on_undecodable == OnUndecodable::Skip => {
+                self.skip(number, error, session).await
+            }
+            _ => {
+                self.control.metrics.undecodable("failed");
+                named(&self.control.partition, number, error).into()
+            }
+        }
+    }
+
+    /// Returns the sequence number of the event: of the first one that exists from this position on. `None` if the
+    /// position has no sequence number.
+    async fn undecodable_number(&self, error: &Error, from: StartPosition) -> Result<Option<i64>> {
+        if let Some(number) = reported_number(error) {
+            return Ok(Some(number));
+        }
+        let due = match from {
+            StartPosition::AfterSequenceNumber(last) => last.saturating_add(1),
+            StartPosition::Earliest => 0,
+            StartPosition::Latest | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => return Ok(None),
+        };
+        Ok(Some(due.max(self.properties().await?.beginning_sequence_number())))
+    }
+
+    /// Skips the event once the application has taken note of it.
+    async fn skip(&self, sequence_number: i64, error: Error, session: &mut Session<S::Event>) -> Happened {
+        let error = Arc::new(error);
+        let event = UndecodableEvent {
+            group: Arc::clone(&self.shared.group),
+            partition_id: self.control.partition.clone(),
+            epoch: self.control.epoch,
+            sequence_number,
+            error: Arc::clone(&error),
+        };
+        let context = session.context.clone();
+        // The call is inside the future because it may panic before it returns one.
+        let noting = async { self.shared.handler.undecodable(event, context).await };
+        let noted = tokio::select! {
+            biased;
+            reason = self.stopping_or_fenced(&mut session.writing) => return Happened::Stop(reason),
+            noted = self.control.call_limit.call("`undecodable`", noting) => noted,
+        };
+        if let Err(error) = noted {
+            return Happened::HandlerFailed(Arc::new(error));
+        }
+        session.writer.skip(sequence_number);
+        session.delivered.skip(sequence_number);
+        self.control.progress.skipped_undecodable();
+        self.control.metrics.undecodable("skipped");
+        telemetry::undecodable_skipped(&self.control.partition, sequence_number, &error);
+        Happened::Skipped
+    }
+}

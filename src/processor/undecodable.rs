@@ -1,0 +1,128 @@
+//! Events that the source cannot decode.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::stop::cause_of;
+use crate::error::{Error, ErrorKind};
+use crate::model::{ConsumerGroup, PartitionId};
+
+/// What the processor does with an event that the source cannot decode.
+///
+/// The official client cannot decode some events that other SDKs write and read, for example an event with a list among
+/// its application properties (Azure/azure-sdk-for-js#31067), or with `null` as its body. Such an event comes back
+/// whenever the partition is read, and no event after it arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnUndecodable {
+    /// The partition fails until the event expires, or an operator moves the checkpoint behind it. It is retried with
+    /// growing waits; the error names the event and the command. The default: no event is skipped unless the application
+    /// says so.
+    #[default]
+    Fail,
+    /// Skip the event. The processor logs and counts it, and [dead letters](super::DeadLetters) store what is known of
+    /// it. Then the checkpoint passes it, once it covers all events before.
+    ///
+    /// In an event hub with compaction, the numbers before the event may be skipped one after the other, each as an
+    /// event of its own: nothing tells a number that compaction has removed from one that cannot be decoded.
+    Skip,
+}
+
+/// An event that the source cannot decode, and that is about to be skipped.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UndecodableEvent {
+    /// The consumer group that reads it.
+    pub group: Arc<ConsumerGroup>,
+    /// The partition of the event.
+    pub partition_id: PartitionId,
+    /// The epoch in which this instance owns the partition; see
+    /// [`PartitionContext::epoch`](super::PartitionContext::epoch).
+    pub epoch: i64,
+    /// The sequence number.
+    pub sequence_number: i64,
+    /// Why the source cannot decode it, with its causes.
+    pub error: Arc<Error>,
+}
+
+/// What a source reports; see [`undecodable`](super::source::undecodable).
+#[derive(Debug)]
+struct Reported {
+    sequence_number: Option<i64>,
+    cause: Box<dyn StdError + Send + Sync>,
+}
+
+impl fmt::Display for Reported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sequence_number {
+            Some(number) => write!(f, "event {number}"),
+            None => f.write_str("the next event"),
+        }
+    }
+}
+
+impl StdError for Reported {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.cause)
+    }
+}
+
+/// Returns the error with which a receiver reports, in place of an event, that it cannot decode the event. Like every
+/// error it ends the receiver.
+///
+/// Pass the sequence number if it is known. Otherwise the processor takes the event for the first one that exists after
+/// the last event that the receiver has returned, or after its start.
+///
+/// ```
+/// use eventhubs_checkpoint::ErrorKind;
+/// use eventhubs_checkpoint::processor::source::undecodable;
+///
+/// let error = undecodable(Some(42), "a list in the application properties");
+/// assert_eq!(error.kind(), ErrorKind::Undecodable);
+/// ```
+pub fn undecodable(sequence_number: Option<i64>, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+    let reported = Reported { sequence_number, cause: cause.into() };
+    Error::new(ErrorKind::Undecodable, "the event source cannot decode an event").with_source(reported)
+}
+
+/// Returns the sequence number that the source has reported.
+pub(super) fn reported_number(error: &Error) -> Option<i64> {
+    cause_of::<Reported>(error)?.sequence_number
+}
+
+/// Adds to the error of the source which event it is, and what helps.
+pub(super) fn named(partition: &PartitionId, number: Option<i64>, error: Error) -> Error {
+    let message = match number {
+        Some(number) => format!(
+            "cannot decode event {number} of partition {partition}: `OnUndecodable::Skip` skips such events, and \
+             `ehcp reset -p {partition} --to-sequence {number} --live --execute` skips this one"
+        ),
+        None => format!("cannot decode the next event of partition {partition}, whose sequence number is not known"),
+    };
+    Error::new(ErrorKind::Undecodable, message).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_names_the_event_and_the_remedy() {
+        let error = undecodable(Some(42), "a list");
+        assert_eq!(reported_number(&error), Some(42));
+        let named = named(&3.into(), Some(42), error);
+        assert_eq!((named.kind(), reported_number(&named)), (ErrorKind::Undecodable, Some(42)));
+        let message = named.to_string();
+        for part in
+            ["event 42", "partition 3", "OnUndecodable::Skip", "ehcp reset -p 3 --to-sequence 42 --live --execute"]
+        {
+            assert!(message.contains(part), "{part} is missing: {message}");
+        }
+        assert_eq!(reported_number(&undecodable(None, "a list")), None);
+        assert_eq!(reported_number(&Error::new(ErrorKind::EventSource, "broken")), None);
+    }
+}
