@@ -25,6 +25,10 @@ impl State {
         if shown.zip(self.recreated_at).is_some_and(|(shown, recreated_at)| shown != recreated_at) {
             book.history.shows_another_hub();
         }
+        // It may be at the end of the new hub already: then a restart at the latest event moves nothing.
+        if self.invalid_to_latest && crate_processor && stored == Some(position) && shown != record.hub_created_at {
+            book.history.leave_out(position);
+        }
         let purpose = match stored {
             _ if !crate_processor => self.foreign_checkpoint(incarnation, partition, position),
             None if self.is_operator(incarnation) => self.reset_written(incarnation, partition, position),
