@@ -169,12 +169,13 @@ impl Session {
     }
 }
 
-/// Returns whether a write that failed with this error, or with a conflict caused by it, had no response.
+/// Returns whether the record is at this position. One without an offset is at a position with an empty one.
 fn is_at(record: &CheckpointRecord, position: &Position) -> bool {
     let offset = record.offset.as_deref().unwrap_or_default();
     record.sequence_number == Some(position.sequence_number) && offset == position.offset
 }
 
+/// Returns whether a write that failed with this error, or with a conflict caused by it, had no response.
 fn may_be_applied(error: &Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<Error>());
     [Some(error), cause].into_iter().flatten().any(|error| error.kind() == ErrorKind::Indeterminate)

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn properties(first: i64, last: impl Into<Option<i64>>, is_empty: bool) -> PartitionProperties {
-        let position = |sequence_number| Position { sequence_number, offset: (sequence_number * 10).to_string() };
+        let position = |sequence_number| Position { sequence_number, offset: format!("{sequence_number}0") };
         PartitionProperties::new(first, last.into().map(position), is_empty)
     }
 

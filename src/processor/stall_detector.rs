@@ -47,7 +47,8 @@ pub(super) enum LinkState {
     BeyondEnd,
 }
 
-/// The state of one partition's receiver, from one opening to the next, with what the links before have missed. All times are of one clock, of any kind.
+/// The state of one partition's receiver, from one opening to the next, with what the links before have missed. All times
+/// are of one clock, of any kind.
 #[derive(Debug)]
 pub(super) struct StallDetector {
     timeout: Duration,

@@ -26,7 +26,8 @@ impl GroupStore {
     }
 
     /// Rewrites the position of an adopted checkpoint, where `place` is the position at which reading continues in any
-    /// case, with the creation of the event hub. The rest of the record stays as it is. It is fenced like any checkpoint of the adoption.
+    /// case, with the creation of the event hub. The rest of the record stays as it is. It is fenced like any checkpoint of
+    /// the adoption.
     ///
     /// # Errors
     ///
