@@ -33,6 +33,7 @@ mod loads;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod migration;
+mod missing_ends;
 mod outages;
 mod own_positions;
 mod ownership_log;
@@ -51,6 +52,7 @@ mod stalls;
 mod starts;
 mod systems;
 mod tracking;
+mod undecodable;
 mod wall_clock;
 #[path = "../common/world.rs"]
 mod world;

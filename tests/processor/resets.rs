@@ -34,7 +34,7 @@ async fn operator(world: &World) -> Operator {
 }
 
 /// Resets partitions to these sequence numbers.
-async fn reset(world: &World, resets: &[(u32, i64)]) {
+pub async fn reset(world: &World, resets: &[(u32, i64)]) {
     let at = |number: i64| Position::new(number, (number * 10).to_string());
     let resets = resets.iter().map(|&(partition, to)| (partition.into(), at(to))).collect();
     let outcomes = operator(world).await.reset(resets, &ResetOptions::default()).await.unwrap();
