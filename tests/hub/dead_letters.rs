@@ -39,7 +39,7 @@ async fn orders() -> EventHubEmulator {
 }
 
 /// Starts the hub for dead letters at an address, after an earlier one at the same address was dropped.
-async fn dead_letter_hub(address: &str) -> EventHubEmulator {
+pub async fn dead_letter_hub(address: &str) -> EventHubEmulator {
     let deadline = tokio::time::Instant::now() + LIMIT;
     loop {
         match EventHubEmulator::builder("orders-dead-letters").with_partitions(1).start(address).await {
@@ -50,7 +50,7 @@ async fn dead_letter_hub(address: &str) -> EventHubEmulator {
     }
 }
 
-async fn sink(hub: &EventHubEmulator) -> EventHubDeadLetters {
+pub async fn sink(hub: &EventHubEmulator) -> EventHubDeadLetters {
     let retries = RetryOptions {
         max_retries: 1,
         initial_delay: azure_core::time::Duration::milliseconds(10),

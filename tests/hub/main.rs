@@ -19,3 +19,4 @@ mod reading;
 mod silent_relay;
 mod source;
 mod tokens;
+mod undecodable;
