@@ -12,7 +12,7 @@ use super::survey::GroupRecords;
 use crate::model::{CheckpointRecord, Heartbeat, LeaseDurations, OwnerId, Ownership, OwnershipRecord, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView, View};
 use crate::processor::source::PartitionProperties;
-use crate::processor::{BEFORE_EVERYTHING, Lag, LagState};
+use crate::processor::{BEFORE_EVERYTHING, Lag, LagState, is_of_former_hub};
 use crate::store::{BlobNameCase, Checkpoint};
 
 impl GroupRecords {
@@ -78,18 +78,38 @@ impl Description<'_> {
     fn partition(&self, entry: &PartitionView, checkpoint: Option<&Checkpoint>) -> PartitionDescription {
         let id = &entry.partition;
         let properties = self.hub.and_then(|hub| hub.of(id));
+        let valid = checkpoint.filter(|checkpoint| !self.is_of_former_hub(checkpoint));
         let record = match entry.owner {
             PartitionOwner::OtherNameCase(_) => self.in_other_name_case(id),
             _ => self.view.record(id),
         };
         PartitionDescription {
             id: id.clone(),
-            checkpoint: checkpoint.map(checkpoint_description),
+            checkpoint: checkpoint.map(|checkpoint| self.checkpoint(checkpoint)),
             hub: properties.map(Into::into),
-            lag: lag_of(checkpoint.map(|checkpoint| &checkpoint.record), properties),
+            lag: lag_of(valid.map(|checkpoint| &checkpoint.record), properties),
             state: state_of(entry),
             owner: record.and_then(|seen| self.owner(seen)),
         }
+    }
+
+    fn checkpoint(&self, checkpoint: &Checkpoint) -> CheckpointDescription {
+        let record = &checkpoint.record;
+        CheckpointDescription {
+            position: record.into(),
+            initial: record.initial,
+            of_former_hub: self.is_of_former_hub(checkpoint),
+            owner: record.owner.clone(),
+            updated: checkpoint.last_modified,
+            etag: checkpoint.etag.clone(),
+        }
+    }
+
+    fn is_of_former_hub(&self, checkpoint: &Checkpoint) -> bool {
+        let record = &checkpoint.record;
+        let written_at = record.updated_at.unwrap_or(checkpoint.last_modified);
+        let record = CheckpointRecord { updated_at: Some(written_at), ..record.clone() };
+        is_of_former_hub(&record, self.hub.and_then(HubRanges::created_at))
     }
 
     fn in_other_name_case(&self, partition: &PartitionId) -> Option<&Ownership> {
@@ -219,17 +239,6 @@ fn lag_of(record: Option<&CheckpointRecord>, properties: Option<&PartitionProper
 
 fn sdk(record: &OwnershipRecord) -> Sdk {
     if record.incarnation.is_some() { Sdk::ThisCrate } else { Sdk::Other }
-}
-
-fn checkpoint_description(checkpoint: &Checkpoint) -> CheckpointDescription {
-    let record = &checkpoint.record;
-    CheckpointDescription {
-        position: record.into(),
-        initial: record.initial,
-        owner: record.owner.clone(),
-        updated: checkpoint.last_modified,
-        etag: checkpoint.etag.clone(),
-    }
 }
 
 /// Returns the sum; unknown if one is unknown.

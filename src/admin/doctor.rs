@@ -57,7 +57,9 @@ pub enum Check {
     SeveralSdks,
     /// A checkpoint is before the first available event.
     ExpiredCheckpoint,
-    /// A checkpoint is after the last event: the event hub was created again.
+    /// A checkpoint was written before the event hub was deleted and created again.
+    CheckpointOfFormerHub,
+    /// A checkpoint is after the last event.
     CheckpointBeyondEnd,
     /// A checkpoint lacks its sequence number or its offset.
     IncompleteCheckpoint,
@@ -81,6 +83,7 @@ impl Check {
         Self::OtherNameCase,
         Self::SeveralSdks,
         Self::ExpiredCheckpoint,
+        Self::CheckpointOfFormerHub,
         Self::CheckpointBeyondEnd,
         Self::IncompleteCheckpoint,
         Self::StuckPartition,
@@ -100,6 +103,7 @@ impl Check {
             Self::OtherNameCase => "other-name-case",
             Self::SeveralSdks => "several-sdks",
             Self::ExpiredCheckpoint => "expired-checkpoint",
+            Self::CheckpointOfFormerHub => "checkpoint-of-former-hub",
             Self::CheckpointBeyondEnd => "checkpoint-beyond-end",
             Self::IncompleteCheckpoint => "incomplete-checkpoint",
             Self::StuckPartition => "stuck-partition",
@@ -116,6 +120,7 @@ impl Check {
             | Self::ExpiredOwner
             | Self::TwoOwners
             | Self::ExpiredCheckpoint
+            | Self::CheckpointOfFormerHub
             | Self::CheckpointBeyondEnd => Severity::Error,
             Self::IdleMembers => Severity::Info,
             _ => Severity::Warning,
@@ -140,8 +145,11 @@ impl Check {
             Self::ExpiredCheckpoint => {
                 "events were lost: raise the retention; `ehcp reset --to-earliest` continues with the first event"
             }
+            Self::CheckpointOfFormerHub => {
+                "processors of this crate start as `on_invalid_checkpoint` says; for others, `ehcp reset --to-earliest`"
+            }
             Self::CheckpointBeyondEnd => {
-                "the event hub was created again: `ehcp reset --to-earliest`, or `ehcp delete --checkpoints`"
+                "events were lost, or the checkpoint is of another event hub: `ehcp reset --to-earliest`, or to a time"
             }
             Self::IncompleteCheckpoint => "`ehcp reset --to-current` adds the missing number",
             Self::StuckPartition => {
@@ -238,8 +246,12 @@ impl Examination<'_> {
     }
 
     fn checkpoints(&self) -> impl Iterator<Item = Finding> {
+        let former = self.partitions(is_of_former_hub);
+        let former = some(Check::CheckpointOfFormerHub, former, |count| {
+            format!("{count} whose checkpoint was written before the event hub was created again")
+        });
         // A start position is valid before the first event, too.
-        let expired = self.partitions(|partition| {
+        let expired = self.valid(|partition| {
             let progress = partition.checkpoint.as_ref().filter(|checkpoint| !checkpoint.initial);
             let number = progress.and_then(|checkpoint| checkpoint.position.sequence_number).filter(|it| *it >= 0);
             number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| number.saturating_add(1) < hub.first)
@@ -247,7 +259,7 @@ impl Examination<'_> {
         let expired = some(Check::ExpiredCheckpoint, expired, |count| {
             format!("{count} whose next events expired before they were processed")
         });
-        let beyond = self.partitions(|partition| {
+        let beyond = self.valid(|partition| {
             let number = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
             number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| {
                 number > hub.last.unwrap_or(-1) || (hub.last == Some(number) && is_of_another_event(partition))
@@ -270,7 +282,7 @@ impl Examination<'_> {
         let stuck = some(Check::StuckPartition, stuck, |count| {
             format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60)
         });
-        [expired, beyond, incomplete, stuck].into_iter().flatten()
+        [former, expired, beyond, incomplete, stuck].into_iter().flatten()
     }
 
     fn records(&self) -> impl Iterator<Item = Finding> {
@@ -295,6 +307,11 @@ impl Examination<'_> {
         found.map(|partition| partition.id.clone()).collect()
     }
 
+    /// Returns those whose checkpoint is a position in this event hub.
+    fn valid(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
+        self.partitions(|partition| !is_of_former_hub(partition) && wanted(partition))
+    }
+
     /// Returns whether only the last event waits, and has arrived recently: events are rare, or it is being processed.
     fn waits_for_a_new_event(&self, partition: &PartitionDescription) -> bool {
         let last = partition.hub.as_ref().and_then(|hub| hub.last_enqueued_at);
@@ -313,6 +330,10 @@ impl Examination<'_> {
             |id: &PartitionId| self.group.members.iter().filter(|member| member.partitions.contains(id)).count();
         self.partitions(|partition| owners(&partition.id) > 1)
     }
+}
+
+fn is_of_former_hub(partition: &PartitionDescription) -> bool {
+    partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.of_former_hub)
 }
 
 /// Returns whether the checkpoint has only one of the two numbers.
@@ -473,6 +494,20 @@ mod tests {
             }
             let unused = |number| names(&at(number, "-1").diagnose(Some(&hub(&[(0, -1)]))));
             assert_eq!((unused(-1), unused(0)), (vec![], vec!["checkpoint-beyond-end"]));
+        }
+
+        #[test]
+        fn of_a_former_event_hub() {
+            let created = |minutes: i64| hub(&[(100, 199)]).with_created_at(NOW - time::Duration::minutes(minutes));
+            let written = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, 199, "1990", 100);
+            assert_eq!(names(&written.diagnose(Some(&created(200)))), [""; 0]);
+            assert_eq!(names(&written.diagnose(Some(&created(100)))), [""; 0]);
+            let described = written.describe(Some(&created(99)));
+            assert_eq!(described.group.lag.events, Some(100), "none of the events was processed");
+            let found = written.diagnose(Some(&created(99)));
+            assert_eq!(names(&found), ["checkpoint-of-former-hub", "stuck-partition"]);
+            let beyond = at(500, "5000").diagnose(Some(&created(200)));
+            assert_eq!(names(&beyond), ["checkpoint-beyond-end"]);
         }
 
         #[test]

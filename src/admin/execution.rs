@@ -58,7 +58,12 @@ impl Plan {
         let survey = Arc::new(Survey::read(operator.store()).await?);
         let stop = stop.boxed().shared();
         let resets = self.writes().filter_map(move |change| {
-            let order = Order { position: change.to.clone()?, expected: change.expected(), stop: stop.clone() };
+            let order = Order {
+                position: change.to.clone()?,
+                hub_created_at: self.hub_created_at,
+                expected: change.expected(),
+                stop: stop.clone(),
+            };
             let survey = Arc::clone(&survey);
             Some(async move { (&change.partition, reset(operator, &survey, change, &order, options).await) })
         });
@@ -74,10 +79,11 @@ impl Plan {
     /// Each partition has its own result, with the error of the storage. Repeat the call: it changes no checkpoint that
     /// it has written.
     pub async fn init(&self, operator: &Operator) -> Vec<(&PartitionId, Result<InitOutcome>)> {
+        let store = operator.store().for_hub_created_at(self.hub_created_at);
         let mut outcomes = Vec::new();
         for PlannedChange { partition, to, .. } in self.writes().filter(|change| change.from.is_none()) {
             if let Some(to) = to {
-                outcomes.push((partition, operator.store().init_checkpoint(partition, to).await));
+                outcomes.push((partition, store.init_checkpoint(partition, to).await));
             }
         }
         outcomes

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
+use time::OffsetDateTime;
 
 use crate::error::Result;
 use crate::model::PartitionId;
@@ -10,7 +11,10 @@ use crate::processor::source::{EventSource, PartitionProperties, caught_request}
 
 /// The partitions of an event hub and the range of events in each, as read at about the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HubRanges(BTreeMap<PartitionId, PartitionProperties>);
+pub struct HubRanges {
+    created_at: Option<OffsetDateTime>,
+    ranges: BTreeMap<PartitionId, PartitionProperties>,
+}
 
 impl HubRanges {
     /// Reads the partitions of the event hub and their properties: one request, and one per partition.
@@ -21,28 +25,42 @@ impl HubRanges {
     ///
     /// The first error of the source.
     pub async fn read(source: &impl EventSource) -> Result<Self> {
-        let partitions = caught_request(source.event_hub_properties()).await?.partitions;
-        let read = partitions.into_iter().map(|partition| async move {
+        let hub = caught_request(source.event_hub_properties()).await?;
+        let read = hub.partitions.into_iter().map(|partition| async move {
             let properties = caught_request(source.partition_properties(&partition)).await?;
             Ok((partition, properties))
         });
-        try_join_all(read).await.map(|read| Self(read.into_iter().collect()))
+        let created_at = hub.created_at;
+        try_join_all(read).await.map(|read| Self { created_at, ranges: read.into_iter().collect() })
+    }
+
+    /// Sets when the event hub was created; see
+    /// [`EventHubProperties::with_created_at`](crate::processor::source::EventHubProperties::with_created_at).
+    #[must_use]
+    pub fn with_created_at(self, time: OffsetDateTime) -> Self {
+        Self { created_at: Some(time), ..self }
+    }
+
+    /// Returns when the event hub was created. `None` if the source does not report it.
+    #[must_use]
+    pub fn created_at(&self) -> Option<OffsetDateTime> {
+        self.created_at
     }
 
     /// Returns the partitions, in order.
     pub fn partitions(&self) -> impl Iterator<Item = &PartitionId> {
-        self.0.keys()
+        self.ranges.keys()
     }
 
     /// Returns the range of events in a partition, if the event hub has the partition.
     #[must_use]
     pub fn of(&self, partition: &PartitionId) -> Option<&PartitionProperties> {
-        self.0.get(partition)
+        self.ranges.get(partition)
     }
 }
 
 impl FromIterator<(PartitionId, PartitionProperties)> for HubRanges {
     fn from_iter<T: IntoIterator<Item = (PartitionId, PartitionProperties)>>(ranges: T) -> Self {
-        Self(ranges.into_iter().collect())
+        Self { created_at: None, ranges: ranges.into_iter().collect() }
     }
 }

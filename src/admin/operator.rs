@@ -178,7 +178,8 @@ impl Operator {
         let resets = resets.into_iter().map(|(partition, position)| {
             let survey = &survey;
             async move {
-                let order = Order { position, expected: Expected::Any, stop: pending().boxed().shared() };
+                let stop = pending().boxed().shared();
+                let order = Order { position, hub_created_at: None, expected: Expected::Any, stop };
                 let outcome = self.reset_one(survey, &partition, &order, options).await;
                 (partition, outcome)
             }

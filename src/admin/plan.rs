@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use super::description::{
     GroupDescription, OwnerDescription, OwnershipState, PartitionDescription, PartitionRange, RecordedPosition,
@@ -86,6 +87,9 @@ pub struct Plan {
     pub schema: &'static str,
     /// The changes, in order of their partitions.
     pub changes: Vec<PlannedChange>,
+    /// When the event hub was created in which the positions were found.
+    #[serde(skip)]
+    pub(super) hub_created_at: Option<OffsetDateTime>,
 }
 
 /// What a reset would change in one partition.
@@ -163,7 +167,12 @@ impl Plan {
     const SCHEMA: &'static str = "ehcp.plan/1";
 
     /// Creates the plan of a reset, by what was read.
-    pub(super) fn of(reset: &Reset, records: &GroupRecords, mut changes: Vec<PlannedChange>) -> Self {
+    pub(super) fn of(
+        reset: &Reset,
+        records: &GroupRecords,
+        hub_created_at: Option<OffsetDateTime>,
+        mut changes: Vec<PlannedChange>,
+    ) -> Self {
         let there = &records.other_checkpoints.records;
         // With `keep_existing`, a checkpoint that its owner writes first stays, and so does one in the other name case.
         for change in changes.iter_mut().filter(|_| reset.keep_existing) {
@@ -173,7 +182,7 @@ impl Plan {
             let found = there.iter().find(|found| found.partition == change.partition);
             change.in_other_name_case = found.map(|found| (&found.record).into());
         }
-        Self { schema: Self::SCHEMA, changes }
+        Self { schema: Self::SCHEMA, changes, hub_created_at }
     }
 
     /// Returns the changes that would write something.
@@ -340,6 +349,7 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
     let from = kept.from.clone().unwrap_or_default();
     let is_there = from.sequence_number == Some(to.sequence_number);
     let is_elsewhere = from.offset.as_ref().is_some_and(|offset| continues_elsewhere(partition, offset, &to));
+    let of_former_hub = partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.of_former_hub);
     let is_there_by_offset = from.sequence_number.is_none() && from.offset.as_ref() == Some(&to.offset);
     let clamped = match effect {
         PlannedEffect::Expired => Some("it is before the first available event".to_owned()),
@@ -349,6 +359,9 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
     };
     let (effect, why) = match effect {
         _ if kept.from.is_none() => (PlannedEffect::Create, clamped),
+        effect if is_there && of_former_hub => {
+            (effect, clamped.or_else(|| Some("it was recorded before the event hub was created again".to_owned())))
+        }
         effect if is_there && is_elsewhere => {
             (effect, clamped.or_else(|| Some("its offset is that of another event".to_owned())))
         }
@@ -460,6 +473,7 @@ mod tests {
         let described = |found| CheckpointDescription {
             position: recorded_at(found),
             initial: false,
+            of_former_hub: false,
             owner: None,
             updated: OffsetDateTime::UNIX_EPOCH,
             etag: ETag::new("x"),
@@ -752,6 +766,15 @@ mod tests {
             assert_eq!(moved.why.as_deref(), Some("its offset is that of another event"));
         }
 
+        #[test]
+        fn a_position_of_the_former_one_is_written_again() {
+            let mut former = partition(Some(LAST), full());
+            former.checkpoint.as_mut().unwrap().of_former_hub = true;
+            let planned = planned(&latest(), &former);
+            assert_eq!((planned.effect, planned.delta), (Move, Some(0)));
+            assert_eq!(planned.why.as_deref(), Some("it was recorded before the event hub was created again"));
+        }
+
         /// With geo-replication, offsets depend on the replica.
         #[test]
         fn text_offsets_show_nothing() {
@@ -831,7 +854,7 @@ mod tests {
             let first = PartitionDescription { checkpoint: None, ..owned(OwnershipState::Owned, "a") };
             assert!(permits(&first, Some(0), Some(&samples::owned("a"))));
             let keeps = planned(&earliest().with_keep_existing(true), &first);
-            let plan = Plan::of(&earliest().with_keep_existing(true), &GroupRecords::empty(), vec![keeps]);
+            let plan = Plan::of(&earliest().with_keep_existing(true), &GroupRecords::empty(), None, vec![keeps]);
             let found = checkpoint((Some(0), Some("0")));
             assert!(!plan.changes[0].expected().permits(&found, Some(&samples::owned("a"))), "it is to stay");
         }

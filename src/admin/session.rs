@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, Shared, select};
+use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use super::outcome::{NotDone, ResetOutcome};
@@ -23,6 +24,8 @@ pub(super) type Stop = Shared<BoxFuture<'static, ()>>;
 /// A position to write.
 pub(super) struct Order {
     pub(super) position: Position,
+    /// When the event hub of the position was created, if that is known.
+    pub(super) hub_created_at: Option<OffsetDateTime>,
     /// What the checkpoint must be.
     pub(super) expected: Expected,
     pub(super) stop: Stop,
@@ -104,6 +107,7 @@ impl Session {
         if order.stop.clone().now_or_never().is_some() {
             return Err(Failure::Refused(NotDone::Stopped));
         }
+        adoption.set_hub_created_at(order.hub_created_at);
         self.store.replace_checkpoint(&mut adoption, &order.position).await.map_err(|error| {
             self.indeterminate |= may_be_applied(&error);
             Failure::Failed(error)

@@ -109,7 +109,7 @@ use source::EventSource;
 pub(crate) use source::NO_EPOCH;
 pub use source::StartPosition;
 pub use spans::SpanEvents;
-pub(crate) use start::names_another_event;
+pub(crate) use start::{is_of_former_hub, names_another_event};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use status::{PartitionState, PartitionStatus};
 pub use stop::{EventError, HandlerError, StopReason};

@@ -200,7 +200,7 @@ const CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 /// A record without the creation time, such as that of another SDK, is judged by the time at which its position was
 /// written. One that was written in the last seconds before the creation counts as valid: the clocks may differ, and a
 /// checkpoint in the first seconds of an event hub is much more frequent than an event hub that is recreated that fast.
-pub(super) fn is_of_former_hub(record: &CheckpointRecord, created_at: Option<OffsetDateTime>) -> bool {
+pub(crate) fn is_of_former_hub(record: &CheckpointRecord, created_at: Option<OffsetDateTime>) -> bool {
     let Some(created_at) = created_at.filter(|_| has_event(record)) else { return false };
     match (record.hub_created_at, record.updated_at) {
         (Some(of), _) => of != created_at,

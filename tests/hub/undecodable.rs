@@ -48,10 +48,10 @@ impl Handled {
     }
 
     fn recorder(&self) -> impl Handler<ReceivedEventData> + use<> {
-        let handled = self.clone();
+        let log = self.clone();
         handler_fn(move |events: Vec<ReceivedEventData>, context: PartitionContext| {
             let partition: usize = context.partition_id().as_str().parse().unwrap();
-            handled.0.lock().unwrap()[partition].extend(events.iter().filter_map(ReceivedEventData::sequence_number));
+            log.0.lock().unwrap()[partition].extend(events.iter().filter_map(ReceivedEventData::sequence_number));
             async { Ok(()) }
         })
     }
@@ -78,10 +78,10 @@ async fn run(
 #[tokio::test]
 async fn undecodable_events_are_skipped_and_stored() {
     let (hub, dead_letters) = (hub_with_undecodable_events().await, dead_letter_hub("127.0.0.1:0").await);
-    let handled = Handled::default();
-    let handler = handled.recorder().with_dead_letters(sink(&dead_letters).await, DeadLetterPolicy::default());
+    let log = Handled::default();
+    let handler = log.recorder().with_dead_letters(sink(&dead_letters).await, DeadLetterPolicy::default());
     let (handle, running) = run(&hub, OnUndecodable::Skip, handler).await;
-    until("all others are handled", || handled.of(0) == [0, 4] && handled.of(1).len() == 5).await;
+    until("all others are handled", || log.of(0) == [0, 4] && log.of(1).len() == 5).await;
     let status = handle.partitions().into_iter().find(|status| status.partition == 0.into()).unwrap();
     assert_eq!((status.undecodable, status.failures), (3, 0));
     handle.shutdown();
@@ -101,8 +101,8 @@ async fn undecodable_events_are_skipped_and_stored() {
 #[tokio::test]
 async fn an_undecodable_event_disturbs_no_other_link() {
     let hub = hub_with_undecodable_events().await;
-    let handled = Handled::default();
-    let (handle, running) = run(&hub, OnUndecodable::Fail, handled.recorder()).await;
+    let log = Handled::default();
+    let (handle, running) = run(&hub, OnUndecodable::Fail, log.recorder()).await;
     let failed = || {
         let status = handle.partitions().into_iter().find(|status| status.failures >= 3)?;
         status.last_error.map(|error| (status.partition.to_string(), error))
@@ -112,9 +112,9 @@ async fn an_undecodable_event_disturbs_no_other_link() {
     assert_eq!((&*partition, error.kind), ("0", ErrorKind::Undecodable));
     assert!(error.message.contains("cannot decode event 1 of partition 0"), "{}", error.message);
     publish(&hub, "1", 5, 10).await;
-    until("the other partition is read", || handled.of(1).len() == 10).await;
+    until("the other partition is read", || log.of(1).len() == 10).await;
     assert_eq!(hub.sent_events("1"), Some(10), "the link of partition 1 was not reopened");
-    assert_eq!(handled.of(0), [0]);
+    assert_eq!(log.of(0), [0]);
     handle.shutdown();
     running.await.unwrap();
 }

@@ -1020,7 +1020,7 @@ mod descriptions {
         let operator = operator(&world, 5).await;
         let hub = HubRanges::read(&world.hub.source()).await.unwrap();
         let found = operator.read().await.unwrap().diagnose(Some(&hub));
-        assert_eq!(found.iter().map(|found| found.check.as_str()).collect::<Vec<_>>(), ["checkpoint-beyond-end"]);
+        assert_eq!(found.iter().map(|found| found.check.as_str()).collect::<Vec<_>>(), ["checkpoint-of-former-hub"]);
         let plan = planned(&world, &operator, &Reset::to(ResetTarget::Start(StartPosition::Earliest))).await;
         done(&plan, &operator).await;
         let found = operator.read().await.unwrap().diagnose(Some(&hub));
