@@ -220,8 +220,8 @@ mod a_position_out_of_range {
     #[tokio::test(start_paused = true)]
     async fn is_an_invalid_checkpoint() {
         let cases = [
-            (12, 0, OnInvalidCheckpoint::Earliest, 10, -1, "the event hub was recreated"),
-            (12, 0, OnInvalidCheckpoint::Latest, 0, 9, "the event hub was recreated"),
+            (12, 0, OnInvalidCheckpoint::Earliest, 10, -1, "the event hub has lost its last events"),
+            (12, 0, OnInvalidCheckpoint::Latest, 0, 9, "the event hub has lost its last events"),
             (1, 5, OnInvalidCheckpoint::Earliest, 5, 4, "events after it expired"),
         ];
         for (stored, first, policy, expected, from, reason) in cases {
