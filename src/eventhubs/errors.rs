@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_cannot_be_decoded_is_no_failure_of_the_connection() {
+    fn an_undecodable_event_is_no_connection_failure() {
         let error = || AmqpErrorKind::TransportImplementationError("Decoding Message failed".into()).into();
         assert_eq!(receiving_kind(None, error()), ErrorKind::Undecodable);
         assert_eq!(receiving_kind(Some("offset 336"), wrapped(error())), ErrorKind::Undecodable);

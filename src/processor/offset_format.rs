@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_has_no_offset_that_a_replicated_namespace_rejects() {
+    fn a_numeric_offset_is_left_out_in_a_group_with_text() {
         let at = |offset: &str| Position::new(9, offset);
         for (seen, offset, recorded) in [
             (None, "90", "90"),

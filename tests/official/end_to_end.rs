@@ -209,7 +209,8 @@ async fn the_blobs_are_exactly_the_shared_records() {
     let expected = [("epoch".to_owned(), claimed["epoch"].clone()), ("ownerid".to_owned(), String::new())];
     assert_eq!(released, BTreeMap::from(expected));
     let checkpoint = world.raw_metadata(&format!("{prefix}/checkpoint/1")).await;
-    assert_eq!(checkpoint.keys().collect::<Vec<_>>(), ["offset", "ownerid", "sequencenumber", "updatedat"]);
+    let keys = ["ehchubcreated", "offset", "ownerid", "sequencenumber", "updatedat"];
+    assert_eq!(checkpoint.keys().collect::<Vec<_>>(), keys);
     let last = world.hub.partition_properties("1").unwrap();
     assert_eq!(checkpoint["sequencenumber"], last.last_enqueued_sequence_number.to_string());
     assert_eq!(checkpoint["offset"], last.last_enqueued_offset);

@@ -204,7 +204,13 @@ async fn a11_a_value_with_a_tab_does_not_prevent_adoption() {
     let adopted = a.adopt(&zero(), lease.epoch(), None).await.unwrap();
     assert!(matches!(&adopted, AdoptOutcome::Adopted(adopted) if adopted.record().sequence_number == Some(7)));
     let written = inner.get(&format!("{PREFIX}/checkpoint/0")).await.unwrap().metadata;
-    let expected = [("sequencenumber", "7"), ("offset", "70"), ("kept", "a  b"), ("ownerid", "a")];
+    let expected = [
+        ("sequencenumber", "7"),
+        ("offset", "70"),
+        ("kept", "a  b"),
+        ("ownerid", "a"),
+        ("updatedat", "2026-01-01T00:00:00Z"),
+    ];
     assert_eq!(written, metadata(&expected));
     assert!(log.text().contains(ODD), "{}", log.text());
 }
