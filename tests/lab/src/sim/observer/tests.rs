@@ -306,10 +306,10 @@ fn a_checkpoint_is_replaced_before_the_handler_starts() {
         scene.stores(one, 9);
         scene.observer.lock().hub_recreated(1, time::OffsetDateTime::UNIX_EPOCH);
         scene.observer.lock().published(0, 5);
+        scene.reporter(one).stopped(&0.into(), &StopReason::Shutdown);
         scene.owns(one);
         scene.stores(one, 9);
         if starts {
-            scene.reporter(one).stopped(&0.into(), &StopReason::Shutdown);
             scene.reporter(one).started(&0.into(), None);
         }
         scene.stores(one, -1);
