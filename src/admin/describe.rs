@@ -12,7 +12,7 @@ use super::survey::GroupRecords;
 use crate::model::{CheckpointRecord, Heartbeat, LeaseDurations, OwnerId, Ownership, OwnershipRecord, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView, View};
 use crate::processor::source::PartitionProperties;
-use crate::processor::{BEFORE_EVERYTHING, Lag, LagState, is_of_former_hub};
+use crate::processor::{BEFORE_EVERYTHING, Lag, LagState, is_listed_of_former_hub};
 use crate::store::{BlobNameCase, Checkpoint};
 
 impl GroupRecords {
@@ -106,10 +106,7 @@ impl Description<'_> {
     }
 
     fn is_of_former_hub(&self, checkpoint: &Checkpoint) -> bool {
-        let record = &checkpoint.record;
-        let written_at = record.updated_at.unwrap_or(checkpoint.last_modified);
-        let record = CheckpointRecord { updated_at: Some(written_at), ..record.clone() };
-        is_of_former_hub(&record, self.hub.and_then(HubRanges::created_at))
+        is_listed_of_former_hub(checkpoint, self.hub.and_then(HubRanges::created_at))
     }
 
     fn in_other_name_case(&self, partition: &PartitionId) -> Option<&Ownership> {

@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use crate::error::Result;
 use crate::model::PartitionId;
+use crate::processor::whole_seconds;
 use crate::processor::source::{EventSource, PartitionProperties, caught_request};
 
 /// The partitions of an event hub and the range of events in each, as read at about the same time.
@@ -30,7 +31,7 @@ impl HubRanges {
             let properties = caught_request(source.partition_properties(&partition)).await?;
             Ok((partition, properties))
         });
-        let created_at = hub.created_at;
+        let created_at = hub.created_at.map(whole_seconds);
         try_join_all(read).await.map(|read| Self { created_at, ranges: read.into_iter().collect() })
     }
 
@@ -38,7 +39,7 @@ impl HubRanges {
     /// [`EventHubProperties::with_created_at`](crate::processor::source::EventHubProperties::with_created_at).
     #[must_use]
     pub fn with_created_at(self, time: OffsetDateTime) -> Self {
-        Self { created_at: Some(time), ..self }
+        Self { created_at: Some(whole_seconds(time)), ..self }
     }
 
     /// Returns when the event hub was created. `None` if the source does not report it.

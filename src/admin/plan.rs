@@ -21,6 +21,7 @@ pub struct Reset {
     pub(super) partitions: Option<BTreeSet<PartitionId>>,
     pub(super) keep_existing: bool,
     pub(super) clamped: bool,
+    pub(super) recorded_at: Option<OffsetDateTime>,
 }
 
 /// Where to set a checkpoint.
@@ -43,7 +44,7 @@ pub enum ResetTarget {
 impl Reset {
     /// Describes a reset of all partitions.
     pub fn to(target: ResetTarget) -> Self {
-        Self { target, partitions: None, keep_existing: false, clamped: true }
+        Self { target, partitions: None, keep_existing: false, clamped: true, recorded_at: None }
     }
 
     /// Limits the reset to these partitions. Default: all.
@@ -63,6 +64,13 @@ impl Reset {
     /// [`ResetTarget::Positions`].
     pub fn with_clamped(mut self, clamped: bool) -> Self {
         self.clamped = clamped;
+        self
+    }
+
+    /// Sets when the positions of [`ResetTarget::Positions`] were recorded, as [`Export::taken_at`](super::Export) says.
+    /// If the event hub was created later, they mean nothing in it, and [`plan`](super::Operator::plan) refuses them.
+    pub fn with_recorded_at(mut self, time: OffsetDateTime) -> Self {
+        self.recorded_at = Some(time);
         self
     }
 
@@ -271,6 +279,9 @@ pub(super) fn wanted(reset: &Reset, partition: &PartitionDescription) -> Wanted 
             Some(start) => starting(start, range),
             None => Wanted::Keep("no position is given"),
         },
+        ResetTarget::ShiftBy(_) | ResetTarget::Current if current.is_some_and(|current| current.of_former_hub) => {
+            Wanted::Refuse("its checkpoint is a position in a deleted event hub: reset it to a start".to_owned())
+        }
         ResetTarget::ShiftBy(events) => match current.and_then(|current| current.position.sequence_number) {
             Some(number) => within(number.saturating_add(*events), range),
             None => Wanted::Refuse("there is no sequence number to shift".to_owned()),
@@ -378,7 +389,7 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
 /// Returns whether processing would continue elsewhere after a record with the same number and this offset. That is so
 /// if the event hub was created again. Offsets that are not plain numbers change without a meaning.
 fn continues_elsewhere(partition: &PartitionDescription, offset: &str, to: &Position) -> bool {
-    if to.offset.is_empty() {
+    if to.offset.is_empty() && offset != BEFORE_EVERYTHING {
         return false;
     }
     let before_first = partition.hub.as_ref().map(|range| range.first.saturating_sub(1));

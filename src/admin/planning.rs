@@ -92,6 +92,9 @@ async fn planned(
     partition: &PartitionDescription,
     format: &OffsetFormat,
 ) -> Result<PlannedChange> {
+    if reset.recorded_at.zip(hub.created_at()).is_some_and(|(recorded_at, created_at)| recorded_at < created_at) {
+        return Ok(refused(partition, "the event hub was created after the positions were recorded".to_owned()));
+    }
     let (start, effect) = match wanted(reset, partition) {
         Wanted::At(position, effect) => return Ok(change(partition, position, effect)),
         Wanted::Keep(why) => return Ok(kept(partition, why)),

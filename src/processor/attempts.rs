@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::positioned::Positioned;
 use super::stop::{DeadLetterError, EventError, cause_of};
+use super::undecodable::NotNoted;
 use crate::error::Error;
 use crate::lock::lock;
 
@@ -90,9 +91,9 @@ impl Attempts {
     }
 
     /// Records a failure of the current call, or of a tracked event. A dead-letter sink that fails says nothing about
-    /// the event.
+    /// the event, and neither does an event that was not skipped.
     pub(super) fn failed(&self, error: &Arc<Error>) {
-        if cause_of::<DeadLetterError>(&**error).is_some() {
+        if cause_of::<DeadLetterError>(&**error).is_some() || cause_of::<NotNoted>(&**error).is_some() {
             return;
         }
         let mut state = lock(&self.0);

@@ -1,27 +1,36 @@
 //! When the event hub was created, by which a recreated one is recognized.
 
 use time::OffsetDateTime;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::error::{Error, ErrorKind};
 use crate::telemetry;
 
 /// The creation of the event hub, as this instance last read it. `None` if the source does not report it.
 #[derive(Debug, Default)]
-pub(super) struct HubCreation(watch::Sender<Option<OffsetDateTime>>);
+pub(super) struct HubCreation {
+    known: watch::Sender<Option<OffsetDateTime>>,
+    reading: Mutex<()>,
+}
 
 impl HubCreation {
+    /// Waits until no other task reads the properties of the event hub. Otherwise the older of two responses could come
+    /// last.
+    pub(super) async fn reading(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock().await
+    }
+
     /// Records what the source reports. A report without a time changes nothing.
     pub(super) fn reported(&self, created_at: Option<OffsetDateTime>) {
-        let Some(now) = created_at else { return };
-        let before = self.0.send_replace(Some(now));
+        let Some(now) = created_at.map(whole_seconds) else { return };
+        let before = self.known.send_replace(Some(now));
         if let Some(before) = before.filter(|before| *before != now) {
             telemetry::hub_recreated(before, now);
         }
     }
 
     pub(super) fn known(&self) -> Option<OffsetDateTime> {
-        *self.0.borrow()
+        *self.known.borrow()
     }
 
     /// Returns whether positions from an event hub that was created at `read_in` mean nothing any more.
@@ -31,11 +40,16 @@ impl HubCreation {
 
     /// Waits until it is known that the event hub of `read_in` was deleted and created again.
     pub(super) async fn recreated(&self, read_in: Option<OffsetDateTime>) -> Error {
-        let mut known = self.0.subscribe();
+        let mut known = self.known.subscribe();
         // The sender belongs to `self`, so it is not dropped.
         let _ = known.wait_for(|known| is_another(read_in, *known)).await;
         recreated()
     }
+}
+
+/// Drops the fraction of the second, so that times from different requests are equal, and fit those of the records.
+pub(crate) fn whole_seconds(time: OffsetDateTime) -> OffsetDateTime {
+    time.replace_nanosecond(0).unwrap_or(time)
 }
 
 fn is_another(one: Option<OffsetDateTime>, other: Option<OffsetDateTime>) -> bool {

@@ -42,8 +42,8 @@ pub(super) async fn start_up<S: EventSource, H: Handler<S::Event>>(
 
 /// Reads the partitions of the event hub, and when it was created.
 pub(super) async fn read_hub<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
+    let _reading = shared.hub_creation.reading().await;
     let hub = caught_request(shared.source.event_hub_properties()).await?;
-    shared.hub_creation.reported(hub.created_at);
     let expected = shared.group.event_hub();
     if !hub.event_hub.eq_ignore_ascii_case(expected) {
         return Err(Error::config(format!(
@@ -54,6 +54,7 @@ pub(super) async fn read_hub<S: EventSource, H>(shared: &Shared<S, H>) -> Result
     if hub.partitions.is_empty() {
         return Err(Error::config(format!("event hub {expected:?} has no partitions, so there is nothing to process")));
     }
+    shared.hub_creation.reported(hub.created_at);
     Ok(hub.partitions.into())
 }
 

@@ -85,11 +85,11 @@ impl PartitionProperties {
         self.last.as_ref().is_none_or(|last| last.sequence_number < self.first)
     }
 
-    /// Returns the same range without the events at its end that do not exist.
-    pub(super) fn without(&self, absent: Option<Undelivered>) -> Self {
-        let is_end = |absent: &Undelivered| self.last.as_ref().is_some_and(|last| last.sequence_number == absent.up_to);
-        let Some(absent) = absent.filter(is_end) else { return self.clone() };
-        let last = Position { sequence_number: absent.after.max(self.first - 1), offset: String::new() };
+    /// Returns the same range without the events at its end that no link delivers.
+    pub(super) fn without(&self, undelivered: Option<Undelivered>) -> Self {
+        let end = self.last.as_ref().map(|last| last.sequence_number);
+        let Some(undelivered) = undelivered.filter(|events| Some(events.up_to) == end) else { return self.clone() };
+        let last = Position { sequence_number: undelivered.after.max(self.first - 1), offset: String::new() };
         Self { last: Some(last).filter(|last| last.sequence_number >= 0), ..self.clone() }
     }
 

@@ -28,6 +28,10 @@ use crate::model::{PartitionId, Position};
 /// deliver.
 const FIRST_EVENT_LIMIT: Duration = Duration::from_secs(10);
 
+/// How much earlier to look for an event that the source can decode, one after the other.
+const EARLIER: &[Duration] =
+    &[Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
+
 /// What must be found to resolve a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Sought {
@@ -117,11 +121,16 @@ struct Search<'a, S> {
 }
 
 impl<S: EventSource> Search<'_, S> {
-    /// Returns the position before the first event after the start.
+    /// Returns the position before the first event after the start, or an earlier one if the source cannot decode that
+    /// event.
     async fn before_first(&self, properties: &PartitionProperties, exists: bool) -> Result<Position> {
-        let Some(first) = self.first_event(self.start).await.map_err(|error| self.rejected(error))? else {
-            return self.nothing_came(properties, exists).await;
+        let first = match self.first_event(self.start).await {
+            Err(error) if error.kind() == ErrorKind::Undecodable => {
+                return self.before_undecodable(properties, error).await;
+            }
+            first => first.map_err(|error| self.rejected(error))?,
         };
+        let Some(first) = first else { return self.nothing_came(properties, exists).await };
         let number = first.sequence_number().ok_or_else(|| self.unnumbered())?;
         if number <= properties.beginning_sequence_number() {
             return Ok(properties.beginning());
@@ -131,6 +140,26 @@ impl<S: EventSource> Search<'_, S> {
             return Err(self.suspect(&format!("the link started at event {number}, which is not the first one after")));
         }
         Ok(before)
+    }
+
+    /// Returns the position before an event whose number is not known, because the source cannot decode it: before the
+    /// first event that it can decode and that is older than the start. Events in between are processed again.
+    async fn before_undecodable(&self, properties: &PartitionProperties, error: Error) -> Result<Position> {
+        let StartPosition::EnqueuedAfter(time) = self.start else { return Err(error) };
+        for earlier in EARLIER {
+            let start = StartPosition::EnqueuedAfter(*time - *earlier);
+            let number = match self.first_event(&start).await {
+                Ok(Some(event)) => event.sequence_number().ok_or_else(|| self.unnumbered())?,
+                Ok(None) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::Undecodable => continue,
+                Err(error) => return Err(error),
+            };
+            if number <= properties.beginning_sequence_number() {
+                return Ok(properties.beginning());
+            }
+            return Ok(self.event(number.saturating_sub(1)).await?.0);
+        }
+        Ok(properties.beginning())
     }
 
     /// Returns the position of an event, and the event if it still exists. It may have expired meanwhile. An event hub

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::panics::caught;
 use super::positioned::Positioned;
+use super::hub_creation::whole_seconds;
 pub use super::properties::PartitionProperties;
 #[cfg(feature = "eventhubs")]
 pub(crate) use super::receiver::BatchLimit;
@@ -96,7 +97,7 @@ impl EventHubProperties {
     /// source must not report a time that can change for the same events.
     #[must_use]
     pub fn with_created_at(mut self, time: OffsetDateTime) -> Self {
-        self.created_at = Some(time.replace_nanosecond(0).unwrap_or(time));
+        self.created_at = Some(whole_seconds(time));
         self
     }
 }

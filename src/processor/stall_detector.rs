@@ -20,7 +20,8 @@
 //!
 //! An event hub may report an end that it never delivers: compaction can remove the last event of a partition
 //! (learn.microsoft.com, Event Hubs, "Log compaction"). If a second link misses the same events as the one before, while
-//! the end is the same, these events do not exist, until the end grows.
+//! the end is the same, these events count as undelivered, and the partition as read. Since both links may have stalled,
+//! further links are opened at growing intervals of at most an hour, until the end grows or is delivered.
 //!
 //! If checks are `timeout` or more apart, the second check after the missing event was enqueued detects the stall:
 //! within two periods. With more frequent checks, it is detected within `timeout` and two periods.
@@ -34,6 +35,12 @@ use super::source::StartPosition;
 /// seconds old.
 pub(super) const OLDEST_REPORT: Duration = Duration::from_secs(10);
 
+/// How many times the timeout passes until a third link is opened for events that two links did not deliver.
+const PROBE_WAIT: u32 = 10;
+
+/// The longest time between two such links. Each costs one attach, and by then an event that does exist is an hour late.
+const LONGEST_PROBE_WAIT: Duration = Duration::from_secs(3600);
+
 /// What a lag check shows about the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
@@ -43,6 +50,8 @@ pub(super) enum LinkState {
     Behind,
     /// The missing events will not arrive: reopen the receiver.
     Reopen,
+    /// Two receivers did not deliver the last events: open another one, to see whether it does. It is no failure.
+    Probe,
     /// The event hub ends before the last received event: it was recreated.
     BeyondEnd,
 }
@@ -70,7 +79,16 @@ pub(super) struct StallDetector {
     /// What the last link missed that had to be reopened.
     missed_before: Option<Undelivered>,
     /// What two links have missed.
-    absent: Option<Undelivered>,
+    undelivered: Option<Probed>,
+}
+
+/// Events that two links did not deliver.
+#[derive(Debug)]
+struct Probed {
+    events: Undelivered,
+    /// When to open another link, and how long to wait for the next one after that.
+    due: Duration,
+    wait: Duration,
 }
 
 impl StallDetector {
@@ -85,7 +103,7 @@ impl StallDetector {
             is_beyond_end: false,
             missed: None,
             missed_before: None,
-            absent: None,
+            undelivered: None,
         }
     }
 
@@ -117,7 +135,7 @@ impl StallDetector {
     /// Records received events, up to this one. The processor does not wait until they are handled.
     pub(super) fn received(&mut self, number: Option<i64>) {
         if number.is_none() || number > self.seen {
-            (self.missed, self.missed_before, self.absent) = (None, None, None);
+            (self.missed, self.missed_before, self.undelivered) = (None, None, None);
         }
         self.seen = number.map(|number| self.seen.unwrap_or(i64::MIN).max(number));
         self.certain = number.is_some();
@@ -141,9 +159,9 @@ impl StallDetector {
         self.is_beyond_end
     }
 
-    /// Returns the events at the end of the partition that do not exist, as two links have shown.
-    pub(super) fn absent(&self) -> Option<Undelivered> {
-        self.absent
+    /// Returns the events at the end of the partition that two links did not deliver.
+    pub(super) fn undelivered(&self) -> Option<Undelivered> {
+        self.undelivered.as_ref().map(|probed| probed.events)
     }
 
     /// Records a lag check; `now` is when the response arrived. The processor must wait on the receiver during the
@@ -160,20 +178,37 @@ impl StallDetector {
             return LinkState::BeyondEnd;
         }
         let missing = readable.filter(|last| *last > seen).map(|up_to| Undelivered { after: seen, up_to });
-        let Some(missing) = missing.filter(|missing| self.waiting && self.absent != Some(*missing)) else {
+        let Some(missing) = missing.filter(|_| self.waiting) else {
             self.behind_since = None;
             return LinkState::Healthy;
         };
+        if let Some(probed) = self.undelivered.as_mut().filter(|probed| probed.events == missing) {
+            self.behind_since = None;
+            return probed.checked(now);
+        }
         let since = *self.behind_since.get_or_insert(now);
         if now.saturating_sub(since) < self.timeout {
             return LinkState::Behind;
         }
         if self.missed_before == Some(missing) {
-            (self.absent, self.behind_since) = (Some(missing), None);
+            let wait = self.timeout.saturating_mul(PROBE_WAIT).min(LONGEST_PROBE_WAIT);
+            self.undelivered = Some(Probed { events: missing, due: now + wait, wait });
+            self.behind_since = None;
             return LinkState::Healthy;
         }
         self.missed = Some(missing);
         LinkState::Reopen
+    }
+}
+
+impl Probed {
+    fn checked(&mut self, now: Duration) -> LinkState {
+        if now < self.due {
+            return LinkState::Healthy;
+        }
+        self.wait = self.wait.saturating_mul(2).min(LONGEST_PROBE_WAIT);
+        self.due = now + self.wait;
+        LinkState::Probe
     }
 }
 

@@ -17,6 +17,7 @@ use super::properties::PartitionProperties;
 use super::source::StartPosition;
 use crate::error::{Error, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
+use crate::store::Checkpoint;
 
 /// Why a checkpoint is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +53,7 @@ impl fmt::Display for InvalidReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "events after it expired before they were processed",
-            Self::Recreated => "the event hub was recreated after it was written",
+            Self::Recreated => "the event hub was recreated after the checkpoint was written",
             Self::BeyondEnd => {
                 "the event hub has lost its last events, or was recreated, or the checkpoint belongs to another event hub"
             }
@@ -200,7 +201,7 @@ const CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 /// A record without the creation time, such as that of another SDK, is judged by the time at which its position was
 /// written. One that was written in the last seconds before the creation counts as valid: the clocks may differ, and a
 /// checkpoint in the first seconds of an event hub is much more frequent than an event hub that is recreated that fast.
-pub(crate) fn is_of_former_hub(record: &CheckpointRecord, created_at: Option<OffsetDateTime>) -> bool {
+pub(super) fn is_of_former_hub(record: &CheckpointRecord, created_at: Option<OffsetDateTime>) -> bool {
     let Some(created_at) = created_at.filter(|_| has_event(record)) else { return false };
     match (record.hub_created_at, record.updated_at) {
         (Some(of), _) => of != created_at,
@@ -209,9 +210,18 @@ pub(crate) fn is_of_former_hub(record: &CheckpointRecord, created_at: Option<Off
     }
 }
 
+/// Returns whether a listed checkpoint is a position in a former event hub. One that does not show when it was written
+/// has the time of its blob.
+pub(crate) fn is_listed_of_former_hub(listed: &Checkpoint, created_at: Option<OffsetDateTime>) -> bool {
+    let written_at = listed.record.updated_at.unwrap_or(listed.last_modified);
+    let record = CheckpointRecord { updated_at: Some(written_at), ..listed.record.clone() };
+    is_of_former_hub(&record, created_at)
+}
+
 /// Returns whether the record names an event. The position before all events is the same in every event hub.
 fn has_event(record: &CheckpointRecord) -> bool {
-    record.has_position() && record.offset.as_deref() != Some(BEFORE_EVERYTHING)
+    let is_event = record.sequence_number.is_none_or(|number| number >= 0);
+    is_event && record.has_position() && record.offset.as_deref() != Some(BEFORE_EVERYTHING)
 }
 
 /// Returns why a checkpoint is invalid, as far as the properties show. They must have been read after the checkpoint:
@@ -254,8 +264,11 @@ pub(super) fn corrected(
     if offset == BEFORE_EVERYTHING {
         let beginning = properties.beginning();
         let is_correct = record.sequence_number == Some(beginning.sequence_number);
-        let is_current =
-            record.hub_created_at.zip(hub_created_at).is_none_or(|(recorded, current)| recorded >= current);
+        let is_current = match (record.hub_created_at, record.updated_at, hub_created_at) {
+            (Some(recorded), _, Some(current)) => recorded == current,
+            (None, Some(written_at), Some(current)) => written_at >= current,
+            (_, _, None) | (None, None, Some(_)) => true,
+        };
         return (!is_correct || !is_current).then_some(beginning);
     }
     properties.last_enqueued().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()

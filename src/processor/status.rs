@@ -164,8 +164,8 @@ struct Inner {
     failures: u64,
     last_error: Option<Arc<Error>>,
     properties: Option<(PartitionProperties, Instant)>,
-    /// The events at the end of the partition that do not exist.
-    absent: Option<Undelivered>,
+    /// The events at the end of the partition that no link delivers.
+    undelivered: Option<Undelivered>,
     writer: Option<CheckpointWriter>,
     end: End,
 }
@@ -229,7 +229,7 @@ impl Progress {
             failures: 0,
             last_error: None,
             properties: None,
-            absent: None,
+            undelivered: None,
             writer: None,
             end: End::default(),
         }))
@@ -281,9 +281,9 @@ impl Progress {
         self.inner().link_stalled = link_stalled;
     }
 
-    /// Records which events at the end of the partition do not exist. Returns whether that is news.
-    pub(super) fn end_is_absent(&self, absent: Option<Undelivered>) -> bool {
-        std::mem::replace(&mut self.inner().absent, absent) != absent
+    /// Records which events at the end of the partition no link delivers. Returns whether that is news.
+    pub(super) fn set_undelivered(&self, undelivered: Option<Undelivered>) -> bool {
+        std::mem::replace(&mut self.inner().undelivered, undelivered) != undelivered
     }
 
     pub(super) fn failed(&self, error: &Arc<Error>) {
@@ -295,7 +295,7 @@ impl Progress {
     pub(super) fn lag_checked(&self, properties: PartitionProperties) {
         let mut inner = self.inner();
         let now = Instant::now();
-        if inner.has_processed_all(&properties.without(inner.absent)) {
+        if inner.has_processed_all(&properties.without(inner.undelivered)) {
             inner.caught_up = Some(now);
         }
         inner.properties = Some((properties, now));
@@ -351,7 +351,7 @@ impl Progress {
         let written = inner.writer.as_ref().and_then(CheckpointWriter::written);
         let known = inner.properties.as_ref().map(|(properties, at)| (properties, at.elapsed()));
         let (properties, age) = known.unzip();
-        let readable = properties.map(|properties| properties.without(inner.absent));
+        let readable = properties.map(|properties| properties.without(inner.undelivered));
         PartitionStatus {
             partition: partition.clone(),
             state: state_of(

@@ -37,7 +37,8 @@ pub(super) struct Tracker {
     /// The last event of the batch in the handler, and of the one before it.
     last_delivered: Option<i64>,
     last_of_batch_before: Option<i64>,
-    /// The events that the handler does not process, with their offsets if these are known, each with the event before it that must be covered first.
+    /// The events that the handler does not process. Each has the event before it that must be covered first, and its
+    /// offset, if that is known.
     passed: Vec<(Option<i64>, i64, String)>,
 }
 
@@ -83,10 +84,15 @@ impl Tracker {
 
     /// Returns the next position that advances over an event which the handler does not process.
     pub(super) fn next_passed(&mut self) -> Option<Reached<'static>> {
-        let due = self.passed.iter().position(|(before, ..)| self.reached >= *before)?;
-        let (_, number, offset) = self.passed.swap_remove(due);
-        let reached = self.request(number, &offset)?;
-        Some(Reached { sequence_number: reached.sequence_number, offset: Cow::Owned(reached.offset.into_owned()) })
+        loop {
+            let due = self.passed.iter().position(|(before, ..)| self.reached >= *before)?;
+            let (_, number, offset) = self.passed.swap_remove(due);
+            // The position may have advanced over the event with a later one.
+            if let Some(reached) = self.request(number, &offset) {
+                let offset = Cow::Owned(reached.offset.into_owned());
+                return Some(Reached { sequence_number: reached.sequence_number, offset });
+            }
+        }
     }
 
     /// Returns the greatest position ever returned, or the checkpoint at the start.

@@ -22,10 +22,14 @@ pub enum OnUndecodable {
     /// The partition fails until the event expires, or an operator moves the checkpoint behind it. It is retried with
     /// growing waits; the error names the event and the command. The default: no event is skipped unless the application
     /// says so.
+    ///
+    /// The official client does not report the number of the event, so it is inferred: two links in a row must end
+    /// before the same event.
     #[default]
     Fail,
     /// Skip the event. The processor logs and counts it, and [dead letters](super::DeadLetters) store what is known of
-    /// it. Then the checkpoint passes it, once it covers all events before.
+    /// it; a handler of [`Processor::streams`](super::Processor::streams) does not learn of it. Then the checkpoint passes
+    /// it, once it covers all events before, with an empty offset: other SDKs may not be able to start there.
     ///
     /// In an event hub with compaction, the numbers before the event may be skipped one after the other, each as an
     /// event of its own: nothing tells a number that compaction has removed from one that cannot be decoded.
@@ -101,9 +105,37 @@ pub(super) fn named(partition: &PartitionId, number: Option<i64>, error: Error) 
             "cannot decode event {number} of partition {partition}: `OnUndecodable::Skip` skips such events, and \
              `ehcp reset -p {partition} --to-sequence {number} --live --execute` skips this one"
         ),
-        None => format!("cannot decode the next event of partition {partition}, whose sequence number is not known"),
+        None => format!(
+            "cannot decode the next event of partition {partition}, whose sequence number is not known: reset the \
+             partition to a sequence number"
+        ),
     };
     Error::new(ErrorKind::Undecodable, message).with_source(error)
+}
+
+/// Why an event was not skipped. It says nothing about the events that the handler got.
+#[derive(Debug)]
+pub(super) struct NotNoted {
+    sequence_number: i64,
+    cause: Error,
+}
+
+impl fmt::Display for NotNoted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {} cannot be decoded, and was not skipped", self.sequence_number)
+    }
+}
+
+impl StdError for NotNoted {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// The error of a handler that failed to take note of an event.
+pub(super) fn not_noted(sequence_number: i64, cause: Error) -> Error {
+    let message = format!("the handler did not take note of event {sequence_number}");
+    Error::new(ErrorKind::Handler, message).with_source(NotNoted { sequence_number, cause })
 }
 
 #[cfg(test)]

@@ -13,9 +13,11 @@ use super::handle::ProcessorHandle;
 use super::lag::Lag;
 use super::shared::Shared;
 use super::source::{EventSource, caught_request};
+use super::start::is_listed_of_former_hub;
 use crate::balancer::Snapshot;
 use crate::error::Result;
 use crate::model::PartitionId;
+use crate::store::Checkpoint;
 use crate::telemetry::{self, PartitionGauges};
 
 /// The most requests to the event hub at the same time.
@@ -74,7 +76,9 @@ async fn read<S: EventSource, H>(
                 continue;
             }
         };
-        let record = checkpoints.iter().find(|seen| seen.partition == partition);
+        let created_at = shared.hub_creation.known();
+        let is_valid = |seen: &&Checkpoint| !is_listed_of_former_hub(seen, created_at);
+        let record = checkpoints.iter().find(|seen| seen.partition == partition).filter(is_valid);
         let checkpoint = record.and_then(|seen| seen.record.sequence_number);
         let lag = Lag::between(checkpoint, Some(&properties), Duration::ZERO, Duration::MAX).events;
         let last_enqueued = properties.last_enqueued().map(|last| last.sequence_number);

@@ -1,12 +1,15 @@
 //! Partitions whose last events are reported, but never delivered.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::LagState;
 use tokio::time::sleep;
 
 use crate::captured::Captured;
-use crate::world::World;
+use crate::scripted_source::{ScriptedSource, SourceFaults};
+use crate::world::{Recorder, World};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -40,6 +43,22 @@ async fn an_end_that_no_link_delivers_is_learned() {
     assert_eq!(a.status().failures, 2, "another link was asked for the event that is missing before event 5");
     assert_eq!(world.checkpoint().await, Some(5));
     a.shut_down().await.unwrap();
+}
+
+/// Both links had stalled: the event exists. Other links are opened for it, at growing intervals.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_two_stalled_links_hid_is_found() {
+    for (mute, within) in [(2, HOUR / 4), (4, HOUR)] {
+        let world = World::new(1);
+        world.hub.publish(0, "x");
+        let mute_links = Arc::new(AtomicUsize::new(mute));
+        let source = ScriptedSource::new(&world.hub, SourceFaults { mute_links, ..SourceFaults::default() });
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+        let a = world.start_with("a", source, recorder).await;
+        sleep(within).await;
+        assert_eq!((world.log.times("x"), a.status().failures), (1, 1), "{mute} links had stalled");
+        a.shut_down().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use eventhubs_checkpoint::processor::StartPosition;
-use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
+use eventhubs_checkpoint::processor::source::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, undecodable,
+};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
 use futures::stream;
@@ -36,6 +38,9 @@ pub struct SourceFaults {
     pub lacks: Option<i64>,
     /// Number of the next links that deliver nothing.
     pub mute_links: Arc<AtomicUsize>,
+    /// Number of the next links that end at once at an event that cannot be decoded, and the number that they report.
+    pub undecodable_links: Arc<AtomicUsize>,
+    pub undecodable_number: Option<i64>,
     /// Does not report when the last event of a partition was enqueued.
     pub times_unknown: bool,
     /// Number of the next reports on a partition that lack the last event.
@@ -130,6 +135,10 @@ impl EventSource for ScriptedSource {
         }
         if count_down(&self.source_faults.mute_links) {
             return Ok(EventReceiver::spawn(1, |sender| async move { sender.closed().await }));
+        }
+        if count_down(&self.source_faults.undecodable_links) {
+            let error = undecodable(self.source_faults.undecodable_number, "on request");
+            return Ok(EventReceiver::new(move |_| stream::iter([Err(error)])));
         }
         let fewer = |left: usize| left.checked_sub(1);
         if let Ok(left) = self.source_faults.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer) {

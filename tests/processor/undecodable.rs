@@ -1,20 +1,20 @@
 //! Events that the source cannot decode: `OnUndecodable`.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, HandlerExt, OnUndecodable, PartitionContext,
-    TrackedEvent, UndecodableEvent,
+    PartitionState, StartPosition, TrackedEvent, UndecodableEvent,
 };
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;
 
 use crate::captured::Captured;
 use crate::resets::reset;
+use crate::scripted_source::{ScriptedSource, SourceFaults};
 use crate::world::{Instance, Recorder, World};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -121,17 +121,111 @@ async fn several_undecodable_events_are_skipped_in_order() {
     a.shut_down().await.unwrap();
 }
 
+/// Events 0 and 1 are good, 2 cannot be decoded, 3 to 5 are good. All before event 4 expire while the partition is
+/// paused, after the link has ended at event 2.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_has_expired_stands_for_no_other() {
+    let world = world(OnUndecodable::Skip);
+    world.hub.publish(0, "e");
+    world.hub.publish(0, "f");
+    let handler = Tracking { is_slow: true, ..Tracking::default() };
+    let a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_for_status("handling", |status| status.state == PartitionState::Handling).await;
+    sleep(Duration::from_secs(1)).await;
+    world.hub.expire_before(0, 4);
+    a.wait_for_status("all handled", |status| status.in_flight == 4).await;
+    sleep(MINUTE).await;
+    assert_eq!((handler.numbers(), a.status().undecodable), (vec![0, 1, 4, 5], 0));
+    a.crash().await;
+}
+
+/// The first link starts at event 5, which cannot be decoded, instead of at event 0.
+#[tokio::test(start_paused = true)]
+async fn a_link_that_starts_too_late_skips_nothing() {
+    for number in [None, Some(5)] {
+        let mut world = World::new(1);
+        world.config = world.config.with_on_undecodable(OnUndecodable::Skip);
+        world.hub.publish_many(0, 5, "good");
+        assert_eq!(world.hub.publish_undecodable(0), Some(5));
+        world.hub.publish(0, "last");
+        world.log.contiguity.lacks(5);
+        let (undecodable_links, undecodable_number) = (Arc::new(AtomicUsize::new(1)), number);
+        let faults = SourceFaults { undecodable_links, undecodable_number, ..SourceFaults::default() };
+        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+        let a = world.start_with("a", ScriptedSource::new(&world.hub, faults), recorder).await;
+        world.log.wait_for("the last event", |log| log.times("last") == 1).await;
+        assert_eq!((world.log.times("good"), a.status().undecodable), (5, 1), "reported {number:?}");
+        a.shut_down().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_reports_earlier_events_is_slowed_down() {
+    let mut world = World::new(1);
+    world.config = world.config.with_on_undecodable(OnUndecodable::Skip);
+    world.hub.publish_many(0, 5, "good");
+    let a = world.start("a").await;
+    checkpoint_is(&world, 4).await;
+    a.shut_down().await.unwrap();
+    let (undecodable_links, undecodable_number) = (Arc::new(AtomicUsize::new(usize::MAX)), Some(2));
+    let faults = SourceFaults { undecodable_links, undecodable_number, ..SourceFaults::default() };
+    let handler = Tracking::default();
+    let a = world.start_with("a", ScriptedSource::new(&world.hub, faults), handler.clone()).await;
+    sleep(10 * MINUTE).await;
+    let status = a.status();
+    assert!((5..100).contains(&status.failures) && status.undecodable == 0, "{status:?}");
+    assert_eq!(*handler.noted.lock().unwrap(), [0_i64; 0]);
+    a.shut_down().await.unwrap();
+}
+
+/// The first event after the start cannot be decoded, so its number is not known.
+#[tokio::test(start_paused = true)]
+async fn a_start_at_a_time_may_be_before_it() {
+    for older in [true, false] {
+        let mut world = World::new(1);
+        if older {
+            world.hub.publish(0, "older");
+            sleep(30 * MINUTE).await;
+        }
+        let start = world.hub.now();
+        sleep(Duration::from_secs(1)).await;
+        let number = world.hub.publish_undecodable(0).unwrap();
+        world.hub.publish(0, "newer");
+        world.log.contiguity.lacks(number);
+        world.config = world
+            .config
+            .with_on_undecodable(OnUndecodable::Skip)
+            .with_start_position(StartPosition::EnqueuedAfter(start));
+        let a = world.start("a").await;
+        world.log.wait_for("the newer event", |log| log.times("newer") == 1).await;
+        assert_eq!(a.status().undecodable, 1);
+        a.shut_down().await.unwrap();
+    }
+}
+
 /// Keeps the tokens of its events, and the notes about undecodable ones.
 #[derive(Clone, Default)]
 struct Tracking {
     tokens: Arc<Mutex<Vec<TrackedEvent>>>,
+    numbers: Arc<Mutex<Vec<i64>>>,
     noted: Arc<Mutex<Vec<i64>>>,
     refuses: Arc<AtomicBool>,
+    is_slow: bool,
+}
+
+impl Tracking {
+    fn numbers(&self) -> Vec<i64> {
+        self.numbers.lock().unwrap().clone()
+    }
 }
 
 impl Handler<MemoryEvent> for Tracking {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         self.tokens.lock().unwrap().extend(events.iter().map(|event| context.track(event)));
+        self.numbers.lock().unwrap().extend(events.iter().map(|event| event.sequence_number));
+        if self.is_slow {
+            sleep(Duration::from_secs(5)).await;
+        }
         Ok(())
     }
 
@@ -212,6 +306,21 @@ async fn dead_letters_store_it_before_it_is_skipped() {
     world.log.wait_for("the next event", |log| log.times("d") == 1).await;
     assert_eq!(*sink.numbers.lock().unwrap(), [2]);
     a.shut_down().await.unwrap();
+}
+
+/// Event 0 is in flight while the note about event 2 fails.
+#[tokio::test(start_paused = true)]
+async fn a_failed_note_blames_no_other_event() {
+    let world = world(OnUndecodable::Skip);
+    let sink = Letters { is_down: Arc::new(AtomicBool::new(true)), ..Letters::default() };
+    let handler = Tracking::default();
+    let policy = DeadLetterPolicy::default().with_min_failing_time(Duration::ZERO);
+    let a = world.start_with("a", world.hub.source(), handler.clone().with_dead_letters(sink.clone(), policy)).await;
+    a.wait_for_status("failing", |status| status.failures > 20).await;
+    sink.is_down.store(false, Ordering::Relaxed);
+    a.wait_for_status("skipped", |status| status.undecodable == 1).await;
+    assert_eq!((a.status().dead_letters, world.checkpoint().await), (0, Some(-1)));
+    a.crash().await;
 }
 
 #[tokio::test(start_paused = true)]

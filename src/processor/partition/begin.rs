@@ -104,7 +104,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             if is_chosen && reason == InvalidReason::Recreated {
                 keep_former_hub(&mut adoption);
             }
-            return Ok(self.start_elsewhere(adoption, record, properties, reason).await?);
+            return Ok(self.start_elsewhere(adoption, record, known, properties, reason).await?);
         }
         self.repair(&mut adoption, &properties).await?;
         let from = resume(adoption.record(), &config.start_position);
@@ -127,12 +127,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             if reason == InvalidReason::Recreated {
                 keep_former_hub(&mut adoption);
             }
-            return self.start_elsewhere(adoption, chosen, properties, reason).await;
+            return self.start_elsewhere(adoption, chosen, known, properties, reason).await;
         }
         let position = match self.position_of(start, &properties).await {
             Ok(position) if !was_rejected(known.failure, &position) => position,
             Err(error) if !is_rejection(&error) => return Err(error),
-            _ => return self.start_elsewhere(adoption, chosen, properties, InvalidReason::Rejected).await,
+            _ => return self.start_elsewhere(adoption, chosen, known, properties, InvalidReason::Rejected).await,
         };
         let checkpoint = adoption.record().sequence_number;
         if checkpoint != Some(position.sequence_number) {
@@ -149,9 +149,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let record = adoption.record();
         let Some(place) = corrected(record, adoption.hub_created_at(), properties) else { return Ok(()) };
         let too_great = record.sequence_number.is_some_and(|recorded| recorded > place.sequence_number);
-        let of_former_hub = record.hub_created_at.is_some_and(|of| Some(of) != adoption.hub_created_at());
+        let of_another_hub = record.hub_created_at.is_some_and(|of| Some(of) != adoption.hub_created_at());
+        if of_another_hub {
+            self.confirm_creation(adoption.hub_created_at()).await?;
+        }
         match self.shared.store.repair_checkpoint(adoption, &place).await {
-            Err(error) if !too_great && !of_former_hub => {
+            Err(error) if !too_great && !of_another_hub => {
                 telemetry::checkpoint_not_repaired(&self.control.partition, &error);
             }
             repaired => return repaired,
@@ -177,7 +180,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         mut properties: PartitionProperties,
     ) -> Result<(Option<InvalidReason>, PartitionProperties)> {
         if is_of_former_hub(record, known.hub_created_at) {
-            self.confirm_creation(known.hub_created_at).await?;
             return Ok((Some(InvalidReason::Recreated), properties));
         }
         let reason_by = |properties: &PartitionProperties| {
@@ -194,8 +196,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok((reason_by(&properties), properties))
     }
 
-    /// Reads again when the event hub was created: an owner that learned earlier that it was recreated may have written
-    /// the record.
+    /// Reads again when the event hub was created: the record may be newer than what this instance knows, or the event
+    /// hub may have been recreated since.
     ///
     /// # Errors
     ///
@@ -233,9 +235,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         &self,
         adoption: Adoption,
         checkpoint: CheckpointRecord,
+        known: Known<'_>,
         properties: PartitionProperties,
         reason: InvalidReason,
     ) -> Result<Begun> {
+        self.confirm_creation(known.hub_created_at).await?;
         let invalid = InvalidCheckpoint { partition: self.control.partition.clone(), checkpoint, properties, reason };
         let from = choose(&self.shared.config.on_invalid_checkpoint, &invalid)?;
         let position = self.position_of(&from, &invalid.properties).await?;
@@ -266,6 +270,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let shows_former_hub = adoption.hub_created_at() != hub_created_at;
         let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, telemetry, start);
         self.control.progress.writes_with(writer.clone());
+        self.control.progress.set_undelivered(None);
         let mut writing = JoinSet::new();
         writing.spawn(checkpointer.run().in_current_span());
         let context = PartitionContext {
@@ -285,6 +290,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             stall_detector,
             link: None,
             displaced: false,
+            undecodable: None,
             hub_created_at,
             shows_former_hub,
             drained_by: None,
@@ -292,12 +298,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 }
 
-/// Returns whether the record shows this position in the event hub that is read.
+/// Returns whether the record shows this position in the event hub that is read. It may have an offset that the position
+/// lacks.
 fn records(adoption: &Adoption, position: &Position) -> bool {
     let record = adoption.record();
     let is_current = adoption.hub_created_at().is_none_or(|time| record.hub_created_at == Some(time));
-    let offset = record.offset.as_deref().unwrap_or_default();
-    is_current && record.sequence_number == Some(position.sequence_number) && offset == position.offset
+    let has_offset = position.offset.is_empty() || record.offset.as_deref() == Some(&*position.offset);
+    is_current && record.sequence_number == Some(position.sequence_number) && has_offset
 }
 
 /// Lets the record show the former event hub until the application has taken over its position in this one. If the

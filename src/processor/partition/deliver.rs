@@ -16,6 +16,7 @@ use crate::processor::positioned::Positioned;
 use crate::processor::properties::PartitionProperties;
 use crate::processor::receiver::EventReceiver;
 use crate::processor::restart_backoff::RestartBackoff;
+use crate::processor::properties::Undelivered;
 use crate::processor::source::EventSource;
 use crate::processor::stall_detector::{LinkState, StallDetector};
 use crate::processor::status::Phase;
@@ -33,7 +34,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         let happened = loop {
             let batch = match self.next_batch(&mut link.receiver, session).await {
-                Ok(Ok(batch)) => batch,
+                Ok(Ok(Some(batch))) => batch,
+                Ok(Ok(None)) => break Happened::Reopen,
                 Ok(Err(error)) if error.kind() == ErrorKind::Undecodable => {
                     break self.undecodable(error, session).await;
                 }
@@ -95,12 +97,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         happened
     }
 
-    /// Returns the next new events. The outer error ends the wait: a stop or a failed token.
+    /// Returns the next new events, or `None` if the link must be opened again although it has not failed. The outer error
+    /// ends the wait: a stop or a failed token.
     async fn next_batch(
         &self,
         receiver: &mut EventReceiver<S::Event>,
         session: &mut Session<S::Event>,
-    ) -> Result<Result<Vec<S::Event>>, Happened> {
+    ) -> Result<Result<Option<Vec<S::Event>>>, Happened> {
         let Session { writer, writing, stall_detector, delivered, hub_created_at, .. } = session;
         let waiting = async {
             loop {
@@ -136,14 +139,16 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         // come to an end.
                         stall_detector.received(last);
                         if !batch.is_empty() {
-                            return Ok(batch);
+                            return Ok(Some(batch));
                         }
                     }
                     Ok(()) = lag_checks.changed() => {
-                        if let Some(properties) = &*lag_checks.borrow()
-                            && let Err(error) = self.check_stall(stall_detector, properties)
-                        {
-                            receiver.fail(error);
+                        let checked =
+                            lag_checks.borrow().as_ref().map(|properties| self.check_stall(stall_detector, properties));
+                        match checked {
+                            Some(Ok(true)) => return Ok(None),
+                            Some(Err(error)) => receiver.fail(error),
+                            Some(Ok(false)) | None => {}
                         }
                     }
                 }
@@ -178,15 +183,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Err(Error::new(ErrorKind::EventSource, format!("the link started at event {received} instead of event {due}")))
     }
 
-    fn check_stall(&self, stall_detector: &mut StallDetector, properties: &PartitionProperties) -> Result<()> {
+    /// Returns whether to open another link, to see whether it delivers what two links did not.
+    fn check_stall(&self, stall_detector: &mut StallDetector, properties: &PartitionProperties) -> Result<bool> {
         let state = stall_detector.checked(self.control.age(), properties);
-        self.control.progress.link_stalled(state != LinkState::Healthy);
-        let absent = stall_detector.absent();
-        if let (true, Some(absent)) = (self.control.progress.end_is_absent(absent), absent) {
-            telemetry::end_not_delivered(&self.control.partition, absent.after, absent.up_to);
+        self.control.progress.link_stalled(!matches!(state, LinkState::Healthy | LinkState::Probe));
+        let undelivered = stall_detector.undelivered();
+        if self.control.progress.set_undelivered(undelivered)
+            && let Some(Undelivered { after, up_to }) = undelivered
+        {
+            telemetry::end_not_delivered(&self.control.partition, after, up_to);
         }
         let (kind, message) = match state {
-            LinkState::Healthy | LinkState::Behind => return Ok(()),
+            LinkState::Healthy | LinkState::Behind => return Ok(false),
+            LinkState::Probe => return Ok(true),
             LinkState::Reopen => {
                 self.control.metrics.link_stalled();
                 self.shared.source.connection_suspect(&self.control.partition);
@@ -194,7 +203,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
             LinkState::BeyondEnd => (
                 ErrorKind::InvalidPosition,
-                "the last event of the event hub is before the last delivered event: the event hub was recreated",
+                "the last event of the event hub is before the last delivered event: the event hub has lost its last \
+                 events, or was recreated",
             ),
         };
         Err(Error::new(kind, message))

@@ -5,7 +5,7 @@
 //! | Adopting | Starting | wait, Adopting; handler: as the policy says | ended |
 //! | Starting | Opening | as the policy says | Stopping |
 //! | Opening | Running | wait, Opening | Stopping |
-//! | Running | after a skipped event: Opening | link: wait, Opening; handler: as the policy says | Stopping |
+//! | Running | reopen: Opening | link: wait, Opening; handler: as the policy says | Stopping |
 //! | Stopping | ended; after a failure: wait, Adopting or Parked | | |
 //! | Parked | Adopting | | ended |
 //!
@@ -62,8 +62,8 @@ pub(super) enum Happened {
     Done,
     /// The partition must stop: it was requested, or another instance owns the partition.
     Stop(StopReason),
-    /// The event at which reading ended was skipped.
-    Skipped,
+    /// Reading ended without a failure: the link must be opened again at once.
+    Reopen,
     /// Adopting, opening or reading failed.
     Failed(Arc<Error>),
     /// The handler failed: it returned an error, panicked or timed out.
@@ -149,7 +149,7 @@ impl Machine {
             (state, Happened::Failed(error)) if state.has_started() => self.link_failed(error),
             (state, Happened::HandlerFailed(error)) if state.has_started() => self.handler_failed(error),
             (State::Ended, _) => return Next::End(Ended::Stopped(StopReason::Shutdown)),
-            (_, Happened::Skipped) => (State::Opening, Next::Open),
+            (_, Happened::Reopen) => (State::Opening, Next::Open),
             (_, Happened::Failed(error)) => self.not_adopted(error),
             // The handler could not choose the start, so there is nothing to stop.
             (_, Happened::HandlerFailed(_)) => self.after_stopped(self.after_failure()),
@@ -254,7 +254,7 @@ mod tests {
             Next::Stop(_) => return vec![Happened::Done],
             Next::Adopt | Next::Open => [Happened::Done].into_iter().chain(failed).collect(),
             Next::Start => vec![Happened::Done, handler_failed],
-            Next::Run => failed.into_iter().chain([handler_failed]).collect(),
+            Next::Run => failed.into_iter().chain([handler_failed, Happened::Reopen]).collect(),
             Next::Wait(_) | Next::Park => vec![Happened::Done],
         };
         outcomes.extend(stop);

@@ -113,7 +113,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             return Happened::Failed(Arc::new(recreated()));
         }
         if session.shows_former_hub {
-            match session.writer.record_hub(session.hub_created_at).await {
+            let recorded = tokio::select! {
+                biased;
+                reason = self.stopping_or_fenced(&mut session.writing) => return Happened::Stop(reason),
+                recorded = session.writer.record_hub(session.hub_created_at) => recorded,
+            };
+            match recorded {
                 Ok(()) => session.shows_former_hub = false,
                 Err(error) => return Happened::Failed(Arc::new(error)),
             }

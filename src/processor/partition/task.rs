@@ -19,7 +19,7 @@ use crate::processor::handler::Handler;
 use crate::processor::hub_creation::HubCreation;
 use crate::processor::receiver::EventReceiver;
 use crate::processor::shared::Shared;
-use crate::processor::source::EventSource;
+use crate::processor::source::{EventSource, StartPosition};
 use crate::processor::stall_detector::StallDetector;
 use crate::processor::start::ResumeFailure;
 use crate::processor::stop::StopReason;
@@ -45,6 +45,8 @@ pub(super) struct Session<E> {
     pub(super) displaced: bool,
     /// When the event hub was created that this start reads.
     pub(super) hub_created_at: Option<OffsetDateTime>,
+    /// Where reading stood, and at which event that cannot be decoded the last link has ended there.
+    pub(super) undecodable: Option<(StartPosition, i64)>,
     /// The record still shows a former event hub, until the application has taken over the position in this one.
     pub(super) shows_former_hub: bool,
     /// The time until which the handler and the events in flight may take once the partition stops.

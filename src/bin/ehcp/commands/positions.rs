@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{Export, RecordedPosition, ResetTarget};
+use eventhubs_checkpoint::admin::{Export, RecordedPosition};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
@@ -25,7 +25,7 @@ struct Line {
 }
 
 /// Reads the positions of a file in JSON or CSV, whichever it is.
-pub fn read(file: &Path) -> Result<ResetTarget> {
+pub fn read(file: &Path) -> Result<Export> {
     let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("cannot read {}: {error}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| failed(&error))?;
     let text = text.trim_start_matches(BYTE_ORDER_MARK);
@@ -50,7 +50,7 @@ pub fn read(file: &Path) -> Result<ResetTarget> {
     if let Some((twice, _)) = ids.iter().zip(ids.iter().skip(1)).find(|(one, next)| one == next) {
         return Err(failed(&format!("partition {twice} is in it twice")));
     }
-    Ok(export.into())
+    Ok(export)
 }
 
 fn from_csv(text: &str) -> csv::Result<Export> {

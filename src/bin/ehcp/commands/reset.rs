@@ -24,8 +24,12 @@ pub async fn reset(global: &Global, args: args::Reset) -> Result<Exit> {
 
 pub async fn import(global: &Global, args: Import) -> Result<Exit> {
     let connection = Connection::resolve(global)?;
-    let reset = Reset::to(positions::read(&args.from)?);
-    let reset = reset.with_keep_existing(!args.overwrite).with_clamped(!args.unclamped);
+    let export = positions::read(&args.from)?;
+    let taken_at = export.taken_at;
+    let mut reset = Reset::to(export.into()).with_keep_existing(!args.overwrite).with_clamped(!args.unclamped);
+    if let Some(time) = taken_at {
+        reset = reset.with_recorded_at(time);
+    }
     let operator = connection.operator().await?;
     set(&connection, &operator, Task { reset, partitions: args.selection.partitions, permission: args.permission })
         .await
@@ -115,7 +119,7 @@ async fn target(target: &Target, operator: &Operator) -> Result<ResetTarget> {
         Target { shift_by: Some(events), .. } => Ok(ResetTarget::ShiftBy(*events)),
         Target { to_sequence: Some(number), .. } => start(StartPosition::AfterSequenceNumber(*number)),
         Target { to_offset: Some(offset), .. } => start(StartPosition::AfterOffset(offset.clone())),
-        Target { from_file: Some(file), .. } => positions::read(file),
+        Target { from_file: Some(file), .. } => positions::read(file).map(Into::into),
         _ => Ok(ResetTarget::Current),
     }
 }
