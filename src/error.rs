@@ -159,8 +159,8 @@ impl Error {
         }
     }
 
-    /// Returns whether the request was not applied, and may succeed if the caller repeats it later without a change: an
-    /// event that cannot be decoded expires.
+    /// Returns whether the request was not applied, and may succeed if the caller repeats it later without a change. This
+    /// includes [`Undecodable`](ErrorKind::Undecodable), because the event expires at some time.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         use ErrorKind as K;

@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 
 use crate::error::Result;
 use crate::model::PartitionId;
-use crate::processor::whole_seconds;
 use crate::processor::source::{EventSource, PartitionProperties, caught_request};
+use crate::processor::whole_seconds;
 
 /// The partitions of an event hub and the range of events in each, as read at about the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -786,6 +786,25 @@ mod tests {
             assert_eq!(planned.why.as_deref(), Some("it was recorded before the event hub was created again"));
         }
 
+        #[test]
+        fn positions_relative_to_the_former_one_are_refused() {
+            let mut former = partition(AT_149, full());
+            former.checkpoint.as_mut().unwrap().of_former_hub = true;
+            for reset in [current(), shift(1)] {
+                let planned = planned(&reset, &former);
+                let why = planned.why.unwrap();
+                assert!(planned.effect == Refused && why.contains("in a deleted event hub"), "{why}");
+            }
+        }
+
+        /// The service may reject the offset, or the event cannot be decoded.
+        #[test]
+        fn a_start_record_is_replaced_without_an_offset() {
+            let start = partition(Some((Some(149), Some("-1"))), full());
+            let moved = change(&start, Position::new(149, ""), Move);
+            assert_eq!(moved.effect, Move, "processing would begin at the first event");
+        }
+
         /// With geo-replication, offsets depend on the replica.
         #[test]
         fn text_offsets_show_nothing() {

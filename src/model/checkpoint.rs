@@ -46,7 +46,7 @@ pub struct CheckpointRecord {
     pub initial: bool,
     /// When the event hub was created in which the position was read, in whole seconds. The sequence numbers of an event
     /// hub that was deleted and created again begin anew, so a position means nothing in an event hub with another time.
-    /// `None` if the writer did not know the time, as processors of other SDKs.
+    /// `None` if the writer did not know the time, as with processors of other SDKs.
     pub hub_created_at: Option<OffsetDateTime>,
     /// Keys that this version does not know. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,

@@ -95,7 +95,7 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// flight. [`DeadLetters`](super::DeadLetters) store it. Default: does nothing; such an event is logged and counted
     /// in any case.
     ///
-    /// After a crash the same event may be reported again. The call may be dropped at any `await` if the partition is
+    /// If the partition starts again before the checkpoint has passed the event, it is reported again. The call may be dropped at any `await` if the partition is
     /// requested to stop, and [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.
     ///
     /// # Errors

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
+use super::hub_creation::whole_seconds;
 use super::panics::caught;
 use super::positioned::Positioned;
-use super::hub_creation::whole_seconds;
 pub use super::properties::PartitionProperties;
 #[cfg(feature = "eventhubs")]
 pub(crate) use super::receiver::BatchLimit;

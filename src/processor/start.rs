@@ -464,6 +464,53 @@ mod tests {
         }
     }
 
+    fn at(second: i64) -> OffsetDateTime {
+        OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1000) + time::Duration::seconds(second)
+    }
+
+    #[test]
+    fn a_position_is_of_the_hub_that_its_record_shows() {
+        let shows = |number, hub: Option<i64>, written: Option<i64>| CheckpointRecord {
+            hub_created_at: hub.map(at),
+            updated_at: written.map(at),
+            ..record(number, None)
+        };
+        for (case, record, is_of_former) in [
+            ("the same hub", shows(7, Some(0), Some(-900)), false),
+            ("an earlier hub", shows(7, Some(-1), Some(900)), true),
+            ("a later one, by a failover", shows(7, Some(1), Some(900)), true),
+            ("not shown, written long before", shows(7, None, Some(-6)), true),
+            ("not shown, written just before", shows(7, None, Some(-5)), false),
+            ("not shown, written after", shows(7, None, Some(1)), false),
+            ("neither", shows(7, None, None), false),
+            ("before all events", shows(-1, Some(-1), Some(-900)), false),
+        ] {
+            assert_eq!(is_of_former_hub(&record, Some(at(0))), is_of_former, "{case}");
+            assert!(!is_of_former_hub(&record, None), "{case}: the source reports no creation");
+        }
+    }
+
+    /// Positions of the application are judged by the record.
+    #[test]
+    fn a_start_record_shows_the_current_hub() {
+        let everything = |hub: Option<i64>, written: Option<i64>| CheckpointRecord {
+            hub_created_at: hub.map(at),
+            updated_at: written.map(at),
+            ..record(4, "-1")
+        };
+        let range = holds(5, (9, "90"));
+        for (case, record, is_kept) in [
+            ("the same hub", everything(Some(0), Some(-900)), true),
+            ("an earlier hub", everything(Some(-1), Some(900)), false),
+            ("a later hub", everything(Some(1), Some(900)), false),
+            ("not shown, written before", everything(None, Some(-1)), false),
+            ("not shown, written after", everything(None, Some(0)), true),
+        ] {
+            assert_eq!(corrected(&record, Some(at(0)), &range).is_none(), is_kept, "{case}");
+            assert!(corrected(&record, None, &range).is_none(), "{case}: the source reports no creation");
+        }
+    }
+
     fn invalid() -> InvalidCheckpoint {
         InvalidCheckpoint {
             partition: 3.into(),

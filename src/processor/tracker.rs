@@ -372,6 +372,24 @@ mod tests {
         }
 
         #[test]
+        fn advance_past_others_that_are_covered_already() {
+            let mut tracker = Numbered::with_batch(0..=0);
+            tracker.track([0]);
+            tracker.handled();
+            tracker.0.skip(1);
+            tracker.0.delivered(2..=2);
+            tracker.track([2]);
+            tracker.handled();
+            tracker.0.skip(3);
+            assert_eq!((tracker.finish(2), tracker.finish(0)), (None, Some(2)));
+            let mut last = None;
+            while let Some(passed) = number(tracker.0.next_passed()) {
+                last = Some(passed);
+            }
+            assert_eq!(last, Some(3));
+        }
+
+        #[test]
         fn wait_for_earlier_batches() {
             let mut tracker = Numbered::with_batch(0..=2);
             tracker.handled();

@@ -9,8 +9,8 @@ use std::time::Duration;
 use azure_messaging_eventhubs::models::{AmqpSimpleValue, ReceivedEventData};
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, Handler, HandlerExt, OnUndecodable, PartitionContext, Processor, ProcessorConfig, ProcessorHandle,
-    handler_fn,
+    DeadLetterPolicy, Handler, HandlerExt, OnUndecodable, PartitionContext, Processor, ProcessorConfig,
+    ProcessorHandle, handler_fn,
 };
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use tokio::task::JoinHandle;

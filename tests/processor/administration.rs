@@ -1022,7 +1022,11 @@ mod descriptions {
         let hub = HubRanges::read(&world.hub.source()).await.unwrap();
         let found = operator.read().await.unwrap().diagnose(Some(&hub));
         let checks: Vec<_> = found.iter().map(|found| found.check.as_str()).collect();
-        assert_eq!(checks, ["no-members", "checkpoint-of-former-hub"], "five events wait, however many the old hub had");
+        assert_eq!(
+            checks,
+            ["no-members", "checkpoint-of-former-hub"],
+            "five events wait, however many the old hub had"
+        );
         let plan = planned(&world, &operator, &Reset::to(ResetTarget::Start(StartPosition::Earliest))).await;
         done(&plan, &operator).await;
         let found = operator.read().await.unwrap().diagnose(Some(&hub));

@@ -43,6 +43,7 @@ mod pull;
 #[cfg(feature = "metrics")]
 #[path = "../common/recorded_metrics.rs"]
 mod recorded_metrics;
+mod recreations;
 mod resets;
 mod restarts;
 mod scripted_source;

@@ -38,7 +38,7 @@ pub trait DeadLetterSink<E>: Send + Sync + 'static {
     /// event is redelivered.
     fn store(&self, letter: DeadLetter<E>) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
-    /// Stores what is known of an event that the source cannot decode: everything but the event. Returns once it is
+    /// Stores what is known of an event that the source cannot decode: where it is, and the error. Returns once it is
     /// durable: from then on the event counts as processed. Called only with
     /// [`OnUndecodable::Skip`](crate::processor::OnUndecodable). Default: stores nothing; the processor logs and counts
     /// the event in any case.
