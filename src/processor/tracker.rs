@@ -383,8 +383,8 @@ mod tests {
             tracker.0.skip(3);
             assert_eq!((tracker.finish(2), tracker.finish(0)), (None, Some(2)));
             let mut last = None;
-            while let Some(passed) = number(tracker.0.next_passed()) {
-                last = Some(passed);
+            while let Some(passed) = tracker.0.next_passed() {
+                last = Some(passed.sequence_number);
             }
             assert_eq!(last, Some(3));
         }

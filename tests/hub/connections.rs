@@ -16,12 +16,15 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::hub_client::{until, within};
+use crate::hub_client::{until, until_within, within};
 use crate::key_credential::KeyCredential;
 use crate::reading::{
     Busy, RECOVERY, Read, attach, counted, counted_source, counting, group, have_read, hub, next, open, partition,
     publish, run, unread,
 };
+
+/// Enough to attach hundreds of links on a busy machine.
+const MANY_LINKS: Duration = Duration::from_secs(180);
 
 /// A processor that has read the first events of all partitions.
 struct Group {
@@ -191,7 +194,7 @@ async fn more_partitions_than_a_connection_has_sessions() {
         let is_attached = |id: &String| hub.open_receivers("$Default", id) == Some(1);
         tokio::select! {
             (ended, index, _) = select_all(waiting) => panic!("link {index} ended: {:?}", ended.err()),
-            () = until("all are attached", || ids.iter().all(is_attached)) => {}
+            () = until_within(MANY_LINKS, "all are attached", || ids.iter().all(is_attached)) => {}
         }
         for receiver in receivers {
             receiver.close(RECOVERY).await;

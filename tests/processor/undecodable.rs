@@ -160,7 +160,7 @@ async fn a_link_that_starts_too_late_skips_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_reports_earlier_events_is_slowed_down() {
+async fn a_report_of_an_earlier_event_is_not_believed() {
     let mut world = World::new(1);
     world.config = world.config.with_on_undecodable(OnUndecodable::Skip);
     world.hub.publish_many(0, 5, "good");

@@ -14,9 +14,13 @@ use tokio::time::Instant;
 use super::publish::{LIMIT, within};
 
 pub async fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + LIMIT;
+    until_within(LIMIT, what, condition).await;
+}
+
+pub async fn until_within(limit: Duration, what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + limit;
     while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not within {LIMIT:?}");
+        assert!(Instant::now() < deadline, "{what}: not within {limit:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
