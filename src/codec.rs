@@ -349,8 +349,8 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
 }
 
 /// Adds what an adoption changes to the metadata of a checkpoint blob, which otherwise stays exactly as it was read: the
-/// new owner, the time at which the position was written, and the version of the checkpoint that was read in the other
-/// name case.
+/// new owner, the time at which the position was written, and the version of the checkpoint that was read under the other
+/// blob-name casing.
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));

@@ -123,8 +123,8 @@ pub struct CheckpointDescription {
     pub position: RecordedPosition,
     /// Whether it is a start position that was recorded before any event was processed.
     pub initial: bool,
-    /// Whether it is a position in a former event hub, which was deleted and created again under the same name. A
-    /// processor of this crate starts elsewhere, see [`InvalidReason::Recreated`](crate::processor::InvalidReason); one
+    /// Whether it was written before the event hub was recreated under the same name. A processor of this crate then
+    /// starts elsewhere, see [`InvalidReason::Recreated`](crate::processor::InvalidReason); one
     /// of another SDK skips or repeats events. False if the event hub was not read.
     pub of_former_hub: bool,
     /// The owner that wrote it, if it is of this crate.

@@ -57,7 +57,7 @@ pub enum Check {
     SeveralSdks,
     /// A checkpoint is before the first available event.
     ExpiredCheckpoint,
-    /// A checkpoint was written before the event hub was deleted and created again.
+    /// A checkpoint was written before the event hub was recreated.
     CheckpointOfFormerHub,
     /// A checkpoint is after the last event.
     CheckpointBeyondEnd,
@@ -248,7 +248,7 @@ impl Examination<'_> {
     fn checkpoints(&self) -> impl Iterator<Item = Finding> {
         let former = self.partitions(is_of_former_hub);
         let former = some(Check::CheckpointOfFormerHub, former, |count| {
-            format!("{count} whose checkpoint was written before the event hub was created again")
+            format!("{count} whose checkpoint was written before the event hub was recreated")
         });
         // A start position is valid before the first event, too.
         let expired = self.valid(|partition| {

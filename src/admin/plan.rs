@@ -371,7 +371,7 @@ pub(super) fn change(partition: &PartitionDescription, to: Position, effect: Pla
     let (effect, why) = match effect {
         _ if kept.from.is_none() => (PlannedEffect::Create, clamped),
         effect if is_there && of_former_hub => {
-            (effect, clamped.or_else(|| Some("it was recorded before the event hub was created again".to_owned())))
+            (effect, clamped.or_else(|| Some("it was recorded before the event hub was recreated".to_owned())))
         }
         effect if is_there && is_elsewhere => {
             (effect, clamped.or_else(|| Some("its offset is that of another event".to_owned())))
@@ -783,7 +783,7 @@ mod tests {
             former.checkpoint.as_mut().unwrap().of_former_hub = true;
             let planned = planned(&latest(), &former);
             assert_eq!((planned.effect, planned.delta), (Move, Some(0)));
-            assert_eq!(planned.why.as_deref(), Some("it was recorded before the event hub was created again"));
+            assert_eq!(planned.why.as_deref(), Some("it was recorded before the event hub was recreated"));
         }
 
         #[test]

@@ -5,6 +5,8 @@ use azure_core_amqp::{AmqpMessage, AmqpSimpleValue, AmqpSymbol};
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use time::format_description::well_known::Rfc3339;
 
+use crate::error::Error;
+use crate::model::{ConsumerGroup, PartitionId};
 use crate::processor::{DeadLetter, Positioned, UndecodableEvent};
 use crate::telemetry::Causes;
 
@@ -51,37 +53,43 @@ fn is_of_the_service(key: &AmqpAnnotationKey) -> bool {
 
 fn add_origin(properties: &mut AmqpApplicationProperties, letter: &DeadLetter<ReceivedEventData>) {
     let event = &letter.event;
-    let mut set = |name: &str, value: AmqpSimpleValue| {
-        // `insert` keeps a former value, too.
-        while properties.0.remove(name).is_some() {}
-        properties.insert(name.to_owned(), value);
-    };
-    set("x-original-event-hub", letter.group.event_hub().into());
-    set("x-original-consumer-group", letter.group.name().into());
-    set("x-original-partition", letter.partition_id.as_str().into());
+    add_place(properties, &letter.group, &letter.partition_id, &letter.error);
     if let Some(number) = event.sequence_number() {
-        set("x-original-sequence-number", number.into());
+        set(properties, "x-original-sequence-number", number);
     }
     if let Some(offset) = event.offset() {
-        set("x-original-offset", offset.as_str().into());
+        set(properties, "x-original-offset", offset.as_str());
     }
     if let Some(Ok(time)) = event.enqueued_at().map(|time| time.format(&Rfc3339)) {
-        set("x-original-enqueued-time", time.into());
+        set(properties, "x-original-enqueued-time", time);
     }
-    set("x-original-attempts", i32::try_from(letter.attempts).unwrap_or(i32::MAX).into());
-    set("x-original-error", shortened(Causes(&letter.error).to_string()).into());
+    set(properties, "x-original-attempts", i32::try_from(letter.attempts).unwrap_or(i32::MAX));
 }
 
 /// Returns the message for an event that the client could not decode: no body, and the origin as far as it is known.
 pub(super) fn message_of_undecodable(event: &UndecodableEvent) -> AmqpMessage {
     let mut properties = AmqpApplicationProperties::new();
-    let mut set = |name: &str, value: AmqpSimpleValue| properties.insert(name.to_owned(), value);
-    set("x-original-event-hub", event.group.event_hub().into());
-    set("x-original-consumer-group", event.group.name().into());
-    set("x-original-partition", event.partition_id.as_str().into());
-    set("x-original-sequence-number", event.sequence_number.into());
-    set("x-original-error", shortened(Causes(&event.error).to_string()).into());
+    add_place(&mut properties, &event.group, &event.partition_id, &event.error);
+    set(&mut properties, "x-original-sequence-number", event.sequence_number);
     AmqpMessage::builder().with_body(Vec::<u8>::new()).with_application_properties(properties).build()
+}
+
+fn add_place(
+    properties: &mut AmqpApplicationProperties,
+    group: &ConsumerGroup,
+    partition: &PartitionId,
+    error: &Error,
+) {
+    set(properties, "x-original-event-hub", group.event_hub());
+    set(properties, "x-original-consumer-group", group.name());
+    set(properties, "x-original-partition", partition.as_str());
+    set(properties, "x-original-error", shortened(Causes(error).to_string()));
+}
+
+fn set(properties: &mut AmqpApplicationProperties, name: &str, value: impl Into<AmqpSimpleValue>) {
+    // `insert` keeps a former value, too.
+    while properties.0.remove(name).is_some() {}
+    properties.insert(name.to_owned(), value.into());
 }
 
 fn shortened(mut text: String) -> String {

@@ -44,8 +44,8 @@ pub struct CheckpointRecord {
     /// processed. Every reader can start from it, but it does not show progress: any checkpoint of an owner replaces
     /// it, also one at a smaller position.
     pub initial: bool,
-    /// When the event hub was created in which the position was read, in whole seconds. The sequence numbers of an event
-    /// hub that was deleted and created again begin anew, so a position means nothing in an event hub with another time.
+    /// When the event hub was created in which the position was read, in whole seconds. The sequence numbers of a
+    /// recreated event hub start over, so a position is meaningless in an event hub with another creation time.
     /// `None` if the writer did not know the time, as with processors of other SDKs.
     pub hub_created_at: Option<OffsetDateTime>,
     /// Keys that this version does not know. They are kept when the record is written again.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::positioned::Positioned;
 use super::stop::{DeadLetterError, EventError, cause_of};
-use super::undecodable::NotNoted;
+use super::undecodable::NotSkipped;
 use crate::error::Error;
 use crate::lock::lock;
 
@@ -93,7 +93,7 @@ impl Attempts {
     /// Records a failure of the current call, or of a tracked event. A dead-letter sink that fails says nothing about
     /// the event, and neither does an event that was not skipped.
     pub(super) fn failed(&self, error: &Arc<Error>) {
-        if cause_of::<DeadLetterError>(&**error).is_some() || cause_of::<NotNoted>(&**error).is_some() {
+        if cause_of::<DeadLetterError>(&**error).is_some() || cause_of::<NotSkipped>(&**error).is_some() {
             return;
         }
         let mut state = lock(&self.0);

@@ -90,7 +90,7 @@ pub trait Handler<E>: Send + Sync + 'static {
         let _ = (partition_id, error);
     }
 
-    /// Takes note of an event that the source cannot decode, before the processor skips it:
+    /// Called with an event that the source cannot decode, before the processor skips it:
     /// [`OnUndecodable::Skip`](super::OnUndecodable). The events before it were handled, but some of them may be in
     /// flight. [`DeadLetters`](super::DeadLetters) store it. Default: does nothing; such an event is logged and counted
     /// in any case.

@@ -33,12 +33,12 @@ impl HubCreation {
         *self.known.borrow()
     }
 
-    /// Returns whether positions from an event hub that was created at `read_in` mean nothing any more.
+    /// Returns whether positions from an event hub that was created at `read_in` are no longer valid.
     pub(super) fn is_other_than(&self, read_in: Option<OffsetDateTime>) -> bool {
         is_another(read_in, self.known())
     }
 
-    /// Waits until it is known that the event hub of `read_in` was deleted and created again.
+    /// Waits until it is known that the event hub of `read_in` was recreated.
     pub(super) async fn recreated(&self, read_in: Option<OffsetDateTime>) -> Error {
         let mut known = self.known.subscribe();
         // The sender belongs to `self`, so it is not dropped.
@@ -58,7 +58,7 @@ fn is_another(one: Option<OffsetDateTime>, other: Option<OffsetDateTime>) -> boo
 
 /// The error because of which a partition determines its start again.
 pub(super) fn recreated() -> Error {
-    Error::new(ErrorKind::InvalidPosition, "the event hub was deleted and created again")
+    Error::new(ErrorKind::InvalidPosition, "the event hub was recreated")
 }
 
 #[cfg(test)]

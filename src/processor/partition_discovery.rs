@@ -58,8 +58,8 @@ pub(super) async fn read_hub<S: EventSource, H>(shared: &Shared<S, H>) -> Result
     Ok(hub.partitions.into())
 }
 
-/// Reads the properties of the event hub again in every load-balancing interval, because its partitions can become more,
-/// and because it can be deleted and created again.
+/// Reads the properties of the event hub again in every load-balancing interval, because it can gain partitions, and
+/// because it can be recreated.
 pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,

@@ -115,27 +115,27 @@ pub(super) fn named(partition: &PartitionId, number: Option<i64>, error: Error) 
 
 /// Why an event was not skipped. It says nothing about the events that the handler got.
 #[derive(Debug)]
-pub(super) struct NotNoted {
+pub(super) struct NotSkipped {
     sequence_number: i64,
     cause: Error,
 }
 
-impl fmt::Display for NotNoted {
+impl fmt::Display for NotSkipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "event {} cannot be decoded, and was not skipped", self.sequence_number)
     }
 }
 
-impl StdError for NotNoted {
+impl StdError for NotSkipped {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&self.cause)
     }
 }
 
-/// The error of a handler that failed to take note of an event.
-pub(super) fn not_noted(sequence_number: i64, cause: Error) -> Error {
-    let message = format!("the handler did not take note of event {sequence_number}");
-    Error::new(ErrorKind::Handler, message).with_source(NotNoted { sequence_number, cause })
+/// The error of a handler that did not allow an event to be skipped.
+pub(super) fn skip_refused(sequence_number: i64, cause: Error) -> Error {
+    let message = format!("the handler did not allow event {sequence_number} to be skipped");
+    Error::new(ErrorKind::Handler, message).with_source(NotSkipped { sequence_number, cause })
 }
 
 #[cfg(test)]

@@ -1013,6 +1013,21 @@ mod descriptions {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn positions_from_before_a_recreation_are_refused() {
+        let world = without_owner(1).await;
+        let operator = operator(&world, 5).await;
+        let export = Export::from(&operator.read().await.unwrap().describe(None));
+        let reset = Reset::to(export.clone().into()).with_recorded_at(export.taken_at.unwrap());
+        assert_eq!(planned(&world, &operator, &reset).await.changes[0].effect, PlannedEffect::NoChange);
+        sleep(60 * SECOND).await;
+        world.hub.recreate();
+        publish(&world, 1, 0..20);
+        let change = planned(&world, &operator, &reset).await.changes.remove(0);
+        let why = change.why.unwrap_or_default();
+        assert!(change.effect == PlannedEffect::Refused && why.contains("created after the positions"), "{why}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_recreated_event_hub_is_found_and_repaired() {
         let world = without_owner(2).await;
         sleep(60 * SECOND).await;

@@ -1,4 +1,4 @@
-//! Event hubs that were deleted and created again, recognized by their creation.
+//! Recreated event hubs, recognized by their creation time.
 
 use std::time::Duration;
 

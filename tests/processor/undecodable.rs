@@ -293,14 +293,20 @@ impl DeadLetterSink<MemoryEvent> for Letters {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn dead_letters_store_it_before_it_is_skipped() {
-    let world = world(OnUndecodable::Skip);
+/// Starts an instance whose sink is down, and waits until the partition fails.
+async fn start_with_failing_sink(world: &World) -> (Letters, Instance) {
     let sink = Letters { is_down: Arc::new(AtomicBool::new(true)), ..Letters::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let handler = recorder.with_dead_letters(sink.clone(), DeadLetterPolicy::default());
     let a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_for_status("failing", |status| status.failures > 2).await;
+    (sink, a)
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letters_store_it_before_it_is_skipped() {
+    let world = world(OnUndecodable::Skip);
+    let (sink, a) = start_with_failing_sink(&world).await;
     assert_eq!((world.log.times("d"), world.checkpoint().await), (0, Some(1)));
     sink.is_down.store(false, Ordering::Relaxed);
     world.log.wait_for("the next event", |log| log.times("d") == 1).await;
@@ -326,11 +332,7 @@ async fn a_failed_note_blames_no_other_event() {
 #[tokio::test(start_paused = true)]
 async fn only_the_owner_stores_what_it_skips() {
     let world = world(OnUndecodable::Skip);
-    let sink = Letters { is_down: Arc::new(AtomicBool::new(true)), ..Letters::default() };
-    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let handler = recorder.with_dead_letters(sink.clone(), DeadLetterPolicy::default());
-    let mut a = world.start_with("a", world.hub.source(), handler).await;
-    a.wait_for_status("failing", |status| status.failures > 2).await;
+    let (sink, mut a) = start_with_failing_sink(&world).await;
     world.give_to("b").await;
     sink.is_down.store(false, Ordering::Relaxed);
     a.wait_until_it_holds(1).await;

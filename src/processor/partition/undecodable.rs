@@ -7,7 +7,7 @@ use super::task::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::handler::Handler;
 use crate::processor::source::{EventSource, StartPosition};
-use crate::processor::undecodable::{OnUndecodable, UndecodableEvent, named, not_noted, reported_number};
+use crate::processor::undecodable::{OnUndecodable, UndecodableEvent, named, reported_number, skip_refused};
 use crate::telemetry;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
@@ -65,7 +65,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Skips the event once the application has taken note of it.
+    /// Skips the event once the handler allows it.
     async fn skip(&self, sequence_number: i64, error: Error, session: &mut Session<S::Event>) -> Happened {
         let error = Arc::new(error);
         let event = UndecodableEvent {
@@ -77,15 +77,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         let context = session.context.clone();
         // The call is inside the future because it may panic before it returns one.
-        let noting = async { self.shared.handler.undecodable(event, context).await };
-        let noted = tokio::select! {
+        let asking = async { self.shared.handler.undecodable(event, context).await };
+        let allowed = tokio::select! {
             biased;
             reason = self.stopping_or_fenced(&mut session.writing) => return Happened::Stop(reason),
-            noted = self.control.call_limit.call("`undecodable`", noting) => noted,
+            allowed = self.control.call_limit.call("`undecodable`", asking) => allowed,
         };
-        if let Err(error) = noted {
+        if let Err(error) = allowed {
             self.control.metrics.undecodable("failed");
-            return Happened::HandlerFailed(Arc::new(not_noted(sequence_number, error)));
+            return Happened::HandlerFailed(Arc::new(skip_refused(sequence_number, error)));
         }
         session.writer.skip(sequence_number);
         session.delivered.skip(sequence_number);

@@ -144,7 +144,7 @@ impl MemoryHub {
         }
     }
 
-    /// Returns when the hub was created, or created again.
+    /// Returns when the hub was created or recreated.
     #[must_use]
     pub fn created_at(&self) -> OffsetDateTime {
         *lock(&self.inner.created_at)

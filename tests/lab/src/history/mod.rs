@@ -180,7 +180,7 @@ impl<L> Partition<L> {
         self.ever.raise(last);
     }
 
-    /// The hub was deleted and created again, without events. An owner of this crate must find that the checkpoint is of
+    /// The hub was recreated, without events. An owner of this crate must find that the checkpoint is of
     /// the deleted hub, whatever the new one holds.
     pub fn recreated(&mut self) {
         (self.stale, self.excused) = (self.stale || self.end > 0, false);
