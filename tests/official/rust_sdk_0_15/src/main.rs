@@ -55,7 +55,11 @@ impl TokenCredential for SharedAccessSignature {
 /// Parts of the errors after which this version of the client never reads a partition again, although the processor owns
 /// it and opens it in each cycle. They happen now and then if partitions are stolen while events arrive. An application
 /// has to start the processor again, with a new client.
-const UNREADABLE: [&str; 2] = ["Connection dropped", "Link name is not unique"];
+///
+/// The last one is the refusal of a receiver without an owner level. All receivers of this version are such ones: its
+/// fe2o3-amqp 0.14 drops the properties of a link that is named after they are set. After a second refusal, the client
+/// may wait for ever for the answer to the third attach.
+const UNREADABLE: [&str; 3] = ["Connection dropped", "Link name is not unique", "non-epoch receiver is not allowed"];
 
 struct JsonLines {
     unreadable: Rc<Notify>,
