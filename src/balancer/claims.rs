@@ -139,7 +139,7 @@ impl Partitions {
         error: Error,
     ) {
         let wait = context.settings.retry_after(&error);
-        context.storage_failed();
+        context.claim_failed();
         for partition in &partitions {
             self.set_back(context, partition, wait);
         }

@@ -59,8 +59,8 @@ pub(super) struct Pending {
     pub(super) disturbed: bool,
     /// Whether the snapshot is out of date.
     pub(super) changed: bool,
-    /// Whether a request failed because of the storage.
-    pub(super) storage_failed: bool,
+    /// Whether a claim failed because of the storage.
+    pub(super) claim_failed: bool,
 }
 
 impl Context {
@@ -98,9 +98,9 @@ impl Context {
         self.pending.disturbed = true;
     }
 
-    /// Records that a request failed because of the storage.
-    pub(super) fn storage_failed(&mut self) {
-        self.pending.storage_failed = true;
+    /// Records that a claim failed because of the storage.
+    pub(super) fn claim_failed(&mut self) {
+        self.pending.claim_failed = true;
     }
 
     /// Requests a new snapshot.
@@ -169,7 +169,6 @@ impl Context {
     /// Returns when to retry a renewal or a heartbeat after this many failures, with some jitter. The lease counts from
     /// `valid_from`, and must not expire because the server asked for a longer wait.
     pub(super) fn retry_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
-        self.storage_failed();
         let (settings, now) = (&self.settings, self.now);
         let lease_duration = settings.lease_duration();
         let jitter = self.rng.random_range(1.0..1.25);

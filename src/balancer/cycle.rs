@@ -7,7 +7,7 @@ use super::action::Request;
 use super::context::Context;
 use super::events::OwnershipEvent;
 use super::note::Note;
-use super::pacing::{Found, Pacing};
+use super::pacing::{Found, Pacing, Throttled};
 use super::partitions::Partitions;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind};
@@ -20,8 +20,6 @@ const SLOW_START: Duration = Duration::from_secs(120);
 /// What this instance remembers from cycle to cycle.
 #[derive(Debug)]
 pub(super) struct Cycles {
-    /// When the next cycle begins; `None` while one is running.
-    next: Option<Moment>,
     pacing: Pacing,
     /// When the listing of the current cycle was sent.
     listing_sent: Moment,
@@ -61,7 +59,6 @@ impl Needs {
 impl Cycles {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
-            next: None,
             pacing: Pacing::new(settings.interval(), settings.lease_duration()),
             listing_sent: Moment::ZERO,
             listed: Vec::new(),
@@ -73,8 +70,9 @@ impl Cycles {
         }
     }
 
+    /// Returns when the next cycle begins; `None` while one is running.
     pub(super) fn next(&self) -> Option<Moment> {
-        self.next
+        self.pacing.due()
     }
 
     pub(super) fn listing_sent(&self) -> Moment {
@@ -83,12 +81,13 @@ impl Cycles {
 
     /// Begins the next cycle at once.
     pub(super) fn begin(&mut self, context: &Context) {
-        self.next = Some(context.now);
+        self.pacing.begin(context.now);
     }
 
     pub(super) fn start_listing(&mut self, context: &mut Context, with_heartbeats: bool) {
-        let Some(due) = self.next.filter(|due| *due <= context.now) else { return };
-        (self.next, self.listing_sent) = (None, context.now);
+        let Some(due) = self.next().filter(|due| *due <= context.now) else { return };
+        self.pacing.cycle_begins();
+        self.listing_sent = context.now;
         let late = context.now.saturating_sub(due);
         if late > context.settings.interval() / 2 {
             context.note(Note::CycleLate(late));
@@ -98,31 +97,23 @@ impl Cycles {
 
     /// Brings the next cycle forward after a change. If a listing is under way, its result is judged together with the
     /// change.
-    pub(super) fn list_soon(&mut self, context: &mut Context) {
+    pub(super) fn list_soon(&mut self) {
         self.pacing.disturb();
-        let soon = context.now + self.pacing.pause(context.chance());
-        self.next = self.next.map(|next| next.min(soon));
     }
 
-    /// Postpones the next cycle if it would come soon, because the storage is slow or throttles.
-    pub(super) fn slow_down(&mut self, context: &mut Context) {
-        self.pacing.slow_down();
-        if self.pacing.claims() {
-            let later = context.now + self.pacing.pause(context.chance());
-            self.next = self.next.map(|next| next.max(later));
-        }
+    /// Makes the waits between claims longer, because the storage is slow or throttles.
+    pub(super) fn claim_failed(&mut self) {
+        self.pacing.claim_failed();
     }
 
     pub(super) fn on_failed(&mut self, context: &mut Context, error: Error) {
-        let soon = self.pacing.failed(context.settings.retry_pause(), context.chance());
-        // If the server throttles this instance, it must not retry sooner than in the steady state.
-        let pause = if matches!(error.kind(), ErrorKind::Throttled { .. }) {
-            soon.max(self.pacing.pause(context.chance())).max(context.settings.retry_after(&error))
-        } else {
-            soon
+        let throttled = match error.kind() {
+            ErrorKind::Throttled { .. } => Throttled::Asked(context.settings.retry_after(&error)),
+            _ => Throttled::No,
         };
-        context.note(Note::CycleFailed(error, pause));
-        self.next = Some(context.now + pause);
+        let jitter = context.chance();
+        let wait = self.pacing.cycle_failed(context.now, context.settings.retry_pause(), throttled, jitter);
+        context.note(Note::CycleFailed(error, wait));
     }
 
     /// Stores the listed ownerships, and lists the other owners.
@@ -153,16 +144,16 @@ impl Cycles {
         if plan.takes_over() {
             self.next_takeover = now + context.settings.interval();
         }
-        let found = match (plan.claims_unowned() || partitions.is_claiming_unowned(), calm) {
+        let claims_unowned = partitions.is_claiming_unowned()
+            || plan.unowned_to_claim().any(|partition| !partitions.keeps_failing(partition));
+        let found = match (claims_unowned, calm) {
             (true, _) => Found::Unowned,
             (false, true) => Found::Nothing,
             (false, false) => Found::Change,
         };
-        self.pacing.cycle(found, took);
-        self.note_slow_start(context, plan.left_for_later);
         let jitter = context.chance();
-        let until_expiry = next_expiry.map(|expiry| expiry.saturating_sub(now));
-        self.next = Some(now + self.pacing.pause_until(until_expiry, jitter));
+        self.pacing.cycle_succeeded(now, found, took, next_expiry, jitter);
+        self.note_slow_start(context, plan.left_for_later);
     }
 
     /// Reports once that the claims that are left will take long. Instances that start at the same time are known one

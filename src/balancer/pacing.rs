@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::retries::back_off;
+use crate::model::Moment;
 
 /// The longest wait, in intervals.
 const LONGEST: u32 = 3;
@@ -24,10 +25,22 @@ pub(super) enum Found {
     Unowned,
 }
 
+/// Whether the server throttled a cycle that failed, and the wait that it asked for. Such a cycle is not retried sooner
+/// than in the steady state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Throttled {
+    No,
+    Asked(Duration),
+}
+
+/// Decides when the next cycle is due. All waits count from the end of the last cycle: what happens in the meantime
+/// makes them longer or shorter, but nothing can postpone a cycle again and again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacing {
     interval: Duration,
     longest: Duration,
+    /// The last cycle; `None` while one is running, and before the first one.
+    ended: Option<Ended>,
     /// How many cycles in a row found nothing new and nothing to do.
     calm: u32,
     /// How many cycles in a row have failed.
@@ -38,6 +51,25 @@ pub(super) struct Pacing {
     short: Duration,
 }
 
+/// The end of a cycle.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    at: Moment,
+    outcome: Outcome,
+    /// A number from 0 to 1, which spreads the cycles of instances that started together.
+    jitter: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    /// There has been no cycle yet.
+    Begun,
+    /// An ownership of another instance expires at this moment, if it is not renewed.
+    Succeeded { next_expiry: Option<Moment> },
+    /// The next cycle comes after this wait, and not before the server allows it.
+    Failed { wait: Duration, asked: Duration },
+}
+
 impl Pacing {
     /// Creates the pacing of a loop. Half the lease duration limits the wait, so that an expired owner is detected
     /// within one and a half lease durations after its last renewal.
@@ -45,6 +77,7 @@ impl Pacing {
         Self {
             interval,
             longest: (LONGEST * interval).min(lease_duration / 2).max(interval),
+            ended: None,
             calm: 0,
             failures: 0,
             claims: false,
@@ -52,12 +85,60 @@ impl Pacing {
         }
     }
 
-    /// Records that a cycle succeeded, what it found, and how long it took.
-    pub(super) fn cycle(&mut self, found: Found, took: Duration) {
+    /// Returns when the next cycle begins; `None` while one is running.
+    pub(super) fn due(&self) -> Option<Moment> {
+        let Ended { at, outcome, jitter } = self.ended?;
+        Some(match outcome {
+            Outcome::Begun => at,
+            Outcome::Failed { wait, asked } => at + wait.max(asked),
+            Outcome::Succeeded { next_expiry } => {
+                let usual = at + self.pause(jitter);
+                let after = |expiry: Moment| expiry.max(at + self.short) + SHORTEST.min(self.interval).mul_f64(jitter);
+                next_expiry.map_or(usual, |expiry| usual.min(after(expiry)))
+            }
+        })
+    }
+
+    /// Makes the next cycle due now.
+    pub(super) fn begin(&mut self, now: Moment) {
+        self.ended = Some(Ended { at: now, outcome: Outcome::Begun, jitter: 0.0 });
+    }
+
+    /// Records that a cycle is running.
+    pub(super) fn cycle_begins(&mut self) {
+        self.ended = None;
+    }
+
+    /// Records that a cycle succeeded, what it found, how long it took, and when the first ownership of another instance
+    /// expires.
+    pub(super) fn cycle_succeeded(
+        &mut self,
+        now: Moment,
+        found: Found,
+        took: Duration,
+        next_expiry: Option<Moment>,
+        jitter: f64,
+    ) {
         self.calm = if found == Found::Nothing { (self.calm + 1).min(LONGEST) } else { 0 };
         self.failures = 0;
         self.claims = found == Found::Unowned;
         self.short = (self.short / 2).max(SHORTEST).max(REST * took).min(self.interval);
+        self.ended = Some(Ended { at: now, outcome: Outcome::Succeeded { next_expiry }, jitter });
+    }
+
+    /// Records that a cycle failed, and returns the wait before the next one. The first wait is short, because the
+    /// previous one may have been long. Later waits double, up to the longest wait of the steady state.
+    pub(super) fn cycle_failed(&mut self, now: Moment, first: Duration, throttled: Throttled, jitter: f64) -> Duration {
+        self.calm = 0;
+        self.claim_failed();
+        let wait = back_off(self.failures, first, self.longest).mul_f64(1.0 - jitter / 10.0);
+        self.failures = self.failures.saturating_add(1);
+        let asked = match throttled {
+            Throttled::No => Duration::ZERO,
+            Throttled::Asked(asked) => asked.max(self.pause(jitter)),
+        };
+        self.ended = Some(Ended { at: now, outcome: Outcome::Failed { wait, asked }, jitter });
+        wait.max(asked)
     }
 
     /// Returns whether the last cycle claimed an unowned partition, so that the wait after it is short.
@@ -65,44 +146,30 @@ impl Pacing {
         self.claims
     }
 
-    /// Records that a request failed: the next short wait is a whole interval, and the waits after it are half as long
-    /// each time.
-    pub(super) fn slow_down(&mut self) {
-        self.short = self.interval;
+    /// Records that a claim failed: the short wait doubles, up to the interval, and each cycle that succeeds halves it.
+    /// Storage that fails some requests thus slows the claims down in proportion.
+    pub(super) fn claim_failed(&mut self) {
+        self.short = (2 * self.short).min(self.interval);
     }
 
-    /// Records that a cycle has failed, and returns the wait before the next one. The first wait is short, because the
-    /// previous one may have been long. Later waits double, up to the longest wait of the steady state.
-    pub(super) fn failed(&mut self, first: Duration, jitter: f64) -> Duration {
-        self.calm = 0;
-        self.slow_down();
-        let pause = back_off(self.failures, first, self.longest);
-        self.failures = self.failures.saturating_add(1);
-        pause.mul_f64(1.0 - jitter / 10.0)
-    }
-
-    /// Records that something changed.
+    /// Records that something changed: the next cycle comes no later than one interval after the last one, if the server
+    /// did not ask for a longer wait.
     pub(super) fn disturb(&mut self) {
         self.calm = 0;
+        let usual = self.pause(0.0);
+        if let Some(Ended { outcome: Outcome::Failed { wait, .. }, .. }) = &mut self.ended {
+            *wait = usual.min(*wait);
+        }
     }
 
-    /// Returns the wait before the next cycle. `jitter`, a number from 0 to 1, makes it up to a tenth longer; if that
-    /// exceeds the limit, the wait is up to a tenth shorter than the limit. Instances that started together then do not
-    /// list together forever.
+    /// Returns the wait of the steady state. The jitter makes it up to a tenth longer; if that exceeds the limit, the
+    /// wait is up to a tenth shorter than the limit. Instances that started together then do not list together forever.
     pub(super) fn pause(&self, jitter: f64) -> Duration {
         if self.claims {
             return self.short_pause(jitter);
         }
         let longer = (self.interval * self.calm.clamp(1, LONGEST)).mul_f64(1.0 + jitter / 10.0);
         if longer <= self.longest { longer } else { self.longest.mul_f64(1.0 - jitter / 10.0) }
-    }
-
-    /// Returns the wait before the next cycle if an ownership of another instance expires after this time: until then,
-    /// unless the usual wait is shorter.
-    pub(super) fn pause_until(&self, expiry: Option<Duration>, jitter: f64) -> Duration {
-        let expires = |expiry: Duration| expiry.max(self.short) + SHORTEST.min(self.interval).mul_f64(jitter);
-        let usual = self.pause(jitter);
-        expiry.map_or(usual, |expiry| usual.min(expires(expiry)))
     }
 
     /// Returns the wait between two claims: up to a quarter longer than the shortest one, so that instances that started
@@ -121,49 +188,93 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    /// When the cycles of these tests end.
+    const END: Moment = Duration::from_secs(1000);
+
+    impl Pacing {
+        fn finds(&mut self, found: Found) {
+            self.cycle_succeeded(END, found, Duration::ZERO, None, 0.0);
+        }
+
+        fn fails(&mut self) -> Duration {
+            self.cycle_failed(END, seconds(1), Throttled::No, 0.0)
+        }
+
+        /// Returns the wait after the last cycle.
+        fn wait(&self) -> Duration {
+            self.due().unwrap().checked_sub(END).unwrap()
+        }
+    }
+
     #[test]
     fn calm_cycles_wait_up_to_three_intervals() {
         let mut pacing = Pacing::new(seconds(10), seconds(120));
         let pauses: Vec<_> = (0..5)
             .map(|_| {
-                pacing.cycle(Found::Nothing, Duration::ZERO);
-                pacing.pause(0.0)
+                pacing.finds(Found::Nothing);
+                pacing.wait()
             })
             .collect();
         assert_eq!(pauses, [10, 20, 30, 30, 30].map(seconds));
         pacing.disturb();
-        assert_eq!(pacing.pause(0.0), seconds(10));
+        assert_eq!(pacing.wait(), seconds(10));
         assert_eq!(pacing.pause(0.5), Duration::from_millis(10_500));
     }
 
     #[test]
     fn waits_after_failures_double_up_to_the_limit() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        let pauses: Vec<_> = (0..7).map(|_| pacing.failed(seconds(1), 0.0)).collect();
+        let pauses: Vec<_> = (0..7)
+            .map(|_| {
+                let announced = pacing.fails();
+                assert_eq!(pacing.wait(), announced);
+                announced
+            })
+            .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30].map(seconds));
-        assert_eq!(pacing.failed(seconds(1), 0.5), Duration::from_millis(28_500));
-        pacing.cycle(Found::Change, Duration::ZERO);
-        assert_eq!(pacing.failed(seconds(1), 0.0), seconds(1));
+        assert_eq!(pacing.cycle_failed(END, seconds(1), Throttled::No, 0.5), Duration::from_millis(28_500));
+        pacing.finds(Found::Change);
+        assert_eq!(pacing.fails(), seconds(1));
+    }
+
+    #[test]
+    fn a_throttled_cycle_waits_as_long_as_it_was_asked_to() {
+        let mut pacing = Pacing::new(seconds(10), seconds(60));
+        for (asked, expected) in [(0, 10), (5, 10), (25, 25)] {
+            assert_eq!(
+                pacing.cycle_failed(END, seconds(1), Throttled::Asked(seconds(asked)), 0.0),
+                seconds(expected)
+            );
+            pacing.disturb();
+            assert_eq!(pacing.wait(), seconds(expected), "no change shortens it");
+        }
+    }
+
+    #[test]
+    fn a_change_ends_a_long_wait_after_failures() {
+        let mut pacing = Pacing::new(seconds(10), seconds(60));
+        (0..9).for_each(|_| drop(pacing.fails()));
+        assert_eq!(pacing.wait(), seconds(30));
+        pacing.disturb();
+        assert_eq!(pacing.wait(), seconds(10));
     }
 
     #[test]
     fn waits_stay_within_interval_and_half_a_lease() {
         for (interval, lease_duration, longest) in [(10, 60, 30), (10, 40, 20), (10, 30, 15), (20, 60, 30)] {
             let mut pacing = Pacing::new(seconds(interval), seconds(lease_duration));
-            for _ in 0..9 {
-                pacing.cycle(Found::Nothing, Duration::ZERO);
-            }
-            assert_eq!(pacing.pause(0.0), seconds(longest), "{interval} {lease_duration}");
+            (0..9).for_each(|_| pacing.finds(Found::Nothing));
+            assert_eq!(pacing.wait(), seconds(longest), "{interval} {lease_duration}");
         }
     }
 
     #[test]
     fn waits_between_claims_are_short() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        pacing.cycle(Found::Unowned, Duration::ZERO);
+        pacing.finds(Found::Unowned);
         assert!(pacing.claims());
         assert_eq!((pacing.pause(0.0), pacing.pause(1.0)), (seconds(1), Duration::from_millis(1250)));
-        pacing.cycle(Found::Change, Duration::ZERO);
+        pacing.finds(Found::Change);
         assert_eq!((pacing.claims(), pacing.pause(0.0)), (false, seconds(10)));
     }
 
@@ -171,47 +282,86 @@ mod tests {
     fn waits_between_claims_grow_with_slow_storage() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         let mut after = |took| {
-            pacing.cycle(Found::Unowned, Duration::from_millis(took));
-            pacing.pause(0.0)
+            pacing.cycle_succeeded(END, Found::Unowned, Duration::from_millis(took), None, 0.0);
+            pacing.wait()
         };
         assert_eq!([100, 500, 2000, 9000].map(&mut after), [1, 2, 8, 10].map(seconds));
         assert_eq!([0, 0, 0, 0].map(after), [5000, 2500, 1250, 1000].map(Duration::from_millis));
     }
 
     #[test]
-    fn a_failure_makes_the_waits_between_claims_long() {
+    fn each_failed_claim_doubles_the_wait_for_the_next() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        pacing.cycle(Found::Unowned, Duration::ZERO);
-        pacing.slow_down();
-        assert_eq!((pacing.pause(0.0), pacing.pause(1.0)), (seconds(10), seconds(11)));
-        pacing.cycle(Found::Unowned, Duration::ZERO);
-        assert_eq!(pacing.pause(0.0), seconds(5));
-        pacing.failed(seconds(1), 0.0);
-        pacing.cycle(Found::Unowned, Duration::ZERO);
-        assert_eq!(pacing.pause(0.0), seconds(5), "a listing that failed counts, too");
+        pacing.finds(Found::Unowned);
+        let waits = [(); 5].map(|()| {
+            pacing.claim_failed();
+            pacing.wait()
+        });
+        assert_eq!(waits, [2, 4, 8, 10, 10].map(seconds));
+        let waits = [(); 4].map(|()| {
+            pacing.finds(Found::Unowned);
+            pacing.wait()
+        });
+        assert_eq!(waits, [5000, 2500, 1250, 1000].map(Duration::from_millis));
+        pacing.fails();
+        pacing.fails();
+        pacing.finds(Found::Unowned);
+        assert_eq!(pacing.wait(), seconds(2), "a listing that failed counts, too");
+    }
+
+    /// Whatever happens after a cycle, and however often, the next one comes at the latest three intervals later.
+    #[test]
+    fn nothing_postpones_a_cycle_for_ever() {
+        let mut pacing = Pacing::new(seconds(10), seconds(60));
+        for found in [Found::Nothing, Found::Change, Found::Unowned] {
+            pacing.finds(found);
+            for _ in 0..1000 {
+                pacing.claim_failed();
+                pacing.disturb();
+            }
+            assert_eq!(pacing.wait(), seconds(10), "{found:?}");
+        }
     }
 
     #[test]
     fn short_intervals_are_never_exceeded() {
         let mut pacing = Pacing::new(Duration::from_millis(20), seconds(60));
-        pacing.cycle(Found::Unowned, seconds(1));
-        assert_eq!(pacing.pause(0.0), Duration::from_millis(20));
+        pacing.cycle_succeeded(END, Found::Unowned, seconds(1), None, 0.0);
+        assert_eq!(pacing.wait(), Duration::from_millis(20));
     }
 
     #[test]
     fn the_next_cycle_waits_for_an_expiry() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        (0..5).for_each(|_| pacing.cycle(Found::Nothing, Duration::ZERO));
-        let until = |pacing: &Pacing, expiry| pacing.pause_until(Some(seconds(expiry)), 0.0);
-        assert_eq!([0, 1, 7, 29, 31].map(|expiry| until(&pacing, expiry)), [1, 1, 7, 29, 30].map(seconds));
-        assert_eq!(pacing.pause_until(Some(seconds(7)), 1.0), seconds(8));
-        pacing.slow_down();
-        assert_eq!(until(&pacing, 2), seconds(10), "not while the storage fails");
+        (0..5).for_each(|_| pacing.finds(Found::Nothing));
+        let until = |mut pacing: Pacing, expiry, jitter| {
+            pacing.cycle_succeeded(END, Found::Nothing, Duration::ZERO, Some(END + seconds(expiry)), jitter);
+            pacing
+        };
+        assert_eq!(
+            [0, 1, 7, 29, 31].map(|expiry| until(pacing, expiry, 0.0).wait()),
+            [1, 1, 7, 29, 30].map(seconds)
+        );
+        assert_eq!(until(pacing, 7, 1.0).wait(), seconds(8));
+        let mut failing = until(pacing, 2, 0.0);
+        (0..9).for_each(|_| failing.claim_failed());
+        assert_eq!(failing.wait(), seconds(10), "not while claims fail");
+    }
+
+    #[test]
+    fn no_cycle_is_due_while_one_is_running() {
+        let mut pacing = Pacing::new(seconds(10), seconds(60));
+        assert_eq!(pacing.due(), None);
+        pacing.begin(END);
+        assert_eq!(pacing.due(), Some(END));
+        pacing.cycle_begins();
+        pacing.disturb();
+        assert_eq!(pacing.due(), None);
     }
 
     /// Each jitter results in a different wait, also in the steady state, and no wait exceeds the limit.
     #[test]
-    fn b23_jitter_spreads_cycles_in_the_steady_state() {
+    fn jitter_spreads_cycles_in_the_steady_state() {
         for (interval, lease_duration, longest) in [(10, 60, 30), (10, 40, 20), (20, 60, 30)] {
             let mut pacing = Pacing::new(seconds(interval), seconds(lease_duration));
             for calm in 0..5 {
@@ -219,7 +369,7 @@ mod tests {
                 assert_eq!(pauses.len(), 10, "{interval} {lease_duration} after {calm}");
                 assert!(pauses.last() <= Some(&seconds(longest)), "{pauses:?}");
                 assert!(pauses.first() >= Some(&seconds(interval)), "{pauses:?}");
-                pacing.cycle(Found::Nothing, Duration::ZERO);
+                pacing.finds(Found::Nothing);
             }
         }
     }

@@ -149,12 +149,18 @@ impl Partitions {
         matches!(self.activities.get(partition), Some(Activity::Claiming { .. }))
     }
 
-    /// Returns whether a claim of a partition that was unowned is under way.
+    /// Returns whether a claim of a partition that was unowned is under way, except for those that keep failing.
     pub(super) fn is_claiming_unowned(&self) -> bool {
-        self.activities.values().any(|activity| match activity {
-            Activity::Claiming { reason, handoff: None } => reason.is_unowned(),
+        self.activities.iter().any(|(partition, activity)| match activity {
+            Activity::Claiming { reason, handoff: None } => reason.is_unowned() && !self.keeps_failing(partition),
             _ => false,
         })
+    }
+
+    /// Returns whether the last claims of this partition failed. Nothing waits for it: a blob that cannot be written
+    /// would hold up the rest of the group.
+    pub(super) fn keeps_failing(&self, partition: &PartitionId) -> bool {
+        self.setbacks.get(partition).is_some_and(|setback| setback.failures >= 2)
     }
 
     /// Returns the partitions that must not be claimed now: an operation on them is under way, or an attempt failed not

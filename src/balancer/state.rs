@@ -309,10 +309,10 @@ impl State {
         self.end_loop();
         let mut left = self.context.take();
         if left.disturbed {
-            self.cycles.list_soon(&mut self.context);
+            self.cycles.list_soon();
         }
-        if left.storage_failed {
-            self.cycles.slow_down(&mut self.context);
+        if left.claim_failed {
+            self.cycles.claim_failed();
         }
         for (partition, change) in left.changes {
             self.change_view(&partition, change);

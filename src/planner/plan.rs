@@ -155,9 +155,9 @@ impl Plan {
         self.claim.is_empty() && self.handoff.is_empty() && self.release.is_empty()
     }
 
-    /// Returns whether it claims a partition that any instance may claim.
-    pub(crate) fn claims_unowned(&self) -> bool {
-        self.claim.iter().any(|planned| planned.reason.is_unowned())
+    /// Returns the partitions to claim that any instance may claim.
+    pub(crate) fn unowned_to_claim(&self) -> impl Iterator<Item = &PartitionId> {
+        self.claim.iter().filter(|planned| planned.reason.is_unowned()).map(|planned| &planned.partition)
     }
 
     /// Returns whether it takes a partition from a live owner.

@@ -126,18 +126,68 @@ mod unowned_partitions {
         assert!(me.listed("aaaaam").starts_with("claim"), "one of five");
     }
 
+    fn throttled() -> ClaimOutcome {
+        ClaimOutcome::Indeterminate(Error::new(ErrorKind::Throttled { retry_after: None }, "throttled"))
+    }
+
     #[test]
-    fn a_failed_claim_slows_the_next_one_down() {
+    fn failed_claims_slow_the_next_ones_down() {
         let mut me = Loop::started(BalancerConfig::default(), 5);
-        me.after(0);
-        me.listed(".....");
-        let claim = me.no_other_heartbeats();
-        let partition: u32 = claim.strip_prefix("claim ").unwrap().parse().unwrap();
-        let throttled = Error::new(ErrorKind::Throttled { retry_after: None }, "throttled");
-        let outcome = ClaimOutcome::Indeterminate(throttled);
-        me.done(Done::Claimed { partition: partition.into(), outcome });
-        assert_eq!(me.after(9), "", "not before one interval");
-        assert!(me.after(3).contains("list"));
+        let mut waits = Vec::new();
+        for _ in 0..5 {
+            let begin = me.now;
+            while !me.after(u64::from(!waits.is_empty())).contains("list") {}
+            waits.push(me.now.saturating_sub(begin).as_secs());
+            me.listed(".....");
+            let partition = claimed(&me.no_other_heartbeats());
+            me.done(Done::Claimed { partition, outcome: throttled() });
+        }
+        assert!(matches!(waits[..], [0, 2..=3, 2..=3, 3..=5, 5..=10]), "{waits:?}");
+    }
+
+    /// A renewal that fails is repeated more often than once per interval.
+    #[test]
+    fn failed_renewals_do_not_slow_claims_down() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
+        me.step(Happened::Hub((0..20).map(PartitionId::from).collect()));
+        let mut owned = vec![0];
+        for _ in 0..60 {
+            let decided = me.after(1);
+            if decided.contains("renew 0") {
+                let outcome = throttled();
+                me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
+            }
+            if decided.contains("list") {
+                let letter = |partition: u32| if owned.contains(&partition) { 'm' } else { '.' };
+                me.listed(&(0..20).map(letter).collect::<String>());
+                if let Some((_, claims)) = me.no_other_heartbeats().split_once("claim ") {
+                    let partition: u32 = claims.split(',').next().unwrap().parse().unwrap();
+                    me.wins(partition, 1);
+                    owned.push(partition);
+                }
+            }
+        }
+        assert_eq!(owned.len(), 20, "{owned:?}");
+    }
+
+    /// Takeovers wait while unowned partitions are claimed, but not for one whose blob cannot be written.
+    #[test]
+    fn one_that_cannot_be_claimed_holds_up_no_takeover() {
+        let mut me = Loop::with_drain(BalancerConfig::default(), 0);
+        me.step(Happened::Began((0..6).map(PartitionId::from).collect()));
+        let mut taken_after = None;
+        let begin = me.now;
+        for second in 0..120 {
+            if taken_after.is_some() || !me.after(u64::from(second > 0)).contains("list") {
+                continue;
+            }
+            match me.listed("aaaaa.").split_once("claim ").map(|(_, claimed)| claimed) {
+                Some("5") => drop(me.done(Done::Claimed { partition: 5.into(), outcome: throttled() })),
+                Some(_) => taken_after = Some(me.now.saturating_sub(begin).as_secs()),
+                None => {}
+            }
+        }
+        assert!(taken_after.is_some_and(|seconds| seconds < 60), "{taken_after:?}");
     }
 
     fn claimed(decided: &str) -> PartitionId {
