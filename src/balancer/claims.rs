@@ -106,6 +106,7 @@ impl Partitions {
     fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, pending: Option<PendingHandoff>) {
         let (partition, epoch) = (lease.partition().clone(), lease.epoch());
         self.end_setback(&partition);
+        context.claim_won();
         // The owner that did not respond may still be processing the partition.
         if let (Some(pending), ClaimReason::Stolen(_)) = (pending, &reason) {
             let acknowledged = pending.handoff.is_acknowledged();

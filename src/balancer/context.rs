@@ -49,6 +49,13 @@ pub(super) enum Change {
     HandoffReceived(OwnerId),
 }
 
+/// Whether the storage did what a claim requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClaimResult {
+    Won,
+    Failed,
+}
+
 /// What a step leaves for its end.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
@@ -59,8 +66,8 @@ pub(super) struct Pending {
     pub(super) disturbed: bool,
     /// Whether the snapshot is out of date.
     pub(super) changed: bool,
-    /// Whether a claim failed because of the storage.
-    pub(super) claim_failed: bool,
+    /// Whether a claim was won, or failed because of the storage.
+    pub(super) claim: Option<ClaimResult>,
 }
 
 impl Context {
@@ -100,7 +107,11 @@ impl Context {
 
     /// Records that a claim failed because of the storage.
     pub(super) fn claim_failed(&mut self) {
-        self.pending.claim_failed = true;
+        self.pending.claim = Some(ClaimResult::Failed);
+    }
+
+    pub(super) fn claim_won(&mut self) {
+        self.pending.claim = Some(ClaimResult::Won);
     }
 
     /// Requests a new snapshot.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::action::Request;
-use super::context::Context;
+use super::context::{ClaimResult, Context};
 use super::events::OwnershipEvent;
 use super::note::Note;
 use super::pacing::{Found, Pacing, Throttled};
@@ -101,9 +101,12 @@ impl Cycles {
         self.pacing.disturb();
     }
 
-    /// Makes the waits between claims longer, because the storage is slow or throttles.
-    pub(super) fn claim_failed(&mut self) {
-        self.pacing.claim_failed();
+    /// Makes the waits between claims longer while the storage fails them.
+    pub(super) fn claim_ended(&mut self, result: ClaimResult) {
+        match result {
+            ClaimResult::Won => self.pacing.claim_won(),
+            ClaimResult::Failed => self.pacing.claim_failed(),
+        }
     }
 
     pub(super) fn on_failed(&mut self, context: &mut Context, error: Error) {

@@ -15,6 +15,9 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// A short wait takes at least this many times as long as the cycle before it, so that a slow storage has few requests.
 const REST: u32 = 4;
 
+/// Further claims that fail make no wait longer, so that a few that are won make it short again.
+const MOST_FAILED_CLAIMS: u32 = 4;
+
 /// What a cycle found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -49,6 +52,8 @@ pub(super) struct Pacing {
     claims: bool,
     /// The wait after such a cycle.
     short: Duration,
+    /// How many more claims have failed than were won, counted from zero.
+    failed_claims: u32,
 }
 
 /// The end of a cycle.
@@ -82,6 +87,7 @@ impl Pacing {
             failures: 0,
             claims: false,
             short: SHORTEST.min(interval),
+            failed_claims: 0,
         }
     }
 
@@ -93,7 +99,8 @@ impl Pacing {
             Outcome::Failed { wait, asked } => at + wait.max(asked),
             Outcome::Succeeded { next_expiry } => {
                 let usual = at + self.pause(jitter);
-                let after = |expiry: Moment| expiry.max(at + self.short) + SHORTEST.min(self.interval).mul_f64(jitter);
+                let after =
+                    |expiry: Moment| expiry.max(at + self.short_wait()) + SHORTEST.min(self.interval).mul_f64(jitter);
                 next_expiry.map_or(usual, |expiry| usual.min(after(expiry)))
             }
         })
@@ -122,6 +129,9 @@ impl Pacing {
         self.calm = if found == Found::Nothing { (self.calm + 1).min(LONGEST) } else { 0 };
         self.failures = 0;
         self.claims = found == Found::Unowned;
+        if !self.claims {
+            self.claim_won();
+        }
         self.short = (self.short / 2).max(SHORTEST).max(REST * took).min(self.interval);
         self.ended = Some(Ended { at: now, outcome: Outcome::Succeeded { next_expiry }, jitter });
     }
@@ -146,10 +156,15 @@ impl Pacing {
         self.claims
     }
 
-    /// Records that a claim failed: the short wait doubles, up to the interval, and each cycle that succeeds halves it.
+    /// Records that a claim failed: the short wait doubles, up to the interval, and each claim that is won halves it.
     /// Storage that fails some requests thus slows the claims down in proportion.
     pub(super) fn claim_failed(&mut self) {
-        self.short = (2 * self.short).min(self.interval);
+        self.failed_claims = (self.failed_claims + 1).min(MOST_FAILED_CLAIMS);
+    }
+
+    /// Records that a claim was won, or that there was nothing to claim.
+    pub(super) fn claim_won(&mut self) {
+        self.failed_claims = self.failed_claims.saturating_sub(1);
     }
 
     /// Records that something changed: the next cycle comes no later than one interval after the last one, if the server
@@ -172,10 +187,14 @@ impl Pacing {
         if longer <= self.longest { longer } else { self.longest.mul_f64(1.0 - jitter / 10.0) }
     }
 
+    fn short_wait(&self) -> Duration {
+        back_off(self.failed_claims, self.short, self.interval)
+    }
+
     /// Returns the wait between two claims: up to a quarter longer than the shortest one, so that instances that started
     /// together do not list together.
     fn short_pause(&self, jitter: f64) -> Duration {
-        self.short.mul_f64(1.0 + jitter / 4.0).min(self.interval.mul_f64(1.0 + jitter / 10.0))
+        self.short_wait().mul_f64(1.0 + jitter / 4.0).min(self.interval.mul_f64(1.0 + jitter / 10.0))
     }
 }
 
@@ -241,10 +260,7 @@ mod tests {
     fn a_throttled_cycle_waits_as_long_as_it_was_asked_to() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         for (asked, expected) in [(0, 10), (5, 10), (25, 25)] {
-            assert_eq!(
-                pacing.cycle_failed(END, seconds(1), Throttled::Asked(seconds(asked)), 0.0),
-                seconds(expected)
-            );
+            assert_eq!(pacing.cycle_failed(END, seconds(1), Throttled::Asked(seconds(asked)), 0.0), seconds(expected));
             pacing.disturb();
             assert_eq!(pacing.wait(), seconds(expected), "no change shortens it");
         }
@@ -253,7 +269,9 @@ mod tests {
     #[test]
     fn a_change_ends_a_long_wait_after_failures() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        (0..9).for_each(|_| drop(pacing.fails()));
+        for _ in 0..9 {
+            pacing.fails();
+        }
         assert_eq!(pacing.wait(), seconds(30));
         pacing.disturb();
         assert_eq!(pacing.wait(), seconds(10));
@@ -298,15 +316,16 @@ mod tests {
             pacing.wait()
         });
         assert_eq!(waits, [2, 4, 8, 10, 10].map(seconds));
+        pacing.finds(Found::Unowned);
         let waits = [(); 4].map(|()| {
-            pacing.finds(Found::Unowned);
+            pacing.claim_won();
             pacing.wait()
         });
-        assert_eq!(waits, [5000, 2500, 1250, 1000].map(Duration::from_millis));
+        assert_eq!(waits, [8, 4, 2, 1].map(seconds));
         pacing.fails();
         pacing.fails();
         pacing.finds(Found::Unowned);
-        assert_eq!(pacing.wait(), seconds(2), "a listing that failed counts, too");
+        assert_eq!(pacing.wait(), seconds(4), "listings that failed count, too");
     }
 
     /// Whatever happens after a cycle, and however often, the next one comes at the latest three intervals later.
@@ -338,10 +357,7 @@ mod tests {
             pacing.cycle_succeeded(END, Found::Nothing, Duration::ZERO, Some(END + seconds(expiry)), jitter);
             pacing
         };
-        assert_eq!(
-            [0, 1, 7, 29, 31].map(|expiry| until(pacing, expiry, 0.0).wait()),
-            [1, 1, 7, 29, 30].map(seconds)
-        );
+        assert_eq!([0, 1, 7, 29, 31].map(|expiry| until(pacing, expiry, 0.0).wait()), [1, 1, 7, 29, 30].map(seconds));
         assert_eq!(until(pacing, 7, 1.0).wait(), seconds(8));
         let mut failing = until(pacing, 2, 0.0);
         (0..9).for_each(|_| failing.claim_failed());

@@ -311,8 +311,8 @@ impl State {
         if left.disturbed {
             self.cycles.list_soon();
         }
-        if left.claim_failed {
-            self.cycles.claim_failed();
+        if let Some(result) = left.claim {
+            self.cycles.claim_ended(result);
         }
         for (partition, change) in left.changes {
             self.change_view(&partition, change);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The wait before the first restart. It doubles up to [`LONGEST_WAIT`] until a batch is handled.
+/// The wait before the first restart. It doubles up to [`LONGEST_WAIT`] until an event is handled that was not before.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -18,8 +18,11 @@ pub(super) fn jittered(wait: Duration, random: u64) -> Duration {
 #[derive(Debug, Default)]
 pub(super) struct RestartBackoff {
     failures: u32,
-    /// The last event ever handled. Redelivered events are no progress.
+    /// The last event of the batches that the handler has returned from without an error. Redelivered events are no
+    /// progress. Of tracked events, some may not be finished.
     furthest: Option<i64>,
+    /// The last event that is finished, with all before it. It may be in a batch that failed.
+    finished: Option<i64>,
 }
 
 impl RestartBackoff {
@@ -44,6 +47,13 @@ impl RestartBackoff {
         if last.is_none() || last > self.furthest {
             self.furthest = last.or(self.furthest);
             self.failures = 0;
+        }
+    }
+
+    /// Records up to which event all are finished: a batch that fails may have made progress.
+    pub(super) fn finished(&mut self, last: Option<i64>) {
+        if last > self.finished {
+            (self.finished, self.failures) = (last, 0);
         }
     }
 

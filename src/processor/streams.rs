@@ -58,7 +58,8 @@ impl<E> PartitionStreams<E> {
         &self.handle
     }
 
-    /// Shuts down: streams end after their current batch, last checkpoints are written, partitions are released. If a
+    /// Shuts down: streams end after their current batch, last checkpoints are written, partitions are released. Streams
+    /// that were not taken are dropped. If a
     /// shutdown was requested before, by [`ProcessorHandle::shutdown`], waits for it.
     ///
     /// # Errors
@@ -66,6 +67,11 @@ impl<E> PartitionStreams<E> {
     /// Those of [`Processor::run`](super::Processor::run). [`ErrorKind::Internal`] also if the processor panicked.
     pub async fn shutdown(mut self) -> Result<ShutdownReport> {
         self.handle.requests.request_once();
+        // Nobody can take the streams that wait here. A partition would not stop before its stream is dropped.
+        self.started.close();
+        while let Some(untaken) = self.started.recv().await {
+            drop(untaken);
+        }
         let panicked =
             |error| Error::new(ErrorKind::Internal, "internal error: the processor panicked").with_source(error);
         (&mut self.running.0).await.map_err(panicked)?

@@ -1,5 +1,6 @@
 //! Partitions whose handler fails, and events that are delivered twice.
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -394,5 +395,56 @@ mod failed_is_called {
             a.shut_down().await.unwrap();
             assert_eq!(*failures.lock().unwrap(), expected, "hangs in {hangs}");
         }
+    }
+}
+
+/// How the handlers of these tests are finished with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finishes {
+    ByCheckpoint,
+    ByTracking,
+}
+
+/// Handles events one by one. Each event whose number is a multiple of this one fails, once.
+async fn handle_one_by_one(
+    events: Vec<MemoryEvent>,
+    context: &PartitionContext,
+    (every, finishes): (i64, Finishes),
+    failed: &Mutex<BTreeSet<i64>>,
+) -> Result<(), HandlerError> {
+    let tracked: Vec<_> = match finishes {
+        Finishes::ByCheckpoint => events.iter().map(|_| None).collect(),
+        Finishes::ByTracking => events.iter().map(|event| Some(context.track(event))).collect(),
+    };
+    for (event, tracked) in events.into_iter().zip(tracked) {
+        let fails = event.sequence_number % every == 0 && failed.lock().unwrap().insert(event.sequence_number);
+        match (tracked, fails) {
+            (None, true) => return Err("failed on request".into()),
+            (None, false) => context.checkpoint(&event),
+            (Some(tracked), true) => tracked.fail("failed on request"),
+            (Some(tracked), false) => tracked.finish(),
+        }
+    }
+    Ok(())
+}
+
+/// The wait before a restart grows only while nothing is finished.
+#[tokio::test(start_paused = true)]
+async fn progress_inside_a_batch_ends_the_back_off() {
+    for finishes in [Finishes::ByCheckpoint, Finishes::ByTracking] {
+        let world = World::new(1);
+        world.hub.publish_many(0, 500, "x");
+        let failed = Arc::new(Mutex::new(BTreeSet::new()));
+        let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
+            let failed = Arc::clone(&failed);
+            async move { handle_one_by_one(events, &context, (10, finishes), &failed).await }
+        });
+        let began = Instant::now();
+        let a = world.start_with("a", world.hub.source(), handler).await;
+        while world.checkpoint().await != Some(499) {
+            assert!(began.elapsed() < 120 * SECOND, "{finishes:?}: {:?}", world.checkpoint().await);
+            sleep(SECOND).await;
+        }
+        a.shut_down().await.unwrap();
     }
 }

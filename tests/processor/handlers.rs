@@ -1,6 +1,6 @@
 //! What handlers may rely on: order, time, and correct stop reasons.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -253,4 +253,34 @@ async fn a_takeover_has_a_greater_epoch() {
         matches!(seen[..], [("b", "started", first), ("b", "handle", second)] if first == second && first > recorded)
     );
     b.shut_down().await.unwrap();
+}
+
+/// If the source and the handler are always ready, nothing else waits in the partition's task.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_always_ready_blocks_no_task() {
+    const EVENTS: i64 = 5000;
+    let mut world = World::new(1);
+    world.config = world.config.with_max_batch_size(1);
+    let turns = Arc::new(AtomicUsize::new(0));
+    let (before_last, counted) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&turns));
+    let recorded = Arc::clone(&before_last);
+    let handler = handler_fn(move |events: Vec<MemoryEvent>, _: PartitionContext| {
+        if events[0].sequence_number == EVENTS - 1 {
+            recorded.store(counted.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        std::future::ready(Ok(()))
+    });
+    let source_faults = SourceFaults { always_ready: Some(EVENTS), ..SourceFaults::default() };
+    let a = world.start_with("a", ScriptedSource::new(&world.hub, source_faults), handler).await;
+    let other_task = tokio::spawn(async move {
+        for _ in 0..100_000 {
+            turns.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    sleep(Duration::from_secs(60)).await;
+    let before_last = before_last.load(Ordering::Relaxed);
+    assert!(before_last > 10, "the other task has run {before_last} times");
+    other_task.await.unwrap();
+    a.crash().await;
 }

@@ -128,3 +128,23 @@ async fn the_stream_of_partitions_ends_with_the_processor() {
     seen.sort();
     assert_eq!(seen.iter().map(PartitionId::as_str).collect::<Vec<_>>(), ["0", "1"]);
 }
+
+/// The usual loop ends with some streams that it has not taken.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_untaken_streams() {
+    for events in [0, 1] {
+        let world = World::new(4);
+        for partition in 0..4 {
+            world.hub.publish_many(partition, events, "x");
+        }
+        let mut partitions = start(&world, "a").await;
+        let taken = tokio::spawn(consume(partitions.next().await.unwrap()));
+        // The others start, and have their events.
+        sleep(30 * SECOND).await;
+        let requested_at = Instant::now();
+        let report = partitions.shutdown().await.unwrap();
+        assert!(report.is_clean(), "{report:?}");
+        assert!(requested_at.elapsed() < 5 * SECOND, "{events} events: {:?}", requested_at.elapsed());
+        taken.await.unwrap();
+    }
+}

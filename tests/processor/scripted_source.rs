@@ -10,7 +10,7 @@ use eventhubs_checkpoint::processor::source::{
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
-use futures::stream;
+use futures::{StreamExt, stream};
 
 /// The faults. None by default.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +41,8 @@ pub struct SourceFaults {
     /// Number of the next links that end at once at an event that cannot be decoded, and the number that they report.
     pub undecodable_links: Arc<AtomicUsize>,
     pub undecodable_number: Option<i64>,
+    /// Links deliver this many events of their own without ever being pending, and then nothing.
+    pub always_ready: Option<i64>,
     /// Does not report when the last event of a partition was enqueued.
     pub times_unknown: bool,
     /// Number of the next reports on a partition that lack the last event.
@@ -135,6 +137,10 @@ impl EventSource for ScriptedSource {
         }
         if count_down(&self.source_faults.mute_links) {
             return Ok(EventReceiver::spawn(1, |sender| async move { sender.closed().await }));
+        }
+        if let Some(events) = self.source_faults.always_ready {
+            let events = stream::iter(0..events).map(|number| Ok(MemoryEvent::new(number, "ready")));
+            return Ok(EventReceiver::new(move |_| events.chain(stream::pending())));
         }
         if count_down(&self.source_faults.undecodable_links) {
             let error = undecodable(self.source_faults.undecodable_number, "on request");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::task::consume_budget;
 use tokio::time::sleep;
 
 use super::begin::RECHECK_WAITS;
@@ -42,11 +43,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 Err(stop) => break stop,
             };
             match self.hand_out(batch, &mut link.receiver, session, backoff).await {
-                Happened::Done => {}
+                // A source and a handler that are always ready must not keep other tasks from running.
+                Happened::Done => consume_budget().await,
                 other => break other,
             }
         };
         if let Happened::HandlerFailed(error) = &happened {
+            backoff.finished(session.writer.reached());
             self.control.attempts.failed(error);
             self.control.progress.batch_failed(true);
         }
