@@ -1,6 +1,7 @@
 //! Maps errors of the official client to error kinds.
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use azure_core_amqp::error::{AmqpErrorCondition, AmqpErrorKind};
 use azure_core_amqp::{AmqpDescribedError, AmqpError};
@@ -24,6 +25,8 @@ enum Cause {
     InvalidPosition,
     /// The client cannot decode an event.
     Undecodable,
+    /// The service rejects the request because there are too many.
+    Busy,
     Other,
 }
 
@@ -41,9 +44,16 @@ const MAY_NOT_LISTEN: &str = ": check that the key or role grants Listen, that t
 const MAY_NOT_SEND: &str = ": check that the key or role grants Send, that the key was not replaced, and that the token \
      has not expired";
 
+/// How long to wait for a busy service: its responses ask for this in their text.
+const BUSY_WAIT: Duration = Duration::from_secs(4);
+
 /// Returns the error for a failed read of the properties of the event hub or of a partition.
 pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
     let (kind, hint) = match cause_of(&error) {
+        Cause::Busy => (
+            ErrorKind::Throttled { retry_after: Some(BUSY_WAIT) },
+            ": the service is busy; it admits 50 such requests per second",
+        ),
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
         Cause::NotFoundNow => (ErrorKind::EventSource, NOT_FOUND_NOW),
         Cause::Unauthorized => (ErrorKind::Unauthorized, MAY_NOT_LISTEN),
@@ -67,7 +77,7 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
         (Cause::NotFoundNow, _) => (ErrorKind::EventSource, NOT_FOUND_NOW),
         (Cause::Unauthorized, _) => (ErrorKind::Unauthorized, MAY_NOT_LISTEN),
         (Cause::Displaced, _) => (ErrorKind::Fenced, ": another reader took it or has a higher owner level"),
-        (Cause::InvalidPosition | Cause::Other, _) => (ErrorKind::EventSource, ""),
+        (Cause::InvalidPosition | Cause::Busy | Cause::Other, _) => (ErrorKind::EventSource, ""),
     };
     Error::new(kind, format!("cannot read partition {partition}{hint}")).with_source(error)
 }
@@ -88,7 +98,9 @@ pub(super) fn sending(what: &str, error: EventHubsError) -> Error {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
         Cause::NotFoundNow => (ErrorKind::EventSource, NOT_FOUND_NOW),
         Cause::Unauthorized => (ErrorKind::Unauthorized, MAY_NOT_SEND),
-        Cause::Displaced | Cause::InvalidPosition | Cause::Undecodable | Cause::Other => (ErrorKind::EventSource, ""),
+        Cause::Displaced | Cause::InvalidPosition | Cause::Undecodable | Cause::Busy | Cause::Other => {
+            (ErrorKind::EventSource, "")
+        }
     };
     Error::new(kind, format!("cannot send to {what}{hint}")).with_source(error)
 }
@@ -96,7 +108,9 @@ pub(super) fn sending(what: &str, error: EventHubsError) -> Error {
 /// Returns what a failure shows about the connection.
 pub(super) fn outcome(error: &EventHubsError) -> Outcome {
     match cause_of(error) {
-        Cause::NotFound | Cause::Displaced | Cause::InvalidPosition | Cause::Undecodable => Outcome::Responded,
+        Cause::NotFound | Cause::Displaced | Cause::InvalidPosition | Cause::Undecodable | Cause::Busy => {
+            Outcome::Responded
+        }
         Cause::Unauthorized => Outcome::Unauthorized,
         // Possibly because the service's own connection is interrupted.
         Cause::NotFoundNow => Outcome::Failed,
@@ -156,6 +170,7 @@ fn cause_of_amqp(error: &AmqpError) -> Cause {
         AmqpErrorKind::ManagementStatusCode(status, text) => match u16::from(*status) {
             404 => not_found(text.as_deref()),
             401 | 403 => Cause::Unauthorized,
+            429 | 503 => Cause::Busy,
             _ => Cause::Other,
         },
         // An error of the client's AMQP library, `RecvError::MessageDecode`. Its type is not public.
@@ -171,6 +186,7 @@ fn cause_of_response(response: &AmqpDescribedError) -> Cause {
         AmqpErrorCondition::NotFound => not_found(response.description.as_deref()),
         AmqpErrorCondition::UnauthorizedAccess => Cause::Unauthorized,
         AmqpErrorCondition::LinkStolen => Cause::Displaced,
+        AmqpErrorCondition::ServerBusyError => Cause::Busy,
         AmqpErrorCondition::ArgumentError | AmqpErrorCondition::ArgumentOutOfRangeError
             if names_a_position(response.description.as_deref()) =>
         {
@@ -281,6 +297,19 @@ mod tests {
         ] {
             assert_eq!(receiving_kind(Some("offset 336"), response(condition, text)), kind, "{condition}: {text}");
         }
+    }
+
+    #[test]
+    fn a_busy_service_throttles_requests_for_properties() {
+        let status = |code: u16| AmqpError::from(AmqpErrorKind::ManagementStatusCode(code.into(), None));
+        for error in [response("com.microsoft:server-busy", ""), status(503), status(429)] {
+            let error = EventHubsError::from(wrapped(error));
+            assert_eq!(outcome(&error), Outcome::Responded);
+            let error = properties("partition 0", error);
+            assert_eq!(error.retry_after(), Some(BUSY_WAIT), "{error}");
+        }
+        let error = properties("partition 0", EventHubsError::from(wrapped(status(500))));
+        assert_eq!(error.kind(), ErrorKind::EventSource);
     }
 
     #[test]

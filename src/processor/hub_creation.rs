@@ -1,7 +1,7 @@
 //! When the event hub was created, by which a recreated one is recognized.
 
 use time::OffsetDateTime;
-use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 
 use crate::error::{Error, ErrorKind};
 use crate::telemetry;
@@ -11,6 +11,7 @@ use crate::telemetry;
 pub(super) struct HubCreation {
     known: watch::Sender<Option<OffsetDateTime>>,
     reading: Mutex<()>,
+    doubt: Notify,
 }
 
 impl HubCreation {
@@ -27,6 +28,17 @@ impl HubCreation {
         if let Some(before) = before.filter(|before| *before != now) {
             telemetry::hub_recreated(before, now);
         }
+    }
+
+    /// Records that the event hub may have been recreated since its properties were read: a receiver ended, as all do
+    /// then, or a checkpoint was taken over, which may be one of another event hub.
+    pub(super) fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    /// Waits for a [doubt](Self::doubt) since the last call.
+    pub(super) async fn doubted(&self) {
+        self.doubt.notified().await;
     }
 
     pub(super) fn known(&self) -> Option<OffsetDateTime> {

@@ -9,6 +9,7 @@ use futures::stream;
 use tokio::time::sleep;
 
 use super::control::Control;
+use super::jitter::{first_wait, jittered};
 use super::registry::Registry;
 use super::shared::Shared;
 use super::source::{EventSource, caught_request};
@@ -17,14 +18,16 @@ use crate::telemetry;
 /// The most requests to the event hub at the same time.
 const AT_ONCE: usize = 4;
 
-/// Checks every partition once per period, as long as the task runs.
+/// Checks every partition once per period, or slightly sooner, as long as the task runs.
 pub(super) async fn check_lag<S: EventSource, H: Send + Sync + 'static>(
     shared: Arc<Shared<S, H>>,
     registry: Registry,
     period: Duration,
 ) {
+    let mut wait = first_wait(period, shared.store.random());
     loop {
-        sleep(period).await;
+        sleep(wait).await;
+        wait = jittered(period, shared.store.random());
         stream::iter(registry.all()).for_each_concurrent(AT_ONCE, |control| check_one(&shared, control)).await;
     }
 }

@@ -40,6 +40,7 @@ mod handler;
 mod handler_call;
 mod health;
 mod hub_creation;
+mod jitter;
 mod lag;
 mod lag_checks;
 mod limits;
@@ -349,7 +350,7 @@ fn background<S: EventSource, H: Handler<S::Event>>(
     handle: &ProcessorHandle,
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
-    background.spawn(refresh(Arc::clone(shared), partitions).in_current_span());
+    background.spawn(refresh(Arc::clone(shared), partitions, handle.snapshots()).in_current_span());
     background.spawn(tick_liveness(shared.liveness.clone(), shared.config.stall_timeout / 8));
     if let Some(period) = shared.config.lag_check_interval {
         background.spawn(lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());

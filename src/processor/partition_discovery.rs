@@ -9,10 +9,12 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::handler::Handler;
+use super::jitter::{first_wait, jittered};
 use super::resolve::position_of;
-use super::restart_backoff::{LONGEST_WAIT, RestartBackoff, jittered};
+use super::restart_backoff::{LONGEST_WAIT, RestartBackoff};
 use super::shared::Shared;
 use super::source::{EventSource, NO_EPOCH, StartPosition, caught_request};
+use crate::balancer::Snapshots;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
@@ -20,6 +22,10 @@ use crate::telemetry::{self, Telemetry};
 
 /// The most partitions whose start is recorded at the same time.
 const RECORDED_AT_ONCE: usize = 8;
+
+/// The properties of the event hub are read again after this many load-balancing intervals, which is 5 min by default:
+/// event hubs seldom change, and all instances of a namespace share its quota of such requests.
+const INTERVALS_BETWEEN_READS: u32 = 30;
 
 /// Checks before the start what can be checked: the event hub, its partitions and the access to them. Then records the
 /// starts of the partitions, if the settings require it.
@@ -58,26 +64,65 @@ pub(super) async fn read_hub<S: EventSource, H>(shared: &Shared<S, H>) -> Result
     Ok(hub.partitions.into())
 }
 
-/// Reads the properties of the event hub again in every load-balancing interval, because it can gain partitions, and
-/// because it can be recreated.
+/// Reads the properties of the event hub again from time to time, because it can gain partitions, and because it can be
+/// recreated. Reads them within a load-balancing interval if there is a reason; see [`until_reason`].
 pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<Shared<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
+    mut snapshots: Snapshots,
 ) {
-    let interval = shared.config.load_balancing_interval;
+    let (interval, random) = (shared.config.load_balancing_interval, || shared.store.random());
+    let period = interval.saturating_mul(INTERVALS_BETWEEN_READS);
+    let (mut wait, mut has_failed) = (first_wait(period, random()), false);
+    let mut backoff = RestartBackoff::default();
+    let mut known: BTreeSet<PartitionId> = partitions.borrow().iter().cloned().collect();
     loop {
-        sleep(interval).await;
-        match read_hub(&shared).await {
-            Ok(named) => {
-                partitions.send_if_modified(|known| {
-                    let changed = **known != *named;
-                    *known = named;
-                    changed
-                });
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = until_reason(&shared, &mut snapshots, &known), if !has_failed => {
+                sleep(jittered(interval, random())).await;
             }
-            Err(error) => shared.store.telemetry().partition_list_failed(&error, interval),
+        }
+        // What other instances own counts as known even if the event hub does not have it.
+        let owned: Vec<_> = snapshots.borrow().leases.keys().cloned().collect();
+        let read = read_hub(&shared).await;
+        has_failed = read.is_err();
+        match read {
+            Ok(named) => {
+                known = named.iter().cloned().chain(owned).collect();
+                replace_if_changed(&partitions, named);
+                (wait, backoff) = (jittered(period, random()), RestartBackoff::default());
+            }
+            Err(error) => {
+                let requested = error.retry_after().unwrap_or_default().max(interval);
+                wait = jittered(backoff.next_between(requested, 3 * interval), random());
+                shared.store.telemetry().partition_list_failed(&error, wait);
+            }
         }
     }
+}
+
+/// Waits for a reason to read the properties of the event hub again: it may have been recreated, or another instance
+/// owns a partition that this one does not know.
+async fn until_reason<S, H>(shared: &Shared<S, H>, snapshots: &mut Snapshots, known: &BTreeSet<PartitionId>) {
+    let is_unknown = |partition: &PartitionId| !known.contains(partition);
+    let unknown_owned = async {
+        if snapshots.wait_for(|snapshot| snapshot.leases.keys().any(is_unknown)).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = shared.hub_creation.doubted() => {}
+        () = unknown_owned => {}
+    }
+}
+
+fn replace_if_changed(partitions: &watch::Sender<Arc<[PartitionId]>>, named: Arc<[PartitionId]>) {
+    partitions.send_if_modified(|known| {
+        let changed = **known != *named;
+        *known = named;
+        changed
+    });
 }
 
 /// Records the starts of a group that starts at the latest event, all when the group starts: a partition that is

@@ -85,6 +85,12 @@ impl PartitionProperties {
         self.last.as_ref().is_none_or(|last| last.sequence_number < self.first)
     }
 
+    /// Returns whether the event hub has an event with this number that is not the last one.
+    pub(super) fn holds(&self, number: i64) -> bool {
+        let last = self.last.as_ref().map(|last| last.sequence_number);
+        number >= self.first && last.is_some_and(|last| number < last)
+    }
+
     /// Returns the same range without the events at its end that no link delivers.
     pub(super) fn without(&self, undelivered: Option<Undelivered>) -> Self {
         let end = self.last.as_ref().map(|last| last.sequence_number);

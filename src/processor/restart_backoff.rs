@@ -6,14 +6,6 @@ use std::time::Duration;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Returns the wait with jitter, up to a quarter shorter: receivers that failed at the same time are not all reopened
-/// at the same time.
-pub(super) fn jittered(wait: Duration, random: u64) -> Duration {
-    let quarter = wait / 4;
-    // A hundred steps are random enough.
-    wait.saturating_sub(quarter * u32::try_from(random % 100).unwrap_or_default() / 100)
-}
-
 /// How long to wait before the next attempt, and what counts as progress.
 #[derive(Debug, Default)]
 pub(super) struct RestartBackoff {
@@ -31,7 +23,7 @@ impl RestartBackoff {
     }
 
     /// Returns the next wait. It is no longer than `longest`, but no shorter than what the server requests, up to
-    /// [`LONGEST_WAIT`], also with [jitter](jittered).
+    /// [`LONGEST_WAIT`], also with [jitter](super::jitter::jittered).
     pub(super) fn next_between(&mut self, requested: Duration, longest: Duration) -> Duration {
         let first = FIRST_WAIT.max(requested.min(LONGEST_WAIT) * 4 / 3);
         let wait = first.saturating_mul(2u32.saturating_pow(self.failures.min(16)));
@@ -68,15 +60,6 @@ impl RestartBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn b23_jitter_shortens_a_wait_by_a_quarter_at_most() {
-        let waits: BTreeSet<_> = (0..1000).map(|random| jittered(LONGEST_WAIT, random)).collect();
-        assert_eq!(waits.len(), 100);
-        assert!(waits.first() > Some(&(LONGEST_WAIT * 3 / 4)) && waits.last() == Some(&LONGEST_WAIT));
-        assert_eq!(jittered(Duration::ZERO, 50), Duration::ZERO);
-    }
 
     #[test]
     fn waits_grow_up_to_a_limit() {

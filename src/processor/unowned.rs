@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::handle::ProcessorHandle;
+use super::jitter::{first_wait, jittered};
 use super::lag::Lag;
 use super::shared::Shared;
 use super::source::{EventSource, caught_request};
@@ -26,7 +27,7 @@ const AT_ONCE: usize = 4;
 /// The partitions that no instance owns, and how far they are processed.
 pub(super) type Unowned = BTreeMap<PartitionId, PartitionGauges>;
 
-/// Reads once per period, as long as the task runs. Most of the time it has nothing to read.
+/// Reads once per period, or slightly sooner, as long as the task runs. Most of the time it has nothing to read.
 pub(super) async fn watch_unowned<S: EventSource, H: Send + Sync + 'static>(
     shared: Arc<Shared<S, H>>,
     handle: ProcessorHandle,
@@ -35,8 +36,10 @@ pub(super) async fn watch_unowned<S: EventSource, H: Send + Sync + 'static>(
 ) {
     // When each partition was first seen without an owner.
     let mut unowned = BTreeMap::<PartitionId, Instant>::new();
+    let mut wait = first_wait(period, shared.store.random());
     loop {
-        sleep(period).await;
+        sleep(wait).await;
+        wait = jittered(period, shared.store.random());
         let now_unowned = to_be_read(&handle.snapshots().borrow());
         // A partition that moves is without an owner for a moment.
         let lasting: BTreeSet<_> = now_unowned.iter().filter(|id| unowned.contains_key(*id)).cloned().collect();

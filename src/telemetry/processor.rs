@@ -258,6 +258,11 @@ pub(crate) fn end_not_delivered(partition: &PartitionId, after: i64, up_to: i64)
     );
 }
 
+pub(crate) fn start_not_validated(partition: &PartitionId, error: &Error) {
+    let error = Causes(error);
+    info!(target: PROCESSOR, partition_id = %partition, %error, "event hub is busy; comparing the checkpoint with it later");
+}
+
 pub(crate) fn lag_check_failed(partition: &PartitionId, error: &Error) {
     let error = Causes(error);
     debug!(target: PROCESSOR, partition_id = %partition, %error, "failed to read partition properties; lag is stale");

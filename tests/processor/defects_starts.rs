@@ -498,11 +498,11 @@ async fn with_stale_reports(reports: usize, policy: OnInvalidCheckpoint) -> (Wor
     (world, a)
 }
 
-/// Two stale reports are too close to each other to prove anything. With 12, the partition starts again, and must find
+/// Two stale reports are too close to each other to prove anything. With 16, the partition starts again, and must find
 /// its position valid.
 #[tokio::test(start_paused = true)]
 async fn b03_stale_reports_repeat_nothing() {
-    for reports in [2, 12] {
+    for reports in [2, 16] {
         let (world, a) = with_stale_reports(reports, OnInvalidCheckpoint::Earliest).await;
         sleep(120 * SECOND).await;
         assert_eq!(world.log.times("x"), 1000, "{reports} reports");
@@ -514,7 +514,7 @@ async fn b03_stale_reports_repeat_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn b03_stale_reports_skip_nothing() {
-    let (world, a) = with_stale_reports(12, OnInvalidCheckpoint::Latest).await;
+    let (world, a) = with_stale_reports(16, OnInvalidCheckpoint::Latest).await;
     a.wait_for_status("a failure", |status| status.failures > 0).await;
     world.hub.publish_many(0, 50, "new");
     sleep(120 * SECOND).await;
@@ -525,7 +525,7 @@ async fn b03_stale_reports_skip_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn b03_stale_reports_do_not_end_the_processor() {
-    let (world, a) = with_stale_reports(12, OnInvalidCheckpoint::Fail).await;
+    let (world, a) = with_stale_reports(16, OnInvalidCheckpoint::Fail).await;
     sleep(120 * SECOND).await;
     assert!(!a.running.is_finished());
     assert_eq!(world.log.times("x"), 1000);

@@ -5,6 +5,7 @@ mod administration;
 #[path = "../common/captured.rs"]
 mod captured;
 mod co_tenant;
+mod counted_source;
 mod dead_letters;
 mod dedicated_thread;
 mod defects;
@@ -30,6 +31,7 @@ mod keda_records;
 mod known_problems;
 mod leases;
 mod loads;
+mod management_requests;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod migration;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use time::macros::datetime;
 use tokio::time::sleep;
 
 use crate::captured::Captured;
+use crate::counted_source::Counted;
 use crate::world::{Instance, World, random_faults};
 
 /// A database with one row per partition. Each method is one transaction.
@@ -165,6 +167,21 @@ mod the_position_counts {
             assert_eq!(*counter.started.lock().unwrap(), [None]);
             b.shut_down().await.unwrap();
         }
+    }
+
+    /// The checkpoint lags behind the position, as it usually does after a crash.
+    #[tokio::test(start_paused = true)]
+    async fn and_needs_no_link_of_its_own() {
+        let world = published(10);
+        checkpointed(&world, 9).await;
+        publish(&world, 10..20);
+        let (source, counter) =
+            (Counted::new(&world.hub), Counter { database: Database::at(14), ..Counter::default() });
+        let b = world.start_with("b", source.clone(), counter.clone()).await;
+        counter.database.wait_until_counted(5).await;
+        assert_eq!(source.requests.links.load(Ordering::Relaxed), 1);
+        assert_eq!(world.checkpoint().await, Some(14));
+        b.shut_down().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

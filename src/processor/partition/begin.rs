@@ -11,7 +11,8 @@ use tracing::Instrument;
 
 use super::machine::Happened;
 use super::task::{PartitionTask, Session};
-use crate::error::Result;
+use super::unvalidated::{Unvalidated, needs_no_correction};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::checkpoint_requests::Start;
 use crate::processor::checkpointing::Checkpointer;
@@ -45,6 +46,7 @@ struct Begin {
     from: StartPosition,
     /// The position that replaces one after which the partition cannot be read.
     elsewhere: Option<i64>,
+    unvalidated: Unvalidated,
 }
 
 /// What else decides whether a position is valid.
@@ -67,6 +69,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// restart.
     pub(super) async fn begin(&self, failure: Option<&ResumeFailure>) -> Result<Session<S::Event>, Happened> {
         let known = Known { failure, hub_created_at: self.shared.hub_creation.known() };
+        self.shared.hub_creation.doubt();
         let outcome = tokio::select! {
             biased;
             reason = self.control.stopping() => return Err(Happened::Stop(reason)),
@@ -87,7 +90,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             AdoptOutcome::Lost { by } => return Ok(Begun::Lost { by }),
         };
         let chosen = self.chosen_start(adoption.record().clone()).await?;
-        let properties = self.properties().await?;
+        let properties = match self.properties().await {
+            Err(error) if is_busy(&error) && can_wait(&adoption, chosen.as_ref(), known) => {
+                return Ok(self.start_unvalidated(adoption, &error));
+            }
+            properties => properties?,
+        };
         let is_chosen = chosen.is_some();
         if let Some(start) = chosen.filter(|start| !is_at(adoption.record(), start)) {
             return Ok(self.start_as_chosen(adoption, &start, known, properties).await?);
@@ -108,7 +116,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         self.repair(&mut adoption, &properties).await?;
         let from = resume(adoption.record(), &config.start_position);
-        Ok(Begun::At(Box::new(Begin { adoption, from, elsewhere: None })))
+        Ok(Begun::At(Box::new(Begin { adoption, from, elsewhere: None, unvalidated: Unvalidated::default() })))
+    }
+
+    /// Starts after the checkpoint, which is compared with the partition later: when the event hub is no longer busy.
+    fn start_unvalidated(&self, adoption: Adoption, error: &Error) -> Begun {
+        telemetry::start_not_validated(&self.control.partition, error);
+        let from = resume(adoption.record(), &self.shared.config.start_position);
+        let unvalidated = Unvalidated::new(adoption.record().clone());
+        Begun::At(Box::new(Begin { adoption, from, elsewhere: None, unvalidated }))
     }
 
     /// Starts at the position that the application chose. The checkpoint follows it.
@@ -129,7 +145,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
             return self.start_elsewhere(adoption, chosen, known, properties, reason).await;
         }
-        let position = match self.position_of(start, &properties).await {
+        let position = match self.position_chosen(start, &properties).await {
             Ok(position) if !was_rejected(known.failure, &position) => position,
             Err(error) if !is_rejection(&error) => return Err(error),
             _ => return self.start_elsewhere(adoption, chosen, known, properties, InvalidReason::Rejected).await,
@@ -160,6 +176,17 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             repaired => return repaired,
         }
         Ok(())
+    }
+
+    /// Returns the position that the application chose. A number in the partition needs no look-up: the checkpoint follows
+    /// without an offset, as the application does.
+    async fn position_chosen(&self, start: &StartPosition, properties: &PartitionProperties) -> Result<Position> {
+        match start {
+            StartPosition::AfterSequenceNumber(number) if properties.holds(*number) => {
+                Ok(Position { sequence_number: *number, offset: String::new() })
+            }
+            _ => self.position_of(start, properties).await,
+        }
     }
 
     async fn position_of(&self, start: &StartPosition, properties: &PartitionProperties) -> Result<Position> {
@@ -226,7 +253,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             store.replace_checkpoint(&mut adoption, &position).await?;
         }
         let from = resume(adoption.record(), &StartPosition::AfterSequenceNumber(position.sequence_number));
-        Ok(Begun::At(Box::new(Begin { adoption, from, elsewhere: None })))
+        Ok(Begun::At(Box::new(Begin { adoption, from, elsewhere: None, unvalidated: Unvalidated::default() })))
     }
 
     /// Starts where the policy says, because the partition cannot be read after `checkpoint`, which is the recorded
@@ -256,7 +283,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     fn session(
         &self,
-        Begin { adoption, from, elsewhere }: Begin,
+        Begin { adoption, from, elsewhere, unvalidated }: Begin,
         hub_created_at: Option<OffsetDateTime>,
     ) -> Session<S::Event> {
         let Shared { store, config, group, .. } = &*self.shared;
@@ -280,7 +307,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             over: over.subscribe(),
             started_elsewhere: elsewhere,
         };
-        let stall_detector = StallDetector::new(config.lag_check_interval.unwrap_or(Duration::MAX));
+        // Jitter brings a lag check forward by up to a quarter of the interval.
+        let stall_detector = StallDetector::new(config.lag_check_interval.map_or(Duration::MAX, |time| time / 4 * 3));
         Session {
             context,
             over,
@@ -292,10 +320,23 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             displaced: false,
             undecodable: None,
             hub_created_at,
+            unvalidated,
             shows_former_hub,
             drained_by: None,
         }
     }
+}
+
+/// Returns whether the event hub rejects requests because there are too many.
+fn is_busy(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Throttled { .. })
+}
+
+/// Returns whether reading may begin after the checkpoint before it is compared with the partition.
+fn can_wait(adoption: &Adoption, chosen: Option<&StartPosition>, known: Known<'_>) -> bool {
+    let record = adoption.record();
+    let continues = chosen.is_none_or(|start| is_at(record, start)) && known.failure.is_none();
+    continues && needs_no_correction(record) && !is_of_former_hub(record, known.hub_created_at)
 }
 
 /// Returns whether the record shows this position in the event hub that is read. It may have an offset that the position

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use super::begin::RECHECK_WAITS;
 use super::machine::Happened;
 use super::task::{PartitionTask, Session};
+use super::unvalidated::Unvalidated;
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::batch::BatchLimits;
 use crate::processor::checkpoint_requests::CheckpointWriter;
@@ -106,7 +107,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         receiver: &mut EventReceiver<S::Event>,
         session: &mut Session<S::Event>,
     ) -> Result<Result<Option<Vec<S::Event>>>, Happened> {
-        let Session { writer, writing, stall_detector, delivered, hub_created_at, .. } = session;
+        let Session { writer, writing, stall_detector, unvalidated, delivered, hub_created_at, .. } = session;
         let waiting = async {
             loop {
                 if let Some(restart) = delivered.restarted() {
@@ -131,7 +132,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                     batch = receiver.gather(&limits) => {
                         let Some(mut batch) = batch? else { continue };
                         if let Some(gap) = delivered.gap(&batch) {
-                            self.check_gap(delivered, gap).await?;
+                            self.check_gap(delivered, gap, unvalidated).await?;
                             // The partition may have been paused meanwhile.
                             self.read_ahead_until_open(receiver, writer).await;
                         }
@@ -141,12 +142,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         // come to an end.
                         stall_detector.received(last);
                         if !batch.is_empty() {
+                            unvalidated.continued();
                             return Ok(Some(batch));
                         }
                     }
                     Ok(()) = lag_checks.changed() => {
-                        let checked =
-                            lag_checks.borrow().as_ref().map(|properties| self.check_stall(stall_detector, properties));
+                        let checked = lag_checks.borrow().as_ref().map(|properties| {
+                            unvalidated.compare(properties)?;
+                            self.check_stall(stall_detector, properties)
+                        });
                         match checked {
                             Some(Ok(true)) => return Ok(None),
                             Some(Err(error)) => receiver.fail(error),
@@ -166,9 +170,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Checks a gap. A link may continue where an earlier one ended, and not where it was opened. The events in the gap
-    /// would be lost.
-    async fn check_gap(&self, delivered: &mut Delivered, gap: Gap) -> Result<()> {
+    /// would be lost. A start that was not validated may have a gap because its events have expired.
+    async fn check_gap(&self, delivered: &mut Delivered, gap: Gap, unvalidated: &mut Unvalidated) -> Result<()> {
         let mut properties = self.properties().await?;
+        unvalidated.compare(&properties)?;
         let waits = if delivered.rejected_another(gap) { &RECHECK_WAITS[..] } else { &[] };
         for wait in waits {
             if gap.is_expired(&properties) {

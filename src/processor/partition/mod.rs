@@ -7,6 +7,7 @@ mod deliver;
 mod machine;
 mod task;
 mod undecodable;
+mod unvalidated;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use self::machine::{Happened, Machine, Next};
 use super::config::OnFailure;
 use super::handler::Handler;
 use super::hub_creation::recreated;
-use super::restart_backoff::jittered;
+use super::jitter::jittered;
 use super::source::{EventSource, caught_request};
 use super::status::Phase;
 use crate::error::{Error, ErrorKind};

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::machine::Happened;
+use super::unvalidated::Unvalidated;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, Relation};
 use crate::processor::checkpoint_requests::CheckpointWriter;
@@ -47,6 +48,8 @@ pub(super) struct Session<E> {
     pub(super) hub_created_at: Option<OffsetDateTime>,
     /// Where reading stood, and at which event that cannot be decoded the last link has ended there.
     pub(super) undecodable: Option<(StartPosition, i64)>,
+    /// The recorded position, if reading began before it was compared with the partition.
+    pub(super) unvalidated: Unvalidated,
     /// The record still shows a former event hub, until the application has taken over the position in this one.
     pub(super) shows_former_hub: bool,
     /// The time until which the handler and the events in flight may take once the partition stops.
@@ -60,9 +63,9 @@ pub(super) struct Link<E> {
 
 impl<E> Session<E> {
     /// Returns why reading cannot continue after the last delivered event. `None` if that event was one of a former event
-    /// hub.
+    /// hub, or if the start itself was invalid, which the next one determines.
     pub(super) fn resume_failure(&self, hub: &HubCreation) -> Option<ResumeFailure> {
-        if hub.is_other_than(self.hub_created_at) {
+        if hub.is_other_than(self.hub_created_at) || self.unvalidated.is_refuted() {
             return None;
         }
         let place = self.delivered.next();
@@ -116,6 +119,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// lost.
     pub(super) async fn link_failed(&self, error: Error, session: &mut Session<S::Event>) -> Happened {
         self.control.metrics.link_failed();
+        self.shared.hub_creation.doubt();
         if error.kind() == ErrorKind::Fenced
             && let Err(stop @ Happened::Stop(_)) = self.confirm_owner(session).await
         {
