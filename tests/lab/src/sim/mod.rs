@@ -22,6 +22,7 @@
 //!
 //! [`Simulation`] is the smaller simulation, with balancing loops only.
 
+mod blocked;
 mod bounds;
 mod crate_processor;
 mod factory;
@@ -33,6 +34,7 @@ mod ledger;
 mod loops;
 mod observer;
 mod plan;
+mod quota;
 mod recorder;
 mod report;
 mod rivals;
@@ -52,10 +54,11 @@ pub use self::ledger::Ledger;
 pub use self::loops::{Entry, LoopEventKind, Meter, Metered, Move, Simulation};
 pub use self::observer::{BatchInProgress, Reporter, TimelineEntry, TimelineEvent};
 pub use self::plan::{
-    Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StartAt, StorageFault,
-    Tuning,
+    BadEvents, Blobs, Failure, FailureRule, Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role,
+    Scale, Settings, StartAt, StorageFault, Terms, Tuning,
 };
+pub use self::quota::{ManagementRequests, SERVICE as MANAGEMENT_QUOTA};
 pub use self::report::{Report, Totals};
 pub use self::rivals::LeaseGrab;
 pub use self::shrink::shrink;
-pub use self::world::run;
+pub use self::world::{processed_after, read_after, run};

@@ -1,16 +1,22 @@
 //! All members and all faults of a run, decided before it starts.
 
+mod bad_events;
 mod draw;
+mod failure_rule;
 mod storage_fault;
+mod terms;
 mod tuning;
 mod wild;
 
 use std::time::Duration;
 
+pub use self::bad_events::BadEvents;
 pub(super) use self::draw::MOST_PER_MILLE;
 #[cfg(test)]
 pub(super) use self::draw::reset;
+pub use self::failure_rule::{Blobs, Failure, FailureRule};
 pub use self::storage_fault::StorageFault;
+pub use self::terms::Terms;
 pub use self::tuning::{StartAt, Tuning};
 use super::foreign::Sdk;
 use eventhubs_checkpoint::LeaseScope;
@@ -45,6 +51,19 @@ pub struct Scale {
     pub wild: bool,
     /// Whether the hub is recreated several times. The plan of a seed is otherwise the same. Default no.
     pub recreations: bool,
+    /// Whether some percent of the requests fail for a long time, by [`FailureRule`]s. The plan of a seed is otherwise
+    /// the same. Default no.
+    pub failures: bool,
+    /// Whether instances have different [`Terms`], some of which are rolled out while the group runs. The plan of a seed
+    /// is otherwise the same. Default no.
+    pub mixed_settings: bool,
+    /// Whether the runtimes of some applications are blocked, for a while or as long as the faults last. The plan of a
+    /// seed is otherwise the same. Default no.
+    pub blocked: bool,
+    /// How many of a thousand writes are throttled as long as the faults last. Default none.
+    pub failed_writes_per_mille: u32,
+    /// Whether the ownership record of partition 0 cannot be written as long as the faults last. Default no.
+    pub bad_blob: bool,
 }
 
 impl Default for Scale {
@@ -58,6 +77,11 @@ impl Default for Scale {
             platform: false,
             wild: false,
             recreations: false,
+            failures: false,
+            mixed_settings: false,
+            blocked: false,
+            failed_writes_per_mille: 0,
+            bad_blob: false,
         }
     }
 }
@@ -71,10 +95,12 @@ pub struct Plan {
     pub platform: bool,
     /// Number of partitions of the hub at the beginning.
     pub partitions: u32,
-    /// The settings of all instances of this crate.
+    /// The settings of all instances of this crate that have no [`Terms`] of their own.
     pub settings: Settings,
     /// The instances. An instance that is down restarts by itself.
     pub members: Vec<Member>,
+    /// How many requests about the event hub and its partitions the namespace accepts in a second; `None`: all.
+    pub management_quota: Option<u32>,
     /// How much is published to each partition; partitions that are added later use the list from its beginning.
     pub loads: Vec<Load>,
     /// Duration of the faults.
@@ -96,7 +122,8 @@ impl Plan {
     /// it counts as stalled, releases its partition.
     pub(super) fn moves_in_calm(&self) -> bool {
         let tuning = &self.settings.tuning;
-        let fails = self.members.iter().any(|member| member.failures_per_mille > 0) || tuning.handler_timeout.is_some();
+        let fails = |member: &Member| member.failures_per_mille > 0 || member.bad_events.is_some();
+        let fails = self.members.iter().any(fails) || tuning.handler_timeout.is_some();
         let stalls = tuning.stall_timeout <= self.longest_call() && tuning.on_stall == OnStall::Release;
         tuning.weighted || stalls || (fails && matches!(tuning.on_failure, OnFailure::Release { .. }))
     }
@@ -190,12 +217,16 @@ pub struct Member {
     pub starts_at: Duration,
     /// How many seconds its wall clock is ahead of the server's.
     pub skew_seconds: i64,
+    /// Its settings, if they differ from those of the group.
+    pub terms: Option<Terms>,
     /// The longest time that its handler takes for a batch.
     pub work: Duration,
     /// Whether it tracks events and finishes them out of order.
     pub tracks: bool,
     /// How many of a thousand batches its handler fails at.
     pub failures_per_mille: u32,
+    /// The events at which its handler fails, if any. It then takes its time per event, and not per batch.
+    pub bad_events: Option<BadEvents>,
 }
 
 /// The implementation that a member runs.
@@ -253,6 +284,15 @@ pub enum IncidentKind {
         /// How long each is down.
         down: Duration,
     },
+    /// As a deployment, but each instance has these settings from its restart on.
+    Rollout {
+        /// The settings.
+        terms: Terms,
+        /// Time between two instances.
+        gap: Duration,
+        /// How long each is down.
+        down: Duration,
+    },
     /// A process is frozen.
     Freeze {
         /// Which member.
@@ -273,6 +313,13 @@ pub enum IncidentKind {
         member: Option<u32>,
         /// How they fail.
         storage_fault: StorageFault,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// Some requests to the storage fail for a long time, in addition to all other faults.
+    Failures {
+        /// Which requests, and how.
+        rule: FailureRule,
         /// For how long.
         lasts: Duration,
     },
@@ -323,6 +370,13 @@ pub enum IncidentKind {
         /// For how long.
         lasts: Duration,
     },
+    /// The application's runtime of an instance is blocked, but not its load-balancing loop.
+    Block {
+        /// Which member.
+        member: u32,
+        /// For how long.
+        lasts: Duration,
+    },
     /// The handlers of an instance take very long.
     HeavyLoad {
         /// Which member.
@@ -367,9 +421,11 @@ impl IncidentKind {
             Self::Crash { .. } => "crash",
             Self::Restart { .. } => "restart",
             Self::Deployment { .. } => "rolling deployment",
+            Self::Rollout { .. } => "rollout of settings",
             Self::Freeze { .. } => "freeze",
             Self::Replace { .. } => "replaced while frozen",
             Self::Storage { storage_fault, .. } => storage_fault.name(),
+            Self::Failures { .. } => "failing requests",
             Self::LinkBreaks(_) => "link breaks",
             Self::LinkStalls { .. } => "stalled link",
             Self::LinkReattaches(_) => "link reattaches",
@@ -379,6 +435,7 @@ impl IncidentKind {
             Self::Reset(_) => "reset",
             Self::Release { .. } => "release with cooldown",
             Self::Pause { .. } => "pause",
+            Self::Block { .. } => "blocked runtime",
             Self::HeavyLoad { .. } => "heavy load",
         }
     }
@@ -390,8 +447,10 @@ impl IncidentKind {
             Self::Freeze { lasts, .. }
             | Self::Replace { lasts, .. }
             | Self::Storage { lasts, .. }
+            | Self::Failures { lasts, .. }
             | Self::LinkStalls { lasts, .. }
             | Self::Pause { lasts, .. }
+            | Self::Block { lasts, .. }
             | Self::HeavyLoad { lasts, .. } => *lasts,
             Self::Crash { down, .. } | Self::Restart { down, .. } => *down,
             _ => Duration::ZERO,

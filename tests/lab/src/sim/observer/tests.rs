@@ -35,9 +35,9 @@ impl Scene {
 
     /// Registers an instance of this crate; an operator, if `member` is `None`.
     fn register(&mut self, name: &str, member: Option<u32>) -> usize {
-        let owner = OwnerId::new(name).unwrap();
-        let incarnation =
-            self.observer.lock().register(NewIncarnation { member, owner: owner.clone(), crate_processor: true });
+        let (owner, bounds) = (OwnerId::new(name).unwrap(), Bounds::of(&self.plan.settings));
+        let new = NewIncarnation { member, owner: owner.clone(), crate_processor: true, bounds };
+        let incarnation = self.observer.lock().register(new);
         let number = u32::try_from(incarnation).unwrap();
         let identity = Identity::new(owner, Incarnation::new(datetime!(2026-01-01 00:00 UTC), number));
         self.observer.lock().identified(incarnation, &identity);
@@ -567,11 +567,11 @@ fn a_checkpoint_set_back_by_another_sdk_is_excused() {
         scene.observer.lock().published(0, 10);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
-        let owner = OwnerId::new("other").unwrap();
+        let (owner, bounds) = (OwnerId::new("other").unwrap(), Bounds::of(&scene.plan.settings));
         let other = if crate_processor {
             one
         } else {
-            scene.observer.lock().register(NewIncarnation { member: Some(1), owner, crate_processor: false })
+            scene.observer.lock().register(NewIncarnation { member: Some(1), owner, crate_processor: false, bounds })
         };
         scene.stores(other, 5);
         scene.observer.lock().must_be_checkpointed();
