@@ -112,7 +112,9 @@ impl State {
         let members = victim.member.is_some() && taker.member.is_some();
         let of_this_crate = members && victim.crate_processor && taker.crate_processor;
         let may_ask = self.handoff && before.cooperative && before.handoff_to.is_none();
-        if !of_this_crate || victim.owner == taker.owner || !victim.alive || taker.stale_view || !may_ask {
+        // A later incarnation with the same name writes the heartbeat in its place.
+        let renews = !victim.frozen && self.survivors().contains(&from);
+        if !of_this_crate || victim.owner == taker.owner || !renews || taker.stale_view || !may_ask {
             return;
         }
         let (age, names) = (self.partitions[partition].written.elapsed(), (self.name_of(from), self.name_of(to)));

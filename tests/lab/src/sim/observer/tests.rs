@@ -107,6 +107,42 @@ fn nothing() -> [Invariant; 0] {
     []
 }
 
+/// It may be taken once it has expired for its owner, or after a handoff was requested.
+#[tokio::test(start_paused = true)]
+async fn a_live_owner_keeps_what_it_renews() {
+    let expiry = Scene::new(|_| {}).plan.settings.expiry;
+    let (young, old) = (expiry - Duration::from_secs(1), expiry);
+    for (handoff, age, asked, broken) in [
+        (true, young, false, vec![Invariant::LiveOwnerKeeps]),
+        (true, old, false, vec![]),
+        (true, young, true, vec![]),
+        (false, young, false, vec![]),
+    ] {
+        let mut scene = Scene::new(|plan| plan.settings.handoff = handoff);
+        let (one, two) = (scene.register("one", Some(0)), scene.register("two", Some(1)));
+        let Identity { owner, incarnation: id, .. } = scene.incarnations[one].clone();
+        let mut record = OwnershipRecord::owned_by(owner, Some(id));
+        record.cooperative = true;
+        record.handoff_to = asked.then(|| scene.incarnations[two].owner.clone());
+        scene.written(one, "ownership", &encode_ownership(&record));
+        advance(age).await;
+        scene.owns(two);
+        assert_eq!(scene.broken(), broken, "{handoff}, {age:?}, {asked}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocked_instance_takes_no_partition() {
+    for (seconds, broken) in [(20, vec![]), (40, vec![Invariant::BlockedGainsNothing])] {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.register("one", Some(0));
+        scene.observer.lock().blocks(one, true);
+        advance(Duration::from_secs(seconds)).await;
+        scene.owns(one);
+        assert_eq!(scene.broken(), broken, "{seconds}");
+    }
+}
+
 #[test]
 fn a_correct_owner_violates_nothing() {
     let mut scene = Scene::new(|_| {});
