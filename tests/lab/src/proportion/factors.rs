@@ -34,21 +34,40 @@ impl Disturbance {
     /// Nothing goes wrong.
     pub const NONE: Self = Self::FailedWrites(0);
 
-    /// Returns how many times as long as without the disturbance something may take.
+    /// Returns how many times as long as without the disturbance something may take. Without an entry for the disturbance
+    /// itself, that of the next rougher one counts; without any, nothing is promised.
     #[must_use]
     pub fn factor(self) -> f64 {
-        match self {
-            Self::FailedWrites(0) => 1.0,
-            Self::FailedWrites(1) | Self::BadBlob => 1.5,
-            Self::FailedWrites(2..=5) => 2.0,
-            Self::FailedWrites(6..=10) => 2.5,
-            Self::FailedWrites(11..=20) => 4.0,
-            Self::FailedWrites(_) => 6.0,
-            Self::FailsOnce(100..) | Self::FailsAlways(100..) => 2.0,
-            Self::FailsOnce(_) | Self::FailsAlways(_) => 4.0,
+        let as_rough = FACTORS.iter().filter(|(other, _)| self.is_at_most(*other));
+        as_rough.map(|(_, factor)| *factor).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Returns whether it is of the same kind, and no rougher.
+    fn is_at_most(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::FailedWrites(percent), Self::FailedWrites(other)) => percent <= other,
+            (Self::FailsOnce(every), Self::FailsOnce(other)) | (Self::FailsAlways(every), Self::FailsAlways(other)) => {
+                every >= other
+            }
+            (one, other) => one == other,
         }
     }
 }
+
+/// How many times as long as without a disturbance something may take.
+const FACTORS: [(Disturbance, f64); 11] = [
+    (Disturbance::NONE, 1.0),
+    (Disturbance::FailedWrites(1), 1.5),
+    (Disturbance::FailedWrites(5), 2.0),
+    (Disturbance::FailedWrites(10), 2.5),
+    (Disturbance::FailedWrites(20), 4.0),
+    (Disturbance::FailedWrites(30), 6.0),
+    (Disturbance::BadBlob, 1.5),
+    (Disturbance::FailsOnce(100), 2.0),
+    (Disturbance::FailsOnce(10), 4.0),
+    (Disturbance::FailsAlways(100), 2.0),
+    (Disturbance::FailsAlways(10), 4.0),
+];
 
 impl fmt::Display for Disturbance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,5 +78,18 @@ impl fmt::Display for Disturbance {
             Self::FailsOnce(every) => write!(f, "one event in {every} fails once"),
             Self::FailsAlways(every) => write!(f, "one event in {every} always fails"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_rougher_disturbance_has_the_factor() {
+        assert_eq!(Disturbance::FailedWrites(7).factor().total_cmp(&2.5), std::cmp::Ordering::Equal);
+        assert_eq!(Disturbance::FailsOnce(20).factor().total_cmp(&4.0), std::cmp::Ordering::Equal);
+        assert_eq!(Disturbance::FailsAlways(500).factor().total_cmp(&2.0), std::cmp::Ordering::Equal);
+        assert!(Disturbance::FailedWrites(31).factor().is_infinite());
     }
 }

@@ -110,8 +110,8 @@ fn nothing() -> [Invariant; 0] {
 /// It may be taken once it has expired for its owner, or after a handoff was requested.
 #[tokio::test(start_paused = true)]
 async fn a_live_owner_keeps_what_it_renews() {
-    let expiry = Scene::new(|_| {}).plan.settings.expiry;
-    let (young, old) = (expiry - Duration::from_secs(1), expiry);
+    let old = Scene::new(|_| {}).plan.settings.expiry;
+    let young = old.mul_f64(0.9);
     for (handoff, age, asked, broken) in [
         (true, young, false, vec![Invariant::LiveOwnerKeeps]),
         (true, old, false, vec![]),
