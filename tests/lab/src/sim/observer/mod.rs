@@ -133,6 +133,8 @@ struct Partition {
     /// The incarnation that adopted the partition last and whose handler has not started since. Until then it may
     /// replace an unusable checkpoint.
     adopted_by: Option<usize>,
+    /// Who has requested a handoff from the current owner last.
+    asked_by: Option<usize>,
     unowned_since: Option<Instant>,
 }
 
@@ -150,6 +152,7 @@ impl Partition {
             begun_at: None,
             put_to: None,
             adopted_by: None,
+            asked_by: None,
             unowned_since: Some(Instant::now()),
         }
     }

@@ -99,6 +99,7 @@ impl State {
         let its_own = before.is_none() || before == Some(incarnation) || expired;
         self.check(Invariant::OwnRecord, !unowned || its_own, || format!("{name} released partition {partition}"));
         if requests_handoff && holder != Some(incarnation) {
+            self.partitions[partition].asked_by = Some(incarnation);
             self.requests_handoff(incarnation, partition);
         }
     }
@@ -111,7 +112,9 @@ impl State {
         let (victim, taker) = (&self.incarnations[from], &self.incarnations[to]);
         let members = victim.member.is_some() && taker.member.is_some();
         let of_this_crate = members && victim.crate_processor && taker.crate_processor;
-        let may_ask = self.handoff && before.cooperative && before.handoff_to.is_none();
+        // An owner that cannot release in time renews without the request.
+        let asked = before.handoff_to.is_some() || self.partitions[partition].asked_by == Some(to);
+        let may_ask = self.handoff && before.cooperative && !asked;
         // A later incarnation with the same name writes the heartbeat in its place.
         let renews = !victim.frozen && self.survivors().contains(&from);
         if !of_this_crate || victim.owner == taker.owner || !renews || taker.stale_view || !may_ask {
@@ -142,6 +145,7 @@ impl State {
         let now = Instant::now();
         let is_alive = holder.is_some_and(|holder| self.incarnations[holder].alive);
         let book = &mut self.partitions[partition];
+        book.asked_by = None;
         let unowned_time = if is_alive { book.unowned_since.take() } else { book.unowned_since.replace(now) };
         if let Some(since) = unowned_time {
             self.add_unowned_time(now - since);
