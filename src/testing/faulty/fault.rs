@@ -141,6 +141,7 @@ impl Fault {
 pub struct Target {
     operation: Option<BlobOperation>,
     name_part: Option<String>,
+    name_end: Option<String>,
 }
 
 impl Target {
@@ -157,15 +158,23 @@ impl Target {
         self
     }
 
+    /// Limits the target to blobs (for listings: prefixes) whose names end with this text.
+    #[must_use]
+    pub fn ending(mut self, end: impl Into<String>) -> Self {
+        self.name_end = Some(end.into());
+        self
+    }
+
     pub(super) fn matches(&self, call: &Call<'_>) -> bool {
         self.operation.is_none_or(|operation| operation == call.operation)
             && self.name_part.as_ref().is_none_or(|part| call.name.contains(part))
+            && self.name_end.as_ref().is_none_or(|end| call.name.ends_with(end))
     }
 }
 
 impl From<BlobOperation> for Target {
     fn from(operation: BlobOperation) -> Self {
-        Self { operation: Some(operation), name_part: None }
+        Self { operation: Some(operation), ..Self::default() }
     }
 }
 

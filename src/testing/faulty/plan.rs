@@ -137,6 +137,8 @@ mod tests {
         let named = on(Target::from(BlobOperation::Get).named("/checkpoint/"));
         assert_eq!((count(&named, &call("g/checkpoint/0")), count(&named, &call("g/ownership/0"))), (1000, 0));
         assert_eq!(count(&on(BlobOperation::List.into()), &call("g/checkpoint/0")), 0);
+        let one = on(Target::any().ending("/checkpoint/1"));
+        assert_eq!((count(&one, &call("g/checkpoint/1")), count(&one, &call("g/checkpoint/10"))), (1000, 0));
     }
 
     #[test]

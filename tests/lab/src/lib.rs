@@ -7,6 +7,7 @@
 //! | `day`, `cargo day` | a group with a credential of Microsoft Entra ID, over AMQP, for hours of paused time | every event is delivered, no partition is unread for long |
 //! | `random` | three owners and one partition at the store, operation by operation | the same, and each outcome |
 //! | `exploration` | the rules of the store and the state of the balancer, in every order of events | invariants in every state |
+//! | [`proportion`], `cargo simulate --proportion` | the same groups, while some percent of the requests fail | how much longer everything takes |
 //! | `balance` | groups of planners without a store | [`invariants`] of every plan, bounds of convergence |
 //! | `balance_loop` | groups of balancing loops without handlers, [`sim::Simulation`] | the events of each loop |
 //!
@@ -31,6 +32,7 @@ mod entra;
 mod exploration;
 pub mod history;
 pub mod invariants;
+pub mod proportion;
 #[cfg(test)]
 mod random;
 pub mod sim;

@@ -31,8 +31,9 @@ pub struct Bounds {
     pub lifetime: Duration,
     /// The time until an abandoned lease of another SDK expires.
     pub foreign_lifetime: Duration,
+    /// The lease duration.
+    pub expiry: Duration,
     interval: Duration,
-    expiry: Duration,
     sharing: Sharing,
     /// `None` if checkpoints are written after a number of events.
     checkpoint_every: Option<Duration>,

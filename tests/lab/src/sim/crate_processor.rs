@@ -1,5 +1,8 @@
 //! This crate's processor as an instance.
 
+mod bad_events;
+
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,12 +10,12 @@ use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, PartitionContext, PartitionStart,
-    Processor, ProcessorConfig, StartPosition, StopReason, TrackedEvent,
+    CheckpointPolicy, DeadLetterPolicy, Handler, HandlerError, HandlerExt, OnInvalidCheckpoint, OnShutdown,
+    PartitionContext, PartitionStart, Processor, ProcessorConfig, StartPosition, StopReason, TrackedEvent,
 };
 use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{Error, ErrorKind};
+use eventhubs_checkpoint::{Error, ErrorKind, PartitionId};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use time::OffsetDateTime;
@@ -20,6 +23,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::blocked::only_while_open;
 use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 use super::ledger::Ledger;
 use super::observer::BatchInProgress;
@@ -56,16 +60,35 @@ async fn live(host: Host) -> ExitStatus {
     };
     host.reporter.identified(store.identity());
     let config = config(&host.settings, host.source.inner.now(), rng.next_u64());
-    let source = host.source.clone();
     let host = Arc::new(host);
-    let handler = Worker { host: Arc::clone(&host), rng: Mutex::new(rng), under_way: Mutex::default() };
-    let processor = match Processor::builder(source, store, handler).with_config(config).build() {
+    let handler = Worker {
+        host: Arc::clone(&host),
+        rng: Mutex::new(rng),
+        under_way: Mutex::default(),
+        failed_once: Mutex::default(),
+    };
+    if host.member.bad_events.is_some_and(|bad| bad.always) {
+        let handler = handler.with_dead_letters(bad_events::sink(&host), DeadLetterPolicy::default());
+        return run(host, store, config, handler, requested).await;
+    }
+    run(host, store, config, handler, requested).await
+}
+
+async fn run<H: Handler<MemoryEvent>>(
+    host: Arc<Host>,
+    store: GroupStore,
+    config: ProcessorConfig,
+    handler: H,
+    requested: impl Future<Output = ()> + Send,
+) -> ExitStatus {
+    let processor = match Processor::builder(host.source.clone(), store, handler).with_config(config).build() {
         Ok(processor) => processor,
         Err(error) => return ExitStatus::Failed(error.to_string()),
     };
     host.register_handle(processor.handle());
+    let runtime = host.gates.runtime.clone();
     drop(host);
-    match processor.run(requested).await {
+    match only_while_open(runtime, processor.run(requested)).await {
         Ok(report) => ExitStatus::Shutdown { clean: report.is_clean(), report: format!("{report:?}") },
         Err(error) if error.kind() == ErrorKind::Replaced => ExitStatus::Replaced,
         Err(error) => ExitStatus::Failed(error.to_string()),
@@ -162,6 +185,8 @@ struct Worker {
     rng: Mutex<StdRng>,
     /// Tracked events that are finished later, and commits.
     under_way: Mutex<JoinSet<()>>,
+    /// The bad events that have failed.
+    failed_once: Mutex<BTreeSet<(PartitionId, i64)>>,
 }
 
 impl Worker {
@@ -272,6 +297,9 @@ impl Handler<MemoryEvent> for Worker {
                 self.finish_later(&handling, event, context.track(event));
             }
             return Ok(());
+        }
+        if let Some(bad) = self.host.member.bad_events {
+            return self.one_by_one(bad, &events, &handling, &context).await;
         }
         self.work().await;
         if self.fails() {

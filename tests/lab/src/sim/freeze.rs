@@ -18,6 +18,7 @@ use eventhubs_checkpoint::{PartitionId, Result};
 use tokio::sync::Notify;
 
 use super::observer::{Reporter, Request};
+use super::quota::Quota;
 
 /// How long a link may take to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
@@ -41,8 +42,12 @@ impl Gate {
         }
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.frozen.load(Ordering::Relaxed)
+    }
+
     pub(super) async fn pass(&self) {
-        while self.0.frozen.load(Ordering::Relaxed) {
+        while self.is_closed() {
             self.0.woken.notified().await;
         }
     }
@@ -116,18 +121,55 @@ impl BlobContainer for GatedContainer {
 #[derive(Clone, Debug)]
 pub struct HostSource {
     pub(super) inner: MemorySource,
-    pub(super) gate: Gate,
+    pub(super) gates: Gates,
+    pub(super) quota: Quota,
+}
+
+/// Those of the process and of the application's runtime.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gates {
+    pub(super) process: Gate,
+    /// Closed while the runtime is blocked. The load-balancing loop does not pass it.
+    pub(super) runtime: Gate,
+}
+
+impl Gates {
+    /// Waits until the application's tasks run.
+    pub(super) async fn pass(&self) {
+        while self.process.is_closed() || self.runtime.is_closed() {
+            self.process.pass().await;
+            self.runtime.pass().await;
+        }
+    }
+
+    async fn around<T>(&self, request: impl Future<Output = T>) -> T {
+        self.pass().await;
+        let response = request.await;
+        self.pass().await;
+        response
+    }
+}
+
+impl HostSource {
+    /// Sends a request that counts against the quota of the namespace.
+    async fn ask<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let counted = async {
+            self.quota.request()?;
+            request.await
+        };
+        self.gates.around(counted).await
+    }
 }
 
 impl EventSource for HostSource {
     type Event = MemoryEvent;
 
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
-        self.gate.around(self.inner.event_hub_properties()).await
+        self.ask(self.inner.event_hub_properties()).await
     }
 
     async fn partition_properties(&self, id: &PartitionId) -> Result<PartitionProperties> {
-        self.gate.around(self.inner.partition_properties(id)).await
+        self.ask(self.inner.partition_properties(id)).await
     }
 
     async fn open_receiver(
@@ -137,13 +179,13 @@ impl EventSource for HostSource {
         prefetch: usize,
         epoch: i64,
     ) -> Result<EventReceiver<MemoryEvent>> {
-        let receiver = self.gate.around(self.inner.open_receiver(id, from, prefetch, epoch)).await?;
-        let gate = self.gate.clone();
-        Ok(EventReceiver::spawn(prefetch, move |sender| forward(receiver, sender, gate)))
+        let receiver = self.gates.around(self.inner.open_receiver(id, from, prefetch, epoch)).await?;
+        let gates = self.gates.clone();
+        Ok(EventReceiver::spawn(prefetch, move |sender| forward(receiver, sender, gates)))
     }
 }
 
-async fn forward(mut receiver: EventReceiver<MemoryEvent>, sender: EventSender<MemoryEvent>, gate: Gate) {
+async fn forward(mut receiver: EventReceiver<MemoryEvent>, sender: EventSender<MemoryEvent>, gates: Gates) {
     loop {
         let batch = tokio::select! {
             biased;
@@ -154,7 +196,7 @@ async fn forward(mut receiver: EventReceiver<MemoryEvent>, sender: EventSender<M
         let runs = tokio::select! {
             biased;
             () = sender.closed() => false,
-            () = gate.pass() => true,
+            () = gates.pass() => true,
         };
         if !runs {
             break;

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::freeze::{Gate, HostSource};
+use super::freeze::{Gates, HostSource};
 use super::ledger::Ledger;
 use super::observer::Reporter;
 use super::plan::{Member, Settings};
@@ -45,7 +45,7 @@ pub struct Host {
     pub shutdown: watch::Receiver<bool>,
     /// By how much its handlers take longer than usual.
     pub extra_work: watch::Receiver<Duration>,
-    pub(super) gate: Gate,
+    pub(super) gates: Gates,
     pub(super) handle_slot: HandleSlot,
 }
 
@@ -61,9 +61,9 @@ impl Host {
         }
     }
 
-    /// Waits while the process is frozen. Handlers call it before they do anything.
+    /// Waits while the process is frozen or its runtime is blocked. Handlers call it before they do anything.
     pub async fn runs(&self) {
-        self.gate.pass().await;
+        self.gates.pass().await;
     }
 
     /// Lets the plan pause and release partitions of this processor.

@@ -27,6 +27,11 @@ pub enum Invariant {
     NewestIncarnationWins,
     /// Under strict leases no handler is still running when another owner takes over its expired lease.
     StrictLease,
+    /// No instance takes a partition from another one of this crate that renews it in time, without having requested a
+    /// handoff.
+    LiveOwnerKeeps,
+    /// An instance whose runtime is blocked takes no partition after a moment, because it could not start it.
+    BlockedGainsNothing,
     /// A partition whose owner crashed is claimed within the bound; a partition that its owner released at shutdown is
     /// claimed sooner.
     NoUnownedPartition,
@@ -57,7 +62,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Fenced,
         Self::CheckpointMonotonic,
         Self::NothingSkipped,
@@ -67,6 +72,8 @@ impl Invariant {
         Self::CaughtUp,
         Self::NewestIncarnationWins,
         Self::StrictLease,
+        Self::LiveOwnerKeeps,
+        Self::BlockedGainsNothing,
         Self::NoUnownedPartition,
         Self::OneHandler,
         Self::Continuous,

@@ -15,6 +15,9 @@
 //!
 //! - A truly frozen process: here its requests, its links and its handlers hang until it wakes, and continue with the
 //!   state of before; but its timers run meanwhile, as if it were disconnected from everything.
+//! - A truly blocked runtime: here the processor's future is not polled, handlers and links wait, and no request to the hub
+//!   passes; but the tasks that the processor has spawned run, among them the one that reports that the runtime runs.
+//!   [`Simulation::block`] stops that report.
 //! - The network between client and service beyond what [`Fault`](eventhubs_checkpoint::testing::faulty::Fault) has,
 //!   and the broker beyond what [`MemoryHub`](eventhubs_checkpoint::testing::memory_hub::MemoryHub) has.
 //! - Blob names in the other name case, and the official adapter.
@@ -22,6 +25,7 @@
 //!
 //! [`Simulation`] is the smaller simulation, with balancing loops only.
 
+mod blocked;
 mod bounds;
 mod crate_processor;
 mod factory;
@@ -33,6 +37,7 @@ mod ledger;
 mod loops;
 mod observer;
 mod plan;
+mod quota;
 mod recorder;
 mod report;
 mod rivals;
@@ -52,10 +57,11 @@ pub use self::ledger::Ledger;
 pub use self::loops::{Entry, LoopEventKind, Meter, Metered, Move, Simulation};
 pub use self::observer::{BatchInProgress, Reporter, TimelineEntry, TimelineEvent};
 pub use self::plan::{
-    Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StartAt, StorageFault,
-    Tuning,
+    BadEvents, Blobs, Failure, FailureRule, Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role,
+    Scale, Settings, StartAt, StorageFault, Terms, Tuning,
 };
+pub use self::quota::{ManagementRequests, SERVICE as MANAGEMENT_QUOTA};
 pub use self::report::{Report, Totals};
 pub use self::rivals::LeaseGrab;
 pub use self::shrink::shrink;
-pub use self::world::run;
+pub use self::world::{processed_after, read_after, run};

@@ -1,16 +1,24 @@
 //! All members and all faults of a run, decided before it starts.
 
+mod bad_events;
 mod draw;
+mod failure_rule;
+mod incident;
 mod storage_fault;
+mod terms;
 mod tuning;
 mod wild;
 
 use std::time::Duration;
 
+pub use self::bad_events::BadEvents;
 pub(super) use self::draw::MOST_PER_MILLE;
 #[cfg(test)]
 pub(super) use self::draw::reset;
+pub use self::failure_rule::{Blobs, Failure, FailureRule};
+pub use self::incident::{Incident, IncidentKind, Reset};
 pub use self::storage_fault::StorageFault;
+pub use self::terms::Terms;
 pub use self::tuning::{StartAt, Tuning};
 use super::foreign::Sdk;
 use eventhubs_checkpoint::LeaseScope;
@@ -45,6 +53,19 @@ pub struct Scale {
     pub wild: bool,
     /// Whether the hub is recreated several times. The plan of a seed is otherwise the same. Default no.
     pub recreations: bool,
+    /// Whether some percent of the requests fail for a long time, by [`FailureRule`]s. The plan of a seed is otherwise
+    /// the same. Default no.
+    pub failures: bool,
+    /// Whether instances have different [`Terms`], some of which are rolled out while the group runs. The plan of a seed
+    /// is otherwise the same. Default no.
+    pub mixed_settings: bool,
+    /// Whether the runtimes of some applications are blocked, for a while or as long as the faults last. The plan of a
+    /// seed is otherwise the same. Default no.
+    pub blocked: bool,
+    /// How many of a thousand writes are throttled as long as the faults last. Default none.
+    pub failed_writes_per_mille: u32,
+    /// Whether the ownership record of partition 0 cannot be written as long as the faults last. Default no.
+    pub bad_blob: bool,
 }
 
 impl Default for Scale {
@@ -58,6 +79,11 @@ impl Default for Scale {
             platform: false,
             wild: false,
             recreations: false,
+            failures: false,
+            mixed_settings: false,
+            blocked: false,
+            failed_writes_per_mille: 0,
+            bad_blob: false,
         }
     }
 }
@@ -71,10 +97,12 @@ pub struct Plan {
     pub platform: bool,
     /// Number of partitions of the hub at the beginning.
     pub partitions: u32,
-    /// The settings of all instances of this crate.
+    /// The settings of all instances of this crate that have no [`Terms`] of their own.
     pub settings: Settings,
     /// The instances. An instance that is down restarts by itself.
     pub members: Vec<Member>,
+    /// How many requests about the event hub and its partitions the namespace accepts in a second; `None`: all.
+    pub management_quota: Option<u32>,
     /// How much is published to each partition; partitions that are added later use the list from its beginning.
     pub loads: Vec<Load>,
     /// Duration of the faults.
@@ -96,7 +124,8 @@ impl Plan {
     /// it counts as stalled, releases its partition.
     pub(super) fn moves_in_calm(&self) -> bool {
         let tuning = &self.settings.tuning;
-        let fails = self.members.iter().any(|member| member.failures_per_mille > 0) || tuning.handler_timeout.is_some();
+        let fails = |member: &Member| member.failures_per_mille > 0 || member.bad_events.is_some();
+        let fails = self.members.iter().any(fails) || tuning.handler_timeout.is_some();
         let stalls = tuning.stall_timeout <= self.longest_call() && tuning.on_stall == OnStall::Release;
         tuning.weighted || stalls || (fails && matches!(tuning.on_failure, OnFailure::Release { .. }))
     }
@@ -190,12 +219,16 @@ pub struct Member {
     pub starts_at: Duration,
     /// How many seconds its wall clock is ahead of the server's.
     pub skew_seconds: i64,
+    /// Its settings, if they differ from those of the group.
+    pub terms: Option<Terms>,
     /// The longest time that its handler takes for a batch.
     pub work: Duration,
     /// Whether it tracks events and finishes them out of order.
     pub tracks: bool,
     /// How many of a thousand batches its handler fails at.
     pub failures_per_mille: u32,
+    /// The events at which its handler fails, if any. It then takes its time per event, and not per batch.
+    pub bad_events: Option<BadEvents>,
 }
 
 /// The implementation that a member runs.
@@ -217,184 +250,4 @@ pub struct Load {
     pub every: Duration,
     /// Maximum number of events of a burst.
     pub burst: u32,
-}
-
-/// An incident.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Incident {
-    /// Time since the beginning.
-    pub at: Duration,
-    /// What happens.
-    pub kind: IncidentKind,
-}
-
-/// What can happen. Each incident ends everything that it begins, so that any incident may be removed from a plan.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum IncidentKind {
-    /// An instance crashes without any clean-up, and restarts later.
-    Crash {
-        /// Which member.
-        member: u32,
-        /// How long it is down.
-        down: Duration,
-    },
-    /// An instance is shut down, has time for it, and restarts.
-    Restart {
-        /// Which member.
-        member: u32,
-        /// How long it is down.
-        down: Duration,
-    },
-    /// All instances are restarted, one after another.
-    Deployment {
-        /// Time between two instances.
-        gap: Duration,
-        /// How long each is down.
-        down: Duration,
-    },
-    /// A process is frozen.
-    Freeze {
-        /// Which member.
-        member: u32,
-        /// For how long.
-        lasts: Duration,
-    },
-    /// A process is frozen; meanwhile another one with its name is started in its place and stays.
-    Replace {
-        /// Which member.
-        member: u32,
-        /// For how long.
-        lasts: Duration,
-    },
-    /// Requests to the storage fail.
-    Storage {
-        /// Whose requests; `None` for those of all instances.
-        member: Option<u32>,
-        /// How they fail.
-        storage_fault: StorageFault,
-        /// For how long.
-        lasts: Duration,
-    },
-    /// The link of the reader of a partition breaks.
-    LinkBreaks(u32),
-    /// The link delivers nothing for a while, or until it is opened again.
-    LinkStalls {
-        /// The partition.
-        partition: u32,
-        /// For how long.
-        lasts: Duration,
-    },
-    /// The link delivers all events again.
-    LinkReattaches(u32),
-    /// Retention removes all events of a partition except the last ones.
-    Expiry {
-        /// The partition.
-        partition: u32,
-        /// How many events remain.
-        keep: u32,
-    },
-    /// The hub is deleted and recreated, and at once has as many events as the producers of all of the time before could
-    /// have sent, or as few.
-    HubRecreated {
-        /// The events of partition 0, in thousandths of those that the deleted hub had; the other partitions get other
-        /// numbers.
-        per_mille: u32,
-    },
-    /// The hub gets more partitions.
-    Growth(u32),
-    /// An operator resets checkpoints.
-    Reset(Reset),
-    /// An instance releases a partition, with a cooldown.
-    Release {
-        /// Which member.
-        member: u32,
-        /// Which of its partitions, modulo their number.
-        index: u32,
-        /// How long it does not claim the partition again.
-        cooldown: Duration,
-    },
-    /// The owner of a partition pauses and resumes it.
-    Pause {
-        /// Which member.
-        member: u32,
-        /// Which of its partitions, modulo their number.
-        index: u32,
-        /// For how long.
-        lasts: Duration,
-    },
-    /// The handlers of an instance take very long.
-    HeavyLoad {
-        /// Which member.
-        member: u32,
-        /// For how long.
-        lasts: Duration,
-    },
-}
-
-/// What an operator does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reset {
-    /// The first partition.
-    pub partition: u32,
-    /// How many partitions, modulo their number.
-    pub count: u32,
-    /// The new position of the first one: this many thousandths of the existing events count as processed. The other
-    /// partitions get other positions.
-    pub per_mille: u32,
-    /// Whether it resets while owners of other SDKs are active.
-    pub with_foreign: bool,
-    /// How long it waits for those owners.
-    pub settle: Duration,
-    /// The faults of its requests; `None`: the faults that apply to all instances.
-    pub storage_fault: Option<StorageFault>,
-    /// When it is killed, counted from its start, unless it has ended.
-    pub killed_after: Option<Duration>,
-}
-
-impl Reset {
-    /// Returns whether no fault of its own affects it.
-    pub(super) fn is_undisturbed(&self) -> bool {
-        self.storage_fault.is_none() && self.killed_after.is_none()
-    }
-}
-
-impl IncidentKind {
-    /// Returns the name under which it is counted.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Crash { .. } => "crash",
-            Self::Restart { .. } => "restart",
-            Self::Deployment { .. } => "rolling deployment",
-            Self::Freeze { .. } => "freeze",
-            Self::Replace { .. } => "replaced while frozen",
-            Self::Storage { storage_fault, .. } => storage_fault.name(),
-            Self::LinkBreaks(_) => "link breaks",
-            Self::LinkStalls { .. } => "stalled link",
-            Self::LinkReattaches(_) => "link reattaches",
-            Self::Expiry { .. } => "retention",
-            Self::HubRecreated { .. } => "hub recreated",
-            Self::Growth(_) => "growth",
-            Self::Reset(_) => "reset",
-            Self::Release { .. } => "release with cooldown",
-            Self::Pause { .. } => "pause",
-            Self::HeavyLoad { .. } => "heavy load",
-        }
-    }
-
-    /// Returns how long it lasts; zero for an instantaneous incident.
-    #[must_use]
-    pub fn lasts(&self) -> Duration {
-        match self {
-            Self::Freeze { lasts, .. }
-            | Self::Replace { lasts, .. }
-            | Self::Storage { lasts, .. }
-            | Self::LinkStalls { lasts, .. }
-            | Self::Pause { lasts, .. }
-            | Self::HeavyLoad { lasts, .. } => *lasts,
-            Self::Crash { down, .. } | Self::Restart { down, .. } => *down,
-            _ => Duration::ZERO,
-        }
-    }
 }

@@ -7,6 +7,7 @@ use eventhubs_checkpoint::testing::faulty::FaultKind;
 
 use super::invariant::{Invariant, Violation};
 use super::observer::TimelineEntry;
+use super::quota::ManagementRequests;
 
 /// The result of a run.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub struct Totals {
     pub moves: u64,
     /// The sum, over the partitions, of the time in which no running instance owned them.
     pub unowned_time: Duration,
+    /// Requests about the event hub and its partitions.
+    pub management: ManagementRequests,
     /// Other counters.
     pub counts: BTreeMap<&'static str, u64>,
 }
@@ -76,6 +79,7 @@ impl Totals {
         self.repeated += other.repeated;
         self.moves += other.moves;
         self.unowned_time += other.unowned_time;
+        self.management.add(&other.management);
         add_all(&mut self.checked, &other.checked);
         add_all(&mut self.incidents, &other.incidents);
         add_all(&mut self.faults, &other.faults);

@@ -4,6 +4,10 @@
 //! cargo test -p eventhubs-checkpoint-lab sim::`, with `EVENTHUBS_CHECKPOINT_RUNS` for the number of seeds from there
 //! on.
 
+mod blocked;
+mod failing;
+mod mixed;
+
 use std::env;
 use std::num::NonZero;
 use std::ops::Range;
@@ -40,6 +44,15 @@ const RECREATION_SEEDS: u64 = 4;
 
 /// The number of seeds with operators.
 const RESET_SEEDS: u64 = 4;
+
+/// The numbers of seeds with rough conditions.
+struct SeedsOf;
+
+impl SeedsOf {
+    const FAILURES: u64 = 3;
+    const MIXED_SETTINGS: u64 = 3;
+    const BLOCKED: u64 = 3;
+}
 
 fn variable(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
@@ -273,9 +286,7 @@ fn a_violation_is_found_and_shrunk_to_its_incident() {
         storm: Duration::from_secs(900),
         incident_every: Duration::from_secs(60),
         foreign: false,
-        platform: false,
-        wild: false,
-        recreations: false,
+        ..Scale::default()
     };
     let mut plan =
         Plan::draw(7, &scale).with(Duration::from_secs(300), IncidentKind::Crash { member: 1, down: Duration::ZERO });

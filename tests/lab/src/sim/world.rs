@@ -1,12 +1,14 @@
 //! Executes a plan.
 
+mod faults;
 mod final_checks;
 mod incarnations;
 mod incidents;
 mod operators;
+mod reading;
 mod slot;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +23,13 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
+pub use self::reading::{processed_after, read_after};
 use self::slot::Slot;
 use super::factory::InstanceFactory;
 use super::ledger::Ledger;
 use super::observer::{Observer, TimelineEvent};
-use super::plan::{IncidentKind, Plan, StorageFault};
+use super::plan::{FailureRule, IncidentKind, Plan, StorageFault, Terms};
+use super::quota::Quota;
 use super::report::{Report, Totals};
 
 /// The name of the hub.
@@ -68,6 +72,8 @@ enum Action {
     },
     /// A member is shut down.
     Stop(u32),
+    /// A member has other settings from its next start on.
+    RollOut(u32, Terms),
     /// Kills the incarnations that have not ended within the grace period.
     Kill(u32),
     /// The last batch of a heavy load is finished.
@@ -86,6 +92,7 @@ struct World<'a> {
     /// The target of all requests: the memory, or a platform over it.
     container: Arc<dyn BlobContainer>,
     hub: MemoryHub,
+    quota: Quota,
     ledger: Ledger,
     /// How often the hub was recreated.
     generation: u32,
@@ -98,8 +105,12 @@ struct World<'a> {
     numbered: u64,
     /// The current storage faults: the incident that caused each, and the member that it affects.
     storage_faults: Vec<(usize, Option<u32>, StorageFault)>,
+    /// The rules by which requests fail now, with the incident that began each.
+    failing: Vec<(usize, &'a FailureRule)>,
     /// The incarnations that each incident has frozen.
     frozen: BTreeMap<usize, Vec<usize>>,
+    /// The members whose runtime is blocked.
+    blocked: BTreeSet<u32>,
     /// Operators that may not have ended yet.
     operators: Vec<JoinHandle<()>>,
     publishes: bool,
@@ -125,6 +136,7 @@ impl<'a> World<'a> {
             memory,
             container,
             hub: MemoryHub::new(HUB, plan.partitions),
+            quota: Quota::new(plan.management_quota),
             ledger: Ledger::default(),
             generation: 0,
             heavy: 0,
@@ -134,7 +146,9 @@ impl<'a> World<'a> {
             actions: BTreeMap::new(),
             numbered: 0,
             storage_faults: Vec::new(),
+            failing: Vec::new(),
             frozen: BTreeMap::new(),
+            blocked: BTreeSet::new(),
             operators: Vec::new(),
             publishes: true,
             convergence: None,
@@ -201,6 +215,11 @@ impl<'a> World<'a> {
             Action::End(index) => self.end(index),
             Action::Start { member, replaces } => self.start(member, replaces).await,
             Action::Stop(member) => self.stop(member),
+            Action::RollOut(member, terms) => {
+                if let Some(slot) = self.slots.get_mut(member as usize) {
+                    slot.rolled_out = Some(terms);
+                }
+            }
             Action::Kill(member) => self.kill(member).await,
             Action::Recovered => {
                 self.heavy -= 1;
@@ -239,10 +258,6 @@ impl<'a> World<'a> {
         }
     }
 
-    fn disturbed(&self) {
-        self.observer.lock().disrupted(!self.storage_faults.is_empty() || !self.frozen.is_empty() || self.heavy > 0);
-    }
-
     fn report(&self) -> Report {
         let observer = self.observer.lock();
         let seen = &observer.totals;
@@ -260,6 +275,7 @@ impl<'a> World<'a> {
             moves: seen.moves,
             unowned_time: seen.unowned_time,
             counts: seen.counts.clone(),
+            management: self.quota.counted(),
         };
         Report {
             seed: self.plan.seed,

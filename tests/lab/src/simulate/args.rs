@@ -20,7 +20,9 @@ Examples:
   simulate --compare --seeds 20                                   a comparison with other ways to share partitions
   simulate --request-costs                                        the storage requests of groups in the steady state
   simulate --scale                                                2048 partitions and 300 instances, with stated bounds
-  simulate --cold-start                                           the time until all partitions of new groups are owned";
+  simulate --cold-start                                           the time until all partitions of new groups are owned
+  simulate --proportion                                           by how much failing requests and events delay a group
+  simulate --fail-writes 10 --bad-blob --hours 4                  a hundred plans, in which a tenth of all writes fails";
 
 /// Runs whole groups of processors for hours of virtual time with all kinds of faults, and checks the guarantees.
 ///
@@ -69,6 +71,28 @@ pub struct Args {
     #[arg(long)]
     pub recreations: bool,
 
+    /// Lets some percent of the requests to the storage fail for a long time, by rules that are drawn, and handlers fail
+    /// at some events. `--wild` includes it.
+    #[arg(long)]
+    pub failures: bool,
+
+    /// Gives the instances different lease durations, intervals, strategies and lease scopes, and rolls some of them out
+    /// while the group runs. `--wild` includes it.
+    #[arg(long)]
+    pub mixed_settings: bool,
+
+    /// Blocks the runtimes of some applications, for a while or to the end. `--wild` includes it.
+    #[arg(long)]
+    pub blocked: bool,
+
+    /// Throttles this many percent of all writes as long as the faults last, 0.1 to 30.
+    #[arg(long, value_name = "PERCENT", value_parser = per_mille)]
+    pub fail_writes: Option<u32>,
+
+    /// Makes one ownership record one that can never be written as long as the faults last.
+    #[arg(long)]
+    pub bad_blob: bool,
+
     /// Number of seeds that run at once [default: one per core].
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
@@ -85,13 +109,13 @@ pub struct Args {
     /// Runs this scenario instead of the plan of the seed. Only `--first-seed` affects it.
     #[arg(long, value_enum, value_name = "NAME")]
     #[arg(conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform", "wild",
-        "recreations"])]
+        "recreations", "failures", "mixed_settings", "blocked", "fail_writes", "bad_blob"])]
     pub scenario: Option<Scenario>,
 
     /// Compares groups that follow the rules of the official SDKs, and lease grabbing, on the same seeds. Prints a
     /// table in Markdown. Can be combined with `--seeds`, `--first-seed`, `--instances`, `--partitions` and `--jobs`.
     #[arg(long, conflicts_with_all = ["timeline", "verbose", "scenario", "json", "hours", "no_foreign", "platform", "wild",
-        "recreations"])]
+        "recreations", "failures", "mixed_settings", "blocked", "fail_writes", "bad_blob"])]
     pub compare: bool,
 
     /// Counts the storage requests of groups in the steady state in an hour, and prints them with the expected numbers
@@ -102,7 +126,8 @@ pub struct Args {
     /// Measures how long groups need from their start until every partition has an owner, with both strategies, and
     /// prints that with the requests and the conflicts of claims as a table in Markdown.
     #[arg(long, conflicts_with_all = ["seeds", "first_seed", "instances", "partitions", "hours", "no_foreign", "platform",
-        "wild", "recreations", "timeline", "verbose", "scenario", "json", "compare"])]
+        "wild", "recreations", "failures", "mixed_settings", "blocked", "fail_writes", "bad_blob", "timeline", "verbose", "scenario", "json",
+        "compare"])]
     pub cold_start: bool,
 
     /// Runs a group of 300 instances on 2048 partitions from its start over a join and a crash of a tenth of them to a
@@ -110,6 +135,15 @@ pub struct Args {
     /// if a bound is exceeded.
     #[arg(long, exclusive = true)]
     pub scale: bool,
+
+    /// Measures the time until all partitions are read while some percent of all writes, or all writes of one record, fail,
+    /// and the time until all events of a partition are processed whose handler fails at some of them. Prints two tables
+    /// in Markdown. The exit status is 1 if something takes longer, compared with a run without faults, than the factors
+    /// in docs/guarantees.md say.
+    #[arg(long, conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform", "wild",
+        "recreations", "failures", "mixed_settings", "blocked", "fail_writes", "bad_blob", "timeline", "verbose", "scenario", "json", "compare",
+        "cold_start"])]
+    pub proportion: bool,
 
     /// Prints the result as one JSON object.
     #[arg(long)]
@@ -122,6 +156,9 @@ pub enum Scenario {
     /// A group without other faults: one instance joins, one crashes and restarts, and all are redeployed one after
     /// another.
     Rolling,
+    /// A group with the default settings, over which the profile for a fast failover is rolled out by a rolling deployment,
+    /// and back.
+    Rollout,
 }
 
 impl Args {
@@ -144,14 +181,26 @@ impl Args {
         let platform = if self.platform { " --platform" } else { "" };
         let wild = if self.wild { " --wild" } else { "" };
         let recreations = if self.recreations { " --recreations" } else { "" };
+        let failures = if self.failures { " --failures" } else { "" };
+        let mixed = if self.mixed_settings { " --mixed-settings" } else { "" };
+        let blocked = if self.blocked { " --blocked" } else { "" };
+        let percent = |rate: u32| format!(" --fail-writes {}", f64::from(rate) / 10.0);
+        let fail_writes = self.fail_writes.map(percent).unwrap_or_default();
+        let bad_blob = if self.bad_blob { " --bad-blob" } else { "" };
         format!(
-            "cargo simulate --first-seed {seed} --instances {} --partitions {} \
-             --hours {}{foreign}{platform}{wild}{recreations} --verbose",
+            "cargo simulate --first-seed {seed} --instances {} --partitions {} --hours {}\
+             {foreign}{platform}{wild}{recreations}{failures}{mixed}{blocked}{fail_writes}{bad_blob} --verbose",
             self.instances,
             self.partitions,
             self.hours.as_secs_f64() / 3600.0
         )
     }
+}
+
+fn per_mille(text: &str) -> Result<u32, String> {
+    let percent: f64 = text.parse().map_err(|_| "not a number: give percent, 0.1 to 30".to_owned())?;
+    let found = (1..=300).find(|rate| (f64::from(*rate) - 10.0 * percent).abs() < 0.5);
+    found.ok_or_else(|| "out of range: give 0.1 to 30 percent".to_owned())
 }
 
 fn hours(text: &str) -> Result<Duration, String> {
@@ -190,6 +239,8 @@ mod tests {
             ("--hours soon", "'soon' for '--hours <HOURS>'", "give hours, 0.1 to 1000"),
             ("--hours 0", "'0' for '--hours <HOURS>'", "give 0.1 to 1000 hours"),
             ("--hours NaN", "'NaN' for '--hours <HOURS>'", "give 0.1 to 1000 hours"),
+            ("--fail-writes 31", "'31' for '--fail-writes <PERCENT>'", "give 0.1 to 30 percent"),
+            ("--proportion --wild", "'--proportion' cannot be used with '--wild'", ""),
             ("--jobs 0", "'0' for '--jobs <N>'", "non-zero"),
             ("--scenario war", "'war' for '--scenario <NAME>'", "rolling"),
             ("--compare --hours 1", "'--compare' cannot be used with '--hours", ""),
@@ -203,9 +254,12 @@ mod tests {
 
     #[test]
     fn the_replay_command_draws_the_same_plan() {
-        let args =
-            parsed("--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign --platform --wild --recreations")
-                .unwrap();
+        let args = parsed(
+            "--seeds 9 --instances 3 --partitions 5 --hours 0.25 --no-foreign --platform --wild --recreations \
+                --failures --mixed-settings --blocked --fail-writes 0.3 --bad-blob",
+        )
+        .unwrap();
+        assert_eq!(args.size().failed_writes_per_mille, 3);
         let command = args.replay(7);
         let again = parsed(command.strip_prefix("cargo simulate ").unwrap()).unwrap();
         assert_eq!((again.first_seed, again.size(), again.verbose), (7, args.size(), true));

@@ -10,9 +10,10 @@ mod drawing;
 mod groups;
 mod measure;
 mod progress;
+mod proportion;
 mod requests;
 mod scale;
-mod scenarios;
+pub(crate) mod scenarios;
 mod summary;
 mod workers;
 
@@ -60,6 +61,12 @@ fn run(args: &Args) -> Result<bool, Failure> {
         println!("{scaled}");
         scaled.exceeded().iter().for_each(|exceeded| eprintln!("{exceeded}"));
         return Ok(scaled.exceeded().is_empty());
+    }
+    if args.proportion {
+        let tables = proportion::tables(args)?;
+        println!("{tables}");
+        tables.exceeded().iter().for_each(|exceeded| eprintln!("{exceeded}"));
+        return Ok(tables.exceeded().is_empty());
     }
     if args.request_costs {
         println!("{}", requests::requests()?);
@@ -138,6 +145,11 @@ impl Args {
             platform: self.platform,
             wild: self.wild,
             recreations: self.recreations,
+            failures: self.failures || self.wild,
+            mixed_settings: self.mixed_settings || self.wild,
+            blocked: self.blocked || self.wild,
+            failed_writes_per_mille: self.fail_writes.unwrap_or(0),
+            bad_blob: self.bad_blob,
             ..Scale::default()
         }
     }

@@ -14,6 +14,7 @@
 mod handlers;
 mod ledger;
 mod meter;
+mod runtime;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -101,6 +102,9 @@ struct Member {
     running: JoinHandle<()>,
     listening: JoinHandle<()>,
     handlers: Option<JoinHandle<()>>,
+    /// Set while its runtime is blocked.
+    blocked: watch::Sender<bool>,
+    ticking: JoinHandle<()>,
 }
 
 impl Simulation {
@@ -202,12 +206,17 @@ impl Simulation {
             balancer = balancer::with_handlers(balancer, handlers::DRAIN_TIMEOUT)?;
             handlers = Some(tokio::spawn(handlers::run(handle.clone(), stop, self.rng.next_u64())));
         }
+        let blocked = watch::Sender::new(false);
+        let ticking = tokio::spawn(runtime::tick(handle.clone(), blocked.subscribe()));
         let listening =
             tokio::spawn(listen(owner.clone(), handle.ownership_events(), self.started, self.trace.clone()));
         self.note(&owner, LoopEventKind::Started);
         self.ledger.begins(store.identity());
         let running = tokio::spawn(self.run(balancer, store.clone()));
-        self.members.insert(owner, Member { store, handle, faulty, partitions, running, listening, handlers });
+        self.members.insert(
+            owner,
+            Member { store, handle, faulty, partitions, running, listening, handlers, blocked, ticking },
+        );
         Ok(())
     }
 
@@ -279,6 +288,16 @@ impl Simulation {
     /// Ends an outage: from now on requests take their usual time and have no other faults.
     pub fn outage_over(&self, owner: Option<&str>) {
         self.set_faults(owner, &self.usual);
+    }
+
+    /// Blocks the runtime of an instance, or unblocks it. Its loop goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] if no instance of that name is running.
+    pub fn block(&self, owner: &str, blocked: bool) -> Result<()> {
+        self.member(owner)?.blocked.send_replace(blocked);
+        Ok(())
     }
 
     /// Lets this much time pass.
@@ -408,6 +427,7 @@ impl Member {
         // An error means that the instance was crashed.
         let _ = self.running.await;
         drop(self.handle);
+        self.ticking.abort();
         if let Some(handlers) = self.handlers {
             handlers.abort();
         }

@@ -11,6 +11,7 @@ use super::restraint::Refused;
 use super::timeline::TimelineEvent;
 use super::{Partition, State};
 use crate::history::{self, Delivery};
+use crate::sim::bounds::Bounds;
 use crate::sim::host::ExitStatus;
 use crate::sim::invariant::Invariant;
 
@@ -21,8 +22,12 @@ pub(super) struct IncarnationState {
     pub(super) owner: OwnerId,
     pub(super) id: Option<String>,
     pub(super) crate_processor: bool,
+    /// The bounds of its own settings.
+    pub(super) bounds: Bounds,
     pub(super) alive: bool,
     pub(super) frozen: bool,
+    /// Since when its runtime is blocked.
+    pub(super) blocked_since: Option<Instant>,
     /// It was frozen, or got an old listing: its wrong view is not its fault.
     pub(super) stale_view: bool,
     /// How many partitions it held when it got a shutdown request, if the group was settled then.
@@ -49,18 +54,21 @@ pub(in super::super) struct NewIncarnation {
     pub(in super::super) member: Option<u32>,
     pub(in super::super) owner: OwnerId,
     pub(in super::super) crate_processor: bool,
+    pub(in super::super) bounds: Bounds,
 }
 
 impl State {
     pub(in super::super) fn register(&mut self, new: NewIncarnation) -> usize {
-        let NewIncarnation { member, owner, crate_processor } = new;
+        let NewIncarnation { member, owner, crate_processor, bounds } = new;
         self.incarnations.push(IncarnationState {
             member,
             owner,
             id: None,
             crate_processor,
+            bounds,
             alive: true,
             frozen: false,
+            blocked_since: None,
             stale_view: false,
             held_at_shutdown: None,
             heartbeat_at: None,
@@ -91,6 +99,11 @@ impl State {
         (book.frozen, book.stale_view) = (frozen, true);
         self.trace(incarnation, if frozen { "freezes" } else { "wakes" }, 0, 0);
         self.record(incarnation, if frozen { TimelineEvent::Frozen } else { TimelineEvent::Woke });
+    }
+
+    pub(in super::super) fn blocks(&mut self, incarnation: usize, blocked: bool) {
+        self.incarnations[incarnation].blocked_since = blocked.then(Instant::now);
+        self.trace(incarnation, if blocked { "blocks" } else { "unblocks" }, 0, 0);
     }
 
     pub(in super::super) fn set_stale_view(&mut self, incarnation: usize) {

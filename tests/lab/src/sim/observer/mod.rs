@@ -56,8 +56,11 @@ pub(super) enum Request {
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct State {
     started: Instant,
+    /// Of the slowest instance.
     bounds: Bounds,
-    expiry: Duration,
+    longest_expiry: Duration,
+    /// Instances request handoffs from live owners.
+    handoff: bool,
     strict: bool,
     latest: bool,
     /// Events up to this one are skipped in a partition without a checkpoint.
@@ -130,6 +133,8 @@ struct Partition {
     /// The incarnation that adopted the partition last and whose handler has not started since. Until then it may
     /// replace an unusable checkpoint.
     adopted_by: Option<usize>,
+    /// Who has requested a handoff from the current owner last.
+    asked_by: Option<usize>,
     unowned_since: Option<Instant>,
 }
 
@@ -147,6 +152,7 @@ impl Partition {
             begun_at: None,
             put_to: None,
             adopted_by: None,
+            asked_by: None,
             unowned_since: Some(Instant::now()),
         }
     }
@@ -159,14 +165,16 @@ impl Partition {
 
 impl Observer {
     pub(super) fn new(plan: &Plan, verbose: bool) -> Self {
+        let slowest = plan.slowest_settings();
         let starts_after = match plan.settings.tuning.start {
             Some(StartAt::After(number)) => number,
             Some(StartAt::Ago(_)) | None => -1,
         };
         Self(Arc::new(Mutex::new(State {
             started: Instant::now(),
-            bounds: Bounds::of(&plan.settings).with_foreign_clock_lag(plan.foreign_clock_lag()),
-            expiry: plan.settings.expiry,
+            bounds: Bounds::of(&slowest).with_foreign_clock_lag(plan.foreign_clock_lag()),
+            longest_expiry: slowest.expiry,
+            handoff: plan.settings.handoff,
             strict: plan.settings.strict,
             latest: plan.settings.latest,
             starts_after,

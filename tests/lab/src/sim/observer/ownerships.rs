@@ -1,5 +1,7 @@
 //! Writes of ownerships.
 
+use std::time::Duration;
+
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::codec::{decode_heartbeat, decode_ownership};
 use eventhubs_checkpoint::internal::recorded;
@@ -15,6 +17,10 @@ use crate::sim::invariant::Invariant;
 /// The key that names the instance that requested a handoff.
 const HANDOFF_KEY: &str = "handoffto";
 
+/// The time until an instance has noticed that its runtime is blocked, and its claims and handoffs in progress have
+/// ended.
+const BLOCK_NOTICED: Duration = Duration::from_secs(30);
+
 /// The key that names the lease scope.
 const SCOPE: &str = "leasescope";
 
@@ -26,6 +32,7 @@ impl State {
         self.trace(incarnation, "owns", partition, holder.map_or(-1, |holder| i64::try_from(holder).unwrap_or(-1)));
         let expired = self.is_expired(partition);
         self.check_record(incarnation, partition, metadata, holder, expired);
+        self.live_owner_keeps(partition, name, holder, expired);
         self.partitions[partition].record = metadata.clone();
         self.partitions[partition].epochs.written(record.epoch);
         let change = self.partitions[partition].history.owned_by(holder);
@@ -50,7 +57,8 @@ impl State {
         let by_heartbeat = book.record.get(SCOPE).is_some_and(|scope| scope == "instance");
         let heartbeat =
             book.holder().filter(|_| by_heartbeat).and_then(|holder| self.incarnations[holder].heartbeat_at);
-        heartbeat.map_or(book.written, |heartbeat| heartbeat.max(book.written)).elapsed() >= self.expiry
+        let expiry = book.holder().map_or(self.longest_expiry, |holder| self.incarnations[holder].bounds.expiry);
+        heartbeat.map_or(book.written, |heartbeat| heartbeat.max(book.written)).elapsed() >= expiry
     }
 
     fn owner_in_record(&self, record: &OwnershipRecord) -> Option<usize> {
@@ -91,8 +99,32 @@ impl State {
         let its_own = before.is_none() || before == Some(incarnation) || expired;
         self.check(Invariant::OwnRecord, !unowned || its_own, || format!("{name} released partition {partition}"));
         if requests_handoff && holder != Some(incarnation) {
+            self.partitions[partition].asked_by = Some(incarnation);
             self.requests_handoff(incarnation, partition);
         }
+    }
+
+    /// Checks that no instance takes a partition from another one that renews in time and would hand it over, unless it
+    /// has requested a handoff in vain.
+    fn live_owner_keeps(&mut self, partition: usize, name: &str, holder: Option<usize>, expired: bool) {
+        let (before, _) = decode_ownership(name, &self.partitions[partition].record);
+        let (Some(from), Some(to)) = (self.partitions[partition].holder(), holder) else { return };
+        let (victim, taker) = (&self.incarnations[from], &self.incarnations[to]);
+        let members = victim.member.is_some() && taker.member.is_some();
+        let of_this_crate = members && victim.crate_processor && taker.crate_processor;
+        // An owner that cannot release in time renews without the request.
+        let asked = before.handoff_to.is_some() || self.partitions[partition].asked_by == Some(to);
+        let may_ask = self.handoff && before.cooperative && !asked;
+        // A later incarnation with the same name writes the heartbeat in its place.
+        let renews = !victim.frozen && self.survivors().contains(&from);
+        if !of_this_crate || victim.owner == taker.owner || !renews || taker.stale_view || !may_ask {
+            return;
+        }
+        let (age, names) = (self.partitions[partition].written.elapsed(), (self.name_of(from), self.name_of(to)));
+        self.check(Invariant::LiveOwnerKeeps, expired, || {
+            let (from, to) = names;
+            format!("{to} took partition {partition} from {from}, which had renewed it {age:.1?} before")
+        });
     }
 
     /// Returns whether the write only adds this incarnation's handoff request.
@@ -113,12 +145,14 @@ impl State {
         let now = Instant::now();
         let is_alive = holder.is_some_and(|holder| self.incarnations[holder].alive);
         let book = &mut self.partitions[partition];
+        book.asked_by = None;
         let unowned_time = if is_alive { book.unowned_since.take() } else { book.unowned_since.replace(now) };
         if let Some(since) = unowned_time {
             self.add_unowned_time(now - since);
         }
         if let Some(owner) = holder.filter(|_| change.begins) {
             self.gains(owner);
+            self.blocked_gains_nothing(partition, owner);
         }
         match (before, holder) {
             _ if is_alive => self.is_claimed(partition),
@@ -126,6 +160,15 @@ impl State {
             _ => {}
         }
         self.record_owner(partition, holder);
+    }
+
+    /// An instance whose runtime is blocked cannot start a partition, so it must not take any.
+    fn blocked_gains_nothing(&mut self, partition: usize, owner: usize) {
+        let Some(since) = self.incarnations[owner].blocked_since else { return };
+        let (name, blocked) = (self.name_of(owner), since.elapsed());
+        self.check(Invariant::BlockedGainsNothing, blocked <= BLOCK_NOTICED, || {
+            format!("{name} took partition {partition}, although its runtime had been blocked for {blocked:.1?}")
+        });
     }
 
     fn taken_over(&mut self, partition: usize, from: usize, to: usize, expired: bool) {

@@ -61,7 +61,7 @@ impl State {
             return;
         }
         let (lasted, sent) = (refused.since.elapsed(), self.incarnations[incarnation].requests - refused.before);
-        let usual = self.bounds.requests(refused.held, refused.gained, lasted);
+        let usual = self.incarnations[incarnation].bounds.requests(refused.held, refused.gained, lasted);
         let (name, held) = (self.name_of(incarnation), refused.held);
         self.check(Invariant::Restrained, sent <= usual, || {
             format!(

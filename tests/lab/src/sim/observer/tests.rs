@@ -35,9 +35,9 @@ impl Scene {
 
     /// Registers an instance of this crate; an operator, if `member` is `None`.
     fn register(&mut self, name: &str, member: Option<u32>) -> usize {
-        let owner = OwnerId::new(name).unwrap();
-        let incarnation =
-            self.observer.lock().register(NewIncarnation { member, owner: owner.clone(), crate_processor: true });
+        let (owner, bounds) = (OwnerId::new(name).unwrap(), Bounds::of(&self.plan.settings));
+        let new = NewIncarnation { member, owner: owner.clone(), crate_processor: true, bounds };
+        let incarnation = self.observer.lock().register(new);
         let number = u32::try_from(incarnation).unwrap();
         let identity = Identity::new(owner, Incarnation::new(datetime!(2026-01-01 00:00 UTC), number));
         self.observer.lock().identified(incarnation, &identity);
@@ -105,6 +105,42 @@ impl Scene {
 
 fn nothing() -> [Invariant; 0] {
     []
+}
+
+/// It may be taken once it has expired for its owner, or after a handoff was requested.
+#[tokio::test(start_paused = true)]
+async fn a_live_owner_keeps_what_it_renews() {
+    let old = Scene::new(|_| {}).plan.settings.expiry;
+    let young = old.mul_f64(0.9);
+    for (handoff, age, asked, broken) in [
+        (true, young, false, vec![Invariant::LiveOwnerKeeps]),
+        (true, old, false, vec![]),
+        (true, young, true, vec![]),
+        (false, young, false, vec![]),
+    ] {
+        let mut scene = Scene::new(|plan| plan.settings.handoff = handoff);
+        let (one, two) = (scene.register("one", Some(0)), scene.register("two", Some(1)));
+        let Identity { owner, incarnation: id, .. } = scene.incarnations[one].clone();
+        let mut record = OwnershipRecord::owned_by(owner, Some(id));
+        record.cooperative = true;
+        record.handoff_to = asked.then(|| scene.incarnations[two].owner.clone());
+        scene.written(one, "ownership", &encode_ownership(&record));
+        advance(age).await;
+        scene.owns(two);
+        assert_eq!(scene.broken(), broken, "{handoff}, {age:?}, {asked}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocked_instance_takes_no_partition() {
+    for (seconds, broken) in [(20, vec![]), (40, vec![Invariant::BlockedGainsNothing])] {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.register("one", Some(0));
+        scene.observer.lock().blocks(one, true);
+        advance(Duration::from_secs(seconds)).await;
+        scene.owns(one);
+        assert_eq!(scene.broken(), broken, "{seconds}");
+    }
 }
 
 #[test]
@@ -567,11 +603,11 @@ fn a_checkpoint_set_back_by_another_sdk_is_excused() {
         scene.observer.lock().published(0, 10);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
-        let owner = OwnerId::new("other").unwrap();
+        let (owner, bounds) = (OwnerId::new("other").unwrap(), Bounds::of(&scene.plan.settings));
         let other = if crate_processor {
             one
         } else {
-            scene.observer.lock().register(NewIncarnation { member: Some(1), owner, crate_processor: false })
+            scene.observer.lock().register(NewIncarnation { member: Some(1), owner, crate_processor: false, bounds })
         };
         scene.stores(other, 5);
         scene.observer.lock().must_be_checkpointed();

@@ -43,7 +43,7 @@ impl State {
     }
 
     pub(super) fn is_settled(&self) -> bool {
-        let quiet = !self.disrupted && self.disturbed_at.elapsed() >= 2 * self.expiry;
+        let quiet = !self.disrupted && self.disturbed_at.elapsed() >= 2 * self.longest_expiry;
         quiet && !self.has_foreign_owner() && self.problem().is_none()
     }
 

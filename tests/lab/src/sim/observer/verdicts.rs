@@ -1,6 +1,6 @@
 //! What must hold after the last fault and at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Partition, State};
 use crate::invariants::fair;
@@ -39,14 +39,25 @@ impl State {
         shares.err().map(|violation| format!("{violation}: {held:?}"))
     }
 
+    /// Returns the partitions for which no handler of a running incarnation runs.
+    pub(in super::super) fn unread(&self) -> BTreeSet<usize> {
+        let alive = self.incarnations.iter().filter(|incarnation| incarnation.alive);
+        let read: BTreeSet<_> = alive.flat_map(|incarnation| incarnation.sessions.keys().copied()).collect();
+        (0..self.partitions.len()).filter(|partition| !read.contains(partition)).collect()
+    }
+
+    /// Returns whether all events have been processed.
+    pub(in super::super) fn is_processed(&self) -> bool {
+        self.partitions.iter().all(|book| book.history.lost().breach.is_none())
+    }
+
     /// Returns how often a partition went to another owner.
     pub(in super::super) fn ownership_count(&self) -> u64 {
         self.partitions.iter().map(|book| book.history.ownership_count()).sum()
     }
 
     pub(in super::super) fn is_quiescent(&self) -> bool {
-        let is_processed = |book: &Partition| book.history.lost().breach.is_none();
-        self.problem().is_none() && self.partitions.iter().all(is_processed)
+        self.problem().is_none() && self.is_processed()
     }
 
     pub(in super::super) fn must_be_caught_up(&mut self) {

@@ -8,6 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::{
     Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StorageFault, Tuning,
+    bad_events, failure_rule, terms,
 };
 use crate::sim::foreign::Sdk;
 
@@ -37,6 +38,7 @@ impl Plan {
         if keeps_positions(&members, seed) {
             settings.own_positions = OwnPositions::Fenced;
         }
+        bad_events::draw(&mut members, &settings, seed, scale);
         let loads = (0..scale.partitions.max(1)).map(|_| load(&mut rng)).collect();
         let mut drawing = Drawing { rng, scale, members: scale.instances.max(1), settings: &settings };
         let mut incidents = drawing.incidents();
@@ -44,9 +46,14 @@ impl Plan {
         recreate(&mut incidents, seed, scale);
         let resets = settings.own_positions == OwnPositions::None;
         incidents.retain(|incident| resets || !matches!(incident.kind, IncidentKind::Reset(_)));
+        terms::draw(&mut members, &mut incidents, seed, scale);
+        incidents.extend(failure_rule::drawn(seed, scale));
+        incidents.extend(failure_rule::blocked(seed, scale));
+        incidents.sort_by_key(|incident| incident.at);
         let partitions = scale.partitions.max(1);
         let (platform, storm) = (scale.platform, scale.storm);
-        Self { seed, platform, partitions, settings, members, loads, storm, incidents }
+        let management_quota = failure_rule::quota(seed, scale);
+        Self { seed, platform, partitions, settings, members, management_quota, loads, storm, incidents }
     }
 
     /// Returns the plan of a seed without its incidents: for the comparison of groups without faults, and as a base for
@@ -98,6 +105,8 @@ fn member(rng: &mut StdRng, index: u32, mixed: bool) -> Member {
         work: Duration::from_millis([0, 100, 2000][rng.random_range(0..3)]),
         tracks: rng.random_bool(0.4),
         failures_per_mille: if rng.random_bool(0.3) { 5 } else { 0 },
+        bad_events: None,
+        terms: None,
     }
 }
 

@@ -35,7 +35,7 @@ impl World<'_> {
         self.observer.lock().record_without_incarnation(None, TimelineEvent::Balanced);
         let before = self.observer.lock().ownership_count();
         self.publishes = false;
-        self.run_for(Bounds::of(&self.plan.settings).quiet()).await;
+        self.run_for(Bounds::of(&self.plan.slowest_settings()).quiet()).await;
         let after = self.observer.lock().ownership_count();
         let moved = after - before;
         if self.plan.moves_in_calm() {
@@ -52,7 +52,7 @@ impl World<'_> {
 
     /// A plan that moves partitions without faults may do so right now, and batches then wait again.
     async fn wait_until_quiescent(&mut self) {
-        let (since, bound) = (Instant::now(), self.bound() + Bounds::of(&self.plan.settings).quiet());
+        let (since, bound) = (Instant::now(), self.bound() + Bounds::of(&self.plan.slowest_settings()).quiet());
         while !self.observer.lock().is_quiescent() && since.elapsed() < bound {
             self.run_for(CHECK_INTERVAL).await;
         }
@@ -62,7 +62,7 @@ impl World<'_> {
         let observer = self.observer.lock();
         let survivors = observer.survivors().len();
         let foreign = self.plan.members.iter().any(|member| matches!(member.role, Role::Foreign(_)));
-        Bounds::of(&self.plan.settings).convergence(observer.partition_count(), survivors, foreign)
+        Bounds::of(&self.plan.slowest_settings()).convergence(observer.partition_count(), survivors, foreign)
     }
 
     fn must_be_settled(&self, describe: impl FnOnce(&str) -> String, invariant: Invariant) {

@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
+use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::slot::Running;
 use super::{Action, World};
-use crate::sim::freeze::{Gate, GatedContainer, HostSource};
+use crate::sim::bounds::Bounds;
+use crate::sim::freeze::{GatedContainer, Gates, HostSource};
 use crate::sim::host::{ExitStatus, HandleSlot, Host, Skewed};
 use crate::sim::invariant::Invariant;
 use crate::sim::observer::{NewIncarnation, Reporter};
-use crate::sim::plan::{OwnPositions, Role, StorageFault};
+use crate::sim::plan::{OwnPositions, Role};
 use crate::sim::recorder::Recorder;
 
 /// How long a process may take to end before it is killed.
@@ -55,11 +56,17 @@ impl World<'_> {
     async fn incarnation(&mut self, member: u32, ordinal: u32, owner: OwnerId) -> Running {
         let spec = self.plan.members[member as usize].clone();
         let kind = self.factory.kind_of(spec.role);
-        let new =
-            NewIncarnation { member: Some(member), owner: owner.clone(), crate_processor: kind.is_crate_processor() };
+        let rolled_out = self.slots.get(member as usize).and_then(|slot| slot.rolled_out.as_ref());
+        let settings = self.plan.settings_of(member, rolled_out);
+        let new = NewIncarnation {
+            member: Some(member),
+            owner: owner.clone(),
+            crate_processor: kind.is_crate_processor(),
+            bounds: Bounds::of(&settings),
+        };
         let incarnation = self.observer.lock().register(new);
         let seed = seed_of(self.plan.seed, member, ordinal);
-        let (gate, handle_slot) = (Gate::default(), HandleSlot::default());
+        let (gates, handle_slot) = (Gates::default(), HandleSlot::default());
         let faulty = FaultyContainer::new(self.recording_container(incarnation), seed);
         let (shutdown, requested) = watch::channel(false);
         let (extra_work, extra) = watch::channel(Duration::ZERO);
@@ -69,21 +76,21 @@ impl World<'_> {
         };
         let reporter = Reporter { observer: self.observer.clone(), incarnation };
         let container =
-            GatedContainer { inner: Arc::new(faulty.clone()), gate: gate.clone(), reporter: reporter.clone() };
+            GatedContainer { inner: Arc::new(faulty.clone()), gate: gates.process.clone(), reporter: reporter.clone() };
         let host = Host {
             owner: owner.clone(),
             group: self.group.clone(),
             seed,
             member: spec,
-            settings: self.plan.settings.clone(),
+            settings,
             container: Arc::new(container),
-            source: HostSource { inner: self.hub.source(), gate: gate.clone() },
+            source: HostSource { inner: self.hub.source(), gates: gates.clone(), quota: self.quota.clone() },
             clock: Arc::new(clock),
             ledger: (self.plan.settings.own_positions != OwnPositions::None).then(|| self.ledger.clone()),
             reporter,
             shutdown: requested,
             extra_work: extra,
-            gate: gate.clone(),
+            gates: gates.clone(),
             handle_slot: handle_slot.clone(),
         };
         let (future, observer) = (kind.live(host), self.observer.clone());
@@ -92,7 +99,7 @@ impl World<'_> {
             observer.lock().ends(incarnation, &ended);
             ended
         });
-        Running { incarnation, owner, gate, faulty, shutdown, extra_work, handle_slot, task }
+        Running { incarnation, owner, gates, faulty, shutdown, extra_work, handle_slot, task }
     }
 
     /// Returns the container as this incarnation reaches it without faults. The observer sees names as they were sent.
@@ -124,12 +131,12 @@ impl World<'_> {
     }
 
     async fn collect(&mut self, member: usize, running: Running) -> Option<ExitStatus> {
-        let Running { incarnation, gate, faulty, task, .. } = running;
+        let Running { incarnation, gates, faulty, task, .. } = running;
         for (kind, count) in faulty.counts() {
             *self.faults.entry(kind).or_default() += count as u64;
         }
         drop(faulty);
-        self.slots[member].gone.push((incarnation, gate));
+        self.slots[member].gone.push((incarnation, gates.process));
         match task.await {
             Ok(ended) => Some(ended),
             Err(error) if error.is_panic() => {
@@ -152,7 +159,7 @@ impl World<'_> {
             running.task.abort();
             self.collect(member as usize, running).await;
         }
-        if !self.storage_faults.is_empty() || !self.frozen.is_empty() {
+        if self.is_disrupted() {
             self.disturbed();
         }
     }
@@ -187,40 +194,6 @@ impl World<'_> {
         let is_foreign = |role: &Role| matches!(role, Role::Foreign(_));
         let spec = self.plan.members.get(member as usize);
         self.started.elapsed() >= self.plan.storm && spec.is_some_and(|spec| is_foreign(&spec.role))
-    }
-
-    /// Returns the faults of the requests of a new operator.
-    pub(super) fn usual_faults(&self) -> FaultPlan {
-        let latency = self.plan.settings.latency;
-        let storage_fault = self.storage_faults.iter().rfind(|(_, target, _)| target.is_none());
-        storage_fault.map_or_else(
-            || FaultPlan::always(Fault::Latency(latency)),
-            |(_, _, storage_fault)| storage_fault.faults(latency),
-        )
-    }
-
-    /// Sets the current faults of the requests of all instances.
-    pub(super) fn apply_storage_faults(&self) {
-        let latency = self.plan.settings.latency;
-        for (member, slot) in (0u32..).zip(&self.slots) {
-            let concerns = |target: &Option<u32>| target.is_none_or(|target| target == member);
-            let storage_fault = self
-                .storage_faults
-                .iter()
-                .rfind(|(_, target, _)| concerns(target))
-                .map(|(_, _, storage_fault)| *storage_fault);
-            let plan = storage_fault.map_or_else(
-                || FaultPlan::always(Fault::Latency(latency)),
-                |storage_fault| storage_fault.faults(latency),
-            );
-            for running in &slot.incarnations {
-                running.faulty.set_plan(plan.clone());
-                self.observer.lock().refuses(running.incarnation, storage_fault.is_some_and(StorageFault::refuses));
-                if storage_fault.is_some_and(StorageFault::shows_the_past) {
-                    self.observer.lock().set_stale_view(running.incarnation);
-                }
-            }
-        }
     }
 
     /// Shuts all incarnations down and returns how they ended.

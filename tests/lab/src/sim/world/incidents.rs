@@ -7,7 +7,7 @@ use eventhubs_checkpoint::processor::{OnFailure, PartitionState};
 
 use super::incarnations::GRACE_PERIOD;
 use super::{Action, World};
-use crate::sim::plan::{HEAVY, IncidentKind, MOST_PER_MILLE, StorageFault};
+use crate::sim::plan::{HEAVY, IncidentKind, MOST_PER_MILLE};
 
 impl World<'_> {
     pub(super) async fn begin(&mut self, index: usize) {
@@ -26,6 +26,12 @@ impl World<'_> {
                     self.restart(turn, *gap * turn, *down);
                 }
             }
+            IncidentKind::Rollout { terms, gap, down } => {
+                for (turn, _) in (0u32..).zip(&plan.members) {
+                    self.after(*gap * turn, Action::RollOut(turn, *terms));
+                    self.restart(turn, *gap * turn, *down);
+                }
+            }
             IncidentKind::Freeze { member, lasts } => self.freeze(index, *member, *lasts),
             IncidentKind::Replace { member, lasts } => {
                 self.freeze(index, *member, *lasts);
@@ -34,9 +40,14 @@ impl World<'_> {
             IncidentKind::Storage { member, storage_fault, lasts } => {
                 self.storage_fault(index, *member, *storage_fault, *lasts);
             }
+            IncidentKind::Failures { rule, lasts } => self.fail(index, rule, *lasts),
             IncidentKind::Reset(reset) => self.reset(reset),
             IncidentKind::Release { member, index, cooldown } => self.release(*member, *index, *cooldown),
             IncidentKind::Pause { member, index: which, lasts } => self.pause(index, *member, *which, *lasts),
+            IncidentKind::Block { member, lasts } => {
+                self.block(*member, true);
+                self.after(*lasts, Action::End(index));
+            }
             IncidentKind::HeavyLoad { member, lasts } => {
                 self.extra_work(*member, HEAVY);
                 self.after(*lasts, Action::End(index));
@@ -69,13 +80,10 @@ impl World<'_> {
         let Some(incident) = self.plan.incidents.get(index) else { return };
         match &incident.kind {
             IncidentKind::Freeze { member, .. } | IncidentKind::Replace { member, .. } => self.thaw(index, *member),
-            IncidentKind::Storage { .. } => {
-                self.storage_faults.retain(|(by, _, _)| *by != index);
-                self.disturbed();
-                self.apply_storage_faults();
-            }
+            IncidentKind::Storage { .. } | IncidentKind::Failures { .. } => self.storage_recovers(index),
             IncidentKind::LinkStalls { partition, .. } => self.hub.stall_link(*partition, false),
             IncidentKind::HeavyLoad { member, .. } => self.extra_work(*member, Duration::ZERO),
+            IncidentKind::Block { member, .. } => self.block(*member, false),
             IncidentKind::Pause { member, .. } => self.resume(*member),
             _ => {}
         }
@@ -89,7 +97,7 @@ impl World<'_> {
     fn freeze(&mut self, index: usize, member: u32, lasts: Duration) {
         let Some(slot) = self.slots.get(member as usize) else { return };
         for running in &slot.incarnations {
-            running.gate.freeze(true);
+            running.gates.process.freeze(true);
             self.observer.lock().freezes(running.incarnation, true);
         }
         self.frozen.insert(index, slot.incarnations.iter().map(|running| running.incarnation).collect());
@@ -102,16 +110,23 @@ impl World<'_> {
         self.disturbed();
         let Some(slot) = self.slots.get(member as usize) else { return };
         for running in slot.incarnations.iter().filter(|running| incarnations.contains(&running.incarnation)) {
-            running.gate.freeze(false);
+            running.gates.process.freeze(false);
             self.observer.lock().freezes(running.incarnation, false);
         }
     }
 
-    fn storage_fault(&mut self, index: usize, member: Option<u32>, storage_fault: StorageFault, lasts: Duration) {
-        self.storage_faults.push((index, member, storage_fault));
+    /// Blocks or unblocks the runtime of the application. Of two overlapping incidents the first end counts.
+    fn block(&mut self, member: u32, blocked: bool) {
+        if blocked {
+            self.blocked.insert(member);
+        } else {
+            self.blocked.remove(&member);
+        }
         self.disturbed();
-        self.apply_storage_faults();
-        self.after(lasts, Action::End(index));
+        for running in self.slots.get(member as usize).iter().flat_map(|slot| &slot.incarnations) {
+            running.gates.runtime.freeze(blocked);
+            self.observer.lock().blocks(running.incarnation, blocked);
+        }
     }
 
     fn extra_work(&self, member: u32, extra: Duration) {
@@ -215,8 +230,10 @@ impl IncidentKind {
             | Self::Replace { member, .. }
             | Self::Release { member, .. }
             | Self::Pause { member, .. }
+            | Self::Block { member, .. }
             | Self::HeavyLoad { member, .. } => Some(*member),
             Self::Storage { member, .. } => *member,
+            Self::Failures { rule, .. } => rule.member,
             _ => None,
         }
     }

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::World;
 use super::incarnations::seed_of;
+use crate::sim::bounds::Bounds;
 use crate::sim::crate_processor::with_terms;
 use crate::sim::observer::{NewIncarnation, Observer, Wanted};
 use crate::sim::plan::Reset;
@@ -23,7 +24,8 @@ impl World<'_> {
     pub(super) fn reset(&mut self, reset: &Reset) {
         let Ok(owner) = OwnerId::new("operator") else { return };
         let wanted = self.wanted(reset);
-        let new = NewIncarnation { member: None, owner: owner.clone(), crate_processor: true };
+        let bounds = Bounds::of(&self.plan.settings);
+        let new = NewIncarnation { member: None, owner: owner.clone(), crate_processor: true, bounds };
         let undisturbed = reset.is_undisturbed() && !self.plan.moves_in_calm();
         let incarnation = {
             let mut observer = self.observer.lock();

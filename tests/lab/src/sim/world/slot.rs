@@ -7,13 +7,16 @@ use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::sim::freeze::Gate;
+use crate::sim::freeze::{Gate, Gates};
 use crate::sim::host::{ExitStatus, HandleSlot};
+use crate::sim::plan::Terms;
 
 /// The place of the incarnations of one member.
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) ordinal: u32,
+    /// The settings that were rolled out to it, if any.
+    pub(super) rolled_out: Option<Terms>,
     pub(super) incarnations: Vec<Running>,
     /// The gates of ended incarnations. Nothing else may hold them.
     pub(super) gone: Vec<(usize, Gate)>,
@@ -23,7 +26,7 @@ pub(super) struct Slot {
 pub(super) struct Running {
     pub(super) incarnation: usize,
     pub(super) owner: OwnerId,
-    pub(super) gate: Gate,
+    pub(super) gates: Gates,
     pub(super) faulty: FaultyContainer,
     pub(super) shutdown: watch::Sender<bool>,
     pub(super) extra_work: watch::Sender<Duration>,
