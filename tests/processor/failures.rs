@@ -406,7 +406,7 @@ enum Finishes {
 }
 
 /// Handles events one by one. Each event whose number is a multiple of this one fails, once.
-async fn handle_one_by_one(
+fn handle_one_by_one(
     events: Vec<MemoryEvent>,
     context: &PartitionContext,
     (every, finishes): (i64, Finishes),
@@ -436,8 +436,7 @@ async fn progress_inside_a_batch_ends_the_back_off() {
         world.hub.publish_many(0, 500, "x");
         let failed = Arc::new(Mutex::new(BTreeSet::new()));
         let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
-            let failed = Arc::clone(&failed);
-            async move { handle_one_by_one(events, &context, (10, finishes), &failed).await }
+            std::future::ready(handle_one_by_one(events, &context, (10, finishes), &failed))
         });
         let began = Instant::now();
         let a = world.start_with("a", world.hub.source(), handler).await;

@@ -43,19 +43,16 @@ fn few_failed_writes_delay_a_takeover_little() {
 }
 
 #[test]
-#[ignore = "fails until failed renewals postpone no cycle"]
 fn failed_writes_delay_a_takeover_in_proportion() {
     reading(Case::Crash, &[Disturbance::FailedWrites(10), Disturbance::FailedWrites(30), Disturbance::BadBlob]);
 }
 
 #[test]
-#[ignore = "fails until failed renewals postpone no cycle"]
 fn failed_writes_delay_a_start_in_proportion() {
     reading(Case::ColdStart, &[Disturbance::FailedWrites(10), Disturbance::FailedWrites(30), Disturbance::BadBlob]);
 }
 
 #[test]
-#[ignore = "fails until progress within a failed batch counts"]
 fn failing_events_cost_throughput_in_proportion() {
     let measure = |disturbance, seed| alone(throughput::measure(disturbance, seed));
     assert_proportionate("throughput", &[Disturbance::FailsOnce(20), Disturbance::FailsAlways(20)], measure);
