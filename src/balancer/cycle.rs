@@ -133,14 +133,14 @@ impl Cycles {
     }
 
     /// Schedules the next cycle after a success. A calm cycle found nothing new and nothing to do. The cycle comes when
-    /// the first ownership of another instance expires, if that is earlier.
+    /// the first partition may become claimable, if that is earlier.
     pub(super) fn on_succeeded(
         &mut self,
         context: &mut Context,
         partitions: &Partitions,
         plan: &Plan,
         calm: bool,
-        next_expiry: Option<Moment>,
+        next_claimable: Option<Moment>,
     ) {
         let (now, took) = (context.now, context.now.saturating_sub(self.listing_sent));
         context.note(Note::CycleTook(took));
@@ -155,7 +155,7 @@ impl Cycles {
             (false, false) => Found::Change,
         };
         let jitter = context.chance();
-        self.pacing.cycle_succeeded(now, found, took, next_expiry, jitter);
+        self.pacing.cycle_succeeded(now, found, took, next_claimable, jitter);
         self.note_slow_start(context, plan.left_for_later);
     }
 

@@ -69,8 +69,9 @@ struct Ended {
 enum Outcome {
     /// There has been no cycle yet.
     Begun,
-    /// An ownership of another instance expires at this moment, if it is not renewed.
-    Succeeded { next_expiry: Option<Moment> },
+    /// The first partition may become claimable at this moment: the lease of another instance expires, unless it is
+    /// renewed, or the wait after a failed claim ends.
+    Succeeded { next_claimable: Option<Moment> },
     /// The next cycle comes after this wait, and not before the server allows it.
     Failed { wait: Duration, asked: Duration },
 }
@@ -97,11 +98,11 @@ impl Pacing {
         Some(match outcome {
             Outcome::Begun => at,
             Outcome::Failed { wait, asked } => at + wait.max(asked),
-            Outcome::Succeeded { next_expiry } => {
+            Outcome::Succeeded { next_claimable } => {
                 let usual = at + self.pause(jitter);
                 let after =
                     |expiry: Moment| expiry.max(at + self.short_wait()) + SHORTEST.min(self.interval).mul_f64(jitter);
-                next_expiry.map_or(usual, |expiry| usual.min(after(expiry)))
+                next_claimable.map_or(usual, |expiry| usual.min(after(expiry)))
             }
         })
     }
@@ -116,14 +117,14 @@ impl Pacing {
         self.ended = None;
     }
 
-    /// Records that a cycle succeeded, what it found, how long it took, and when the first ownership of another instance
-    /// expires.
+    /// Records that a cycle succeeded, what it found, how long it took, and when the first partition may become
+    /// claimable.
     pub(super) fn cycle_succeeded(
         &mut self,
         now: Moment,
         found: Found,
         took: Duration,
-        next_expiry: Option<Moment>,
+        next_claimable: Option<Moment>,
         jitter: f64,
     ) {
         self.calm = if found == Found::Nothing { (self.calm + 1).min(LONGEST) } else { 0 };
@@ -133,7 +134,7 @@ impl Pacing {
             self.claim_won();
         }
         self.short = (self.short / 2).max(SHORTEST).max(REST * took).min(self.interval);
-        self.ended = Some(Ended { at: now, outcome: Outcome::Succeeded { next_expiry }, jitter });
+        self.ended = Some(Ended { at: now, outcome: Outcome::Succeeded { next_claimable }, jitter });
     }
 
     /// Records that a cycle failed, and returns the wait before the next one. The first wait is short, because the

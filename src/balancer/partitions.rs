@@ -192,6 +192,11 @@ impl Partitions {
         }
     }
 
+    /// Returns when the first partition may be claimed again.
+    pub(super) fn next_setback_end(&self, now: Moment) -> Option<Moment> {
+        self.setbacks.values().map(|setback| setback.until).filter(|until| *until > now).min()
+    }
+
     /// Forgets the setbacks that are over, of the partitions that have a live owner.
     pub(super) fn end_setbacks_of_owned(&mut self, view: &View<'_>, now: Moment) {
         self.setbacks.retain(|partition, setback| {

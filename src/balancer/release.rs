@@ -78,7 +78,7 @@ impl Partitions {
         }
         // A processor that gave up must not get the partition back at once.
         if !was_draining || !cooldown.is_zero() {
-            self.set_back(context, partition, cooldown);
+            self.set_back(context, partition, context.settings.cooldown(cooldown));
         }
         if was_draining {
             return self.send_release(context, partition, epoch);

@@ -79,11 +79,16 @@ impl Settings {
         if handoff.is_acknowledged() { self.handoff_timeouts.release } else { self.handoff_timeouts.acknowledgement }
     }
 
-    /// Returns the wait before a partition is claimed again that could not be won, or was released, `failures` times in
-    /// a row: one interval at first, doubled with each failure, and at most the lease duration. Half an interval is
-    /// added, so that the cycle at the end of the wait claims another partition.
+    /// Returns the wait before a partition is claimed again that could not be won `failures` times in a row: a quarter of
+    /// an interval at first, doubled with each failure, and at most the lease duration.
     pub(super) fn set_back(&self, failures: u32, at_least: Duration) -> Duration {
-        let wait = self.interval().saturating_mul(2u32.saturating_pow(failures)).min(self.lease_duration());
-        wait.max(at_least.min(LONGEST_COOLDOWN)) + self.interval() / 2
+        let wait = (self.interval() / 4).saturating_mul(2u32.saturating_pow(failures)).min(self.lease_duration());
+        wait.max(at_least.min(LONGEST_COOLDOWN))
+    }
+
+    /// Returns the wait before this instance claims a partition again that it has released: at least one interval and a
+    /// half, so that another instance can claim it.
+    pub(super) fn cooldown(&self, wanted: Duration) -> Duration {
+        wanted.min(LONGEST_COOLDOWN).max(self.interval()) + self.interval() / 2
     }
 }

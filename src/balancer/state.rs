@@ -278,7 +278,8 @@ impl State {
     fn end_cycle(&mut self, view: View<'_>, plan: Plan) {
         let Self { context, partitions, heartbeat, cycles, snapshot, .. } = self;
         let calm = plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view);
-        cycles.on_succeeded(context, partitions, &plan, calm, view.next_expiry);
+        let next_claimable = view.next_expiry.into_iter().chain(partitions.next_setback_end(context.now)).min();
+        cycles.on_succeeded(context, partitions, &plan, calm, next_claimable);
         // If nothing may be claimed, there is no plan.
         let unclaimed =
             if context.claims_nothing() { snapshot.unclaimed_due_to_limit } else { plan.unclaimed_due_to_limit };
