@@ -146,7 +146,7 @@ impl Pacing {
         self.failures = self.failures.saturating_add(1);
         let asked = match throttled {
             Throttled::No => Duration::ZERO,
-            Throttled::Asked(asked) => asked.max(self.pause(jitter)),
+            Throttled::Asked(asked) => asked.max(self.interval.mul_f64(1.0 + jitter / 10.0)),
         };
         self.ended = Some(Ended { at: now, outcome: Outcome::Failed { wait, asked }, jitter });
         wait.max(asked)
