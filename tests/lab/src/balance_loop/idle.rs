@@ -23,19 +23,15 @@ async fn b06_the_share_of_a_stalled_instance_is_taken() {
             let config = config.clone().with_load_balancing_strategy(strategy).with_stall_timeout(MINUTE);
             let mut group = group_with(3, 9, &["a", "b", "c"], &config).await;
             let handle = group.handle("a").unwrap().clone();
-            handle.liveness().tick();
+            group.block("a", true).unwrap();
             group.run_for(2 * MINUTE).await;
             assert!(handle.snapshots().borrow().stalled.runtime);
             group.crash("c").await.unwrap();
             comes(&group, BOUND + ROUND * rounds, |group| held_by(group, "a") == 3 && held_by(group, "b") == 6).await;
 
             // When it has recovered, it gets its share.
-            handle.liveness().tick();
-            comes(&group, 10 * MINUTE, |group| {
-                handle.liveness().tick();
-                held_by(group, "a") == 4
-            })
-            .await;
+            group.block("a", false).unwrap();
+            comes(&group, 10 * MINUTE, |group| held_by(group, "a") == 4).await;
             assert_eq!(owned(&group), 9);
         }
     }
