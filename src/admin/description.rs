@@ -124,8 +124,8 @@ pub struct CheckpointDescription {
     /// Whether it is a start position that was recorded before any event was processed.
     pub initial: bool,
     /// Whether it was written before the event hub was recreated under the same name. A processor of this crate then
-    /// starts elsewhere, see [`InvalidReason::Recreated`](crate::processor::InvalidReason); one
-    /// of another SDK skips or repeats events. False if the event hub was not read.
+    /// starts elsewhere, see [`InvalidReason::Recreated`](crate::processor::InvalidReason); a processor of another SDK
+    /// skips or repeats events. False if the event hub was not read.
     pub of_former_hub: bool,
     /// The owner that wrote it, if it is of this crate.
     pub owner: Option<OwnerId>,

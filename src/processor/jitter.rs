@@ -27,7 +27,7 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(30);
 
     #[test]
-    fn b23_jitter_shortens_a_wait_by_a_quarter_at_most() {
+    fn jitter_shortens_a_wait_by_a_quarter_at_most() {
         let waits: BTreeSet<_> = (0..1000).map(|random| jittered(WAIT, random)).collect();
         assert_eq!(waits.len(), 100);
         assert!(waits.first() > Some(&(WAIT * 3 / 4)) && waits.last() == Some(&WAIT));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The wait before the first restart. It doubles up to [`LONGEST_WAIT`] until an event is handled that was not before.
+/// The wait before the first restart. It doubles up to [`LONGEST_WAIT`] until an event is handled for the first time.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -10,8 +10,8 @@ pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct RestartBackoff {
     failures: u32,
-    /// The last event of the batches that the handler has returned from without an error. Redelivered events are no
-    /// progress. Of tracked events, some may not be finished.
+    /// The last event of the batches that the handler accepted. Redelivered events are no progress. Tracked events may be
+    /// unfinished.
     furthest: Option<i64>,
     /// The last event that is finished, with all before it. It may be in a batch that failed.
     finished: Option<i64>,
@@ -42,7 +42,7 @@ impl RestartBackoff {
         }
     }
 
-    /// Records up to which event all are finished: a batch that fails may have made progress.
+    /// Records the last event up to which all events are finished. A batch that fails may have made progress.
     pub(super) fn finished(&mut self, last: Option<i64>) {
         if last > self.finished {
             (self.finished, self.failures) = (last, 0);

@@ -26,8 +26,8 @@ pub enum InvalidReason {
     /// Events after the checkpoint expired before they were processed: the partition was not read for longer than the
     /// retention of the event hub.
     Expired,
-    /// The event hub was recreated under the same name after the checkpoint was written. Recognized by
-    /// the time of its creation, so only if the source [reports](super::source::EventHubProperties::created_at) that.
+    /// The event hub was recreated under the same name after the checkpoint was written. Recognized by the time of its
+    /// creation, so only if the source [reports](super::source::EventHubProperties::created_at) that.
     Recreated,
     /// The checkpoint is after the end of the partition. It is another event hub's, or the event hub has lost its last
     /// events, for example by the forced promotion of a replica; or it was recreated, and the source does not report

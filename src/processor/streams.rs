@@ -58,16 +58,15 @@ impl<E> PartitionStreams<E> {
         &self.handle
     }
 
-    /// Shuts down: streams end after their current batch, last checkpoints are written, partitions are released. Streams
-    /// that were not taken are dropped. If a
-    /// shutdown was requested before, by [`ProcessorHandle::shutdown`], waits for it.
+    /// Shuts down: streams end after their current batch, last checkpoints are written, partitions are released. Drops the
+    /// streams that were not taken. If a shutdown was requested before, by [`ProcessorHandle::shutdown`], waits for it.
     ///
     /// # Errors
     ///
     /// Those of [`Processor::run`](super::Processor::run). [`ErrorKind::Internal`] also if the processor panicked.
     pub async fn shutdown(mut self) -> Result<ShutdownReport> {
         self.handle.requests.request_once();
-        // Nobody can take the streams that wait here. A partition would not stop before its stream is dropped.
+        // A partition does not stop before its stream is dropped, and the application cannot take these streams anymore.
         self.started.close();
         while let Some(untaken) = self.started.recv().await {
             drop(untaken);

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::captured::Captured;
 use crate::counted_source::Counted;
 use crate::placing::place;
+use crate::recreations::with_checkpoint_at_49;
 use crate::world::{Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,16 +20,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn recorder(world: &World, owner: &str) -> Recorder {
     Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: world.checkpoint }
-}
-
-/// A group that has processed 50 events, without a running instance.
-async fn with_checkpoint_at_49() -> World {
-    let world = World::new(1);
-    world.hub.publish_many(0, 50, "old");
-    let a = world.start("a").await;
-    world.log.wait_for("50 events", |log| log.times("old") == 50).await;
-    a.shut_down().await.unwrap();
-    world
 }
 
 #[tokio::test(start_paused = true)]

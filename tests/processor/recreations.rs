@@ -16,7 +16,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const RECORD: &str = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
 
 /// A group that has processed 50 events, without a running instance.
-async fn with_checkpoint_at_49() -> World {
+pub async fn with_checkpoint_at_49() -> World {
     let world = World::new(1);
     world.hub.publish_many(0, 50, "old");
     let a = world.start("a").await;

@@ -16,7 +16,7 @@ pub enum Disturbance {
 }
 
 impl Disturbance {
-    /// Those of the storage, beginning with none.
+    /// The disturbances of the storage. The first one is none.
     pub const OF_STORAGE: [Self; 7] = [
         Self::NONE,
         Self::FailedWrites(1),
@@ -27,15 +27,15 @@ impl Disturbance {
         Self::BadBlob,
     ];
 
-    /// Those of the handler.
+    /// The disturbances of the handler.
     pub const OF_HANDLER: [Self; 5] =
         [Self::FailsOnce(100), Self::FailsOnce(20), Self::FailsOnce(10), Self::FailsAlways(100), Self::FailsAlways(10)];
 
     /// Nothing goes wrong.
     pub const NONE: Self = Self::FailedWrites(0);
 
-    /// Returns how many times as long as without the disturbance something may take. Without an entry for the disturbance
-    /// itself, that of the next rougher one counts; without any, nothing is promised.
+    /// Returns how many times as long as without the disturbance something may take. If the disturbance has no
+    /// entry, the entry of the next greater one applies. If there is none, nothing is promised.
     #[must_use]
     pub fn factor(self) -> f64 {
         let as_rough = FACTORS.iter().filter(|(other, _)| self.is_at_most(*other));

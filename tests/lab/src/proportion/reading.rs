@@ -17,8 +17,8 @@ const SETTLED: Duration = Duration::from_secs(600);
 /// The time after which a measurement ends.
 pub const LIMIT: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// The partition whose ownership record cannot be written, where there is one. Nobody can own it, so its time does not
-/// count.
+/// The partition whose ownership record cannot be written, if the disturbance is a bad blob. No instance can own it, so
+/// its time does not count.
 const BAD: u32 = 0;
 
 /// What happens to a group.

@@ -125,7 +125,7 @@ pub struct HostSource {
     pub(super) quota: Quota,
 }
 
-/// Those of the process and of the application's runtime.
+/// The gates of the process and of the application's runtime.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gates {
     pub(super) process: Gate,

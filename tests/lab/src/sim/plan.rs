@@ -219,7 +219,7 @@ pub struct Member {
     pub starts_at: Duration,
     /// How many seconds its wall clock is ahead of the server's.
     pub skew_seconds: i64,
-    /// Its settings, if they differ from those of the group.
+    /// The settings of this member, if it does not have the settings of the group.
     pub terms: Option<Terms>,
     /// The longest time that its handler takes for a batch.
     pub work: Duration,

@@ -30,7 +30,7 @@ struct Counts {
 pub struct ManagementRequests {
     /// All requests.
     pub total: u64,
-    /// Those that were rejected as `server-busy`.
+    /// The requests that were rejected as `server-busy`.
     pub rejected: u64,
     /// The most within one second.
     pub busiest: u32,

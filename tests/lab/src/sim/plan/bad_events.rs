@@ -24,7 +24,8 @@ impl BadEvents {
     }
 }
 
-/// Draws whose handlers fail at some events. Uses its own random numbers, so that the rest of the plan stays the same.
+/// Draws the members whose handlers fail at some events. Uses its own random numbers, so that the rest of the plan stays
+/// the same.
 pub(super) fn draw(members: &mut [Member], settings: &Settings, seed: u64, scale: &Scale) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xbadd);
     if !scale.failures || settings.own_positions != OwnPositions::None {

@@ -18,7 +18,7 @@ const RATES: [u32; 7] = [1, 5, 10, 50, 100, 200, 300];
 /// A rule by which requests to the storage fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureRule {
-    /// Whose requests; `None` for those of all instances.
+    /// The member whose requests fail; `None` means all members.
     pub member: Option<u32>,
     /// Which requests; `None` for all.
     pub operation: Option<BlobOperation>,
@@ -73,7 +73,7 @@ impl FailureRule {
         Self { blobs: Blobs::OwnershipOf(partition), ..Self::writes(1000) }
     }
 
-    /// Returns whether it affects the requests of this member, or with `None` those of an operator.
+    /// Returns whether the rule applies to the requests of this member. `None` means an operator.
     pub(crate) fn concerns(&self, member: Option<u32>) -> bool {
         self.member.is_none() || self.member == member
     }
@@ -117,15 +117,15 @@ pub(super) fn drawn(seed: u64, scale: &Scale) -> Vec<Incident> {
     incidents
 }
 
-/// Draws whether requests about the event hub have a quota: that of the service, or less. Uses its own random numbers, so
-/// that the rest of the plan stays the same.
+/// Draws the quota of requests for properties of the event hub: the quota of the service, a lower one, or none. Uses its
+/// own random numbers, so that the rest of the plan stays the same.
 pub(super) fn quota(seed: u64, scale: &Scale) -> Option<u32> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x9007);
     (scale.failures && rng.random_bool(0.5)).then(|| [MANAGEMENT_QUOTA, 10][rng.random_range(0..2)])
 }
 
-/// Draws whose runtimes are blocked for a while, or as long as the faults last. Uses its own random numbers, so that the
-/// rest of the plan stays the same.
+/// Draws the members whose runtimes are blocked, for a while or as long as the faults last. Uses its own random numbers,
+/// so that the rest of the plan stays the same.
 pub(super) fn blocked(seed: u64, scale: &Scale) -> Vec<Incident> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xb10c);
     let count = if scale.blocked { rng.random_range(1..4) } else { 0 };

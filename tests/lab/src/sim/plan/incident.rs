@@ -63,7 +63,7 @@ pub enum IncidentKind {
     },
     /// Requests to the storage fail.
     Storage {
-        /// Whose requests; `None` for those of all instances.
+        /// The member whose requests fail; `None` means all members.
         member: Option<u32>,
         /// How they fail.
         storage_fault: StorageFault,
