@@ -26,6 +26,10 @@ const GAP: Duration = Duration::from_secs(30);
 const DOWN: Duration = Duration::from_secs(5);
 /// In how many steps a deployment restarts all instances.
 const STEPS: usize = 10;
+/// Claims that lose to another instance: at most one in this many, but a few are always allowed, because chance decides
+/// where only a few partitions are claimed: with 12 claims, 1 to 4 of them lost for 8 seeds.
+const CLAIMS_PER_CONFLICT: u64 = 4;
+const CONFLICTS_BY_CHANCE: u64 = 6;
 
 /// The size of a group.
 #[derive(Clone, Copy, Debug)]
@@ -55,10 +59,11 @@ impl Phase {
     fn exceeded(&self) -> Vec<String> {
         let Self { name, balanced_after, within, metered, moves, most_moves, claims, .. } = self;
         let (peak, of_blob, conflicts) = (metered.peak, metered.peak_of_blob, self.conflicts);
+        let most_conflicts = (*claims as u64).div_ceil(CLAIMS_PER_CONFLICT).max(CONFLICTS_BY_CHANCE);
         let bounds = [
             (balanced_after > within, format!("balanced after {balanced_after:?}, more than {within:?}")),
             (moves > most_moves, format!("{moves} moves, more than {most_moves}")),
-            (conflicts > (*claims as u64).div_ceil(4), format!("{conflicts} conflicts of {claims} claims")),
+            (conflicts > most_conflicts, format!("{conflicts} conflicts of {claims} claims")),
             (peak > ACCOUNT_LIMIT, format!("{peak} requests per second")),
             (of_blob > BLOB_LIMIT, format!("{of_blob} requests per second for one blob")),
         ];
