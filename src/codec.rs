@@ -5,16 +5,17 @@
 //!
 //! | record | keys that all SDKs know | keys that only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always present; `""` means released) | `incarnation`, `claimedat`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `leasescope` |
+//! | ownership | `ownerid` (always present; `""` means released) | `incarnation`, `claimedat`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `leasescope`, `ehcleaseduration` |
 //! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `updatedat`, `sourceetag`, `initial`, `ehchubcreated` |
 //!
 //! Only this crate reads and writes `.../heartbeat/{percent-encoded owner}`, in which a final dot is encoded, too:
-//! `ownerid`, `incarnation`, `declareddeadby`.
+//! `ownerid`, `incarnation`, `declareddeadby`, `ehcleaseduration`.
 //!
 //! The reader is tolerant: other SDKs omit keys or leave them empty. It reports what it cannot use, and continues.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ const DRAINING: &str = "draining";
 const AWAY: &str = "away";
 const LEASE_SCOPE: &str = "leasescope";
 const DECLARED_DEAD_BY: &str = "declareddeadby";
+/// With the prefix of this crate, as [`HUB_CREATED`].
+const LEASE_DURATION: &str = "ehcleaseduration";
 
 /// The value of a flag. Without the flag the key is absent.
 const YES: &str = "1";
@@ -254,6 +257,7 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     insert(&mut metadata, DRAINING, record.draining.then_some(YES));
     insert(&mut metadata, AWAY, record.away.then_some(YES));
     insert(&mut metadata, LEASE_SCOPE, (record.scope == LeaseScope::Instance).then_some(SCOPE_INSTANCE));
+    insert(&mut metadata, LEASE_DURATION, record.lease_duration.map(format_seconds));
     metadata
 }
 
@@ -295,6 +299,7 @@ pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Op
         draining: fields.take_known(DRAINING, yes).is_some(),
         away: fields.take_known(AWAY, yes).is_some(),
         scope: fields.take_known(LEASE_SCOPE, scope).unwrap_or_default(),
+        lease_duration: fields.take_known(LEASE_DURATION, parse_seconds),
         other: fields.rest(),
     };
     (record, reported(blob, &fields.problems))
@@ -307,6 +312,7 @@ pub fn encode_heartbeat(record: &HeartbeatRecord) -> Metadata {
     metadata.insert(OWNER_ID, record.owner.as_str());
     insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(Incarnation::as_str));
     insert(&mut metadata, DECLARED_DEAD_BY, record.declared_dead_by.as_ref().map(OwnerId::as_str));
+    insert(&mut metadata, LEASE_DURATION, record.lease_duration.map(format_seconds));
     metadata
 }
 
@@ -327,6 +333,7 @@ pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Hea
         owner,
         incarnation,
         declared_dead_by: fields.take_some(DECLARED_DEAD_BY).map(OwnerId::recorded),
+        lease_duration: fields.take_known(LEASE_DURATION, parse_seconds),
         other: fields.rest(),
     };
     (record, reported(blob, &fields.problems))
@@ -428,6 +435,15 @@ fn insert(metadata: &mut Metadata, key: &str, value: Option<impl AsRef<str>>) {
     if let Some(value) = value {
         metadata.insert(key, value);
     }
+}
+
+/// Whole seconds: a lease duration is recorded without a fraction.
+fn format_seconds(duration: Duration) -> String {
+    duration.as_secs().to_string()
+}
+
+fn parse_seconds(text: &str) -> Option<Duration> {
+    text.parse().ok().map(Duration::from_secs)
 }
 
 fn format_time(time: OffsetDateTime) -> Option<String> {
@@ -532,9 +548,11 @@ mod tests {
             claimed_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             epoch: Some(1_795_179_607_001),
             load: Some(1200),
+            lease_duration: Some(Duration::from_secs(60)),
             ..OwnershipRecord::default()
         };
         let wire = metadata([
+            ("ehcleaseduration", "60"),
             ("epoch", "1795179607001"),
             ("incarnation", "20261120T130000Z-00000abc"),
             ("load", "1200"),
@@ -593,10 +611,12 @@ mod tests {
             owner: owner.clone(),
             incarnation: Some(Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 0xabc)),
             declared_dead_by: Some(OwnerId::new("pod-2").unwrap()),
+            lease_duration: Some(Duration::from_secs(14)),
             other: foreign(),
         };
         let wire = metadata([
             ("declareddeadby", "pod-2"),
+            ("ehcleaseduration", "14"),
             ("foreign", "1"),
             ("incarnation", "20261120T130000Z-00000abc"),
             ("ownerid", "pod-1"),
@@ -607,9 +627,15 @@ mod tests {
 
     #[test]
     fn unknown_values_are_reported_and_count_as_absent() {
-        for (key, value) in
-            [("cooperative", "2"), ("draining", "yes"), ("away", "2"), ("leasescope", "universe"), ("epoch", "7.0")]
-        {
+        for (key, value) in [
+            ("cooperative", "2"),
+            ("draining", "yes"),
+            ("away", "2"),
+            ("leasescope", "universe"),
+            ("epoch", "7.0"),
+            ("ehcleaseduration", "60s"),
+            ("ehcleaseduration", "-1"),
+        ] {
             let (record, problem) = decode_ownership("b", &metadata([("ownerid", "a"), (key, value)]));
             let absent = OwnershipRecord { owner: Some(OwnerId::recorded("a")), ..OwnershipRecord::default() };
             assert_eq!(record, absent, "{key}");

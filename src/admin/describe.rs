@@ -169,8 +169,7 @@ impl Description<'_> {
     }
 
     fn is_live(&self, heartbeat: &Heartbeat) -> bool {
-        let limit = self.lease_durations().own + LeaseDurations::GRACE;
-        heartbeat.record.declared_dead_by.is_none() && heartbeat.age_at(self.records.read_at) < limit
+        self.lease_durations().counts_as_present(&heartbeat.record, heartbeat.age_at(self.records.read_at))
     }
 
     fn member(&self, id: &OwnerId, sdk: Sdk, blob_name_case: BlobNameCase, age: Duration) -> Member {

@@ -45,7 +45,6 @@ impl Survey {
             running: &BTreeSet::new(),
             other_name_case: &self.other_name_case.records,
             heartbeats: &self.heartbeats.records,
-            interval: store.lease_durations().own / 6,
             outage_ended: None,
         };
         observe(&self.ownerships.records, partitions, &observer, now)

@@ -131,7 +131,6 @@ mod tests {
             running: &running,
             other_name_case,
             heartbeats: &[],
-            interval: lease_duration / 6,
             outage_ended: None,
         };
         let view = observe(listing, &[0.into(), 1.into()], &observer, Moment::ZERO);

@@ -7,7 +7,7 @@ use super::handle::LeftOwned;
 use super::note::Note;
 use super::snapshot::Snapshot;
 use crate::model::{Heartbeat, Incarnation, Moment, Ownership, PartitionId};
-use crate::store::handoff::{Handoff, HandoffTimeouts};
+use crate::store::handoff::Handoff;
 use crate::store::{Claim, Lease};
 
 /// One thing to do.
@@ -56,7 +56,7 @@ pub enum Request {
     /// Requests the handoff of the partition of this record.
     RequestHandoff(Ownership),
     /// Polls a requested handoff.
-    PollHandoff { handoff: Handoff, timeouts: HandoffTimeouts },
+    PollHandoff(Handoff),
     /// Writes the heartbeat of this instance.
     SendHeartbeat,
     /// Deletes the heartbeat of this instance. If `persistently`, a deletion that fails is repeated.

@@ -10,6 +10,10 @@ use crate::planner::LoadBalancingStrategy;
 use crate::setters::setters;
 use crate::store::GroupStore;
 
+/// How long handlers may take to finish, by default: Kubernetes kills a pod after 30 s, in which a handler may drain and
+/// then take as long in `stopped`.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// What an instance does if it cannot renew an ownership before its lease expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -59,8 +63,6 @@ pub struct BalancerConfig {
     pub on_stall: OnStall,
     /// See [`with_handoff`](Self::with_handoff).
     pub handoff: bool,
-    /// See [`with_handoff_timeout`](Self::with_handoff_timeout).
-    pub handoff_timeout: Option<Duration>,
     /// See [`with_lease_scope`](Self::with_lease_scope).
     pub lease_scope: LeaseScope,
     pub(crate) seed: Option<u64>,
@@ -76,7 +78,6 @@ impl Default for BalancerConfig {
             stall_timeout: Duration::from_secs(300),
             on_stall: OnStall::default(),
             handoff: true,
-            handoff_timeout: None,
             lease_scope: LeaseScope::default(),
             seed: None,
         }
@@ -119,12 +120,12 @@ impl BalancerConfig {
         /// is processed twice. Default true. With false, other instances steal from this one, and this one steals, as with
         /// the other SDKs.
         ///
+        /// The claiming instance waits for as long as the owner renews its lease and drains, which may take longer than a
+        /// lease duration. An owner that does not acknowledge the request within half its lease duration and one request
+        /// is stolen from.
+        ///
         /// Handoffs need a [`Processor`](crate::processor::Processor): a balancer alone has no handler to wait for.
         with_handoff(handoff: bool);
-        /// Sets how long an owner that has acknowledged a handoff may take to release the partition before the requesting
-        /// instance steals it. Default three quarters of the lease duration. At least two drain timeouts, 2 s for closing
-        /// the receiver, and two request timeouts; less than the lease duration.
-        with_handoff_timeout(handoff_timeout: Some(Duration));
         /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`]: one renewal per partition,
         /// as with all other SDKs. With [`LeaseScope::Instance`] one heartbeat keeps all of them alive: a balanced instance
         /// sends about 250 requests per hour for up to 2000 partitions, at the default interval and lease duration.
@@ -201,42 +202,14 @@ impl BalancerConfig {
         Ok(())
     }
 
-    pub(crate) fn handoff_timeout(&self, store: &GroupStore) -> Duration {
-        self.handoff_timeout.unwrap_or_else(|| store.handoff_timeouts().release)
-    }
-
-    /// The time to stop a partition, to write its last checkpoint after a conflict, and to release it must fit into a
-    /// handoff.
-    pub(crate) fn check_handoff(&self, store: &GroupStore, drain: Duration, stopping: Duration) -> Result<()> {
-        let (handoff, request, lease) =
-            (self.handoff_timeout(store), store.request_timeout(), store.lease_durations().own);
-        if self.handoff && (stopping + 2 * request > handoff || handoff >= lease) {
-            return Err(Error::config(format!(
-                "`with_handoff_timeout` is {handoff:?}, but must be at least the time to stop a partition, {stopping:?} with \
-                 `with_drain_timeout` {drain:?}, plus two request timeouts of {request:?}, and less than \
-                 `with_lease_duration`, {lease:?}: reduce `with_drain_timeout` or `with_request_timeout`, change \
-                 `with_handoff_timeout`, increase `with_lease_duration`, or use `with_handoff(false)`"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Returns a quarter of the lease duration, or less if [`OnLeaseExpiry::Stop`] or the default handoff timeout leave
-    /// less: a partition that stops may drain twice, and closes its receiver. With a lease duration below 16 s a handoff
-    /// leaves almost nothing; the drain timeout is then a sixteenth of the lease duration, with which a handoff is in time
-    /// if the receiver closes quickly.
+    /// Returns [`DRAIN_TIMEOUT`], or less if [`OnLeaseExpiry::Stop`] leaves less: a partition that stops may drain twice,
+    /// and closes its receiver.
     pub(crate) fn default_drain_timeout(&self, store: &GroupStore, closing: Duration) -> Duration {
-        let (lease, timeout) = (store.lease_durations().own, store.request_timeout());
-        let mut drain = lease / 4;
-        if self.handoff {
-            let left = store.handoff_timeouts().release.saturating_sub(2 * timeout + closing) / 2;
-            drain = drain.min(left.max(lease / 16));
+        if self.on_lease_expiry == OnLeaseExpiry::Continue {
+            return DRAIN_TIMEOUT;
         }
-        if self.on_lease_expiry == OnLeaseExpiry::Stop {
-            let left = time_to_drain(lease, timeout).unwrap_or_default();
-            drain = drain.min(left.saturating_sub(closing) / 2);
-        }
-        drain
+        let left = time_to_drain(store.lease_durations().own, store.request_timeout()).unwrap_or_default();
+        DRAIN_TIMEOUT.min(left.saturating_sub(closing) / 2)
     }
 }
 

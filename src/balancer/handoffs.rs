@@ -59,8 +59,7 @@ impl Partitions {
             let Activity::AwaitingHandoff(pending) = activity else { continue };
             if pending.next.is_some_and(|next| next <= context.now) {
                 pending.next = None;
-                let timeouts = context.settings.handoff_timeouts;
-                context.request(Request::PollHandoff { handoff: pending.handoff.clone(), timeouts });
+                context.request(Request::PollHandoff(pending.handoff.clone()));
             }
         }
     }
@@ -89,7 +88,8 @@ impl Partitions {
             return;
         };
         let failures = if outcome.is_err() { failures.saturating_add(1) } else { 0 };
-        let (owner, timeout) = (handoff.owner().clone(), context.settings.handoff_timeout_of(&handoff));
+        let owner = handoff.owner().clone();
+        let patience = handoff.patience(context.settings.request_timeout);
         let pending = PendingHandoff { handoff, next: Some(next_poll_at(context)), failures };
         match outcome {
             Ok(HandoffStatus::Pending) => {
@@ -98,7 +98,7 @@ impl Partitions {
             Ok(HandoffStatus::Ready(claim)) => {
                 self.claim_after_handoff(context, claim, ClaimReason::HandedOver, pending);
             }
-            Ok(HandoffStatus::TimedOut(claim)) if !context.had_outage_within(timeout) => {
+            Ok(HandoffStatus::TimedOut(claim)) if !context.had_outage_within(patience) => {
                 self.claim_after_handoff(context, claim, ClaimReason::Stolen(owner), pending);
             }
             // After an outage the next cycle plans again: this instance may have missed the response, or the owner may

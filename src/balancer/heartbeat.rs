@@ -9,7 +9,7 @@ use super::partitions::Partitions;
 use crate::error::Result;
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
 use crate::planner::{PartitionOwner, PartitionView, View};
-use crate::store::membership::HeartbeatOutcome;
+use crate::store::membership::{HeartbeatOutcome, stale_age};
 
 /// What this instance wrote about itself, and the heartbeats of the other instances.
 #[derive(Debug, Default)]
@@ -139,8 +139,8 @@ impl OwnHeartbeat {
     }
 
     pub(super) fn on_listed(&mut self, context: &mut Context, heartbeats: Vec<Heartbeat>) {
-        let stale_age = 10 * context.settings.lease_duration();
-        if heartbeats.iter().any(|seen| seen.age_at(context.now) > stale_age) {
+        let durations = context.settings.lease_durations;
+        if heartbeats.iter().any(|seen| seen.age_at(context.now) > stale_age(&seen.record, durations)) {
             context.request(Request::DeleteHeartbeats(heartbeats.clone()));
         }
         self.listed = heartbeats;

@@ -74,7 +74,6 @@ pub use crate::planner::{
     Assignment, ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView, ReleaseReason,
 };
 use crate::random::seeded;
-use crate::store::handoff::HandoffTimeouts;
 use crate::store::{GroupStore, LoopPermit};
 use crate::telemetry::OwnedMetrics;
 
@@ -211,7 +210,6 @@ impl Balancer {
             this: store.identity().clone(),
             lease_durations: store.lease_durations(),
             request_timeout: store.request_timeout(),
-            handoff_timeouts: HandoffTimeouts { release: config.handoff_timeout(store), ..store.handoff_timeouts() },
             drain_timeout: self.drain,
             has_other_name_case: store.has_other_name_case(),
             config,

@@ -22,7 +22,7 @@ impl Partitions {
         if context.settings.drain_timeout.is_zero() {
             return self.release(context, partition, epoch, reason);
         }
-        let until = context.now + context.settings.time_to_stop(reason);
+        let until = context.now + context.settings.time_to_stop();
         if self.get_of(partition, epoch).is_some_and(|owned| owned.drain(until)) {
             context.emit(OwnershipEvent::Releasing { partition: partition.clone(), reason });
             context.change();
@@ -44,7 +44,7 @@ impl Partitions {
     }
 
     /// Sends the release, at once or when the current renewal has ended. In a handoff a release that fails is repeated
-    /// until the requesting instance stops waiting, and at shutdown until the shutdown ends.
+    /// for as long as the requesting instance waits, and at shutdown until the shutdown ends.
     pub(super) fn send_release(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
         let Some(owned) = self.get_of(partition, epoch) else { return };
         context.change();
@@ -52,11 +52,10 @@ impl Partitions {
             return owned.release_next();
         }
         let settings = &context.settings;
-        let handed_over = owned.drains_until().filter(|_| owned.is_handed_over());
-        let until = match (handed_over, context.phase) {
-            (_, Phase::Draining | Phase::Ending(_)) => None,
-            (Some(stops_by), Phase::Running) => Some(stops_by + settings.request_timeout),
-            (None, Phase::Running) => Some(context.now + settings.release_limit()),
+        let until = match context.phase {
+            Phase::Draining | Phase::Ending(_) => None,
+            Phase::Running if owned.is_handed_over() => Some(context.now + settings.lease_duration()),
+            Phase::Running => Some(context.now + settings.release_limit()),
         };
         context.request(Request::Release { lease: owned.lease().clone(), until });
         self.activities.insert(partition.clone(), Activity::Releasing);

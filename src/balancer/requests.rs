@@ -46,8 +46,8 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
             let outcome = store.request_handoff(&seen).await;
             Done::HandoffRequested { partition: seen.partition, outcome }
         }
-        Request::PollHandoff { mut handoff, timeouts } => {
-            let outcome = store.poll_handoff(&mut handoff, &timeouts).await;
+        Request::PollHandoff(mut handoff) => {
+            let outcome = store.poll_handoff(&mut handoff).await;
             Done::HandoffPolled { handoff, outcome }
         }
         Request::SendHeartbeat => Done::HeartbeatSent(store.send_heartbeat().await),

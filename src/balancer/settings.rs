@@ -5,8 +5,6 @@ use std::time::Duration;
 use super::config::{BalancerConfig, OnLeaseExpiry};
 use crate::error::Error;
 use crate::model::{Identity, LeaseDurations};
-use crate::planner::ReleaseReason;
-use crate::store::handoff::{Handoff, HandoffTimeouts};
 
 /// The longest cooldown. Longer ones make no difference, and sums of them must not overflow.
 const LONGEST_COOLDOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -18,8 +16,6 @@ pub struct Settings {
     pub lease_durations: LeaseDurations,
     pub request_timeout: Duration,
     pub config: BalancerConfig,
-    /// How long an owner has to acknowledge and to complete a handoff.
-    pub handoff_timeouts: HandoffTimeouts,
     /// How long handlers may take to stop.
     pub drain_timeout: Duration,
     /// Whether the store also lists the ownerships of the other name case.
@@ -60,23 +56,14 @@ impl Settings {
     }
 
     /// Returns how long a handler may take to stop and to write its last checkpoint: one that is under way, and one
-    /// after a conflict. An instance that requested the partition waits only for its timeout, which includes the
-    /// request of the release.
-    pub(super) fn time_to_stop(&self, reason: ReleaseReason) -> Duration {
-        match reason {
-            ReleaseReason::HandedOver => self.handoff_timeouts.release.saturating_sub(self.request_timeout),
-            _ => self.drain_timeout + 4 * self.request_timeout,
-        }
+    /// after a conflict. An instance that requested the partition waits as long as the lease is renewed.
+    pub(super) fn time_to_stop(&self) -> Duration {
+        self.drain_timeout + 4 * self.request_timeout
     }
 
     /// Returns how long releases may take.
     pub(super) fn release_limit(&self) -> Duration {
         4 * self.request_timeout
-    }
-
-    /// Returns the timeout of the next step of the owner in a handoff.
-    pub(super) fn handoff_timeout_of(&self, handoff: &Handoff) -> Duration {
-        if handoff.is_acknowledged() { self.handoff_timeouts.release } else { self.handoff_timeouts.acknowledgement }
     }
 
     /// Returns the wait before a partition is claimed again that could not be won `failures` times in a row: a quarter of

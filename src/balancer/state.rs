@@ -263,7 +263,6 @@ impl State {
             running: &partitions.owned().map(|(partition, _)| partition.clone()).collect(),
             other_name_case,
             heartbeats: &heartbeat.listed,
-            interval: context.settings.interval(),
             outage_ended: context.outage_ended,
         };
         let mut view = observe(records, &self.hub, &observer, context.now);

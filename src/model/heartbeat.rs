@@ -1,6 +1,7 @@
 //! What an instance writes about itself, in addition to its ownership records.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::owner::{Identity, Incarnation, OwnerId};
 use super::ownership::{Relation, relation};
@@ -16,6 +17,9 @@ pub struct HeartbeatRecord {
     /// The owner that declared this one dead. With [`LeaseScope::Instance`](super::LeaseScope::Instance), other owners
     /// may claim its partitions from then on.
     pub declared_dead_by: Option<OwnerId>,
+    /// How long the heartbeat is valid, in whole seconds, as its owner says. Missing only in a malformed record, or if
+    /// another instance declared an owner dead that never sent a heartbeat.
+    pub lease_duration: Option<Duration>,
     /// Keys that this version does not know. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
 }
@@ -23,8 +27,14 @@ pub struct HeartbeatRecord {
 impl HeartbeatRecord {
     /// Creates the record of an owner that is alive and that no other instance has declared dead.
     #[must_use]
-    pub fn new(owner: OwnerId, incarnation: Incarnation) -> Self {
-        Self { owner, incarnation: Some(incarnation), declared_dead_by: None, other: BTreeMap::new() }
+    pub fn new(owner: OwnerId, incarnation: Incarnation, lease_duration: Duration) -> Self {
+        Self {
+            owner,
+            incarnation: Some(incarnation),
+            declared_dead_by: None,
+            lease_duration: Some(lease_duration),
+            other: BTreeMap::new(),
+        }
     }
 
     /// Returns the relation of this record to an instance.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::observer::Observer;
-use crate::model::{Heartbeat, HeartbeatRecord, Incarnation, LeaseDurations, Moment, OwnerId};
+use crate::model::{Heartbeat, HeartbeatRecord, Incarnation, Moment, OwnerId};
 
 /// The heartbeat of each owner. Of several, that of its latest incarnation.
 pub(super) struct Heartbeats<'a>(HashMap<&'a OwnerId, &'a Heartbeat>);
@@ -35,6 +35,5 @@ impl<'a> Heartbeats<'a> {
 }
 
 fn is_live(seen: &Heartbeat, observer: &Observer<'_>, now: Moment) -> bool {
-    let lifetime = observer.lease_durations.own + LeaseDurations::GRACE;
-    seen.record.declared_dead_by.is_none() && observer.age_since_outage(seen.age_at(now), now) < lifetime
+    observer.lease_durations.counts_as_present(&seen.record, observer.age_since_outage(seen.age_at(now), now))
 }

@@ -10,7 +10,7 @@ use crate::model::{Heartbeat, Identity, LeaseDurations, Moment, Ownership, Parti
 pub struct Observer<'a> {
     /// The observing instance.
     pub this: &'a Identity,
-    /// How long ownerships are valid without renewal.
+    /// How long ownerships are valid without renewal that do not say so themselves.
     pub lease_durations: LeaseDurations,
     /// The partitions that this instance runs.
     pub running: &'a BTreeSet<PartitionId>,
@@ -18,9 +18,6 @@ pub struct Observer<'a> {
     pub other_name_case: &'a [Ownership],
     /// The heartbeats. May be empty: then owners without partitions are unknown.
     pub heartbeats: &'a [Heartbeat],
-    /// The time between two cycles of the instance that requested a partition. The released partition is reserved for
-    /// it for this long plus the [grace](LeaseDurations::GRACE).
-    pub interval: Duration,
     /// When an outage of this instance ended, if there was one: for a while none of its requests succeeded. The same
     /// cause may have stopped the others, so a record that was last written before that moment counts as live for one
     /// lease duration from there on. A record that was written later counts by its own age. Only the last outage is

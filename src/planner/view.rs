@@ -184,7 +184,7 @@ pub fn observe<'a>(
         }
         let owner = owner_of(seen, observer.this, running.contains(&partition));
         let owner = match listing.in_other_name_case.get(&partition) {
-            Some(other) if owner != PartitionOwner::This => PartitionOwner::OtherNameCase((*other).clone()),
+            Some((other, _)) if owner != PartitionOwner::This => PartitionOwner::OtherNameCase((*other).clone()),
             _ => owner,
         };
         let entry = PartitionView::new(partition, owner);
@@ -224,12 +224,12 @@ impl<'a> Seen<'a> {
 /// A listing at the moment of observation, and what is known in addition.
 struct Listing<'a: 'o, 'o> {
     here: HashMap<&'a PartitionId, Seen<'a>>,
-    /// The live owners in the other name case. An earlier incarnation of this instance does not count: this instance
+    /// The live owners in the other name case, and their lease durations. An earlier incarnation of this instance does not count: this instance
     /// may take its partitions at any time.
-    in_other_name_case: HashMap<&'o PartitionId, &'o OwnerId>,
+    in_other_name_case: HashMap<&'o PartitionId, (&'o OwnerId, Duration)>,
     live_heartbeats: Vec<&'o HeartbeatRecord>,
-    /// The owners that are alive by any record. Empty if no record contains a handoff request.
-    alive: HashSet<&'o OwnerId>,
+    /// The lease durations of the owners that are alive by any record. Empty if no record contains a handoff request.
+    alive: HashMap<&'o OwnerId, Duration>,
 }
 
 impl<'a: 'o, 'o> Listing<'a, 'o> {
@@ -243,21 +243,24 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let other_name_case = observer.other_name_case.iter().filter_map(|seen| {
             let is_live = Seen::at(now, seen, observer, &heartbeats).live;
             let owner = seen.record.owner.as_ref().filter(|_| is_live && is_other_owner(&seen.record))?;
-            Some((&seen.partition, owner))
+            Some((&seen.partition, (owner, observer.lease_durations.of(&seen.record))))
         });
         let in_other_name_case = other_name_case.collect();
         let mut listing =
-            Self { here, in_other_name_case, live_heartbeats: heartbeats.live(observer, now), alive: HashSet::new() };
+            Self { here, in_other_name_case, live_heartbeats: heartbeats.live(observer, now), alive: HashMap::new() };
         if listing.here.values().any(|seen| seen.record.handoff_to.is_some()) {
-            listing.alive = listing.live_owners().chain([&observer.this.owner]).collect();
+            listing.alive = listing.live_owners(observer);
         }
         listing
     }
 
-    fn live_owners(&self) -> impl Iterator<Item = &'o OwnerId> {
-        let here = self.here.values().filter(|seen| seen.live).filter_map(|seen| seen.record.owner.as_ref());
-        let live = self.live_heartbeats.iter().map(|live| &live.owner);
-        here.chain(self.in_other_name_case.values().copied()).chain(live)
+    fn live_owners(&self, observer: &Observer<'o>) -> HashMap<&'o OwnerId, Duration> {
+        let durations = observer.lease_durations;
+        let heartbeats = self.live_heartbeats.iter().map(|live| (&live.owner, durations.of_heartbeat(live)));
+        let live = self.here.values().filter(|seen| seen.live);
+        let here = live.filter_map(|seen| Some((seen.record.owner.as_ref()?, durations.of(seen.record))));
+        let this = [(&observer.this.owner, durations.own)];
+        self.in_other_name_case.values().copied().chain(heartbeats).chain(here).chain(this).collect()
     }
 
     /// Adds the handoff in the record, if it counts.
@@ -267,9 +270,9 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
             // A request of its own owner is left over from an earlier incarnation. An operator need not appear alive,
             // nor does the owner that it will return the partition to.
             PartitionOwner::This | PartitionOwner::Other(_) => {
-                record.owner.as_ref() != Some(*to) && (record.operator.is_some() || self.alive.contains(*to))
+                record.owner.as_ref() != Some(*to) && (record.operator.is_some() || self.alive.contains_key(*to))
             }
-            PartitionOwner::Released => *age < reservation(record, observer),
+            PartitionOwner::Released => *age < self.reservation(record, to, observer),
             _ => false,
         };
         let handoff_to = record.handoff_to.as_ref().filter(counts).cloned();
@@ -279,21 +282,22 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         PartitionView { cooperative, away, handoff_to, operator, ..entry }
     }
 
-    /// After half the lease duration a cooperative owner may be dead.
+    /// Returns how long a released partition is reserved for an owner: one of its lease durations, in which it lists the
+    /// group at least twice, as long as it is alive. An operator has no record of its own, and the owner to which it
+    /// returns a partition may not have one yet: then the released record says it.
+    fn reservation(&self, record: &OwnershipRecord, to: &OwnerId, observer: &Observer<'_>) -> Duration {
+        let operated = record.operator.is_some().then(|| observer.lease_durations.of(record));
+        let lease_duration = self.alive.get(to).copied().or(operated);
+        lease_duration.map_or(Duration::ZERO, |lease_duration| lease_duration + LeaseDurations::GRACE)
+    }
+
+    /// After half its lease duration a cooperative owner may be dead.
     fn not_requestable(&self, view: &View<'_>, observer: &Observer<'_>) -> BTreeSet<PartitionId> {
-        let old = |partition| self.here.get(partition).is_some_and(|seen| seen.age >= observer.lease_durations.own / 2);
+        let is_old = |seen: &Seen<'_>| seen.age >= observer.lease_durations.of(seen.record) / 2;
+        let old = |partition| self.here.get(partition).is_some_and(is_old);
         let cooperative = view.partitions.iter().filter(|entry| entry.cooperative).map(|entry| &entry.partition);
         cooperative.filter(|partition| old(*partition)).cloned().collect()
     }
-}
-
-/// Returns how long a released partition is reserved. An owner to which an operator returns the partition does not know
-/// that it should list more often: it claims the partition after its next listing, which comes within half a lease
-/// duration.
-fn reservation(record: &OwnershipRecord, observer: &Observer<'_>) -> Duration {
-    let returned = record.operator.is_some() && record.operator != record.handoff_to;
-    let listing = if returned { observer.lease_durations.own / 2 } else { observer.interval };
-    listing + LeaseDurations::GRACE
 }
 
 /// Records a live heartbeat.

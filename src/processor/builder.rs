@@ -72,7 +72,6 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         with_stall_timeout(stall_timeout: Duration);
         with_on_stall(on_stall: OnStall);
         with_handoff(handoff: bool);
-        with_handoff_timeout(handoff_timeout: Duration);
         with_lease_scope(lease_scope: LeaseScope);
         with_dedicated_thread(dedicated_thread: bool);
         with_start_position(start_position: StartPosition);
@@ -158,9 +157,6 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let (balancer, handle) = Balancer::new(self.store.clone(), settings.clone(), named)?;
         let drain =
             self.config.drain_timeout.unwrap_or_else(|| settings.default_drain_timeout(&self.store, CLOSE_LIMIT));
-        let is_chosen = self.config.drain_timeout.is_some() || settings.handoff_timeout.is_some();
-        let stopping = if is_chosen { stopping_time(drain) } else { drain };
-        settings.check_handoff(&self.store, drain, stopping)?;
         let balancer = balancer.with_drain(stopping_time(drain))?;
         let lag_checks_due =
             self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(LAG_CHECKS_MISSED));
@@ -172,7 +168,6 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             spans: BatchSpans::new(Spans::new(self.store.group()), self.span_hook, self.streams),
             group: Arc::new(self.store.group().clone()),
             drain_timeout: drain,
-            handoff_timeout: settings.handoff_timeout(&self.store),
             liveness: handle.liveness().clone(),
             loads: handle.loads().clone(),
             source: self.source,

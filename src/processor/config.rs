@@ -155,9 +155,6 @@ pub struct ProcessorConfig {
     pub on_stall: OnStall,
     /// See [`with_handoff`](Self::with_handoff).
     pub handoff: bool,
-    /// See [`with_handoff_timeout`](Self::with_handoff_timeout).
-    #[serde(with = "humantime_serde")]
-    pub handoff_timeout: Option<Duration>,
     /// See [`with_lease_scope`](Self::with_lease_scope).
     pub lease_scope: LeaseScope,
     /// See [`with_dedicated_thread`](Self::with_dedicated_thread).
@@ -213,7 +210,6 @@ impl Default for ProcessorConfig {
             stall_timeout: balancer.stall_timeout,
             on_stall: balancer.on_stall,
             handoff: balancer.handoff,
-            handoff_timeout: balancer.handoff_timeout,
             lease_scope: balancer.lease_scope,
             dedicated_thread: true,
             start_position: StartPosition::Earliest,
@@ -247,7 +243,6 @@ impl From<&ProcessorConfig> for BalancerConfig {
             stall_timeout: config.stall_timeout,
             on_stall: config.on_stall,
             handoff: config.handoff,
-            handoff_timeout: config.handoff_timeout,
             lease_scope: config.lease_scope,
             seed: config.seed,
         }
@@ -257,12 +252,13 @@ impl From<&ProcessorConfig> for BalancerConfig {
 impl ProcessorConfig {
     /// Returns the settings with which the partitions of a crashed instance are read again within 20 s: a
     /// load-balancing interval of 4 s, [`LeaseScope::Instance`], and [`LoadBalancingStrategy::Greedy`]. Use it together
-    /// with [`StoreConfig::fast_failover`](crate::store::StoreConfig::fast_failover), on all instances of the group.
+    /// with [`StoreConfig::fast_failover`](crate::store::StoreConfig::fast_failover). Instances with and without it may
+    /// run side by side, so an ordinary rolling deployment introduces it and takes it back. The 20 s are promised once
+    /// all instances use it.
     ///
     /// A group of this crate with 32 partitions and 4 instances then sends about 4300 requests per hour to the storage,
     /// without checkpoints; with the defaults it sends 4500. Each instance sends about 1070, for up to 2000 partitions.
-    /// An instance that is cut off from the storage, or frozen, for more than 16 s loses its partitions. Handlers have
-    /// about 2 s to stop ([`with_drain_timeout`](Self::with_drain_timeout)).
+    /// An instance that is cut off from the storage, or frozen, for more than 16 s loses its partitions.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::ProcessorConfig;
@@ -302,9 +298,6 @@ impl ProcessorConfig {
         /// Sets whether partitions move between live instances by handoff, so that no event is processed twice. Default
         /// true. See [`BalancerConfig::with_handoff`].
         with_handoff(handoff: bool);
-        /// Sets how long an owner may take to release a partition after a handoff request. Default three quarters of the
-        /// lease duration. See [`BalancerConfig::with_handoff_timeout`].
-        with_handoff_timeout(handoff_timeout: Some(Duration));
         /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`], one renewal per partition.
         /// See [`BalancerConfig::with_lease_scope`].
         with_lease_scope(lease_scope: LeaseScope);
@@ -366,9 +359,8 @@ impl ProcessorConfig {
         /// Default 30 s, at one request to the event hub each.
         with_lag_check_interval(lag_check_interval: Some(Duration));
         /// Sets how long a handler may take to finish its batch when its partition stops, and again for
-        /// [`Handler::stopped`](super::Handler::stopped). Default: a quarter of the lease duration, or less if
-        /// [`OnLeaseExpiry::Stop`] or the default [handoff timeout](Self::with_handoff_timeout) require it, which is the
-        /// case below a lease duration of 48 s.
+        /// [`Handler::stopped`](super::Handler::stopped). Default 15 s, or less if [`OnLeaseExpiry::Stop`] requires it. It
+        /// may be longer than the lease duration: the lease is renewed meanwhile.
         with_drain_timeout(drain_timeout: Some(Duration));
         /// Sets what happens to the owned partitions at shutdown. Default [`OnShutdown::Release`].
         with_on_shutdown(on_shutdown: OnShutdown);
@@ -438,7 +430,6 @@ impl ProcessorConfig {
         }
         let durations = [
             ("with_drain_timeout", self.drain_timeout),
-            ("with_handoff_timeout", self.handoff_timeout),
             ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval),
             ("with_handler_timeout", self.handler_timeout),
             ("with_max_batch_wait", Some(self.max_batch_wait)),
@@ -533,7 +524,7 @@ mod tests {
             (config().with_start_position(ancient.clone()), "`with_start_position` is 1969"),
             (config().with_start_position_of(7.into(), ancient), "`with_start_position_of` for partition 7"),
             (config().with_checkpoint_policy(never), "`with_checkpoint_policy` never writes"),
-            (config().with_handoff_timeout(Duration::MAX), "`with_handoff_timeout` is"),
+            (config().with_drain_timeout(Duration::MAX), "`with_drain_timeout` is"),
             (
                 config().with_checkpoint_policy(CheckpointPolicy::default().with_max_events(0)),
                 "`CheckpointPolicy::with_max_events` is 0",

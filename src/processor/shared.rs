@@ -21,8 +21,6 @@ pub(super) struct Shared<S, H> {
     pub(super) group: Arc<ConsumerGroup>,
     pub(super) config: ProcessorConfig,
     pub(super) drain_timeout: Duration,
-    /// How long the owner may take to release a partition in a handoff.
-    pub(super) handoff_timeout: Duration,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
     pub(super) new_partitions: NewPartitions,

@@ -10,15 +10,9 @@ use crate::error::{Error, Result};
 use crate::model::LeaseDurations;
 use crate::setters::setters;
 
-/// The longest duration that a setting accepts. No SDK has longer leases, and sums of such durations cannot overflow.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The shortest lease duration: server times have a resolution of one second.
-const SHORTEST_LEASE: Duration = Duration::from_secs(4);
-
 /// How a [`GroupStore`](super::GroupStore) works with the records of its consumer group.
 ///
-/// All instances of a consumer group should use the same lease durations and the same case of blob names.
+/// All instances of a consumer group should use the same case of blob names.
 ///
 /// An application can keep these settings in its own configuration file: durations are written as in `90s` or `2m`, and
 /// settings that are left out have their defaults.
@@ -75,8 +69,8 @@ impl Default for StoreConfig {
 impl StoreConfig {
     /// Returns the settings with which the partitions of a crashed instance are read again within 20 s: a lease duration
     /// of 14 s, and 2 s for a request, so that a heartbeat that is lost is repeated in time. Use it together with
-    /// [`ProcessorConfig::fast_failover`](crate::processor::ProcessorConfig::fast_failover), which states the costs, on
-    /// all instances of the group.
+    /// [`ProcessorConfig::fast_failover`](crate::processor::ProcessorConfig::fast_failover), which states the costs. It
+    /// concerns the partitions of the instances that use it; an ordinary rolling deployment introduces it.
     #[must_use]
     pub fn fast_failover() -> Self {
         Self::default().with_lease_duration(Duration::from_secs(14)).with_request_timeout(Duration::from_secs(2))
@@ -87,13 +81,13 @@ impl StoreConfig {
         /// partition. Default 60 s, the shortest default of the other SDKs. At least 4 s, because server times have a
         /// resolution of one second, and at most a day.
         ///
-        /// All instances of the group should use the same duration. The balancing loop requires at least three
-        /// load-balancing intervals.
+        /// Every record says how long it is valid, so instances of one group may use different durations, and a new one
+        /// can be rolled out instance by instance. The balancing loop requires at least three load-balancing intervals.
         #[doc(alias = "partition_expiration_duration")]
         #[doc(alias = "expiry")]
         with_lease_duration(lease_duration: Duration);
-        /// Sets how long an ownership of another SDK is valid after its last renewal. Default 180 s, the longest default
-        /// of the other SDKs. At least the lease duration.
+        /// Sets how long an ownership of another SDK, whose record does not say so, is valid after its last renewal. Default
+        /// 180 s, the longest default of the other SDKs. At least 4 s, and at most a day.
         with_foreign_lease_duration(foreign_lease_duration: Duration);
         /// Sets how long one request to the storage may take. Default: 5 s, or a quarter of the lease duration if that is
         /// less, so that there is time to repeat a renewal that hangs. Less than half the lease duration.
@@ -131,20 +125,17 @@ impl StoreConfig {
 
     pub(crate) fn check(&self) -> Result<()> {
         let (lease, foreign) = (self.lease_duration, self.foreign_lease_duration);
-        if lease < SHORTEST_LEASE {
-            return Err(Error::config(format!(
-                "`with_lease_duration` is {lease:?}, but must be at least {SHORTEST_LEASE:?}, because server times have a \
-                 resolution of one second"
-            )));
-        }
-        let durations = [("with_lease_duration", lease), ("with_foreign_lease_duration", foreign)];
-        if let Some((setter, long)) = durations.into_iter().find(|(_, duration)| *duration > LONGEST) {
-            return Err(Error::config(format!("`{setter}` is {long:?}, but must be at most a day")));
-        }
-        if foreign < lease {
-            return Err(Error::config(format!(
-                "`with_foreign_lease_duration` is {foreign:?}, but must be at least `with_lease_duration`, {lease:?}"
-            )));
+        for (setter, duration) in [("with_lease_duration", lease), ("with_foreign_lease_duration", foreign)] {
+            if duration < LeaseDurations::SHORTEST {
+                return Err(Error::config(format!(
+                    "`{setter}` is {duration:?}, but must be at least {:?}, because server times have a resolution of one \
+                     second",
+                    LeaseDurations::SHORTEST
+                )));
+            }
+            if duration > LeaseDurations::LONGEST {
+                return Err(Error::config(format!("`{setter}` is {duration:?}, but must be at most a day")));
+            }
         }
         let timeout = self.effective_request_timeout();
         if timeout.is_zero() || timeout >= lease / 2 {
@@ -185,7 +176,7 @@ mod tests {
             (config().with_lease_duration(3 * SECOND), "with_lease_duration", "3s"),
             (config().with_lease_duration(100_000 * SECOND), "with_lease_duration", "100000s"),
             (config().with_foreign_lease_duration(100_000 * SECOND), "with_foreign_lease_duration", "100000s"),
-            (config().with_foreign_lease_duration(59 * SECOND), "with_foreign_lease_duration", "59s"),
+            (config().with_foreign_lease_duration(3 * SECOND), "with_foreign_lease_duration", "3s"),
             (config().with_request_timeout(30 * SECOND), "with_request_timeout", "30s"),
             (config().with_request_timeout(Duration::ZERO), "with_request_timeout", "0ns"),
             (config().with_max_concurrent_requests(0), "with_max_concurrent_requests", "0"),

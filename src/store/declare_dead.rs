@@ -14,7 +14,7 @@ use super::{GroupStore, Ownership};
 use crate::blob::ETag;
 use crate::codec;
 use crate::error::Result;
-use crate::model::{Heartbeat, HeartbeatRecord};
+use crate::model::{Heartbeat, HeartbeatRecord, LeaseDurations};
 use crate::telemetry::StorageOperation;
 
 impl GroupStore {
@@ -38,6 +38,7 @@ impl GroupStore {
             owner: owner.clone(),
             incarnation: incarnation.cloned(),
             declared_dead_by: Some(self.identity().owner.clone()),
+            lease_duration: of.record.lease_duration,
             other: BTreeMap::new(),
         };
         self.settle(&mut DeclareDeadWrite { store: self, declaration, listed }).await
@@ -53,12 +54,13 @@ struct DeclareDeadWrite<'a> {
 
 impl DeclareDeadWrite<'_> {
     fn by(&self, state: Option<HeartbeatState<ETag>>) -> Next<ETag, DeclareDeadOutcome> {
-        declaring_dead(self.listed.map(|seen| &seen.etag), state, self.store.lease_durations().own)
+        declaring_dead(self.listed.map(|seen| &seen.etag), state)
     }
 
     fn state(&self, record: &HeartbeatRecord, etag: ETag, age: Duration) -> HeartbeatState<ETag> {
         let incarnation = record.incarnation.cmp(&self.declaration.incarnation);
-        HeartbeatState { incarnation, etag, age, declared_dead: record.declared_dead_by.is_some() }
+        let lifetime = self.store.lease_durations().of_heartbeat(record) + LeaseDurations::GRACE;
+        HeartbeatState { incarnation, etag, age, lifetime, declared_dead: record.declared_dead_by.is_some() }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Handoff: requesting a partition from a cooperative owner, so that it moves without an event being processed twice.
 //!
 //! The requesting instance [writes a request](GroupStore::request_handoff) into the ownership record, and
-//! [polls](GroupStore::poll_handoff) the record until the owner releases the partition or the timeout expires. The
+//! [polls](GroupStore::poll_handoff) the record until the owner releases the partition. It claims the partition if the
+//! owner does not acknowledge the request in time, or stops renewing its lease: a drain may take as long as it does. The
 //! owner detects the request in its [lease](super::Lease::handoff_requested_by),
 //! [acknowledges](super::Lease::acknowledging_handoff) it, writes its last checkpoint, and releases the partition. The
 //! release is reserved for the requesting instance.
 
-pub use super::rules::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
+pub use super::rules::{Handoff, HandoffRequestOutcome, HandoffStatus};
 use super::rules::{HandoffView, Next, WriteCondition, requesting_handoff};
 use super::settle::ConditionalWrite;
 use super::{Claim, GroupStore, Ownership};
@@ -16,17 +17,6 @@ use crate::error::Result;
 use crate::telemetry::StorageOperation;
 
 impl GroupStore {
-    /// Returns the default timeouts of a handoff: half the lease duration plus one request timeout for the
-    /// acknowledgment, and three quarters of the lease duration for the release.
-    #[must_use]
-    pub fn handoff_timeouts(&self) -> HandoffTimeouts {
-        let lease_duration = self.lease_durations().own;
-        HandoffTimeouts {
-            acknowledgement: lease_duration / 2 + self.request_timeout(),
-            release: lease_duration * 3 / 4,
-        }
-    }
-
     /// Requests the handoff of a partition, as a listing showed it. All other keys of its record stay as they are.
     ///
     /// Only a young record of a [cooperative](super::Claim::with_cooperative) owner is eligible: the request renews the
@@ -41,33 +31,28 @@ impl GroupStore {
     /// still unknown when the time was over. The request may have been written: then the partition will be reserved for
     /// this owner for a while when it is released. Plan again in the next cycle.
     pub async fn request_handoff(&self, seen: &Ownership) -> Result<HandoffRequestOutcome<Handoff>> {
-        let handoff = Handoff::requested(seen.partition.clone(), &seen.record, self.lease_clock_now());
+        let (partition, now) = (seen.partition.clone(), self.lease_clock_now());
+        let handoff = Handoff::requested(partition, &seen.record, self.lease_durations(), now);
         let Some(mut handoff) = handoff else { return Ok(HandoffRequestOutcome::Lost) };
         let _guard = self.acquire(RecordKind::Ownership, &seen.partition).await;
         Ok(self.ensure_requested(&mut handoff).await?.map(|()| handoff))
     }
 
     /// Polls a requested handoff once, and returns what to do about it. If the request was erased, it is written again,
-    /// a few times, and the timeouts start again.
+    /// a few times, and the owner has the whole time to acknowledge it again.
     ///
     /// # Errors
     ///
     /// The error of the storage, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if a request had to
     /// be written again and the outcome was still unknown when the time was over. Nothing is decided: poll again.
-    pub async fn poll_handoff(
-        &self,
-        handoff: &mut Handoff,
-        timeouts: &HandoffTimeouts,
-    ) -> Result<HandoffStatus<Claim>> {
+    pub async fn poll_handoff(&self, handoff: &mut Handoff) -> Result<HandoffStatus<Claim>> {
         let _guard = self.acquire(RecordKind::Ownership, &handoff.partition().clone()).await;
         let Some((seen, _, view)) = self.view_of(handoff).await? else { return Ok(HandoffStatus::Canceled) };
-        Ok(match handoff.poll(Some((seen, view)), self.lease_clock_now(), timeouts) {
-            HandoffStatus::Pending if handoff.is_erased(view, self.lease_durations().own) => {
-                match self.ensure_requested(handoff).await? {
-                    HandoffRequestOutcome::Requested(()) => HandoffStatus::Pending,
-                    _ => HandoffStatus::Canceled,
-                }
-            }
+        Ok(match handoff.poll(Some((seen, view)), self.lease_clock_now(), self.request_timeout()) {
+            HandoffStatus::Pending if handoff.is_erased(view) => match self.ensure_requested(handoff).await? {
+                HandoffRequestOutcome::Requested(()) => HandoffStatus::Pending,
+                _ => HandoffStatus::Canceled,
+            },
             status => status.map(|seen| Claim::over(&seen)),
         })
     }
@@ -87,7 +72,9 @@ impl GroupStore {
         let seen = self.ownership(handoff.partition().clone(), &blob).0;
         let at = |age| HandoffView::at(&seen.record, age, handoff, &self.identity().owner);
         let view = match at(seen.age) {
-            HandoffView::NotRequested { .. } => at(self.lease_age_of(&seen.record, seen.age).await?),
+            HandoffView::NotRequested { .. } | HandoffView::Requested { draining: true, .. } => {
+                at(self.lease_age_of(&seen.record, seen.age).await?)
+            }
             view => view,
         };
         Ok(Some((seen, blob.metadata, view)))
@@ -125,6 +112,6 @@ impl ConditionalWrite for HandoffRequestWrite<'_> {
             self.metadata = metadata;
             (seen.etag, view)
         });
-        Ok(requesting_handoff(view, self.store.lease_durations().own))
+        Ok(requesting_handoff(view, self.handoff.lease_duration()))
     }
 }

@@ -8,10 +8,12 @@ use super::{GroupStore, Listing};
 use crate::blob::{Blob, ETag};
 use crate::codec;
 use crate::error::{ErrorKind, Result};
-use crate::model::{Heartbeat, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord, Relation};
+use crate::model::{
+    Heartbeat, HeartbeatRecord, Incarnation, LeaseDurations, LeaseScope, OwnerId, OwnershipRecord, Relation,
+};
 use crate::telemetry::StorageOperation;
 
-/// A heartbeat that is this many times older than the lease duration is stale, and any instance may delete it.
+/// A heartbeat that is this many times older than its lease duration is stale, and any instance may delete it.
 const DELETED_AFTER: u32 = 10;
 
 /// The index of heartbeats among the kinds of listings, after those of the two kinds of record.
@@ -82,7 +84,7 @@ impl GroupStore {
         Ok(listing)
     }
 
-    /// Deletes those of these heartbeats that are older than ten lease durations, except this owner's own, and returns
+    /// Deletes those of these heartbeats that are older than ten of their lease durations, except this owner's own, and returns
     /// their owners. A heartbeat that was written in the meantime stays. So does one that the storage refuses to
     /// delete, which is logged.
     ///
@@ -91,10 +93,8 @@ impl GroupStore {
     /// The error of the storage, if it concerns all deletions: it is unavailable, or does not permit deletions. Some
     /// heartbeats may be deleted; a later listing finds the others.
     pub async fn delete_stale_heartbeats(&self, seen: &[Heartbeat]) -> Result<Vec<OwnerId>> {
-        let (limit, now) = (self.lease_durations().own * DELETED_AFTER, self.lease_clock_now());
-        let this = &self.identity().owner;
         let mut deleted = Vec::new();
-        for old in seen.iter().filter(|seen| seen.record.owner != *this && seen.age_at(now) > limit) {
+        for old in seen.iter().filter(|seen| seen.record.owner != self.identity().owner && self.is_stale(seen)) {
             let owner = &old.record.owner;
             match self.delete_heartbeat(owner, &WriteCondition::IfMatch(old.etag.clone())).await {
                 Ok(()) => deleted.push(owner.clone()),
@@ -106,6 +106,10 @@ impl GroupStore {
             }
         }
         Ok(deleted)
+    }
+
+    fn is_stale(&self, seen: &Heartbeat) -> bool {
+        seen.age_at(self.lease_clock_now()) > stale_age(&seen.record, self.lease_durations())
     }
 
     /// Returns how long ago this incarnation of an owner last sent a heartbeat, unless it was declared dead since then.
@@ -124,7 +128,7 @@ impl GroupStore {
     /// of its owner if that is younger. The heartbeat is read only if the record is old.
     pub(super) async fn lease_age_of(&self, record: &OwnershipRecord, age: Duration) -> Result<Duration> {
         let owner = record.owner.as_ref().filter(|_| record.scope == LeaseScope::Instance);
-        let Some(owner) = owner.filter(|_| age >= self.lease_durations().own / 2) else { return Ok(age) };
+        let Some(owner) = owner.filter(|_| age >= self.lease_durations().of(record) / 2) else { return Ok(age) };
         let heartbeat = self.heartbeat_age(owner, record.incarnation.as_ref()).await?;
         Ok(heartbeat.map_or(age, |heartbeat| heartbeat.min(age)))
     }
@@ -146,9 +150,15 @@ impl GroupStore {
         let this = self.identity();
         let (record, _) = codec::decode_heartbeat(&blob.name, this.owner.clone(), &blob.metadata);
         let (relation, etag, age) = (record.relation_to(this), blob.etag.clone(), blob.age());
+        let lifetime = self.lease_durations().of_heartbeat(&record) + LeaseDurations::GRACE;
         let declared_dead = record.declared_dead_by.is_some();
-        (record, OwnHeartbeat { relation, etag, age, declared_dead })
+        (record, OwnHeartbeat { relation, etag, age, lifetime, declared_dead })
     }
+}
+
+/// Returns the age at which a heartbeat may be deleted.
+pub(crate) fn stale_age(record: &HeartbeatRecord, lease_durations: LeaseDurations) -> Duration {
+    lease_durations.of_heartbeat(record) * DELETED_AFTER
 }
 
 struct HeartbeatWrite<'a> {
@@ -174,7 +184,8 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HeartbeatOutcome> {
         let this = self.store.identity();
-        let record = HeartbeatRecord::new(this.owner.clone(), this.incarnation.clone());
+        let lease_duration = self.store.lease_durations().recorded();
+        let record = HeartbeatRecord::new(this.owner.clone(), this.incarnation.clone(), lease_duration);
         let name = self.store.inner.names.heartbeat(&record.owner);
         let written =
             self.store.write(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&record), under).await?;
@@ -186,7 +197,7 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
         let (record, found) = self.store.read_own_heartbeat().await?.unzip();
         let own = found.as_ref().filter(|found| found.relation == Relation::This && !found.declared_dead);
         let known = own.map(|found| found.etag.clone());
-        let loss = match sending_heartbeat(self.known.as_ref(), found, self.store.lease_durations().own) {
+        let loss = match sending_heartbeat(self.known.as_ref(), found) {
             Next::Write(under) => {
                 // If the time limit aborts this heartbeat, the next one must not begin with the old version again.
                 *self.known = known.or(self.known.take());

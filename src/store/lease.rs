@@ -43,8 +43,7 @@ impl Claim {
     /// [request](super::GroupStore::request_handoff). Default: it does not.
     ///
     /// The owner must then check [`Lease::handoff_requested_by`] after every renewal and acknowledge the request. Every
-    /// request that it ignores costs the requesting instance the [timeout](super::handoff::HandoffTimeouts) before it
-    /// steals.
+    /// request that it ignores costs the requesting instance half a lease duration before it steals.
     #[must_use]
     pub fn with_cooperative(mut self, cooperative: bool) -> Self {
         self.cooperative = cooperative;

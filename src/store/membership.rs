@@ -4,5 +4,6 @@
 //! [`list_heartbeats`](super::GroupStore::list_heartbeats), [`declare_dead`](super::GroupStore::declare_dead).
 
 pub use super::heartbeat::HeartbeatOutcome;
+pub(crate) use super::heartbeat::stale_age;
 pub use super::rules::DeclareDeadOutcome;
 pub use crate::model::{Heartbeat, HeartbeatRecord};

@@ -122,6 +122,7 @@ impl GroupStore {
             handoff_to: claim.handoff_to.clone(),
             operator: self.operator.then(|| this.owner.clone()),
             scope: claim.scope,
+            lease_duration: Some(self.lease_durations().recorded()),
             ..OwnershipRecord::default()
         };
         let mut write = OwnershipWrite::new(self, &claim.partition, Goal::Claim, record);
@@ -197,6 +198,18 @@ impl GroupStore {
             ErrorKind::Contended,
             format!("the ownership record of partition {partition} does not age; check the clock of the storage"),
         ))
+    }
+
+    fn facts(&self, seen: &Ownership) -> Found<ETag> {
+        let record = &seen.record;
+        Found {
+            relation: record.relation_to(self.identity()),
+            etag: seen.etag.clone(),
+            age: seen.age,
+            lifetime: self.lease_durations().lifetime(record),
+            epoch: record.epoch,
+            draining: record.draining,
+        }
     }
 
     /// Writes once. A lease of an earlier epoch does not change what this store has won again since.
@@ -339,7 +352,7 @@ impl ConditionalWrite for OwnershipWrite<'_> {
         let read = self.store.lease_clock_now();
         let seen = self.store.read_ownership(self.partition).await?;
         let this = self.store.identity();
-        let found = seen.as_ref().map(|seen| facts(seen, seen.record.relation_to(this)));
+        let found = seen.as_ref().map(|seen| self.store.facts(seen));
         if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(this) == Relation::This) {
             self.keep_additions(&seen.record);
         }
@@ -356,11 +369,6 @@ impl ConditionalWrite for OwnershipWrite<'_> {
         self.seen = seen;
         Ok(next)
     }
-}
-
-fn facts(seen: &Ownership, relation: Relation) -> Found<ETag> {
-    let OwnershipRecord { epoch, draining, .. } = seen.record;
-    Found { relation, etag: seen.etag.clone(), age: seen.age, epoch, draining }
 }
 
 /// Returns the time in the unit of epochs. `Date` has a resolution of one second.

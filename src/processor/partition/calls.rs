@@ -15,7 +15,7 @@ use crate::processor::checkpoint_requests::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
 use crate::processor::handler_call::{HANDLER, Panic, out_of_time, panicked, result_of};
-use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
+use crate::processor::limits::{CLOSE_LIMIT, stop_limit, stopping_time};
 use crate::processor::partition_start::PartitionStart;
 use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition};
@@ -160,16 +160,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         self.control.progress.held_back(checkpoints_count && session.writer.is_held_back());
     }
 
-    /// Returns until when attempts at the last checkpoint begin. Each attempt takes up to two request timeouts. It ends
-    /// before the partition is released without the checkpoint: one request timeout before the limit of a handoff, or
-    /// at the end of the drain phase.
+    /// Returns until when attempts at the last checkpoint begin. Each attempt takes up to two request timeouts, and ends
+    /// one request timeout before the balancer releases the partition without the checkpoint, or before the end of the
+    /// shutdown.
     fn last_checkpoint_by(&self, failed: bool) -> Instant {
-        let Shared { store, config, drain_timeout, handoff_timeout, .. } = &*self.shared;
+        let Shared { store, drain_timeout, .. } = &*self.shared;
         let request = store.request_timeout();
         match self.control.stop_requested() {
-            Some((StopReason::Released, requested_at)) if config.handoff => {
-                requested_at + handoff_timeout.saturating_sub(3 * request)
-            }
+            Some((StopReason::Released, requested_at)) => requested_at + stopping_time(*drain_timeout) + request,
             Some((_, requested_at)) if !failed => {
                 requested_at + stop_limit(*drain_timeout, store).saturating_sub(3 * request)
             }

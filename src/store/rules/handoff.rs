@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Next, WriteCondition};
-use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId};
+use crate::model::{Incarnation, LeaseDurations, OwnerId, OwnershipRecord, PartitionId};
 
 /// How many times the owner is requested if the request is erased.
 const MAX_REQUESTS: u8 = 3;
@@ -14,8 +14,12 @@ pub struct Handoff {
     partition: PartitionId,
     owner: OwnerId,
     incarnation: Option<Incarnation>,
-    requested_at: Duration,
-    acknowledged_at: Option<Duration>,
+    /// The lease duration of the owner.
+    lease_duration: Duration,
+    /// Since when the owner owes a response: since the request, or since the record last said that the owner drains the
+    /// partition.
+    since: Duration,
+    acknowledged: bool,
     requests: u8,
 }
 
@@ -29,7 +33,11 @@ pub enum HandoffView {
     /// Another instance has requested the partition.
     RequestedByOther,
     /// This instance has requested the partition.
-    Requested { draining: bool },
+    Requested {
+        draining: bool,
+        /// The age of what keeps the record alive.
+        age: Duration,
+    },
     /// No instance has requested the partition.
     NotRequested {
         cooperative: bool,
@@ -47,7 +55,7 @@ impl HandoffView {
             None if is_for_this => Self::Reserved,
             Some(owner) if is_same_owner && owner != this => match &record.handoff_to {
                 None => Self::NotRequested { cooperative: record.cooperative, age },
-                Some(_) if is_for_this => Self::Requested { draining: record.draining },
+                Some(_) if is_for_this => Self::Requested { draining: record.draining, age },
                 Some(_) => Self::RequestedByOther,
             },
             _ => Self::OtherOwner,
@@ -101,26 +109,6 @@ pub fn requesting_handoff<E>(
     })
 }
 
-/// How long the requesting instance waits for an owner before it steals the partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HandoffTimeouts {
-    /// From the request until the record shows the acknowledgment. At least half the lease duration plus one request
-    /// timeout, because an owner need not check its record more often. A young record is not an acknowledgment: the
-    /// request itself makes it young.
-    pub acknowledgement: Duration,
-    /// From the acknowledgment until the release. Less than the lease duration, and more than the time to drain.
-    pub release: Duration,
-}
-
-impl HandoffTimeouts {
-    /// Creates the timeouts until the acknowledgment, and from there until the release.
-    #[must_use]
-    pub const fn new(acknowledgement: Duration, release: Duration) -> Self {
-        Self { acknowledgement, release }
-    }
-}
-
 /// What to do next about a requested handoff.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -130,7 +118,7 @@ pub enum HandoffStatus<T> {
     /// The owner released the partition for this instance: claim it. No event is processed twice, unless the owner
     /// could not write its checkpoint.
     Ready(T),
-    /// The owner did not respond in time: claim the partition. Events may be processed twice. If the claim is lost to a
+    /// The owner did not acknowledge the request in time, or stopped renewing its lease: claim the partition. Events may be processed twice. If the claim is lost to a
     /// renewal or to the release, keep polling.
     TimedOut(T),
     /// Another instance owns the partition, or it is reserved for another, or for none. Plan again.
@@ -151,9 +139,21 @@ impl<T> HandoffStatus<T> {
 impl Handoff {
     /// Creates a handoff that is requested from the owner of this record. Returns `None` if there is no owner.
     #[doc(hidden)]
-    pub fn requested(partition: PartitionId, record: &OwnershipRecord, now: Duration) -> Option<Self> {
-        let (owner, incarnation) = (record.owner.clone()?, record.incarnation.clone());
-        Some(Self { partition, owner, incarnation, requested_at: now, acknowledged_at: None, requests: 0 })
+    pub fn requested(
+        partition: PartitionId,
+        record: &OwnershipRecord,
+        lease_durations: LeaseDurations,
+        now: Duration,
+    ) -> Option<Self> {
+        Some(Self {
+            partition,
+            owner: record.owner.clone()?,
+            incarnation: record.incarnation.clone(),
+            lease_duration: lease_durations.of(record),
+            since: now,
+            acknowledged: false,
+            requests: 0,
+        })
     }
 
     /// Returns the partition.
@@ -172,7 +172,32 @@ impl Handoff {
     /// [poll](crate::store::GroupStore::poll_handoff).
     #[must_use]
     pub fn is_acknowledged(&self) -> bool {
-        self.acknowledged_at.is_some()
+        self.acknowledged
+    }
+
+    /// Returns the lease duration of that owner.
+    #[must_use]
+    pub fn lease_duration(&self) -> Duration {
+        self.lease_duration
+    }
+
+    /// Returns how long the owner may take until the record shows the acknowledgment: half its lease duration, because
+    /// an owner need not check its record more often, and one request. A young record is no acknowledgment: the request
+    /// itself makes it young.
+    fn time_to_acknowledge(&self, request_timeout: Duration) -> Duration {
+        self.lease_duration / 2 + request_timeout
+    }
+
+    /// Returns how long the owner may be silent before the partition is claimed: until it acknowledges the request, and
+    /// from then on as long as its lease is valid.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn patience(&self, request_timeout: Duration) -> Duration {
+        if self.acknowledged {
+            self.lease_duration + LeaseDurations::GRACE
+        } else {
+            self.time_to_acknowledge(request_timeout)
+        }
     }
 
     /// Returns how many times the request was written.
@@ -183,43 +208,46 @@ impl Handoff {
         self.requests
     }
 
-    /// Records that the record contains the request, for the first time or again: the timeouts start now.
+    /// Records that the record contains the request, for the first time or again: the owner has the whole time to
+    /// acknowledge it from now on.
     #[doc(hidden)]
     pub fn renewed(&mut self, now: Duration) {
-        (self.requested_at, self.acknowledged_at, self.requests) = (now, None, self.requests + 1);
+        self.since = now;
+        self.acknowledged = false;
+        self.requests += 1;
     }
 
-    /// Decides by the record that was read at this moment.
+    /// Decides by the record that was read at this moment. An owner that drains the partition has as long as it renews
+    /// its lease.
     #[doc(hidden)]
     pub fn poll<E>(
         &mut self,
         view: Option<(E, HandoffView)>,
         now: Duration,
-        timeouts: &HandoffTimeouts,
+        request_timeout: Duration,
     ) -> HandoffStatus<E> {
-        let version = match view {
-            None | Some((_, HandoffView::OtherOwner | HandoffView::RequestedByOther)) => {
-                return HandoffStatus::Canceled;
+        let Some((version, view)) = view else { return HandoffStatus::Canceled };
+        let is_too_late = match view {
+            HandoffView::OtherOwner | HandoffView::RequestedByOther => return HandoffStatus::Canceled,
+            HandoffView::Reserved => return HandoffStatus::Ready(version),
+            HandoffView::Requested { draining: true, age } => {
+                self.since = now;
+                self.acknowledged = true;
+                age >= self.lease_duration + LeaseDurations::GRACE
             }
-            Some((version, HandoffView::Reserved)) => return HandoffStatus::Ready(version),
-            Some((version, HandoffView::Requested { draining: true })) => {
-                self.acknowledged_at.get_or_insert(now);
-                version
+            HandoffView::Requested { .. } | HandoffView::NotRequested { .. } => {
+                now.saturating_sub(self.since) >= self.time_to_acknowledge(request_timeout)
             }
-            Some((version, HandoffView::Requested { .. } | HandoffView::NotRequested { .. })) => version,
         };
-        let (since, limit) = match self.acknowledged_at {
-            Some(acknowledged_at) => (acknowledged_at, timeouts.release),
-            None => (self.requested_at, timeouts.acknowledgement),
-        };
-        if now.saturating_sub(since) >= limit { HandoffStatus::TimedOut(version) } else { HandoffStatus::Pending }
+        if is_too_late { HandoffStatus::TimedOut(version) } else { HandoffStatus::Pending }
     }
 
     /// Returns whether the request was erased and must be written again.
     #[doc(hidden)]
     #[must_use]
-    pub fn is_erased(&self, view: HandoffView, lease_duration: Duration) -> bool {
-        self.requests < MAX_REQUESTS && matches!(requesting_handoff(Some(((), view)), lease_duration), Next::Write(_))
+    pub fn is_erased(&self, view: HandoffView) -> bool {
+        let next = requesting_handoff(Some(((), view)), self.lease_duration);
+        self.requests < MAX_REQUESTS && matches!(next, Next::Write(_))
     }
 }
 

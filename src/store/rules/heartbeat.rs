@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::{Next, WriteCondition};
-use crate::model::{LeaseDurations, Relation};
+use crate::model::Relation;
 
 /// The heartbeat blob of this owner, as it was read after the ambiguous write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct OwnHeartbeat<E> {
     pub relation: Relation,
     pub etag: E,
     pub age: Duration,
+    /// The age at which it expires.
+    pub lifetime: Duration,
     /// Whether another instance has declared this owner dead.
     pub declared_dead: bool,
 }
@@ -30,11 +32,7 @@ pub enum HeartbeatLoss<E> {
 /// A heartbeat of this incarnation that has vanished was declared dead and deleted. One that was overwritten was
 /// overwritten by another incarnation of this owner. If this incarnation never wrote a heartbeat, the blob may belong
 /// to any of them.
-pub fn sending_heartbeat<E>(
-    attempted: Option<&E>,
-    found: Option<OwnHeartbeat<E>>,
-    lease_duration: Duration,
-) -> Next<E, HeartbeatLoss<E>> {
+pub fn sending_heartbeat<E>(attempted: Option<&E>, found: Option<OwnHeartbeat<E>>) -> Next<E, HeartbeatLoss<E>> {
     let was_written = attempted.is_some();
     let Some(found) = found else {
         return if was_written {
@@ -44,9 +42,7 @@ pub fn sending_heartbeat<E>(
         };
     };
     match found.relation {
-        Relation::LaterIncarnation if found.age < lease_duration + LeaseDurations::GRACE => {
-            Next::Done(HeartbeatLoss::Replaced)
-        }
+        Relation::LaterIncarnation if found.age < found.lifetime => Next::Done(HeartbeatLoss::Replaced),
         Relation::This if found.declared_dead => Next::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
         Relation::This => Next::Write(WriteCondition::IfMatch(found.etag)),
         _ if was_written => Next::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
@@ -61,6 +57,8 @@ pub struct HeartbeatState<E> {
     pub incarnation: Ordering,
     pub etag: E,
     pub age: Duration,
+    /// The age at which it expires.
+    pub lifetime: Duration,
     pub declared_dead: bool,
 }
 
@@ -81,10 +79,9 @@ pub enum DeclareDeadOutcome {
 pub fn declaring_dead<E: PartialEq>(
     stale: Option<&E>,
     found: Option<HeartbeatState<E>>,
-    lease_duration: Duration,
 ) -> Next<E, DeclareDeadOutcome> {
     let Some(found) = found else { return Next::Write(WriteCondition::Create) };
-    let unchanged = stale == Some(&found.etag) || found.age >= lease_duration + LeaseDurations::GRACE;
+    let unchanged = stale == Some(&found.etag) || found.age >= found.lifetime;
     match found.incarnation {
         Ordering::Greater => Next::Done(DeclareDeadOutcome::Declared),
         Ordering::Equal if found.declared_dead => Next::Done(DeclareDeadOutcome::Declared),
@@ -97,10 +94,10 @@ pub fn declaring_dead<E: PartialEq>(
 mod tests {
     use super::*;
 
-    const LEASE: Duration = Duration::from_secs(60);
+    const LIFETIME: Duration = Duration::from_secs(62);
 
     fn found(relation: Relation, age: u64, declared_dead: bool) -> OwnHeartbeat<u8> {
-        OwnHeartbeat { relation, etag: 7, age: Duration::from_secs(age), declared_dead }
+        OwnHeartbeat { relation, etag: 7, age: Duration::from_secs(age), lifetime: LIFETIME, declared_dead }
     }
 
     mod sending {
@@ -110,24 +107,24 @@ mod tests {
         fn own_heartbeat_is_rewritten_unless_declared_dead() {
             for attempted in [None, Some(&6), Some(&7)] {
                 assert_eq!(
-                    sending_heartbeat(attempted, Some(found(Relation::This, 0, false)), LEASE),
+                    sending_heartbeat(attempted, Some(found(Relation::This, 0, false))),
                     Next::Write(WriteCondition::IfMatch(7))
                 );
-                let declared_dead = sending_heartbeat(attempted, Some(found(Relation::This, 0, true)), LEASE);
+                let declared_dead = sending_heartbeat(attempted, Some(found(Relation::This, 0, true)));
                 assert_eq!(declared_dead, Next::Done(HeartbeatLoss::DeclaredDead(Some(7))));
             }
         }
 
         #[test]
         fn a_vanished_heartbeat_means_declared_dead() {
-            assert_eq!(sending_heartbeat(Some(&6), None, LEASE), Next::Done(HeartbeatLoss::DeclaredDead(None)));
-            assert_eq!(sending_heartbeat::<u8>(None, None, LEASE), Next::Write(WriteCondition::Create));
+            assert_eq!(sending_heartbeat(Some(&6), None), Next::Done(HeartbeatLoss::DeclaredDead(None)));
+            assert_eq!(sending_heartbeat::<u8>(None, None), Next::Write(WriteCondition::Create));
         }
 
         /// Any other one is overwritten.
         #[test]
         fn only_a_live_later_incarnation_replaces() {
-            let next = |relation, age| sending_heartbeat(None, Some(found(relation, age, false)), LEASE);
+            let next = |relation, age| sending_heartbeat(None, Some(found(relation, age, false)));
             assert_eq!(next(Relation::LaterIncarnation, 61), Next::Done(HeartbeatLoss::Replaced));
             assert_eq!(next(Relation::LaterIncarnation, 62), Next::Write(WriteCondition::IfMatch(7)));
             assert_eq!(next(Relation::EarlierIncarnation, 0), Next::Write(WriteCondition::IfMatch(7)));
@@ -137,14 +134,14 @@ mod tests {
         #[test]
         fn an_overwritten_heartbeat_means_declared_dead() {
             for relation in [Relation::LaterIncarnation, Relation::EarlierIncarnation] {
-                let next = sending_heartbeat(Some(&6), Some(found(relation, 62, false)), LEASE);
+                let next = sending_heartbeat(Some(&6), Some(found(relation, 62, false)));
                 assert_eq!(next, Next::Done(HeartbeatLoss::DeclaredDead(Some(7))));
             }
         }
     }
 
     fn state(incarnation: Ordering, age: u64, declared_dead: bool) -> HeartbeatState<u8> {
-        HeartbeatState { incarnation, etag: 7, age: Duration::from_secs(age), declared_dead }
+        HeartbeatState { incarnation, etag: 7, age: Duration::from_secs(age), lifetime: LIFETIME, declared_dead }
     }
 
     mod declaring_dead_of_others {
@@ -152,9 +149,9 @@ mod tests {
 
         #[test]
         fn only_unchanged_or_stale_heartbeats_are_replaced() {
-            assert_eq!(declaring_dead::<u8>(None, None, LEASE), Next::Write(WriteCondition::Create));
-            assert_eq!(declaring_dead(Some(&7), None, LEASE), Next::Write(WriteCondition::Create));
-            let next = |stale, age| declaring_dead(stale, Some(state(Ordering::Equal, age, false)), LEASE);
+            assert_eq!(declaring_dead::<u8>(None, None), Next::Write(WriteCondition::Create));
+            assert_eq!(declaring_dead(Some(&7), None), Next::Write(WriteCondition::Create));
+            let next = |stale, age| declaring_dead(stale, Some(state(Ordering::Equal, age, false)));
             assert_eq!(next(Some(&7), 0), Next::Write(WriteCondition::IfMatch(7)));
             assert_eq!(next(Some(&6), 62), Next::Write(WriteCondition::IfMatch(7)));
             assert_eq!(next(Some(&6), 61), Next::Done(DeclareDeadOutcome::StillAlive));
@@ -165,14 +162,14 @@ mod tests {
         #[test]
         fn nothing_to_declare_if_dead_or_replaced() {
             assert_eq!(
-                declaring_dead(Some(&6), Some(state(Ordering::Equal, 0, true)), LEASE),
+                declaring_dead(Some(&6), Some(state(Ordering::Equal, 0, true))),
                 Next::Done(DeclareDeadOutcome::Declared)
             );
             assert_eq!(
-                declaring_dead(Some(&6), Some(state(Ordering::Greater, 0, false)), LEASE),
+                declaring_dead(Some(&6), Some(state(Ordering::Greater, 0, false))),
                 Next::Done(DeclareDeadOutcome::Declared)
             );
-            let earlier = declaring_dead(Some(&6), Some(state(Ordering::Less, 0, true)), LEASE);
+            let earlier = declaring_dead(Some(&6), Some(state(Ordering::Less, 0, true)));
             assert_eq!(earlier, Next::Write(WriteCondition::IfMatch(7)));
         }
     }

@@ -15,7 +15,7 @@ mod ownership;
 
 pub use adopt::{Place, PositionFrom, Unwritten, adopting, position_from};
 pub use checkpoint::{Checkpointed, checkpointing};
-pub use handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts, HandoffView, requesting_handoff};
+pub use handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffView, requesting_handoff};
 pub use heartbeat::{
     DeclareDeadOutcome, HeartbeatLoss, HeartbeatState, OwnHeartbeat, declaring_dead, sending_heartbeat,
 };

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::{Next, WriteCondition};
-use crate::model::{LeaseDurations, Relation};
+use crate::model::Relation;
 
 /// The goal of an ownership write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +33,8 @@ pub struct Found<E> {
     pub relation: Relation,
     pub etag: E,
     pub age: Duration,
+    /// The age at which it expires.
+    pub lifetime: Duration,
     pub epoch: Option<i64>,
     pub draining: bool,
 }
@@ -104,9 +106,7 @@ pub fn resolve_ambiguous_write<E: PartialEq>(
         (Goal::Release, Relation::Unowned) if found.epoch == epoch => Next::Done(Settled::Applied),
         (Goal::Release, _) => Next::Done(Settled::Lost),
         // A later incarnation that has expired is an expired owner like any other.
-        (_, Relation::LaterIncarnation) if found.age < lease_duration + LeaseDurations::GRACE => {
-            Next::Done(Settled::Replaced)
-        }
+        (_, Relation::LaterIncarnation) if found.age < found.lifetime => Next::Done(Settled::Replaced),
         _ if attempted == Some(&found.etag) => Next::Write(WriteCondition::IfMatch(found.etag)),
         _ => Next::Done(Settled::Lost),
     }
@@ -120,7 +120,8 @@ mod tests {
     const WRITE_OVER_2: Next<u8, Settled> = Next::Write(WriteCondition::IfMatch(2));
 
     fn found(relation: Relation, etag: u8, age: u64) -> Found<u8> {
-        Found { relation, etag, age: Duration::from_secs(age), epoch: Some(7), draining: false }
+        let lifetime = LEASE + Duration::from_secs(2);
+        Found { relation, etag, age: Duration::from_secs(age), lifetime, epoch: Some(7), draining: false }
     }
 
     mod ambiguous_writes {
