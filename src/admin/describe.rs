@@ -121,6 +121,7 @@ impl Description<'_> {
             sdk: sdk(record),
             since: record.claimed_at,
             renewed: self.records.taken_at - age,
+            lease_duration: self.lease_durations().of(record),
             expires_in: self.lease_durations().lifetime(record).saturating_sub(age),
             epoch: record.epoch,
             load: record.load,

@@ -277,6 +277,9 @@ pub struct OwnerDescription {
     /// When it last renewed its lease, by the server's clock.
     #[serde(with = "time::serde::rfc3339")]
     pub renewed: OffsetDateTime,
+    /// How long its lease is valid after each renewal: as its record says, or as configured for other SDKs.
+    #[serde(rename = "lease_duration_s", with = "crate::seconds")]
+    pub lease_duration: Duration,
     /// How long its lease is still valid. Zero if it has expired.
     #[serde(rename = "expires_in_s", with = "crate::seconds")]
     pub expires_in: Duration,

@@ -505,6 +505,7 @@ mod tests {
             sdk: Sdk::ThisCrate,
             since: None,
             renewed: OffsetDateTime::UNIX_EPOCH,
+            lease_duration: Duration::from_secs(60),
             expires_in: Duration::ZERO,
             epoch: Some(7),
             load: None,

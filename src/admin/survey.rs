@@ -111,7 +111,11 @@ pub(super) mod samples {
 
     /// A record of an owner of this crate.
     pub(in crate::admin) fn owned(id: &str) -> OwnershipRecord {
-        OwnershipRecord { epoch: Some(7), ..OwnershipRecord::owned_by(owner(id), Some(incarnation())) }
+        OwnershipRecord {
+            epoch: Some(7),
+            lease_duration: Some(Duration::from_secs(60)),
+            ..OwnershipRecord::owned_by(owner(id), Some(incarnation()))
+        }
     }
 
     /// A record of an owner of another SDK.
@@ -163,7 +167,7 @@ pub(super) mod samples {
         }
 
         pub(in crate::admin) fn with_heartbeat(mut self, id: &str, age: u64) -> Self {
-            let record = HeartbeatRecord::new(owner(id), incarnation());
+            let record = HeartbeatRecord::new(owner(id), incarnation(), Duration::from_secs(60));
             let age = Duration::from_secs(age);
             self.survey.heartbeats.records.push(Heartbeat::new(record, ETag::new("h"), age, READ_AT));
             self

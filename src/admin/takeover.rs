@@ -108,7 +108,8 @@ mod tests {
     }
 
     fn owned(id: &str) -> OwnershipRecord {
-        OwnershipRecord::owned_by(owner(id), Some(incarnation()))
+        let lease_duration = Some(Duration::from_secs(60));
+        OwnershipRecord { lease_duration, ..OwnershipRecord::owned_by(owner(id), Some(incarnation())) }
     }
 
     fn seen(partition: u32, record: OwnershipRecord, age: u64) -> Ownership {

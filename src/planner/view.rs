@@ -371,16 +371,17 @@ mod tests {
             running,
             other_name_case: &[],
             heartbeats: &[],
-            interval: Duration::from_secs(10),
             outage_ended: None,
         }
     }
 
+    /// A record of this crate if it has an incarnation, and of another SDK otherwise.
     fn seen(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Ownership {
         let owner = (!owner.is_empty()).then(|| OwnerId::new(owner).unwrap());
+        let lease_duration = incarnation.as_ref().map(|_| LEASE_DURATIONS.own);
         Ownership {
             partition: 0.into(),
-            record: OwnershipRecord { owner, incarnation, ..Default::default() },
+            record: OwnershipRecord { owner, lease_duration, incarnation, ..Default::default() },
             age: Duration::from_secs(age),
             etag: ETag::new("seen"),
             server_time: datetime!(2026-01-01 00:00:00 UTC),
@@ -418,6 +419,22 @@ mod tests {
         let other = OwnerId::new("other").unwrap();
         assert_eq!(owner_at(seen("other", Some(incarnation(0)), 30), false, 131), PartitionOwner::Other(other.clone()));
         assert_eq!(owner_at(seen("other", Some(incarnation(0)), 30), false, 132), PartitionOwner::Expired(other));
+    }
+
+    /// Whatever the lease duration of the observer.
+    #[test]
+    fn an_owner_expires_as_its_record_says() {
+        for (seconds, last, first) in [(14, 15, 16), (300, 301, 302)] {
+            let owner = |age| {
+                let seen = seen("other", Some(incarnation(0)), age);
+                let lease_duration = Some(Duration::from_secs(seconds));
+                let record = OwnershipRecord { lease_duration, ..seen.record };
+                owner_at(Ownership { record, ..seen }, false, 100)
+            };
+            let other = OwnerId::new("other").unwrap();
+            assert_eq!(owner(last), PartitionOwner::Other(other.clone()));
+            assert_eq!(owner(first), PartitionOwner::Expired(other));
+        }
     }
 
     #[test]
@@ -614,12 +631,26 @@ mod tests {
             assert_eq!(entry, PartitionView::new(0.into(), PartitionOwner::Reclaimable));
         }
 
-        /// Also if there is no other record of the requesting instance.
+        /// For one of its lease durations, by whatever shows that it is alive.
         #[test]
-        fn a_release_is_reserved_for_interval_and_grace() {
-            let released = |age| view_of_handoff(with_handoff_request(seen("", None, age), "c"), None, &[]);
-            assert_eq!(released(11).handoff_to, OwnerId::new("c").ok());
-            assert_eq!(released(12), PartitionView::new(0.into(), PartitionOwner::Released));
+        fn a_release_is_reserved_while_the_requester_lives() {
+            let released = |age| with_handoff_request(seen("", None, age), "c");
+            let lasting = |seconds| Some(Duration::from_secs(seconds));
+            let short = |age| {
+                let heartbeat = heartbeat("c", Some(incarnation(0)), age);
+                let record = HeartbeatRecord { lease_duration: lasting(14), ..heartbeat.record };
+                Heartbeat { record, ..heartbeat }
+            };
+            let by_heartbeat = |age| view_of_handoff(released(age), None, &[short(0)]).handoff_to;
+            assert_eq!(by_heartbeat(15), OwnerId::new("c").ok());
+            assert_eq!(by_heartbeat(16), None);
+            let long = seen("c", Some(incarnation(0)), 0);
+            let long = Ownership { record: OwnershipRecord { lease_duration: lasting(300), ..long.record }, ..long };
+            let by_record = |age| view_of_handoff(released(age), Some(long.clone()), &[]).handoff_to;
+            assert_eq!(by_record(301), OwnerId::new("c").ok());
+            assert_eq!(by_record(302), None);
+            assert_eq!(view_of_handoff(released(0), None, &[short(16)]).handoff_to, None, "it has expired");
+            assert_eq!(view_of_handoff(released(0), None, &[]), PartitionView::new(0.into(), PartitionOwner::Released));
         }
 
         /// Only other live owners count as cooperative.
@@ -648,7 +679,13 @@ mod tests {
     fn heartbeat(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Heartbeat {
         let (owner, other) = (OwnerId::new(owner).unwrap(), BTreeMap::new());
         Heartbeat {
-            record: HeartbeatRecord { owner, incarnation, declared_dead_by: None, other },
+            record: HeartbeatRecord {
+                owner,
+                incarnation,
+                declared_dead_by: None,
+                lease_duration: Some(LEASE_DURATIONS.own),
+                other,
+            },
             etag: ETag::new("heartbeat"),
             age: Duration::from_secs(age),
             received: Duration::from_secs(100),
@@ -778,13 +815,14 @@ mod tests {
             assert_eq!(counts_for(&entry).as_deref(), Some("b"));
         }
 
+        /// Neither the operator nor the previous owner need appear alive.
         #[test]
-        fn a_returned_partition_is_reserved_for_longer() {
-            assert_eq!(counts_for(&operated("", "previous", 31)).as_deref(), Some("previous"));
-            assert_eq!(operated("", "previous", 32).handoff_to, None);
-            let for_itself = operated("", "operator", 11);
+        fn a_returned_partition_is_reserved_as_recorded() {
+            assert_eq!(counts_for(&operated("", "previous", 61)).as_deref(), Some("previous"));
+            assert_eq!(operated("", "previous", 62).handoff_to, None);
+            let for_itself = operated("", "operator", 61);
             assert!(for_itself.handoff_to.is_some() && counts_for(&for_itself).is_none());
-            assert_eq!(operated("", "operator", 12).handoff_to, None);
+            assert_eq!(operated("", "operator", 62).handoff_to, None);
         }
     }
 }

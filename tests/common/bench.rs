@@ -60,12 +60,17 @@ pub fn position(sequence_number: i64) -> Metadata {
 
 /// An ownership of another instance of this crate.
 pub fn owned_by(owner: &str) -> Metadata {
-    metadata(&[("ownerid", owner), ("incarnation", "20260101T000000Z-00000001"), ("epoch", "1")])
+    metadata(&[
+        ("ownerid", owner),
+        ("incarnation", "20260101T000000Z-00000001"),
+        ("epoch", "1"),
+        ("ehcleaseduration", "60"),
+    ])
 }
 
 /// Ownership records, or none, that do not name this incarnation of `a`; each with its owner.
 pub fn not_owned_by_a() -> [(Option<Metadata>, &'static str); 5] {
-    let later = metadata(&[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000")]);
+    let later = metadata(&[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000"), ("ehcleaseduration", "60")]);
     [
         (Some(owned_by("b")), "b"),
         (Some(metadata(&[("ownerid", "")])), "no owner"),

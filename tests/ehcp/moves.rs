@@ -49,7 +49,6 @@ impl Move {
         fleet.expiry = Duration::from_secs(setting("MOVE_LEASE_SECONDS", EXPIRY.as_secs()));
         let mut program = Program::for_fleet(&fleet).await;
         let lease_duration = format!("{}s", fleet.expiry.as_secs());
-        program.set("EHCP_LEASE_DURATION", &lease_duration);
         program.set("EHCP_FOREIGN_LEASE_DURATION", &lease_duration);
         Self { sdk, fleet, program, steps: Vec::new(), events: 0, repeated: 0 }
     }

@@ -45,7 +45,6 @@ impl Program {
             ("EHCP_CONTAINER", fleet.container_name.as_str()),
             ("EHCP_READ_GROUP", "tools"),
             // Those of the members.
-            ("EHCP_LEASE_DURATION", "10s"),
             ("EHCP_FOREIGN_LEASE_DURATION", "10s"),
         ] {
             program.set(name, value);

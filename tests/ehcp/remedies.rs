@@ -23,8 +23,8 @@ async fn group() -> (Fleet, Program) {
 #[tokio::test]
 async fn settings_are_named_as_options() {
     let program = Program::for_fleet(&Fleet::with_batches(1, 0).await).await;
-    let run = program.run(&["describe", "--lease-duration", "1s"]).await.ended(64);
-    assert!(run.stderr.contains("--lease-duration is 1s") && !run.stderr.contains("with_"), "{}", run.stderr);
+    let run = program.run(&["describe", "--foreign-lease-duration", "1s"]).await.ended(64);
+    assert!(run.stderr.contains("--foreign-lease-duration is 1s") && !run.stderr.contains("with_"), "{}", run.stderr);
 }
 
 #[tokio::test]
@@ -120,13 +120,13 @@ async fn csv_has_times_and_empty_cells() {
 #[tokio::test]
 async fn a_profile_keeps_the_durations_of_the_group() {
     let mut program = Program::for_fleet(&Fleet::with_batches(1, 0).await).await;
-    program.unset("EHCP_LEASE_DURATION");
-    let settings = ["--lease-duration", "90s", "--auth", "managed-identity", "--blob-name-case", "lower"];
+    program.unset("EHCP_FOREIGN_LEASE_DURATION");
+    let settings = ["--foreign-lease-duration", "90s", "--auth", "managed-identity", "--blob-name-case", "lower"];
     program.run(&[&["profile", "add", "x"][..], &settings].concat()).await.ended(0);
     let profiles = program.json(&["profile", "list"]).await;
     let profile = &profiles["profiles"][0];
-    assert_eq!((&profile["lease_duration"], &profile["auth"]), (&json!("1m 30s"), &json!("managed-identity")));
-    program.run(&["describe", "--profile", "x", "--no-hub", "--lease-duration", "1s"]).await.ended(64);
+    assert_eq!((&profile["foreign_lease_duration"], &profile["auth"]), (&json!("1m 30s"), &json!("managed-identity")));
+    program.run(&["describe", "--profile", "x", "--no-hub", "--foreign-lease-duration", "1s"]).await.ended(64);
     let run = program.run(&["profile", "add", "x", "--timeout", "1s"]).await.ended(64);
     assert!(run.stderr.contains("does not keep --timeout"), "{}", run.stderr);
 }

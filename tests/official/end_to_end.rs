@@ -195,7 +195,10 @@ async fn the_blobs_are_exactly_the_shared_records() {
 
     let prefix = "localhost/hub/$default";
     let claimed = world.raw_metadata(&format!("{prefix}/ownership/1")).await;
-    assert_eq!(claimed.keys().collect::<Vec<_>>(), ["claimedat", "cooperative", "epoch", "incarnation", "ownerid"]);
+    assert_eq!(
+        claimed.keys().collect::<Vec<_>>(),
+        ["claimedat", "cooperative", "ehcleaseduration", "epoch", "incarnation", "ownerid"]
+    );
     assert_eq!(claimed["ownerid"], "pod-1");
     let (began, random) = claimed["incarnation"].split_once('-').unwrap();
     assert_eq!((began.len(), began.ends_with('Z'), random.len()), (16, true, 8), "{claimed:?}");

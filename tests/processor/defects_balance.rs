@@ -179,33 +179,6 @@ fn build(store: GroupStore, config: ProcessorConfig) -> Result<()> {
     Processor::builder(MemoryHub::new("hub", 1).source(), store, handler).with_config(config).build().map(|_| ())
 }
 
-#[tokio::test]
-async fn b09_a_drain_timeout_must_fit_into_a_handoff() {
-    let with_drain =
-        async |drain| build(store(60 * SECOND, None).await, ProcessorConfig::default().with_drain_timeout(drain));
-    // Twice 16.5 s and 2 s, and two requests of 5 s each, are the 45 s of a handoff.
-    with_drain(16 * SECOND + SECOND / 2).await.unwrap();
-    let error = with_drain(17 * SECOND).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().contains("to stop a partition, 36s with `with_drain_timeout` 17s"), "{error}");
-    assert!(error.to_string().contains("reduce `with_drain_timeout`"), "{error}");
-    let alone = ProcessorConfig::default().with_handoff(false);
-    build(store(60 * SECOND, None).await, alone.with_drain_timeout(17 * SECOND)).unwrap();
-}
-
-#[tokio::test]
-async fn b09_a_handoff_timeout_that_does_not_fit() {
-    let with_timeout = async |timeout, drain| {
-        let mut config = ProcessorConfig::default();
-        config.drain_timeout = drain;
-        build(store(60 * SECOND, None).await, config.with_handoff_timeout(timeout))
-    };
-    with_timeout(42 * SECOND, None).await.unwrap();
-    with_timeout(41 * SECOND, None).await.unwrap_err();
-    with_timeout(20 * SECOND, Some(4 * SECOND)).await.unwrap();
-    with_timeout(60 * SECOND, None).await.unwrap_err();
-}
-
 /// The defaults are valid with every lease duration that is valid at all. Strict leases always need the time to close a
 /// link.
 #[tokio::test(start_paused = true)]

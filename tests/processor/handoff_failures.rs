@@ -50,10 +50,7 @@ async fn the_owner_acknowledges_and_crashes() {
 
 #[tokio::test(start_paused = true)]
 async fn the_owner_acknowledges_and_loses_the_storage() {
-    // `a` must not lose the other partition meanwhile.
-    let mut world = World { expiry: 120 * SECOND, ..World::new(2) };
-    world.config = world.config.with_handoff_timeout(30 * SECOND);
-    world.config.drain_timeout = Some(8 * SECOND);
+    let world = World::new(2);
     let isolated = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
     let mut a = owner_of_all(&isolated, 2, 7 * SECOND).await;
     let mut log_a = OwnershipLog::of(&a);
@@ -63,15 +60,17 @@ async fn the_owner_acknowledges_and_loses_the_storage() {
     sleep(SECOND).await;
     isolated.faulty.set_plan(FaultPlan::always(Fault::Hang));
     publish(&world, 2, "meanwhile");
+    let isolated_at = Instant::now();
     log_b.wait_for("claimed: Stolen(a)").await;
+    assert!((55 * SECOND..68 * SECOND).contains(&isolated_at.elapsed()), "{:?}", isolated_at.elapsed());
     isolated.faulty.set_plan(FaultPlan::default());
     a.wait_until("the loss is detected", |snapshot| snapshot.other_owner(&requested).is_some()).await;
     repeated(&world, 2, &["meanwhile"]).await;
-    sleep(60 * SECOND).await;
+    sleep(120 * SECOND).await;
     assert_eq!((a.held(), b.held()), (1, 1));
     // The release is repeated until `a` detects that it no longer owns the partition.
-    assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "lost to Some(b)"]);
-    assert_eq!(log_b.take(), ["duplicates: NotReleased", "claimed: Stolen(a)"]);
+    assert_eq!(log_a.take()[..3], ["requested by b", "releasing: HandedOver", "lost to Some(b)"]);
+    assert_eq!(log_b.take()[..2], ["duplicates: NotReleased", "claimed: Stolen(a)"]);
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, PartitionOwner, Snapshot};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor};
+use eventhubs_checkpoint::processor::CheckpointPolicy;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
-use eventhubs_checkpoint::{ErrorKind, OwnerId};
+use eventhubs_checkpoint::OwnerId;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
 use crate::ownership_log::{OwnershipLog, owner_of_all, publish, record, repeated, requesting_instance};
-use crate::world::{Recorder, TIMEOUT, World};
+use crate::world::{TIMEOUT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -82,9 +82,7 @@ async fn an_owner_that_ignores_requests_is_stolen_from() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_never_stops_is_released_anyway() {
-    let mut world = World::new(2);
-    // The minimum: twice the drain timeout, the closing of the link, and two requests.
-    world.config = world.config.clone().with_handoff_timeout(Duration::from_secs(42));
+    let world = World::new(2);
     let a = owner_of_all(&world, 2, Duration::from_secs(60)).await;
     let mut log_a = OwnershipLog::of(&a);
     for partition in 0..2 {
@@ -254,25 +252,5 @@ async fn one_failing_write_in_a_handoff_repeats_nothing() {
         a.shut_down().await.unwrap();
         b.shut_down().await.unwrap();
         assert_eq!(world.faulty.pending(), 0, "{case}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn build_rejects_a_handoff_that_cannot_end_in_time() {
-    for handoff in [true, false] {
-        let mut world = World::new(1);
-        world.config = world.config.clone().with_handoff(handoff).with_handoff_timeout(Duration::from_secs(20));
-        let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-        let builder = Processor::builder(world.hub.source(), world.store("a").await, handler);
-        match builder.with_config(world.config.clone()).build() {
-            Ok(_) => assert!(!handoff, "it was accepted"),
-            Err(error) => {
-                assert!(handoff && error.kind() == ErrorKind::Config, "{error}");
-                assert!(
-                    error.to_string().contains("20s") && error.to_string().contains("with_handoff(false)"),
-                    "{error}"
-                );
-            }
-        }
     }
 }

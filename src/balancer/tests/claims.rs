@@ -49,7 +49,7 @@ fn an_expired_owner_is_declared_dead_once() {
     };
     let listing = vec![seen(0, me.now), seen(1, me.now)];
     assert_eq!(me.done(Done::Listed(Ok(listing))), "list heartbeats");
-    let heartbeat = HeartbeatRecord::new(owner("x"), incarnation(1));
+    let heartbeat = HeartbeatRecord::new(owner("x"), incarnation(1), 60 * SECOND);
     let heartbeat = Heartbeat::new(heartbeat, ETag::new("heartbeat"), Duration::from_secs(3 * LEASE_SECONDS), me.now);
     let others = Others { heartbeats: Some(vec![heartbeat]), other_name_case: Vec::new() };
     let actions = me.state.step(Happened::Done(Done::OthersListed(Ok(others))), me.now);

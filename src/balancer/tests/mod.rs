@@ -32,7 +32,6 @@ use crate::model::{
     OwnershipRecord, PartitionId,
 };
 use crate::planner::{LoadBalancingStrategy, PartitionOwner};
-use crate::store::handoff::HandoffTimeouts;
 use crate::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
 use crate::store::{ClaimOutcome, Lease, ReleaseOutcome};
 
@@ -48,7 +47,8 @@ fn incarnation(random: u32) -> Incarnation {
 }
 
 fn record(id: &str) -> OwnershipRecord {
-    OwnershipRecord { cooperative: true, ..OwnershipRecord::owned_by(owner(id), Some(incarnation(1))) }
+    let lease_duration = Some(60 * SECOND);
+    OwnershipRecord { cooperative: true, lease_duration, ..OwnershipRecord::owned_by(owner(id), Some(incarnation(1))) }
 }
 
 /// The loop of owner `me`, and its last snapshot.
@@ -70,7 +70,6 @@ impl Loop {
             this: Identity::new(owner("me"), incarnation(1)),
             lease_durations: LeaseDurations::new(lease_duration, 3 * lease_duration),
             request_timeout: 5 * SECOND,
-            handoff_timeouts: HandoffTimeouts::new(lease_duration / 2 + 5 * SECOND, lease_duration * 3 / 4),
             drain_timeout: Duration::from_secs(drain),
             has_other_name_case: false,
             config,
@@ -207,7 +206,7 @@ fn short_request(request: &Request) -> String {
         Request::Release { lease, .. } => format!("release {}", lease.partition()),
         Request::Keep(lease) => format!("keep {}", lease.partition()),
         Request::RequestHandoff(seen) => format!("request handoff {}", seen.partition),
-        Request::PollHandoff { handoff, .. } => format!("poll handoff {}", handoff.partition()),
+        Request::PollHandoff(handoff) => format!("poll handoff {}", handoff.partition()),
         Request::SendHeartbeat => "heartbeat".to_owned(),
         Request::RemoveHeartbeat { .. } => "remove heartbeat".to_owned(),
         Request::DeleteHeartbeats(_) => "delete heartbeats".to_owned(),

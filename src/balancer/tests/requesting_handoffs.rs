@@ -8,7 +8,8 @@ use crate::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
 /// Returns a handoff of partition 1, which was requested from `x`.
 fn handoff() -> Handoff {
     let record = OwnershipRecord::owned_by(owner("x"), None);
-    Handoff::requested(1.into(), &record, Duration::ZERO).unwrap()
+    let durations = LeaseDurations::new(60 * SECOND, 180 * SECOND);
+    Handoff::requested(1.into(), &record, durations, Duration::ZERO).unwrap()
 }
 
 fn claim() -> Claim {

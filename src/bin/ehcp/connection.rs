@@ -247,12 +247,8 @@ impl StorageConnection {
         let container = self.container(container)?;
         // An operator replaces the id, and nothing else writes with this one.
         let store = GroupStore::builder(container, group.clone(), OwnerId::new("ehcp")?);
-        let Settings { lease_duration, foreign_lease_duration, .. } = self.global.settings;
-        let default = StoreConfig::default();
-        let lease_duration = lease_duration.unwrap_or(default.lease_duration);
-        let foreign_lease_duration = foreign_lease_duration.unwrap_or(default.foreign_lease_duration);
-        let store = store.with_lease_duration(lease_duration);
-        let store = store.with_foreign_lease_duration(foreign_lease_duration.max(lease_duration));
+        let foreign = self.global.settings.foreign_lease_duration;
+        let store = foreign.into_iter().fold(store, GroupStoreBuilder::with_foreign_lease_duration);
         Ok(self.global.timeout.into_iter().fold(store, GroupStoreBuilder::with_request_timeout))
     }
 

@@ -85,11 +85,8 @@ impl fmt::Display for Failure {
 }
 
 /// Errors of the library name its setters.
-const SETTERS: &[(&str, &str)] = &[
-    ("`with_lease_duration`", "--lease-duration"),
-    ("`with_foreign_lease_duration`", "--foreign-lease-duration"),
-    ("`with_request_timeout`", "--timeout"),
-];
+const SETTERS: &[(&str, &str)] =
+    &[("`with_foreign_lease_duration`", "--foreign-lease-duration"), ("`with_request_timeout`", "--timeout")];
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {

@@ -69,7 +69,7 @@ mod tests {
     /// Sections and settings, some of them unknown or of another type.
     const FILES: &str = r#"(default = "[a-z]{0,5}"
 )?(\[profiles\.("[ -!#-\[\]-~]{1,6}"|[a-z]{1,5})\]
-((namespace|event_hub|account|auth|blob_name_case|lease_duration|key) = ("[a-z0-9. ]{0,9}"|'[ -&(-~]{0,9}'|[0-9.]{1,4}|\[\])
+((namespace|event_hub|account|auth|blob_name_case|foreign_lease_duration|key) = ("[a-z0-9. ]{0,9}"|'[ -&(-~]{0,9}'|[0-9.]{1,4}|\[\])
 ){0,3}){0,3}|\PC{0,60}"#;
 
     proptest! {

@@ -256,24 +256,24 @@ mod tests {
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(60);
-    const TIMEOUTS: HandoffTimeouts = HandoffTimeouts::new(Duration::from_secs(35), Duration::from_secs(45));
-    const REQUESTED: HandoffView = HandoffView::Requested { draining: false };
-    const DRAINING: HandoffView = HandoffView::Requested { draining: true };
+    const DURATIONS: LeaseDurations = LeaseDurations::new(Duration::from_secs(14), Duration::from_secs(180));
+    const REQUESTED: HandoffView = HandoffView::Requested { draining: false, age: Duration::ZERO };
+    const DRAINING: HandoffView = HandoffView::Requested { draining: true, age: Duration::ZERO };
     const NOT_REQUESTED: HandoffView = HandoffView::NotRequested { cooperative: true, age: Duration::ZERO };
 
     fn record(owner: &str) -> OwnershipRecord {
         let owner = (!owner.is_empty()).then(|| OwnerId::recorded(owner));
-        OwnershipRecord { owner, cooperative: true, ..OwnershipRecord::default() }
+        OwnershipRecord { owner, cooperative: true, lease_duration: Some(LEASE), ..OwnershipRecord::default() }
     }
 
     fn since(second: u64) -> Handoff {
-        let mut handoff = Handoff::requested(0.into(), &record("a"), Duration::ZERO).unwrap();
+        let mut handoff = Handoff::requested(0.into(), &record("a"), DURATIONS, Duration::ZERO).unwrap();
         handoff.renewed(Duration::from_secs(second));
         handoff
     }
 
     fn look(handoff: &mut Handoff, view: HandoffView, second: u64) -> HandoffStatus<u8> {
-        handoff.poll(Some((7, view)), Duration::from_secs(second), &TIMEOUTS)
+        handoff.poll(Some((7, view)), Duration::from_secs(second), Duration::from_secs(5))
     }
 
     #[test]
@@ -285,8 +285,9 @@ mod tests {
             HandoffView::at(&OwnershipRecord { handoff_to, draining, ..record(owner) }, age, &handoff, &me)
         };
         assert_eq!(requested_by("a", None, false), HandoffView::NotRequested { cooperative: true, age });
-        assert_eq!(requested_by("a", Some("me"), false), REQUESTED);
-        assert_eq!(requested_by("a", Some("me"), true), DRAINING);
+        for draining in [false, true] {
+            assert_eq!(requested_by("a", Some("me"), draining), HandoffView::Requested { draining, age });
+        }
         assert_eq!(requested_by("a", Some("b"), true), HandoffView::RequestedByOther);
         assert_eq!(requested_by("", Some("me"), false), HandoffView::Reserved);
         for (owner, by) in [("", None), ("", Some("b")), ("b", Some("me")), ("me", None)] {
@@ -294,7 +295,7 @@ mod tests {
         }
         let restarted = OwnershipRecord { incarnation: Some(Incarnation::recorded("2")), ..record("a") };
         assert_eq!(HandoffView::at(&restarted, age, &handoff, &me), HandoffView::OtherOwner);
-        let own = Handoff::requested(0.into(), &record("me"), Duration::ZERO).unwrap();
+        let own = Handoff::requested(0.into(), &record("me"), DURATIONS, Duration::ZERO).unwrap();
         assert_eq!(
             HandoffView::at(&record("me"), age, &own, &me),
             HandoffView::OtherOwner,
@@ -334,7 +335,7 @@ mod tests {
     fn another_owner_or_requester_cancels_the_handoff() {
         assert_eq!(look(&mut since(0), HandoffView::OtherOwner, 1), HandoffStatus::Canceled);
         assert_eq!(look(&mut since(0), HandoffView::RequestedByOther, 1), HandoffStatus::Canceled);
-        assert_eq!(since(0).poll::<u8>(None, Duration::ZERO, &TIMEOUTS), HandoffStatus::Canceled);
+        assert_eq!(since(0).poll::<u8>(None, Duration::ZERO, Duration::ZERO), HandoffStatus::Canceled);
     }
 
     #[test]
@@ -345,13 +346,26 @@ mod tests {
         assert_eq!(look(&mut handoff, REQUESTED, 135), HandoffStatus::TimedOut(7));
     }
 
+    /// The requesting instance waits by the lease duration of the owner, not by its own.
     #[test]
-    fn release_timeout_starts_at_the_acknowledgment() {
+    fn a_draining_owner_has_as_long_as_it_renews() {
         let mut handoff = since(0);
-        assert_eq!(look(&mut handoff, DRAINING, 34), HandoffStatus::Pending);
+        let aged = |age| HandoffView::Requested { draining: true, age: Duration::from_secs(age) };
+        for second in [1, 34, 35, 600] {
+            assert_eq!(look(&mut handoff, aged(30), second), HandoffStatus::Pending, "{second}");
+        }
         assert!(handoff.is_acknowledged());
-        assert_eq!(look(&mut handoff, DRAINING, 78), HandoffStatus::Pending);
-        assert_eq!(look(&mut handoff, DRAINING, 79), HandoffStatus::TimedOut(7));
+        assert_eq!(look(&mut handoff, aged(61), 700), HandoffStatus::Pending);
+        assert_eq!(look(&mut handoff, aged(62), 701), HandoffStatus::TimedOut(7));
+    }
+
+    /// An earlier version of the owner may have written over it.
+    #[test]
+    fn a_request_erased_while_draining_is_repeated() {
+        let mut handoff = since(0);
+        assert_eq!(look(&mut handoff, DRAINING, 600), HandoffStatus::Pending);
+        assert_eq!(look(&mut handoff, NOT_REQUESTED, 634), HandoffStatus::Pending);
+        assert!(handoff.is_erased(NOT_REQUESTED));
     }
 
     #[test]
@@ -360,16 +374,16 @@ mod tests {
         for request in 1..u64::from(MAX_REQUESTS) {
             assert_eq!(look(&mut handoff, DRAINING, 30 * request - 1), HandoffStatus::Pending);
             assert_eq!(look(&mut handoff, NOT_REQUESTED, 30 * request), HandoffStatus::Pending);
-            assert!(handoff.is_erased(NOT_REQUESTED, LEASE));
+            assert!(handoff.is_erased(NOT_REQUESTED));
             handoff.renewed(Duration::from_secs(30 * request));
             assert!(!handoff.is_acknowledged());
         }
         assert_eq!(look(&mut handoff, NOT_REQUESTED, 94), HandoffStatus::Pending);
-        assert!(!handoff.is_erased(NOT_REQUESTED, LEASE));
+        assert!(!handoff.is_erased(NOT_REQUESTED));
         assert_eq!(look(&mut handoff, NOT_REQUESTED, 95), HandoffStatus::TimedOut(7));
         for view in [REQUESTED, HandoffView::NotRequested { cooperative: true, age: LEASE / 2 }] {
-            assert!(!since(0).is_erased(view, LEASE), "{view:?}");
+            assert!(!since(0).is_erased(view), "{view:?}");
         }
-        assert!(!since(0).is_erased(HandoffView::NotRequested { cooperative: false, age: Duration::ZERO }, LEASE));
+        assert!(!since(0).is_erased(HandoffView::NotRequested { cooperative: false, age: Duration::ZERO }));
     }
 }

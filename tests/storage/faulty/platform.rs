@@ -236,7 +236,7 @@ async fn a_group_of_stores_works_without_warnings() {
     let lease = won(a.renew(&lease).await);
     assert_eq!(lease.handoff_requested_by().map(OwnerId::as_str), Some("a."));
     let _ = a.release(&lease).await;
-    let pursuit = b.poll_handoff(&mut handoff, &b.handoff_timeouts()).await.unwrap();
+    let pursuit = b.poll_handoff(&mut handoff).await.unwrap();
     let HandoffStatus::Ready(after_handoff) = pursuit else { panic!("not handed over: {pursuit:?}") };
     let lease = claim(&b, after_handoff).await;
     let _ = b.adopt(&0.into(), lease.epoch(), None).await.unwrap();

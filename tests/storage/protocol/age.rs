@@ -8,7 +8,7 @@ use eventhubs_checkpoint::testing::faulty::Fault;
 use tokio::time::Instant;
 
 use super::group::Group;
-use crate::bench::{Bench, Describe, EXPIRY, Win, metadata, owned_by, ownership};
+use crate::bench::{Bench, Describe, Win, metadata, owned_by, ownership};
 
 async fn listed_ages(bench: &Bench, ages: [i64; 2]) -> Vec<u64> {
     let a = bench.owner("a").await;
@@ -44,16 +44,21 @@ async fn is_live(bench: &Bench, record: &[(&str, &str)], age: i64) -> bool {
 }
 
 pub async fn another_owner_expires_two_seconds_of_grace_later(bench: Bench) {
-    let record = [("ownerid", "b"), ("incarnation", "20260101T000000Z-00000001")];
     assert_eq!(LeaseDurations::GRACE.as_secs(), 2);
-    assert!(is_live(&bench, &record, EXPIRY + 1).await);
-    assert!(!is_live(&bench, &record, EXPIRY + 2).await);
+    for (lease_duration, seconds) in [("14", 14), ("300", 300), ("1", 4)] {
+        let incarnation = "20260101T000000Z-00000001";
+        let record = [("ownerid", "b"), ("incarnation", incarnation), ("ehcleaseduration", lease_duration)];
+        assert!(is_live(&bench, &record, seconds + 1).await, "{lease_duration}");
+        assert!(!is_live(&bench, &record, seconds + 2).await, "{lease_duration}");
+    }
 }
 
-pub async fn without_incarnation_the_foreign_duration_applies(bench: Bench) {
-    let record = [("ownerid", "b")];
-    assert!(is_live(&bench, &record, 180 + 1).await);
-    assert!(!is_live(&bench, &record, 180 + 2).await);
+pub async fn without_a_duration_the_foreign_one_applies(bench: Bench) {
+    let malformed = [("ownerid", "b"), ("incarnation", "20260101T000000Z-00000001"), ("ehcleaseduration", "1m")];
+    for record in [&[("ownerid", "b")][..], &malformed] {
+        assert!(is_live(&bench, record, 180 + 1).await, "{record:?}");
+        assert!(!is_live(&bench, record, 180 + 2).await, "{record:?}");
+    }
 }
 
 pub async fn own_age_counts_from_before_the_last_success(bench: Bench) {

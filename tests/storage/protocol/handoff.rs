@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::store::Claim;
-use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
+use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
 use eventhubs_checkpoint::testing::faulty::Fault;
 use tokio::join;
 
@@ -12,7 +12,6 @@ use crate::bench::{Bench, Describe, EXPIRY, Owner, Win, metadata, owned_by, owne
 use crate::wire::shown;
 
 /// Every step times out.
-const NONE: HandoffTimeouts = HandoffTimeouts::new(Duration::ZERO, Duration::ZERO);
 
 /// Returns an owner that hands over on request.
 async fn cooperative(bench: &Bench, name: &str) -> Owner {
@@ -37,11 +36,13 @@ async fn request(requester: &Owner, partition: u32) -> Handoff {
 }
 
 async fn poll(requester: &Owner, handoff: &mut Handoff) -> HandoffStatus<Claim> {
-    poll_with(requester, handoff, &requester.store.handoff_timeouts()).await
+    requester.store.poll_handoff(handoff).await.unwrap()
 }
 
-async fn poll_with(requester: &Owner, handoff: &mut Handoff, timeouts: &HandoffTimeouts) -> HandoffStatus<Claim> {
-    requester.store.poll_handoff(handoff, timeouts).await.unwrap()
+/// Polls as if the request had been written long ago.
+async fn poll_late(requester: &Owner, handoff: &mut Handoff) -> HandoffStatus<Claim> {
+    handoff.renewed(Duration::ZERO);
+    poll(requester, handoff).await
 }
 
 async fn claimed(requester: &Owner, pursuit: HandoffStatus<Claim>) -> String {
@@ -198,7 +199,7 @@ pub async fn claim_3_a_request_with_a_failed_read_is_unknown(bench: Bench) {
     assert_eq!(request_handoff(&b, 0).await.describe(), "indeterminate: Indeterminate");
     let mut handoff = request(&b, 0).await;
     b.next_read_fails("ownership/0");
-    b.store.poll_handoff(&mut handoff, &NONE).await.unwrap_err();
+    b.store.poll_handoff(&mut handoff).await.unwrap_err();
 }
 
 pub async fn line_2_a_conflicting_renewal_shows_the_request(bench: Bench) {
@@ -304,7 +305,7 @@ pub async fn line_3_any_other_release_ends_it(bench: Bench) {
         a.win(partition).await;
         let mut handoff = request(&b, partition).await;
         bench.put(&ownership(partition), &metadata(&left)).await;
-        assert_eq!(poll_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
+        assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Canceled);
     }
 }
 
@@ -313,9 +314,9 @@ pub async fn line_3_a_change_of_owner_ends_it(bench: Bench) {
     a.win(0).await;
     let mut handoff = request(&b, 0).await;
     c.take(0).await;
-    assert_eq!(poll_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
+    assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Canceled);
     bench.delete(&ownership(0)).await;
-    assert_eq!(poll_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
+    assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Canceled);
 }
 
 /// A later incarnation of the owner owns it, without a request.
@@ -324,7 +325,7 @@ pub async fn line_3_a_later_incarnation_has_no_request(bench: Bench) {
     a.win(0).await;
     let mut handoff = request(&b, 0).await;
     bench.later("a").await.take(0).await;
-    assert_eq!(poll_with(&b, &mut handoff, &NONE).await, HandoffStatus::Canceled);
+    assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Canceled);
 }
 
 pub async fn line_4_a_fresh_record_is_no_acknowledgement(bench: Bench) {
@@ -339,19 +340,12 @@ pub async fn line_4_a_fresh_record_is_no_acknowledgement(bench: Bench) {
     assert!(handoff.is_acknowledged());
 }
 
-pub async fn line_4_the_default_timeouts(bench: Bench) {
-    let timeouts = bench.owner("b").await.store.handoff_timeouts();
-    assert_eq!(timeouts.acknowledgement, Duration::from_secs(35));
-    assert_eq!(timeouts.release, Duration::from_secs(45));
-}
-
 pub async fn line_4_without_an_acknowledgement_it_is_stolen(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, cooperative(&bench, "b").await);
     let lease = a.win(0).await;
     let mut handoff = request(&b, 0).await;
-    let timeouts = HandoffTimeouts::new(Duration::ZERO, b.store.handoff_timeouts().release);
     let renewed = a.renew(&a.renew(&lease).await.lease()).await.lease();
-    let stolen = poll_with(&b, &mut handoff, &timeouts).await;
+    let stolen = poll_late(&b, &mut handoff).await;
     assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");
     b.sent();
     assert_eq!(claimed(&b, stolen).await, "won");
@@ -360,14 +354,19 @@ pub async fn line_4_without_an_acknowledgement_it_is_stolen(bench: Bench) {
     assert_eq!((bench.owner_of(0).await.as_str(), handoff_keys(&bench, 0).await), ("b", Vec::new()));
 }
 
-pub async fn line_4_without_the_release_it_is_stolen(bench: Bench) {
-    let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
+/// However long that takes: the lease duration is that of the owner.
+pub async fn line_4_a_draining_owner_is_stolen_from_once_expired(bench: Bench) {
+    let mut a = bench.owner_with("a", |store| store.with_lease_duration(Duration::from_secs(300))).await;
+    a.cooperative = true;
+    let b = bench.owner("b").await;
     let lease = a.win(0).await;
     let mut handoff = request(&b, 0).await;
     a.renew(&lease.acknowledging_handoff()).await.lease();
-    let acknowledged = HandoffTimeouts::new(Duration::ZERO, b.store.handoff_timeouts().release);
-    assert_eq!(poll_with(&b, &mut handoff, &acknowledged).await, HandoffStatus::Pending);
-    let stolen = poll_with(&b, &mut handoff, &NONE).await;
+    assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Pending);
+    b.wire().age("ownership/0", 301);
+    assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Pending);
+    b.wire().age("ownership/0", 302);
+    let stolen = poll(&b, &mut handoff).await;
     assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");
     assert_eq!(claimed(&b, stolen).await, "won");
     assert_eq!(handoff_keys(&bench, 0).await, []);
@@ -377,13 +376,13 @@ pub async fn line_4_a_steal_that_conflicts_is_polled_further(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     let mut handoff = request(&b, 0).await;
-    let stolen = poll_with(&b, &mut handoff, &NONE).await;
+    let stolen = poll_late(&b, &mut handoff).await;
     let draining = a.renew(&lease.acknowledging_handoff()).await.lease();
     assert_eq!(claimed(&b, stolen).await, "lost to a");
-    let stolen = poll_with(&b, &mut handoff, &NONE).await;
+    let stolen = poll_late(&b, &mut handoff).await;
     let _ = a.release(&draining).await;
     assert_eq!(claimed(&b, stolen).await, "lost to no owner");
-    let taken = poll_with(&b, &mut handoff, &NONE).await;
+    let taken = poll_late(&b, &mut handoff).await;
     assert!(matches!(taken, HandoffStatus::Ready(_)), "{taken:?}");
     assert_eq!(claimed(&b, taken).await, "won");
 }
@@ -399,6 +398,6 @@ pub async fn line_4_an_erased_request_is_repeated_a_few_times(bench: Bench) {
         assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
         assert_eq!(bench.read(&ownership(0)).await.contains_key("handoffto"), again);
     }
-    let stolen = poll_with(&b, &mut handoff, &NONE).await;
+    let stolen = poll_late(&b, &mut handoff).await;
     assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");
 }

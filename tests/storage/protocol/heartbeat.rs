@@ -34,7 +34,7 @@ pub async fn names_owner_and_incarnation(bench: Bench) {
     let a = bench.owner("pod 1/a").await;
     assert_eq!(send_heartbeat(&a).await, "present");
     let incarnation = a.store.identity().incarnation.as_str();
-    let expected = metadata(&[("incarnation", incarnation), ("ownerid", "pod 1/a")]);
+    let expected = metadata(&[("ehcleaseduration", "60"), ("incarnation", incarnation), ("ownerid", "pod 1/a")]);
     assert_eq!(bench.read(&heartbeat("pod%201%2Fa")).await, expected);
     let seen = listed(&bench.owner("b").await).await.remove(0);
     let this = a.store.identity();
@@ -88,7 +88,7 @@ pub async fn invalidated_by_another_means_declared_dead(bench: Bench) {
 pub async fn a_fresh_later_incarnation_replaces_this_one(bench: Bench) {
     let a = bench.owner("a").await;
     send_heartbeat(&a).await;
-    let later = metadata(&[("ownerid", "a"), ("incarnation", LATER)]);
+    let later = metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")]);
     bench.put(&heartbeat("a"), &later).await;
     let outcome = a.store.send_heartbeat().await.unwrap();
     assert!(matches!(&outcome, HeartbeatOutcome::Replaced { by } if by.as_str() == LATER), "{outcome:?}");

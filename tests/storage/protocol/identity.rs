@@ -67,7 +67,7 @@ pub async fn an_earlier_incarnation_is_claimed_at_any_time(bench: Bench) {
 pub async fn a_fresh_later_incarnation_replaces_this_one(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
-    bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("incarnation", LATER)])).await;
+    bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")])).await;
     a.wire().age("ownership/0", EXPIRY - 1);
     assert_eq!(a.renew(&lease).await.describe(), format!("replaced by {LATER}"));
     assert_eq!(a.claim(0).await.describe(), format!("replaced by {LATER}"));
@@ -77,7 +77,9 @@ pub async fn a_fresh_later_incarnation_replaces_this_one(bench: Bench) {
 pub async fn an_expired_later_incarnation_is_any_other_owner(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
-    let expired = bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("incarnation", LATER)])).await;
+    let expired = bench
+        .put(&ownership(0), &metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")]))
+        .await;
     a.wire().age("ownership/0", EXPIRY + 3);
     assert_eq!(a.renew(&lease).await.describe(), "lost to a");
     a.claim_over(0, &expired).await.lease();

@@ -72,7 +72,12 @@ pub async fn a_missing_heartbeat_is_created_declared_dead(bench: Bench) {
     assert_eq!(judge(&b, &(of, None)).await, DeclareDeadOutcome::Declared);
     assert_eq!(b.requests(), ["create heartbeat/a"]);
     let incarnation = a.store.identity().incarnation.as_str();
-    let expected = metadata(&[("declareddeadby", "b"), ("incarnation", incarnation), ("ownerid", "a")]);
+    let expected = metadata(&[
+        ("declareddeadby", "b"),
+        ("ehcleaseduration", "60"),
+        ("incarnation", incarnation),
+        ("ownerid", "a"),
+    ]);
     assert_eq!(bench.read(&heartbeat("a")).await, expected);
 }
 
@@ -106,7 +111,7 @@ pub async fn an_owner_that_was_faster_is_alive(bench: Bench) {
 
 pub async fn an_earlier_incarnation_cannot_renew(bench: Bench) {
     let (_a, b, (of, _)) = considered_dead(&bench).await;
-    let later = metadata(&[("ownerid", "a"), ("incarnation", LATER)]);
+    let later = metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")]);
     bench.put(&heartbeat("a"), &later).await;
     let (_, listed) = list(&b).await;
     assert_eq!(judge(&b, &(of, listed)).await, DeclareDeadOutcome::Declared);
@@ -185,7 +190,9 @@ pub async fn no_requests_by_an_invalid_heartbeat(bench: Bench) {
     b.wire().age("ownership/0", 100 * EXPIRY);
     let mut broken = bench.read(&heartbeat("a")).await;
     broken.insert("declareddeadby", "c");
-    for metadata in [Some(broken), Some(metadata(&[("ownerid", "a"), ("incarnation", LATER)])), None] {
+    for metadata in
+        [Some(broken), Some(metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")])), None]
+    {
         match &metadata {
             Some(metadata) => drop(bench.put(&heartbeat("a"), metadata).await),
             None => bench.delete(&heartbeat("a")).await,

@@ -61,7 +61,7 @@ macro_rules! tests {
                 is_the_date_of_the_page_minus_last_modified,
                 is_clamped_at_zero,
                 another_owner_expires_two_seconds_of_grace_later,
-                without_incarnation_the_foreign_duration_applies,
+                without_a_duration_the_foreign_one_applies,
                 own_age_counts_from_before_the_last_success,
             }
             claim {
@@ -205,9 +205,8 @@ macro_rules! tests {
                 line_3_a_change_of_owner_ends_it,
                 line_3_a_later_incarnation_has_no_request,
                 line_4_a_fresh_record_is_no_acknowledgement,
-                line_4_the_default_timeouts,
                 line_4_without_an_acknowledgement_it_is_stolen,
-                line_4_without_the_release_it_is_stolen,
+                line_4_a_draining_owner_is_stolen_from_once_expired,
                 line_4_a_steal_that_conflicts_is_polled_further,
                 line_4_an_erased_request_is_repeated_a_few_times,
             }

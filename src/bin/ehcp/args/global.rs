@@ -47,11 +47,8 @@ pub struct Settings {
     /// for all groups of an event hub.
     #[arg(long, global = true, env = "EHCP_READ_GROUP", value_name = "NAME", help_heading = CONNECTION)]
     pub read_group: Option<String>,
-    /// How long an ownership is valid after its last renewal, as the members of the group configure it [default: 60s].
-    #[arg(long, global = true, env = "EHCP_LEASE_DURATION", value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
-    #[serde(default, with = "humantime_serde")]
-    pub lease_duration: Option<Duration>,
-    /// The same for owners of other SDKs, at least --lease-duration [default: 3m].
+    /// How long the ownership of another SDK is valid after its last renewal. Members of this crate record it
+    /// themselves [default: 3m].
     #[arg(long, global = true, env = "EHCP_FOREIGN_LEASE_DURATION", value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
     #[serde(default, with = "humantime_serde")]
     pub foreign_lease_duration: Option<Duration>,
@@ -70,7 +67,6 @@ impl Settings {
             auth: self.auth.or(other.auth),
             blob_name_case: self.blob_name_case.or(other.blob_name_case),
             read_group: self.read_group.or(other.read_group),
-            lease_duration: self.lease_duration.or(other.lease_duration),
             foreign_lease_duration: self.foreign_lease_duration.or(other.foreign_lease_duration),
         }
     }
@@ -97,7 +93,7 @@ pub struct Global {
     /// Entra ID].
     #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
     pub storage_connection_string: Option<String>,
-    /// How long a request to the storage may take [default: 5s, or a quarter of --lease-duration], and to the event hub
+    /// How long a request to the storage may take [default: 5s], and to the event hub
     /// [default: 20s].
     #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
     pub timeout: Option<Duration>,

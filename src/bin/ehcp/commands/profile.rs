@@ -17,7 +17,7 @@ const COLUMNS: &[Column] = &[
     Column::text("ACCOUNT"),
     Column::text("CONTAINER"),
     Column::text("READ-GROUP").wide(),
-    Column::text("LEASE-DURATION").wide(),
+    Column::text("FOREIGN-LEASE-DURATION").wide(),
 ];
 
 #[derive(Serialize)]
@@ -77,7 +77,7 @@ fn show(global: &Global, profiles: &Profiles) -> Result<Exit> {
             or_empty(profile.account.as_deref()),
             or_empty(profile.container.as_deref()),
             or_empty(profile.read_group.as_deref()),
-            or_empty(profile.lease_duration.map(humantime::format_duration)),
+            or_empty(profile.foreign_lease_duration.map(humantime::format_duration)),
         ]);
     }
     Output::new(global).show(&Document { schema: "ehcp.profiles/1", profiles: &rows }, &rows, &table)?;

@@ -30,7 +30,6 @@ use futures::{FutureExt, Stream, StreamExt};
 use tokio::time::{Instant, interval};
 
 use self::keys::Effect;
-use self::row::Leases;
 use self::state::{Settings, State};
 use self::terminal::Screen;
 use crate::args::{Global, Watch};
@@ -61,12 +60,8 @@ pub async fn run(connection: Connection, watch: &Watch) -> Result<Exit> {
 }
 
 fn settings(global: &Global, watch: &Watch) -> Settings {
-    let default = eventhubs_checkpoint::store::StoreConfig::default();
-    let lease_duration = global.settings.lease_duration.unwrap_or(default.lease_duration);
-    let foreign = global.settings.foreign_lease_duration.unwrap_or(default.foreign_lease_duration);
     Settings {
         colors: has_colored_screen(global.color),
-        leases: Leases { own: lease_duration, foreign: foreign.max(lease_duration) },
         interval: watch.looks.interval,
         hub_interval: (!global.no_hub).then_some(watch.looks.hub_interval),
         given: global.given.clone(),

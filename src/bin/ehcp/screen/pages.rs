@@ -19,7 +19,7 @@ const KEYS: &[(&str, &str)] = &[
 ];
 
 const COLUMNS: &[(&str, &str)] = &[
-    ("LEASE", "how long the lease is still valid, as part of --lease-duration or --foreign-lease-duration"),
+    ("LEASE", "how long the lease is still valid, as part of the lease duration of its owner"),
     ("SEQUENCE, LAST", "the sequence numbers of the checkpoint and of the last event"),
     ("RATE/s", "how many events per second the checkpoint advances, over 30 s"),
     ("BEHIND", "how long ago the next event was enqueued, to the interval of the event hub"),

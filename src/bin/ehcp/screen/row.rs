@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{PartitionDescription, Sdk};
+use eventhubs_checkpoint::admin::PartitionDescription;
 use time::OffsetDateTime;
 
 use super::columns::Column;
@@ -29,25 +29,16 @@ pub struct Row<'a> {
     pub condition: Condition,
 }
 
-/// How long leases are.
-#[derive(Clone, Copy, Debug)]
-pub struct Leases {
-    pub own: Duration,
-    pub foreign: Duration,
-}
-
 impl<'a> Row<'a> {
-    pub fn new(partition: &'a PartitionDescription, history: &History, age: Duration, leases: Leases) -> Self {
+    pub fn new(partition: &'a PartitionDescription, history: &History, age: Duration) -> Self {
         let rates = history.rates(partition);
         let waits = partition.lag.events.is_some_and(|events| events > 0);
         let behind_at_least = history.behind_at_least(partition).filter(|_| waits && rates.behind_s.is_none());
-        let lease = partition.owner.as_ref().map(|owner| {
-            let whole = if owner.sdk == Sdk::ThisCrate { leases.own } else { leases.foreign };
-            (owner.expires_in.saturating_sub(age), whole)
-        });
+        let owner = partition.owner.as_ref();
+        let lease = owner.map(|owner| (owner.expires_in.saturating_sub(age), owner.lease_duration));
         let condition = Condition::of(Facts {
             state: partition.state,
-            lease: partition.owner.as_ref().map(|owner| owner.expires_in).zip(lease.map(|(_, whole)| whole)),
+            lease: owner.map(|owner| (owner.expires_in, owner.lease_duration)),
             behind: rates.behind_s.or(behind_at_least),
             processed: rates.processed,
             is_beyond_end: rates.is_beyond_end,

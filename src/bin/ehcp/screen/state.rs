@@ -8,7 +8,7 @@ use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::admin::{GroupDescription, PartitionDescription};
 use time::OffsetDateTime;
 
-use super::row::{Leases, Row};
+use super::row::Row;
 use crate::exit::Result;
 use crate::output::printable;
 use crate::text::short;
@@ -18,7 +18,6 @@ use crate::watching::{History, Seen};
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub colors: bool,
-    pub leases: Leases,
     /// The time between two looks.
     pub interval: Duration,
     /// The time between two readings of the event hub, if it is read.
@@ -215,7 +214,7 @@ impl State {
     }
 
     fn row_of<'a>(&'a self, partition: &'a PartitionDescription) -> Row<'a> {
-        Row::new(partition, &self.history, self.age, self.settings.leases)
+        Row::new(partition, &self.history, self.age)
     }
 
     /// Returns the rows that the filter admits, in order.

@@ -176,14 +176,13 @@ impl Group {
             self.records.iter().map(|(partition, written)| self.observation(partition, written)).collect();
         let Member { identity, running, .. } = &self.members[member];
         let heartbeats: Vec<_> = self.members.iter().filter_map(|member| self.heartbeat_of(member)).collect();
-        let (heartbeats, interval) = (&heartbeats[..], INTERVAL);
+        let heartbeats = &heartbeats[..];
         let observer = Observer {
             this: identity,
             lease_durations: TERMS,
             running,
             other_name_case: &[],
             heartbeats,
-            interval,
             outage_ended: None,
         };
         observe(&listing, &self.partitions, &observer, self.now).without_records()
@@ -202,7 +201,7 @@ impl Group {
 
     fn heartbeat_of(&self, member: &Member) -> Option<Heartbeat> {
         let Identity { owner, incarnation, .. } = member.identity.clone();
-        let record = HeartbeatRecord::new(owner, incarnation);
+        let record = HeartbeatRecord::new(owner, incarnation, TERMS.own);
         let age = self.now.saturating_sub(member.last_cycle);
         member.sends_heartbeats.then(|| Heartbeat::new(record, ETag::new("present"), age, self.now))
     }
@@ -252,6 +251,7 @@ impl Group {
             self.members[member].running.insert(claim.partition.clone());
             let cooperative = self.members[member].policy.handoff;
             let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
+            record.lease_duration = Some(TERMS.own);
             record.cooperative = cooperative;
             self.records.insert(claim.partition.clone(), Written { record, at: self.now });
             round.claims.push((member, claim.partition, claim.reason));

@@ -58,7 +58,11 @@ fn member(number: usize) -> Identity {
 }
 
 fn record(partition: Partition, without: Without) -> (OwnershipRecord, Duration) {
-    let owned_by = |identity: Identity| OwnershipRecord::owned_by(identity.owner, Some(identity.incarnation));
+    let owned_by = |identity: Identity| {
+        let mut record = OwnershipRecord::owned_by(identity.owner, Some(identity.incarnation));
+        record.lease_duration = Some(TERMS.own);
+        record
+    };
     let operator = OwnerId::new("operator-1").unwrap();
     let operators = |owner: bool, former: bool| {
         let mut record = OwnershipRecord::default();
@@ -102,7 +106,6 @@ fn taken(group: &[Partition], this: usize, without: Without) -> BTreeSet<Partiti
         running: &running.collect(),
         other_name_case: &[],
         heartbeats: &[],
-        interval: INTERVAL,
         outage_ended: None,
     };
     let view = observe(&listing, &hub, &observer, Moment::ZERO);

@@ -70,7 +70,11 @@ fn record(index: usize, character: char) -> Option<Ownership> {
         letter if letter.is_ascii_uppercase() => (Some(owner(letter.to_ascii_lowercase())), 100),
         letter => (Some(owner(letter)), 0),
     };
-    let owned_by = |owner| OwnershipRecord::owned_by(owner, Some(incarnation()));
+    let owned_by = |owner| {
+        let mut record = OwnershipRecord::owned_by(owner, Some(incarnation()));
+        record.lease_duration = Some(TERMS.own);
+        record
+    };
     let record = holder.map(owned_by).unwrap_or_default();
     Some(Ownership::new(
         id(index),
@@ -94,7 +98,6 @@ pub fn view(layout: &str, this: char) -> View<'static> {
         running: &running.collect(),
         other_name_case: &[],
         heartbeats: &[],
-        interval: INTERVAL,
         outage_ended: None,
     };
     observe(&records, &partitions, &observer, Duration::ZERO).without_records()

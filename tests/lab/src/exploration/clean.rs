@@ -1,7 +1,9 @@
 //! Scenarios in which every invariant holds.
 
 use super::notes::{Event, Invariant};
-use super::scenario::{A1_A2_B, AB, ABC, ALWAYS, BASE, LIVE, NOTHING, Scenario, Timing};
+use super::scenario::{
+    A1_A2_B, AB, ABC, ALWAYS, BASE, CHANGED_AND_MALFORMED, LIVE, NOTHING, SHORT_AND_LONG, Scenario, Timing,
+};
 use super::search::{Aim, explore};
 use super::state::Left;
 use super::system::Model;
@@ -51,6 +53,9 @@ const R_STABLE_IDS: Scenario = Scenario {
     reaches: &[Event::Replaced, Event::EarlierIncarnationReclaimed],
     ..BASE
 };
+const R_DURATIONS: Scenario = Scenario { name: "r-durations", members: SHORT_AND_LONG, ..R_ASYNC_2 };
+const R_DURATION_CHANGED: Scenario =
+    Scenario { name: "r-duration-changed", members: CHANGED_AND_MALFORMED, ..R_STABLE_IDS };
 const R_FOREIGN: Scenario = Scenario {
     name: "r-foreign",
     foreign: true,
@@ -231,6 +236,8 @@ const ALL: &[Scenario] = &[
     R_ASYNC_3_FIRST,
     R_READFAULTS,
     R_STABLE_IDS,
+    R_DURATIONS,
+    R_DURATION_CHANGED,
     R_FOREIGN,
     R_FOREIGN_JS,
     R_LIVE_SYNC,
@@ -312,6 +319,16 @@ fn failing_reads_r_readfaults() {
 #[test]
 fn two_incarnations_of_one_owner_r_stable_ids() {
     is_clean(R_STABLE_IDS);
+}
+
+#[test]
+fn lease_durations_differ_r_durations() {
+    is_clean(R_DURATIONS);
+}
+
+#[test]
+fn a_lease_duration_changes_r_duration_changed() {
+    is_clean(R_DURATION_CHANGED);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, OnStall, OwnershipEvent, Sn
 use eventhubs_checkpoint::internal::balancer::{Action, Command, Done, Happened, Others, Request, Settings, State};
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
-use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffTimeouts};
+use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
 use eventhubs_checkpoint::store::membership::{HeartbeatOutcome, HeartbeatRecord};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, Lease, OwnershipRecord, ReleaseOutcome};
 use eventhubs_checkpoint::{Error, ErrorKind, Identity, PartitionId};
@@ -17,16 +17,12 @@ use rand::rngs::StdRng;
 use super::balancer::{
     Chance, Condition, Emitted, HandoffRequest, Listing, Outcome, Reaction, Renewal, RequestOutcome, Stimulus,
 };
-use super::listing::{TERMS, owned_by, recorded, seen};
+use super::listing::{TERMS, old, owned_by, recorded, seen};
 use super::scenario::Member;
-use super::state::Keys;
+use super::state::{Keys, Owner};
 
-pub(super) const HANDOFF_TIMEOUTS: HandoffTimeouts =
-    HandoffTimeouts::new(Duration::from_secs(35), Duration::from_secs(45));
 /// Past every expiry.
 const LONG_AGO: Duration = Duration::from_secs(1000);
-/// Too old to be requested, but not expired.
-const TOO_OLD: Duration = Duration::from_secs(40);
 const STEP: Duration = Duration::from_secs(1);
 /// The epoch of the first ownership, and of the next one.
 const EPOCH: i64 = 7;
@@ -182,9 +178,8 @@ impl Driven {
         let config = BalancerConfig::default().with_on_stall(OnStall::Release).with_handoff(hands_over);
         let settings = Settings {
             this: this.clone(),
-            lease_durations: TERMS,
+            lease_durations: members[number].lease_durations(),
             request_timeout: 5 * STEP,
-            handoff_timeouts: HANDOFF_TIMEOUTS,
             // Enough time for renewals before it expires.
             drain_timeout: TERMS.own,
             has_other_name_case: true,
@@ -359,28 +354,44 @@ impl Driven {
         let record = |owner, handoff_request| {
             recorded(self.members, owner, Keys { handoff_to: handoff_request, ..Keys::default() })
         };
-        let age = if live { Duration::ZERO } else { LONG_AGO };
-        let mut records: Vec<_> = owner
-            .map(|owner| seen(the_partition(), record(owner, handoff_request), age, self.now))
-            .into_iter()
-            .collect();
+        // A live record may be about to expire, unless it is to be requested.
+        let age = |record: &OwnershipRecord| match live {
+            false => LONG_AGO,
+            true if above_share => Duration::ZERO,
+            true => TERMS.lifetime(record) - STEP,
+        };
+        let mut records = Vec::new();
+        if let Some(owner) = owner {
+            let record = record(owner, handoff_request);
+            let age = age(&record);
+            records.push(seen(the_partition(), record, age, self.now));
+        }
         if let Some(owner) = owner.filter(|_| above_share) {
             let others = [1, 2].map(|number| (PartitionId::from(number), record(owner, None)));
-            records.extend(others.map(|(partition, record)| seen(partition, record, TOO_OLD, self.now)));
+            records.extend(others.map(|(partition, record)| {
+                let too_old = old(&record);
+                seen(partition, record, too_old, self.now)
+            }));
         }
         let other_case = other_case.then(|| {
             let record = OwnershipRecord::owned_by(names::owner("elsewhere"), None);
             seen(the_partition(), record, Duration::ZERO, self.now)
         });
-        // Only a requested owner distinguishes whether others are live.
+        // Whether others are live matters to a requested owner, and to those for whom a release is not reserved.
         let is_own = owner.is_some_and(|owner| record(owner, None).owner.as_ref() == Some(&self.this.owner));
-        let requester = handoff_request.filter(|_| is_own).map(|requester| self.members[requester as usize].identity());
-        let heartbeats = requester.into_iter().map(|requester| self.present(requester)).collect();
+        let requester = handoff_request.filter(|_| is_own || owner == Some(Owner::Unowned));
+        let requester = requester.map(|requester| &self.members[requester as usize]);
+        let heartbeats = requester.map(|requester| self.present(requester.identity())).into_iter().collect();
         self.list(records, Others { heartbeats: Some(heartbeats), other_name_case: other_case.into_iter().collect() });
     }
 
     fn present(&self, Identity { owner, incarnation, .. }: Identity) -> Heartbeat {
-        Heartbeat::new(HeartbeatRecord::new(owner, incarnation), ETag::new("there"), Duration::ZERO, self.now)
+        Heartbeat::new(
+            HeartbeatRecord::new(owner, incarnation, TERMS.own),
+            ETag::new("there"),
+            Duration::ZERO,
+            self.now,
+        )
     }
 
     /// Returns the record of another instance.
@@ -419,7 +430,8 @@ impl Driven {
         let Some(Sent::HandoffRequest(seen)) = self.sent.take() else { panic!("no request was sent") };
         let outcome = match requester {
             Some(RequestOutcome::Stands) => {
-                let mut handoff = Handoff::requested(the_partition(), &seen.record, self.now).expect("it has an owner");
+                let handoff = Handoff::requested(the_partition(), &seen.record, TERMS, self.now);
+                let mut handoff = handoff.expect("it has an owner");
                 handoff.renewed(self.now);
                 self.handoff = Some(handoff.clone());
                 Ok(HandoffRequestOutcome::Requested(handoff))
@@ -481,7 +493,8 @@ impl Driven {
     fn requests(&mut self) {
         self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
         self.until(|this| this.lists.is_some());
-        let records = [(0, Duration::ZERO), (1, TOO_OLD), (2, TOO_OLD)];
+        let too_old = TERMS.own / 2 + STEP;
+        let records = [(0, Duration::ZERO), (1, too_old), (2, too_old)];
         let records = records.map(|(partition, age)| self.seen_of_another(partition, age));
         self.list(records.into(), Others::default());
         self.step(Happened::Hub([the_partition()].into()));

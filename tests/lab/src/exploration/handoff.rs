@@ -9,12 +9,12 @@ use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::internal::rules::{
     self, HandoffRequestOutcome, HandoffStatus, HandoffView, Next, requesting_handoff,
 };
+use eventhubs_checkpoint::store::OwnershipRecord;
 
 use super::balancer::{Chance, Condition, Listing, RequestOutcome, Stimulus};
-use super::driven::HANDOFF_TIMEOUTS;
-use super::listing::{TERMS, recorded};
+use super::listing::{TERMS, old, recorded};
 use super::notes::{Event, Notes};
-use super::ownership::{OLD, YOUNG};
+use super::ownership::YOUNG;
 use super::state::{
     Content, Handoff, HandoffStep, Instance, Keys, Operation, Owner, Polled, RunState, State, Version, Write, Writer,
     short,
@@ -22,8 +22,16 @@ use super::state::{
 use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
 
-/// Past every timeout.
+/// Past every timeout, and past every expiry.
 const LATE: Duration = Duration::from_secs(1000);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a poll that is too late costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cost {
+    timeouts: u8,
+    steals: u8,
+}
 
 impl Model {
     pub(super) fn handoff_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
@@ -60,10 +68,11 @@ impl Model {
     fn read_to_request(&self, state: &State, number: usize, (victim, erased): (u8, u8), steps: &mut Steps<'_>) {
         let actor = self.name(number);
         // A record that is renewed repeatedly becomes fresh again.
-        let ages = [Some(YOUNG), (self.expired(state) == Some(0)).then_some(OLD)];
+        let old = old(&self.record_of(victim));
+        let ages = [Some(YOUNG), (self.expired(state) == Some(0)).then_some(old)];
         for age in ages.into_iter().flatten() {
             let looked = self.looked(state, number, &self.requester(victim), age);
-            let (what, next, event) = match requesting_handoff(looked, TERMS.own) {
+            let (what, next, event) = match requesting_handoff(looked, self.requester(victim).lease_duration()) {
                 Next::Write(under) => {
                     let step = under.version().map(|under| HandoffStep::Requesting(under, erased));
                     let to =
@@ -138,22 +147,34 @@ impl Model {
     }
 
     fn poll(&self, state: &State, number: usize, victim: u8, polled: Polled, steps: &mut Steps<'_>) {
-        let poll = |now| {
+        let poll = |now, age| {
             let mut handoff = self.polling(victim, polled);
-            let looked = self.looked(state, number, &handoff, YOUNG);
-            let status = handoff.poll(looked, now, &HANDOFF_TIMEOUTS);
-            let is_erased = looked.is_some_and(|(_, looked)| handoff.is_erased(looked, TERMS.own));
+            let looked = self.looked(state, number, &handoff, age);
+            let status = handoff.poll(looked, now, REQUEST_TIMEOUT);
+            let is_erased = looked.is_some_and(|(_, looked)| handoff.is_erased(looked));
             let status = (status != HandoffStatus::Pending || !is_erased).then_some(status);
             (status, Polled { is_acknowledged: handoff.is_acknowledged(), ..polled })
         };
-        let in_time = poll(Duration::ZERO);
-        let timeout_cost =
-            self.timeout_cost(state, number, victim).filter(|_| in_time.0 == Some(HandoffStatus::Pending));
-        let too_late = timeout_cost.map(|cost| (poll(LATE), cost)).filter(|(late, _)| late.0 != in_time.0);
+        let in_time = poll(Duration::ZERO, YOUNG);
+        let is_pending = in_time.0 == Some(HandoffStatus::Pending);
+        let mut polls = Vec::new();
+        // The owner has not acknowledged the request in time.
+        let late = poll(LATE, YOUNG);
+        if let Some(timeouts) = self.timeout_cost(state, number, victim).filter(|_| is_pending && late.0 != in_time.0) {
+            polls.push((late, Cost { timeouts, steals: 0 }));
+        }
+        // It has acknowledged it, and no longer renews.
+        let expired = poll(Duration::ZERO, LATE);
+        if let Some(steals) = self.expired(state).filter(|_| is_pending && expired.0 != in_time.0) {
+            polls.push((expired, Cost { timeouts: 0, steals }));
+        }
+        polls.insert(0, (in_time, Cost::default()));
         let epoch = state.fresh_epoch();
-        for ((status, polled), cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
+        for ((status, polled), cost) in polls {
             let mut to = *state;
-            to.left.timeouts -= cost;
+            to.left.timeouts -= cost.timeouts;
+            to.left.steals -= cost.steals;
+            let is_fault = cost != Cost::default();
             let instance = &mut to.instances[number];
             let (what, event) = match status {
                 None => {
@@ -171,7 +192,7 @@ impl Model {
                 }
                 Some(HandoffStatus::TimedOut(under)) => {
                     self.has_looked(instance, number, Chance::Steal, Some((under, epoch)));
-                    if cost > 0 || !self.responds(state, victim) {
+                    if is_fault || !self.responds(state, victim) {
                         // After a timeout, I6 does not apply.
                         to.reported = u8::MAX;
                     }
@@ -184,7 +205,7 @@ impl Model {
             };
             let notes = event.map_or(Notes::default(), |event| Notes::default().with(event));
             let label = Label { actor: self.name(number), what, position: None, response: None };
-            steps.push(label, to, cost > 0, notes);
+            steps.push(label, to, is_fault, notes);
         }
     }
 
@@ -233,9 +254,13 @@ impl Model {
         })
     }
 
+    fn record_of(&self, victim: u8) -> OwnershipRecord {
+        recorded(self.scenario.members, Owner::Member(victim), Keys::default())
+    }
+
     fn requester(&self, victim: u8) -> rules::Handoff {
-        let record = recorded(self.scenario.members, Owner::Member(victim), Keys::default());
-        rules::Handoff::requested(PartitionId::from(0), &record, Duration::ZERO).expect("it has an owner")
+        let handoff = rules::Handoff::requested(PartitionId::from(0), &self.record_of(victim), TERMS, Duration::ZERO);
+        handoff.expect("it has an owner")
     }
 
     fn polling(&self, victim: u8, polled: Polled) -> rules::Handoff {
@@ -244,7 +269,8 @@ impl Model {
             handoff.renewed(Duration::ZERO);
         }
         if polled.is_acknowledged {
-            handoff.poll(Some(((), HandoffView::Requested { draining: true })), Duration::ZERO, &HANDOFF_TIMEOUTS);
+            let draining = HandoffView::Requested { draining: true, age: YOUNG };
+            handoff.poll(Some(((), draining)), Duration::ZERO, REQUEST_TIMEOUT);
         }
         handoff
     }

@@ -2,7 +2,7 @@
 
 use super::clean::{ONCE, is_clean};
 use super::notes::Event;
-use super::scenario::{ABC, BASE, LIVE, NOTHING, Scenario, Timing};
+use super::scenario::{ABC, BASE, LIVE, NOTHING, SHORT_AND_LONG, Scenario, Timing};
 use super::search::Aim;
 use super::state::Left;
 
@@ -53,6 +53,7 @@ const CRASHED: Scenario = Scenario {
     reaches: &[Event::HandoffStolen, Event::ReservationLapsed, Event::RequestTooLate, Event::LateWriteLanded],
     ..BASIS
 };
+const DURATIONS: Scenario = Scenario { name: "handoff-durations", members: SHORT_AND_LONG, ..TIMEOUT };
 const UNRESPONSIVE: Scenario = Scenario {
     name: "handoff-deaf",
     ignores_requests: true,
@@ -97,8 +98,20 @@ const OVERLAP: Scenario = Scenario {
     reaches: &[Event::HandoffTaken, Event::AcknowledgementStands],
     ..BASIS
 };
-pub(super) const ALL: &[Scenario] =
-    &[HANDOFF, THREE, THREE_DOUBTS, TIMEOUT, CRASHED, UNRESPONSIVE, ERASED, UNSETTLED, STOP, FREEZE, OVERLAP];
+pub(super) const ALL: &[Scenario] = &[
+    HANDOFF,
+    THREE,
+    THREE_DOUBTS,
+    TIMEOUT,
+    DURATIONS,
+    CRASHED,
+    UNRESPONSIVE,
+    ERASED,
+    UNSETTLED,
+    STOP,
+    FREEZE,
+    OVERLAP,
+];
 
 #[test]
 fn a_request_and_a_handover_r_handoff() {
@@ -118,6 +131,11 @@ fn a_third_instance_and_lost_responses_r_handoff_3() {
 #[test]
 fn a_requester_times_out_r_handoff_timeout() {
     is_clean(TIMEOUT);
+}
+
+#[test]
+fn lease_durations_differ_handoff_durations() {
+    is_clean(DURATIONS);
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) fn recorded(members: &[Member], owner: Owner, keys: Keys) -> Ownershi
     let mut record = match owner {
         Owner::Unowned => OwnershipRecord::default(),
         Owner::Foreign => OwnershipRecord::owned_by(names::owner("foreign"), None),
-        Owner::Member(number) => owned_by(members[number as usize].identity()),
+        Owner::Member(number) => members[number as usize].recorded(),
     };
     record.handoff_to = keys.handoff_to.map(|requester| members[requester as usize].identity().owner);
     record.draining = keys.draining;
@@ -68,7 +68,13 @@ fn operator_of(members: &[Member], owner: Owner, keys: Keys) -> Option<OwnerId> 
 pub(super) fn owned_by(Identity { owner, incarnation, .. }: Identity) -> OwnershipRecord {
     let mut record = OwnershipRecord::owned_by(owner, Some(incarnation));
     record.cooperative = true;
+    record.lease_duration = Some(TERMS.own);
     record
+}
+
+/// Returns the age at which what this owner wrote is too old to be requested or confirmed, but not expired.
+pub(super) fn old(record: &OwnershipRecord) -> Duration {
+    TERMS.of(record) / 2 + Duration::from_secs(1)
 }
 
 /// Returns a record of a listing whose response arrives at this moment.
@@ -77,6 +83,19 @@ pub(super) fn seen(partition: PartitionId, record: OwnershipRecord, age: Duratio
 }
 
 impl Member {
+    /// Returns a record of this member, as an owner.
+    fn recorded(&self) -> OwnershipRecord {
+        let mut record = owned_by(self.identity());
+        record.lease_duration = self.lease_duration.map(Duration::from_secs);
+        record
+    }
+
+    /// Returns the lease durations of this member as an instance. What it records may be malformed nevertheless.
+    pub(super) fn lease_durations(&self) -> LeaseDurations {
+        let own = self.lease_duration.map_or(TERMS.own, Duration::from_secs);
+        LeaseDurations::new(own, TERMS.foreign)
+    }
+
     pub(super) fn identity(&self) -> Identity {
         let incarnation = names::incarnation(&self.incarnation.to_string());
         Identity::new(names::owner(self.owner), incarnation)

@@ -103,7 +103,6 @@ impl Model {
             running: &BTreeSet::new(),
             other_name_case: &[],
             heartbeats: &[],
-            interval: TERMS.own / 6,
             outage_ended: None,
         };
         let view = observe(record.as_slice(), std::slice::from_ref(&partition), &observer, Duration::ZERO);

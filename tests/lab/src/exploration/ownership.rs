@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::{Found, Goal, Next, Settled, goal_after, resolve_ambiguous_write};
-use eventhubs_checkpoint::store::LeaseDurations;
 
 use super::balancer::{Condition, HandoffRequest, Outcome, Renewal, Stimulus};
-use super::listing::TERMS;
+use super::listing::{TERMS, recorded};
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::Rule;
 use super::state::{
@@ -20,9 +19,6 @@ use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
 
 pub(super) const YOUNG: Duration = Duration::ZERO;
-/// Too old for a renewal to be valid, but not expired.
-pub(super) const OLD: Duration = Duration::from_secs(31);
-const EXPIRED: Duration = TERMS.own.saturating_add(LeaseDurations::GRACE);
 
 /// The next goal and the next action.
 type Judged = (Goal, Next<Version, Settled>);
@@ -290,9 +286,13 @@ impl Model {
 
     /// Returns the possible ages of the record, each with its cost in steals.
     fn ages(&self, state: &State, number: usize) -> [Option<(Duration, u8)>; 2] {
+        let record = state.ownership.map(|record| recorded(self.scenario.members, record.owner, record.keys));
+        let record = record.unwrap_or_default();
+        let own = self.scenario.members[number].lease_durations().own;
         let other = match self.relation(state, number) {
-            Relation::This => Some((OLD, 0)),
-            Relation::LaterIncarnation => self.expired(state).map(|cost| (EXPIRED, cost)),
+            // Too old for a renewal to be valid, but not expired.
+            Relation::This => Some((own / 2 + Duration::from_secs(1), 0)),
+            Relation::LaterIncarnation => self.expired(state).map(|cost| (TERMS.lifetime(&record), cost)),
             Relation::EarlierIncarnation | Relation::Other | Relation::Unowned => None,
         };
         [Some((YOUNG, 0)), other]
@@ -315,11 +315,13 @@ impl Model {
         }
         let found = state.ownership.map(|record| {
             let Keys { draining, epoch, .. } = record.keys;
-            Found { relation, etag: Version::Current, age, epoch: epoch.map(i64::from), draining }
+            let lifetime = TERMS.lifetime(&recorded(self.scenario.members, record.owner, record.keys));
+            Found { relation, etag: Version::Current, age, lifetime, epoch: epoch.map(i64::from), draining }
         });
+        let lease_duration = self.scenario.members[number].lease_durations().own;
         let claim_number = operation.keys.epoch.map(i64::from);
         let goal = goal_after(goal, claim_number, found.as_ref());
-        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), claim_number, found, TERMS.own))
+        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), claim_number, found, lease_duration))
     }
 
     fn go_on(

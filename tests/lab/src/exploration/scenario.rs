@@ -1,5 +1,6 @@
 //! What is explored: the participants, the possible faults, and the disabled rule.
 
+use super::listing::TERMS;
 use super::notes::{Event, Invariant};
 use super::search::Aim;
 use super::state::{
@@ -20,6 +21,8 @@ pub(super) struct Member {
     pub(super) on_adapter: bool,
     /// It is an operator, which resets the partition to this position.
     pub(super) resets_to: Option<u8>,
+    /// The lease duration in its records, in seconds; `None` if the value is malformed.
+    pub(super) lease_duration: Option<u64>,
 }
 
 /// When a record may be considered expired although its owner renews it.
@@ -152,6 +155,17 @@ pub(super) const ABC: &[Member] = &[member("A", "A", 0), member("B", "B", 0), me
 /// Two incarnations of one owner, and another owner.
 pub(super) const A1_A2_B: &[Member] =
     &[member("A1", "A", 1), Member { starts_later: true, ..member("A2", "A", 2) }, member("B", "B", 0)];
+/// Owners whose leases last shorter and longer than usual.
+pub(super) const SHORT_AND_LONG: &[Member] = &[
+    Member { lease_duration: Some(14), ..member("A", "A", 0) },
+    Member { lease_duration: Some(300), ..member("B", "B", 0) },
+];
+/// An owner whose lease duration changes when it restarts, and one whose records do not say how long they last.
+pub(super) const CHANGED_AND_MALFORMED: &[Member] = &[
+    Member { lease_duration: Some(300), ..member("A1", "A", 1) },
+    Member { lease_duration: Some(14), starts_later: true, ..member("A2", "A", 2) },
+    Member { lease_duration: None, ..member("B", "B", 0) },
+];
 /// One owner on the official processor, and one on this crate's.
 pub(super) const ADAPTER_AND_B: &[Member] = &[Member { on_adapter: true, ..member("A", "A", 0) }, member("B", "B", 0)];
 /// Two owners on the official processor.
@@ -159,7 +173,8 @@ pub(super) const ADAPTERS: &[Member] =
     &[Member { on_adapter: true, ..member("A", "A", 0) }, Member { on_adapter: true, ..member("B", "B", 0) }];
 
 pub(super) const fn member(name: &'static str, owner: &'static str, incarnation: u8) -> Member {
-    Member { name, owner, incarnation, starts_later: false, on_adapter: false, resets_to: None }
+    let lease_duration = Some(TERMS.own.as_secs());
+    Member { name, owner, incarnation, starts_later: false, on_adapter: false, resets_to: None, lease_duration }
 }
 
 pub(super) const fn operator(name: &'static str, position: u8) -> Member {

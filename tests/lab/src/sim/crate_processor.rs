@@ -158,7 +158,7 @@ fn balancing(settings: &Settings, seed: u64) -> ProcessorConfig {
         Settings { greedy: true, .. } => LoadBalancingStrategy::Greedy,
         _ => LoadBalancingStrategy::Balanced,
     };
-    let mut config = ProcessorConfig::default()
+    ProcessorConfig::default()
         .with_load_balancing_interval(settings.interval)
         .with_load_balancing_strategy(strategy)
         .with_on_lease_expiry(if settings.strict { OnLeaseExpiry::Stop } else { OnLeaseExpiry::Continue })
@@ -167,9 +167,7 @@ fn balancing(settings: &Settings, seed: u64) -> ProcessorConfig {
         .with_handoff(settings.handoff)
         .with_lease_scope(settings.lease_scope)
         .with_dedicated_thread(false)
-        .with_seed(seed);
-    config.handoff_timeout = settings.tuning.handoff_timeout;
-    config
+        .with_seed(seed)
 }
 
 fn checkpoints(settings: &Settings) -> CheckpointPolicy {

@@ -7,7 +7,6 @@ use eventhubs_checkpoint::admin::{GroupDescription, GroupState, OwnershipState, 
 use time::OffsetDateTime;
 use time::macros::datetime;
 
-use super::super::row::Leases;
 use super::super::state::{Settings, State};
 use crate::watching::samples::template;
 use crate::watching::{Look, Seen};
@@ -91,7 +90,6 @@ pub fn group(template: &GroupDescription, seconds: i64, samples: &[Sample]) -> G
 pub fn settings() -> Settings {
     Settings {
         colors: true,
-        leases: Leases { own: Duration::from_secs(60), foreign: Duration::from_secs(180) },
         interval: Duration::from_secs(2),
         hub_interval: Some(Duration::from_secs(10)),
         given: ["--profile", "prod"].map(str::to_owned).to_vec(),

@@ -13,7 +13,6 @@ use eventhubs_checkpoint::{Identity, LeaseScope, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use super::super::driven::HANDOFF_TIMEOUTS;
 use super::super::listing::{TERMS, owned_by, seen};
 
 /// Past the expiry.
@@ -37,7 +36,7 @@ fn record(owner: &str) -> OwnershipRecord {
 
 fn heartbeat(owner: &str, age: Duration, broken: bool, received: Duration) -> Heartbeat {
     let Identity { owner, incarnation, .. } = identity(owner);
-    let mut record = HeartbeatRecord::new(owner, incarnation);
+    let mut record = HeartbeatRecord::new(owner, incarnation, TERMS.own);
     record.declared_dead_by = broken.then(|| names::owner("another"));
     Heartbeat::new(record, ETag::new("there"), age, received)
 }
@@ -58,7 +57,6 @@ impl Instance {
             this: this(),
             lease_durations: TERMS,
             request_timeout: Duration::from_secs(5),
-            handoff_timeouts: HANDOFF_TIMEOUTS,
             drain_timeout: Duration::from_secs(10),
             has_other_name_case: false,
             config: BalancerConfig::default().with_lease_scope(LeaseScope::Instance),

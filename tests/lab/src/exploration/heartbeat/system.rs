@@ -19,7 +19,7 @@ use super::state::{
 };
 
 const EXPIRY: Duration = Duration::from_secs(60);
-const OLD: Duration = Duration::from_secs(62);
+const LIFETIME: Duration = Duration::from_secs(62);
 const NAMES: [&str; 3] = ["A", "B", "C"];
 
 /// A rule that can be disabled, to show that it is needed.
@@ -124,10 +124,11 @@ impl Model {
                     relation: Relation::This,
                     etag: Version::Current,
                     age: Duration::ZERO,
+                    lifetime: LIFETIME,
                     declared_dead: standing.broken,
                 });
                 let attempted = owner.known.as_ref().filter(|_| !self.leaves_out(Rule::MissingIsDead));
-                match sending_heartbeat(attempted, present, EXPIRY) {
+                match sending_heartbeat(attempted, present) {
                     Next::Write(under) => {
                         to.owner.heartbeat_write = HeartbeatWrite::Write(under.version());
                         add(edges, "A", "reads its heartbeat: again", to, Notes::default());
@@ -275,7 +276,7 @@ impl Model {
             }
             Claimer::ReadingHeartbeat { record, stale } => {
                 let remains = from.heartbeat.map(remains);
-                let (what, claimer, alive) = match declaring_dead(stale.as_ref(), remains, EXPIRY) {
+                let (what, claimer, alive) = match declaring_dead(stale.as_ref(), remains) {
                     Next::Done(DeclareDeadOutcome::Declared) => {
                         ("reads the heartbeat: declared dead", Claimer::Stealing { under: record }, false)
                     }
@@ -322,7 +323,7 @@ impl Model {
             return ("lists an old heartbeat, and declares nothing", Claimer::Stealing { under: record });
         }
         let stale = from.heartbeat.map(|_| Version::Current);
-        match declaring_dead(stale.as_ref(), from.heartbeat.map(remains), EXPIRY) {
+        match declaring_dead(stale.as_ref(), from.heartbeat.map(remains)) {
             Next::Write(under) => {
                 ("lists an old heartbeat, or none", Claimer::DeclaringDead { record, stale, under: under.version() })
             }
@@ -375,13 +376,19 @@ fn is_sure(state: &State) -> bool {
 /// No instance reclaims here, so epochs are irrelevant.
 fn found(state: &State, this: u8) -> Found<Version> {
     let relation = if state.record.owner == this { Relation::This } else { Relation::Other };
-    let age = if state.record.young { Duration::ZERO } else { OLD };
-    Found { relation, etag: Version::Current, age, epoch: None, draining: false }
+    let age = if state.record.young { Duration::ZERO } else { LIFETIME };
+    Found { relation, etag: Version::Current, age, lifetime: LIFETIME, epoch: None, draining: false }
 }
 
 fn remains(standing: Standing) -> HeartbeatState<Version> {
-    let age = if standing.young { Duration::ZERO } else { OLD };
-    HeartbeatState { incarnation: Ordering::Equal, etag: Version::Current, age, declared_dead: standing.broken }
+    let age = if standing.young { Duration::ZERO } else { LIFETIME };
+    HeartbeatState {
+        incarnation: Ordering::Equal,
+        etag: Version::Current,
+        age,
+        lifetime: LIFETIME,
+        declared_dead: standing.broken,
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "there are two")]

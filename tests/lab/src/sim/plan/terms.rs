@@ -77,10 +77,10 @@ impl Settings {
         let mut settings =
             Self { expiry: terms.expiry, interval: terms.interval, greedy: terms.greedy, ..self.clone() };
         let tuning = &mut settings.tuning;
-        (tuning.request_timeout, tuning.handoff_timeout, tuning.drain) = (terms.request_timeout, None, None);
+        tuning.request_timeout = terms.request_timeout;
+        tuning.drain = None;
         tuning.stall_timeout = tuning.stall_timeout.max(terms.expiry / 2);
         settings.lease_scope = if tuning.weighted { LeaseScope::Partition } else { terms.lease_scope };
-        settings.foreign_lease_duration = settings.foreign_lease_duration.max(terms.expiry);
         let stopping = tuning.deadline(terms.expiry) + LeaseDurations::GRACE + CLOSING;
         settings.strict &= terms.expiry / 2 > stopping;
         settings

@@ -23,8 +23,6 @@ pub struct Tuning {
     pub stall_timeout: Duration,
     /// What a balancer does after a stall.
     pub on_stall: OnStall,
-    /// How long a handoff may take.
-    pub handoff_timeout: Option<Duration>,
     /// How long a handler may take when its partition stops.
     pub drain: Option<Duration>,
     /// The maximum number of events of a batch.
@@ -73,7 +71,6 @@ impl Default for Tuning {
             weighted: false,
             stall_timeout: Duration::from_secs(300),
             on_stall: OnStall::default(),
-            handoff_timeout: None,
             drain: None,
             batch: 100,
             batch_wait: Duration::ZERO,

@@ -81,7 +81,6 @@ impl Draw {
             weighted: self.0.random_bool(0.25),
             stall_timeout: stall_timeout.max(expiry / 2),
             on_stall: self.one_of(&[OnStall::Keep, OnStall::Release]),
-            handoff_timeout: None,
             drain: None,
             batch: self.one_of(&[1, 10, 100, 1000]),
             batch_wait: self.seconds(&[0, 0, 1, 30, 90, 300]),
@@ -112,17 +111,15 @@ impl Draw {
         if self.0.random_bool(0.5) { StartAt::Ago(START_AGE) } else { StartAt::After(self.0.random_range(0..40)) }
     }
 
-    /// The time to stop must fit into a handoff, and under strict leases into the rest of the lease duration.
+    /// Under strict leases the time to stop must fit into the rest of the lease duration. Otherwise it may be longer than a
+    /// lease.
     fn stopping(&mut self, settings: &mut Settings) {
         let (expiry, deadline) = (settings.expiry, settings.tuning.deadline(settings.expiry));
         let left = (expiry / 2).saturating_sub(deadline + LeaseDurations::GRACE);
         settings.strict &= left > CLOSING;
-        let handoff_timeout = self.sometimes(0.5, |draw| draw.share(expiry, 0.3, 0.95));
-        let drain = self.share(expiry, 0.02, 0.3);
-        let stopping = 2 * drain + CLOSING;
-        let fits = stopping + 2 * deadline <= handoff_timeout.unwrap_or(expiry * 3 / 4);
-        if fits && (!settings.strict || stopping <= left) {
-            (settings.tuning.handoff_timeout, settings.tuning.drain) = (handoff_timeout, Some(drain));
+        let drain = if self.0.random_bool(0.8) { self.share(expiry, 0.02, 0.3) } else { self.share(expiry, 0.5, 2.0) };
+        if !settings.strict || 2 * drain + CLOSING <= left {
+            settings.tuning.drain = Some(drain);
         }
     }
 }
@@ -163,13 +160,12 @@ mod tests {
     fn every_setting_is_drawn_away_from_its_default() {
         let tunings: Vec<_> = (1..200).map(|seed| drawn(seed, true).settings.tuning).collect();
         let usual = Tuning::default();
-        let differs: [(&str, Differs); 19] = [
+        let differs: [(&str, Differs); 18] = [
             ("request_timeout", |one, other| one.request_timeout != other.request_timeout),
             ("concurrency", |one, other| one.concurrency != other.concurrency),
             ("weighted", |one, other| one.weighted != other.weighted),
             ("stall_timeout", |one, other| one.stall_timeout != other.stall_timeout),
             ("on_stall", |one, other| one.on_stall != other.on_stall),
-            ("handoff_timeout", |one, other| one.handoff_timeout != other.handoff_timeout),
             ("drain", |one, other| one.drain != other.drain),
             ("batch", |one, other| one.batch != other.batch),
             ("batch_wait", |one, other| one.batch_wait != other.batch_wait),
