@@ -153,8 +153,13 @@ mod tests {
     fn it_is_returned_to_the_owner_that_it_counts_for() {
         assert_eq!(returned_to(owned("a"), 0), Some(owner("a")));
         let released = OwnershipRecord { handoff_to: Some(owner("b")), ..OwnershipRecord::default() };
-        assert_eq!(returned_to(released.clone(), 5), Some(owner("b")), "it is reserved");
-        assert_eq!(returned_to(released, 20), None, "it was");
+        let reserved = |age| {
+            let listing = [seen(0, released.clone(), age), seen(1, owned("b"), 0)];
+            decided(&listing, &[], false).unwrap().return_to
+        };
+        assert_eq!(reserved(5), Some(owner("b")));
+        assert_eq!(reserved(70), None, "it was");
+        assert_eq!(returned_to(released.clone(), 5), None, "that owner is not alive");
         let requested = OwnershipRecord { handoff_to: Some(owner("b")), ..owned("a") };
         let listing = [seen(0, requested, 0), seen(1, owned("b"), 0)];
         assert_eq!(decided(&listing, &[], false).unwrap().return_to, Some(owner("b")), "it was requested");

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, PartitionOwner, Snapshot};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::CheckpointPolicy;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
-use eventhubs_checkpoint::OwnerId;
 use tokio::sync::broadcast::Receiver;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::ownership_log::{OwnershipLog, owner_of_all, publish, record, repeated, requesting_instance};
 use crate::world::{TIMEOUT, World};
@@ -100,6 +100,27 @@ async fn a_handler_that_never_stops_is_released_anyway() {
     assert_eq!(log_a.take(), [""; 0], "its handler ends later, and it owns nothing then");
     b.crash().await;
     a.crash().await;
+}
+
+/// The owner renews its lease while it drains, and the requesting instance waits.
+#[tokio::test(start_paused = true)]
+async fn a_drain_may_take_longer_than_a_lease() {
+    let mut world = World { expiry: 20 * SECOND, ..World::new(2) };
+    world.config = world.config.with_load_balancing_interval(5 * SECOND).with_drain_timeout(60 * SECOND);
+    let a = owner_of_all(&world, 2, 50 * SECOND).await;
+    let mut log_a = OwnershipLog::of(&a);
+    publish(&world, 2, "before");
+    let (b, _) = requesting_instance(&world).await;
+    let mut log_b = OwnershipLog::of(&b);
+    let requested_at = Instant::now();
+    log_b.wait_for("claimed: HandedOver").await;
+    assert!(requested_at.elapsed() > 50 * SECOND, "{:?}", requested_at.elapsed());
+    sleep(60 * SECOND).await;
+    assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released"]);
+    assert_eq!(log_b.take(), ["claimed: HandedOver"]);
+    assert_eq!(repeated(&world, 2, &["before"]).await, [""; 0]);
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, Partit
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::ownership_log::OwnershipLog;
 use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -154,4 +155,21 @@ async fn instance_leases_end_if_a_foreign_owner_appears() {
     assert_eq!(a.held(), 3, "the foreign owner has expired, and the scope stays as it is");
     assert_eq!(a.snapshots.borrow().lease_scope, LeaseScope::Partition);
     a.crash().await;
+}
+
+/// Each judges the other by what its records say: the default settings beside those for a fast failover.
+#[tokio::test(start_paused = true)]
+async fn instances_with_other_lease_durations_keep_theirs() {
+    let slow = World::new(16);
+    let config = ProcessorConfig::fast_failover().with_seed(2);
+    let fast = World { expiry: 14 * SECOND, config, ..slow.clone() };
+    let mut a = slow.start("a").await;
+    let mut b = fast.start("b").await;
+    a.wait_until_it_holds(8).await;
+    b.wait_until_it_holds(8).await;
+    let mut logs = [&a, &b].map(OwnershipLog::of);
+    sleep(3600 * SECOND).await;
+    assert_eq!(logs.each_mut().map(OwnershipLog::take), [[""; 0]; 2]);
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
 }

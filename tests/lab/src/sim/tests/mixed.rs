@@ -18,7 +18,6 @@ fn scale(mixed_settings: bool) -> Scale {
 }
 
 #[test]
-#[ignore = "fails until records say how long their leases last"]
 fn mixed_settings_violate_no_invariant() {
     let test = "mixed::mixed_settings_violate_no_invariant";
     let totals = assert_no_violation(test, SeedsOf::MIXED_SETTINGS, |seed| Plan::draw(seed, &scale(true)));
@@ -26,7 +25,6 @@ fn mixed_settings_violate_no_invariant() {
 }
 
 #[test]
-#[ignore = "fails until records say how long their leases last"]
 fn a_rollout_takes_nothing_from_live_owners() {
     assert_no_violation("mixed::a_rollout_takes_nothing_from_live_owners", 1, scenarios::rollout);
 }
