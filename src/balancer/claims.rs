@@ -108,9 +108,8 @@ impl Partitions {
         self.end_setback(&partition);
         context.claim_won();
         // The owner that did not respond may still be processing the partition.
-        if let (Some(pending), ClaimReason::Stolen(_)) = (pending, &reason) {
-            let acknowledged = pending.handoff.is_acknowledged();
-            let cause = if acknowledged { DuplicateCause::NotReleased } else { DuplicateCause::NotAcknowledged };
+        if pending.is_some() && matches!(reason, ClaimReason::Stolen(_)) {
+            let cause = DuplicateCause::NotAcknowledged;
             context.emit(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
         }
         context.act(Action::Measure { partition: partition.clone(), recorded: lease.record().load });

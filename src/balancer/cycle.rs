@@ -266,14 +266,17 @@ fn without_takeovers(mut plan: Plan) -> Plan {
 /// The ownerships of the other name case: before this instance takes anything. The heartbeats: if they keep leases
 /// alive. If instances hand partitions over, also before this instance takes anything; if a handoff of an owned
 /// partition is requested, because the requesting instance may have expired; and if an unowned partition is left to an
-/// instance that had a heartbeat in the last listing of them, because that instance may be gone.
+/// instance that had a heartbeat in the last listing of them, or is reserved for one, because that instance may be gone.
 pub(super) fn needs(context: &Context, partitions: &Partitions, view: &View<'_>, plan: &Plan) -> Needs {
     let takes = !(plan.claim.is_empty() && plan.handoff.is_empty());
     let other_name_case = takes && context.settings.has_other_name_case;
     let kept_by_heartbeat = view.records.values().any(|seen| seen.is_kept_alive_by_heartbeat(&context.settings.this));
     let is_requested =
         || partitions.owned().any(|(id, _)| view.record(id).is_some_and(|seen| seen.record.handoff_to.is_some()));
-    let leaves_to_others = || !context.claims_nothing() && !view.present.is_empty() && view.has_unowned();
+    let leaves_to_others = || {
+        let left = view.has_reserved() || (!view.present.is_empty() && view.has_unowned());
+        left && !context.claims_nothing()
+    };
     let heartbeats =
         kept_by_heartbeat || (context.settings.hands_over() && (takes || is_requested() || leaves_to_others()));
     match (heartbeats, other_name_case) {

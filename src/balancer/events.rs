@@ -107,10 +107,7 @@ pub enum OwnershipEvent {
 pub enum DuplicateCause {
     /// The previous owner did not acknowledge the handoff in time, and the partition was stolen.
     NotAcknowledged,
-    /// The previous owner acknowledged the handoff, but did not release the partition in time, and the partition was
-    /// stolen.
-    NotReleased,
-    /// This instance released the partition before its handler had stopped, because the handoff timeout was over.
+    /// This instance released the partition before its handler had stopped, because the time to stop was over.
     HandlerStillRunning,
     /// This instance released the partition, but its handler was aborted or failed in its last batch, or the last
     /// checkpoint could not be written.
@@ -123,7 +120,6 @@ impl DuplicateCause {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotAcknowledged => "not_acknowledged",
-            Self::NotReleased => "not_released",
             Self::HandlerStillRunning => "handler_still_running",
             Self::CheckpointNotWritten => "checkpoint_not_written",
         }

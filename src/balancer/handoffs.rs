@@ -89,7 +89,7 @@ impl Partitions {
         };
         let failures = if outcome.is_err() { failures.saturating_add(1) } else { 0 };
         let owner = handoff.owner().clone();
-        let patience = handoff.patience(context.settings.request_timeout);
+        let timeout = handoff.time_to_acknowledge(context.settings.request_timeout);
         let pending = PendingHandoff { handoff, next: Some(next_poll_at(context)), failures };
         match outcome {
             Ok(HandoffStatus::Pending) => {
@@ -98,7 +98,7 @@ impl Partitions {
             Ok(HandoffStatus::Ready(claim)) => {
                 self.claim_after_handoff(context, claim, ClaimReason::HandedOver, pending);
             }
-            Ok(HandoffStatus::TimedOut(claim)) if !context.had_outage_within(patience) => {
+            Ok(HandoffStatus::TimedOut(claim)) if !context.had_outage_within(timeout) => {
                 self.claim_after_handoff(context, claim, ClaimReason::Stolen(owner), pending);
             }
             // After an outage the next cycle plans again: this instance may have missed the response, or the owner may

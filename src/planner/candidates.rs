@@ -71,6 +71,13 @@ impl View<'_> {
     pub fn has_unowned(&self) -> bool {
         self.partitions.iter().any(is_unowned)
     }
+
+    /// Returns whether any released partition is reserved for another instance, as long as that instance is alive.
+    #[must_use]
+    pub fn has_reserved(&self) -> bool {
+        let mut released = self.partitions.iter().filter(|entry| entry.owner == PartitionOwner::Released);
+        released.any(|entry| entry.handoff_to.as_ref().is_some_and(|to| *to != self.me))
+    }
 }
 
 fn is_free(entry: &PartitionView) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! The requesting instance [writes a request](GroupStore::request_handoff) into the ownership record, and
 //! [polls](GroupStore::poll_handoff) the record until the owner releases the partition. It claims the partition if the
-//! owner does not acknowledge the request in time, or stops renewing its lease: a drain may take as long as it does. The
+//! owner does not acknowledge the request in time. An owner that has may drain for as long as it renews its lease. The
 //! owner detects the request in its [lease](super::Lease::handoff_requested_by),
 //! [acknowledges](super::Lease::acknowledging_handoff) it, writes its last checkpoint, and releases the partition. The
 //! release is reserved for the requesting instance.
@@ -72,9 +72,7 @@ impl GroupStore {
         let seen = self.ownership(handoff.partition().clone(), &blob).0;
         let at = |age| HandoffView::at(&seen.record, age, handoff, &self.identity().owner);
         let view = match at(seen.age) {
-            HandoffView::NotRequested { .. } | HandoffView::Requested { draining: true, .. } => {
-                at(self.lease_age_of(&seen.record, seen.age).await?)
-            }
+            HandoffView::NotRequested { .. } => at(self.lease_age_of(&seen.record, seen.age).await?),
             view => view,
         };
         Ok(Some((seen, blob.metadata, view)))

@@ -12,13 +12,8 @@ use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// After the acknowledgement, the default timeout is three quarters of the lease duration. The requesting instance
-/// checks every half interval.
-const STOLEN_WITHIN: Duration = Duration::from_secs(45 + 5 + 5);
-
-/// A partition released for a requesting instance is reserved for it for one interval and the grace period of a
-/// record's age.
-const RESERVATION: Duration = Duration::from_secs(10 + 2);
+/// A lease with its grace period, whole seconds of the server, the cycle at its end, and the claim of another partition.
+const EXPIRED_WITHIN: Duration = Duration::from_secs(60 + 2 + 1 + 2 + 2);
 
 /// An interval and its jitter.
 const MAX_CYCLE: Duration = Duration::from_secs(10 + 1);
@@ -40,10 +35,9 @@ async fn the_owner_acknowledges_and_crashes() {
     a.crash().await;
     let crashed_at = Instant::now();
     publish(&world, 2, "after");
-    log_b.wait_for("claimed: Stolen(a)").await;
-    assert!(crashed_at.elapsed() <= STOLEN_WITHIN, "{:?}", crashed_at.elapsed());
     b.wait_until_it_holds(2).await;
-    assert_eq!(log_b.take(), ["duplicates: NotReleased", "claimed: Stolen(a)", "claimed: Expired(a)"]);
+    assert!(crashed_at.elapsed() <= EXPIRED_WITHIN, "{:?}", crashed_at.elapsed());
+    assert_eq!(log_b.take(), ["claimed: Expired(a)", "claimed: Expired(a)"]);
     repeated(&world, 2, &["before", "after"]).await;
     b.shut_down().await.unwrap();
 }
@@ -61,8 +55,8 @@ async fn the_owner_acknowledges_and_loses_the_storage() {
     isolated.faulty.set_plan(FaultPlan::always(Fault::Hang));
     publish(&world, 2, "meanwhile");
     let isolated_at = Instant::now();
-    log_b.wait_for("claimed: Stolen(a)").await;
-    assert!((55 * SECOND..68 * SECOND).contains(&isolated_at.elapsed()), "{:?}", isolated_at.elapsed());
+    log_b.wait_for("claimed: Expired(a)").await;
+    assert!(isolated_at.elapsed() <= EXPIRED_WITHIN, "{:?}", isolated_at.elapsed());
     isolated.faulty.set_plan(FaultPlan::default());
     a.wait_until("the loss is detected", |snapshot| snapshot.other_owner(&requested).is_some()).await;
     repeated(&world, 2, &["meanwhile"]).await;
@@ -70,7 +64,7 @@ async fn the_owner_acknowledges_and_loses_the_storage() {
     assert_eq!((a.held(), b.held()), (1, 1));
     // The release is repeated until `a` detects that it no longer owns the partition.
     assert_eq!(log_a.take()[..3], ["requested by b", "releasing: HandedOver", "lost to Some(b)"]);
-    assert_eq!(log_b.take()[..2], ["duplicates: NotReleased", "claimed: Stolen(a)"]);
+    assert_eq!(log_b.take()[0], "claimed: Expired(a)");
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }
@@ -163,11 +157,8 @@ async fn the_requesting_instance_ends_during_the_drain() {
     log_a.wait_for("released").await;
     let released_at = Instant::now();
     a.wait_until_it_holds(2).await;
-    assert!(
-        released_at.elapsed() >= RESERVATION && released_at.elapsed() <= RESERVATION + MAX_CYCLE,
-        "{:?}",
-        released_at.elapsed()
-    );
+    // It is reserved only for an instance that is alive.
+    assert!(released_at.elapsed() <= MAX_CYCLE, "{:?}", released_at.elapsed());
     assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released", "claimed: Released"]);
     assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0]);
     a.shut_down().await.unwrap();

@@ -16,10 +16,8 @@ pub struct Handoff {
     incarnation: Option<Incarnation>,
     /// The lease duration of the owner.
     lease_duration: Duration,
-    /// Since when the owner owes a response: since the request, or since the record last said that the owner drains the
-    /// partition.
+    /// Since when the owner owes an acknowledgment: since the request, or since the record last contained one.
     since: Duration,
-    acknowledged: bool,
     requests: u8,
 }
 
@@ -33,11 +31,7 @@ pub enum HandoffView {
     /// Another instance has requested the partition.
     RequestedByOther,
     /// This instance has requested the partition.
-    Requested {
-        draining: bool,
-        /// The age of what keeps the record alive.
-        age: Duration,
-    },
+    Requested { draining: bool },
     /// No instance has requested the partition.
     NotRequested {
         cooperative: bool,
@@ -55,7 +49,7 @@ impl HandoffView {
             None if is_for_this => Self::Reserved,
             Some(owner) if is_same_owner && owner != this => match &record.handoff_to {
                 None => Self::NotRequested { cooperative: record.cooperative, age },
-                Some(_) if is_for_this => Self::Requested { draining: record.draining, age },
+                Some(_) if is_for_this => Self::Requested { draining: record.draining },
                 Some(_) => Self::RequestedByOther,
             },
             _ => Self::OtherOwner,
@@ -118,7 +112,7 @@ pub enum HandoffStatus<T> {
     /// The owner released the partition for this instance: claim it. No event is processed twice, unless the owner
     /// could not write its checkpoint.
     Ready(T),
-    /// The owner did not acknowledge the request in time, or stopped renewing its lease: claim the partition. Events may be processed twice. If the claim is lost to a
+    /// The owner did not acknowledge the request in time: claim the partition. Events may be processed twice. If the claim is lost to a
     /// renewal or to the release, keep polling.
     TimedOut(T),
     /// Another instance owns the partition, or it is reserved for another, or for none. Plan again.
@@ -151,7 +145,6 @@ impl Handoff {
             incarnation: record.incarnation.clone(),
             lease_duration: lease_durations.of(record),
             since: now,
-            acknowledged: false,
             requests: 0,
         })
     }
@@ -168,13 +161,6 @@ impl Handoff {
         &self.owner
     }
 
-    /// Returns whether that owner has acknowledged the request, as of the last
-    /// [poll](crate::store::GroupStore::poll_handoff).
-    #[must_use]
-    pub fn is_acknowledged(&self) -> bool {
-        self.acknowledged
-    }
-
     /// Returns the lease duration of that owner.
     #[must_use]
     pub fn lease_duration(&self) -> Duration {
@@ -184,20 +170,10 @@ impl Handoff {
     /// Returns how long the owner may take until the record shows the acknowledgment: half its lease duration, because
     /// an owner need not check its record more often, and one request. A young record is no acknowledgment: the request
     /// itself makes it young.
-    fn time_to_acknowledge(&self, request_timeout: Duration) -> Duration {
-        self.lease_duration / 2 + request_timeout
-    }
-
-    /// Returns how long the owner may be silent before the partition is claimed: until it acknowledges the request, and
-    /// from then on as long as its lease is valid.
     #[doc(hidden)]
     #[must_use]
-    pub fn patience(&self, request_timeout: Duration) -> Duration {
-        if self.acknowledged {
-            self.lease_duration + LeaseDurations::GRACE
-        } else {
-            self.time_to_acknowledge(request_timeout)
-        }
+    pub fn time_to_acknowledge(&self, request_timeout: Duration) -> Duration {
+        self.lease_duration / 2 + request_timeout
     }
 
     /// Returns how many times the request was written.
@@ -213,12 +189,11 @@ impl Handoff {
     #[doc(hidden)]
     pub fn renewed(&mut self, now: Duration) {
         self.since = now;
-        self.acknowledged = false;
         self.requests += 1;
     }
 
-    /// Decides by the record that was read at this moment. An owner that drains the partition has as long as it renews
-    /// its lease.
+    /// Decides by the record that was read at this moment. An owner that drains the partition has all the time that it
+    /// needs: if it stops renewing its lease, the next listing shows that it has expired.
     #[doc(hidden)]
     pub fn poll<E>(
         &mut self,
@@ -227,19 +202,20 @@ impl Handoff {
         request_timeout: Duration,
     ) -> HandoffStatus<E> {
         let Some((version, view)) = view else { return HandoffStatus::Canceled };
-        let is_too_late = match view {
-            HandoffView::OtherOwner | HandoffView::RequestedByOther => return HandoffStatus::Canceled,
-            HandoffView::Reserved => return HandoffStatus::Ready(version),
-            HandoffView::Requested { draining: true, age } => {
+        match view {
+            HandoffView::OtherOwner | HandoffView::RequestedByOther => HandoffStatus::Canceled,
+            HandoffView::Reserved => HandoffStatus::Ready(version),
+            HandoffView::Requested { draining: true } => {
                 self.since = now;
-                self.acknowledged = true;
-                age >= self.lease_duration + LeaseDurations::GRACE
+                HandoffStatus::Pending
             }
-            HandoffView::Requested { .. } | HandoffView::NotRequested { .. } => {
-                now.saturating_sub(self.since) >= self.time_to_acknowledge(request_timeout)
+            HandoffView::Requested { .. } | HandoffView::NotRequested { .. }
+                if now.saturating_sub(self.since) >= self.time_to_acknowledge(request_timeout) =>
+            {
+                HandoffStatus::TimedOut(version)
             }
-        };
-        if is_too_late { HandoffStatus::TimedOut(version) } else { HandoffStatus::Pending }
+            HandoffView::Requested { .. } | HandoffView::NotRequested { .. } => HandoffStatus::Pending,
+        }
     }
 
     /// Returns whether the request was erased and must be written again.
@@ -257,8 +233,8 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(60);
     const DURATIONS: LeaseDurations = LeaseDurations::new(Duration::from_secs(14), Duration::from_secs(180));
-    const REQUESTED: HandoffView = HandoffView::Requested { draining: false, age: Duration::ZERO };
-    const DRAINING: HandoffView = HandoffView::Requested { draining: true, age: Duration::ZERO };
+    const REQUESTED: HandoffView = HandoffView::Requested { draining: false };
+    const DRAINING: HandoffView = HandoffView::Requested { draining: true };
     const NOT_REQUESTED: HandoffView = HandoffView::NotRequested { cooperative: true, age: Duration::ZERO };
 
     fn record(owner: &str) -> OwnershipRecord {
@@ -286,7 +262,7 @@ mod tests {
         };
         assert_eq!(requested_by("a", None, false), HandoffView::NotRequested { cooperative: true, age });
         for draining in [false, true] {
-            assert_eq!(requested_by("a", Some("me"), draining), HandoffView::Requested { draining, age });
+            assert_eq!(requested_by("a", Some("me"), draining), HandoffView::Requested { draining });
         }
         assert_eq!(requested_by("a", Some("b"), true), HandoffView::RequestedByOther);
         assert_eq!(requested_by("", Some("me"), false), HandoffView::Reserved);
@@ -342,21 +318,17 @@ mod tests {
     fn a_young_record_is_no_acknowledgment() {
         let mut handoff = since(100);
         assert_eq!(look(&mut handoff, REQUESTED, 134), HandoffStatus::Pending);
-        assert!(!handoff.is_acknowledged());
         assert_eq!(look(&mut handoff, REQUESTED, 135), HandoffStatus::TimedOut(7));
     }
 
-    /// The requesting instance waits by the lease duration of the owner, not by its own.
     #[test]
-    fn a_draining_owner_has_as_long_as_it_renews() {
+    fn a_draining_owner_has_the_time_that_it_needs() {
         let mut handoff = since(0);
-        let aged = |age| HandoffView::Requested { draining: true, age: Duration::from_secs(age) };
-        for second in [1, 34, 35, 600] {
-            assert_eq!(look(&mut handoff, aged(30), second), HandoffStatus::Pending, "{second}");
+        for second in [1, 35, 600, 6000] {
+            assert_eq!(look(&mut handoff, DRAINING, second), HandoffStatus::Pending, "{second}");
         }
-        assert!(handoff.is_acknowledged());
-        assert_eq!(look(&mut handoff, aged(61), 700), HandoffStatus::Pending);
-        assert_eq!(look(&mut handoff, aged(62), 701), HandoffStatus::TimedOut(7));
+        assert_eq!(look(&mut handoff, REQUESTED, 6034), HandoffStatus::Pending);
+        assert_eq!(look(&mut handoff, REQUESTED, 6035), HandoffStatus::TimedOut(7));
     }
 
     /// An earlier version of the owner may have written over it.
@@ -376,7 +348,6 @@ mod tests {
             assert_eq!(look(&mut handoff, NOT_REQUESTED, 30 * request), HandoffStatus::Pending);
             assert!(handoff.is_erased(NOT_REQUESTED));
             handoff.renewed(Duration::from_secs(30 * request));
-            assert!(!handoff.is_acknowledged());
         }
         assert_eq!(look(&mut handoff, NOT_REQUESTED, 94), HandoffStatus::Pending);
         assert!(!handoff.is_erased(NOT_REQUESTED));

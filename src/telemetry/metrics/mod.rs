@@ -34,7 +34,7 @@
 //! | `eventhubs_checkpoint_releases_total` | counter | count | `reason` | Partitions released: `requested`, `shutdown`, `stalled`, `handed_over`, `partition_removed`, `not_assigned`, `over_limit`. |
 //! | `eventhubs_checkpoint_handoff_requests_total` | counter | count | | Handoffs that this instance requested from other owners. |
 //! | `eventhubs_checkpoint_declared_dead_total` | counter | count | | Times that another instance declared this instance dead, or deleted its heartbeat. |
-//! | `eventhubs_checkpoint_incomplete_handoffs_total` | counter | count | `cause` | Requested handoffs in which the partition moved without its last checkpoint: `not_acknowledged`, `not_released`, `handler_still_running`, `checkpoint_not_written`. |
+//! | `eventhubs_checkpoint_incomplete_handoffs_total` | counter | count | `cause` | Requested handoffs in which the partition moved without its last checkpoint: `not_acknowledged`, `handler_still_running`, `checkpoint_not_written`. |
 //! | `eventhubs_checkpoint_cycle_duration_seconds` | histogram | seconds | | Time that a load-balancing cycle took, from its listing to its decision. |
 //! | `eventhubs_checkpoint_cycle_failures_total` | counter | count | | Load-balancing cycles that failed. |
 //! | `eventhubs_checkpoint_storage_requests_total` | counter | count | `operation`, `outcome` | Requests to the storage, by operation and outcome. |

@@ -117,7 +117,7 @@ metrics! {
     DECLARED_DEAD = "declared_dead_total", Counter, Count, [],
         "Times that another instance declared this instance dead, or deleted its heartbeat.";
     INCOMPLETE_HANDOFFS = "incomplete_handoffs_total", Counter, Count, ["cause"],
-        "Requested handoffs in which the partition moved without its last checkpoint: `not_acknowledged`, `not_released`, `handler_still_running`, `checkpoint_not_written`.";
+        "Requested handoffs in which the partition moved without its last checkpoint: `not_acknowledged`, `handler_still_running`, `checkpoint_not_written`.";
     CYCLE_DURATION = "cycle_duration_seconds", Histogram, Seconds, [],
         "Time that a load-balancing cycle took, from its listing to its decision.";
     CYCLE_FAILURES = "cycle_failures_total", Counter, Count, [],

@@ -85,7 +85,7 @@ pub async fn line_1_the_request_keeps_every_other_key(bench: Bench) {
     ]));
     bench.put(&ownership(0), &expected).await;
     let handoff = request(&b, 0).await;
-    assert_eq!((handoff.owner().as_str(), handoff.is_acknowledged()), ("a", false));
+    assert_eq!(handoff.owner().as_str(), "a");
     assert_eq!(b.requests(), ["read ownership/0", "match ownership/0"]);
     expected.insert("handoffto", "b");
     assert_eq!(bench.read(&ownership(0)).await, expected);
@@ -264,7 +264,7 @@ pub async fn line_2_a_release_keeps_the_request(bench: Bench) {
     assert_eq!(a.release(&lease).await.describe(), "released");
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "match ownership/0"]);
     let epoch = lease.epoch().to_string();
-    let released = metadata(&[("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
+    let released = metadata(&[("ehcleaseduration", "60"), ("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
     assert_eq!(bench.read(&ownership(0)).await, released);
 }
 
@@ -334,10 +334,10 @@ pub async fn line_4_a_fresh_record_is_no_acknowledgement(bench: Bench) {
     let mut handoff = request(&b, 0).await;
     let renewed = a.renew(&a.renew(&lease).await.lease()).await.lease();
     assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
-    assert!(!handoff.is_acknowledged());
+    let stolen = poll_late(&b, &mut handoff).await;
+    assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");
     a.renew(&renewed.acknowledging_handoff()).await.lease();
-    assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
-    assert!(handoff.is_acknowledged());
+    assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Pending);
 }
 
 pub async fn line_4_without_an_acknowledgement_it_is_stolen(bench: Bench) {
@@ -354,22 +354,14 @@ pub async fn line_4_without_an_acknowledgement_it_is_stolen(bench: Bench) {
     assert_eq!((bench.owner_of(0).await.as_str(), handoff_keys(&bench, 0).await), ("b", Vec::new()));
 }
 
-/// However long that takes: the lease duration is that of the owner.
-pub async fn line_4_a_draining_owner_is_stolen_from_once_expired(bench: Bench) {
-    let mut a = bench.owner_with("a", |store| store.with_lease_duration(Duration::from_secs(300))).await;
-    a.cooperative = true;
-    let b = bench.owner("b").await;
+/// However long that takes. If it stops renewing, a listing shows that it has expired.
+pub async fn line_4_a_draining_owner_is_waited_for(bench: Bench) {
+    let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     let mut handoff = request(&b, 0).await;
     a.renew(&lease.acknowledging_handoff()).await.lease();
+    b.wire().age("ownership/0", EXPIRY + 2);
     assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Pending);
-    b.wire().age("ownership/0", 301);
-    assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Pending);
-    b.wire().age("ownership/0", 302);
-    let stolen = poll(&b, &mut handoff).await;
-    assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");
-    assert_eq!(claimed(&b, stolen).await, "won");
-    assert_eq!(handoff_keys(&bench, 0).await, []);
 }
 
 pub async fn line_4_a_steal_that_conflicts_is_polled_further(bench: Bench) {
@@ -377,10 +369,10 @@ pub async fn line_4_a_steal_that_conflicts_is_polled_further(bench: Bench) {
     let lease = a.win(0).await;
     let mut handoff = request(&b, 0).await;
     let stolen = poll_late(&b, &mut handoff).await;
-    let draining = a.renew(&lease.acknowledging_handoff()).await.lease();
+    let renewed = a.renew(&lease).await.lease();
     assert_eq!(claimed(&b, stolen).await, "lost to a");
     let stolen = poll_late(&b, &mut handoff).await;
-    let _ = a.release(&draining).await;
+    let _ = a.release(&renewed).await;
     assert_eq!(claimed(&b, stolen).await, "lost to no owner");
     let taken = poll_late(&b, &mut handoff).await;
     assert!(matches!(taken, HandoffStatus::Ready(_)), "{taken:?}");

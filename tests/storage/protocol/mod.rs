@@ -206,7 +206,7 @@ macro_rules! tests {
                 line_3_a_later_incarnation_has_no_request,
                 line_4_a_fresh_record_is_no_acknowledgement,
                 line_4_without_an_acknowledgement_it_is_stolen,
-                line_4_a_draining_owner_is_stolen_from_once_expired,
+                line_4_a_draining_owner_is_waited_for,
                 line_4_a_steal_that_conflicts_is_polled_further,
                 line_4_an_erased_request_is_repeated_a_few_times,
             }

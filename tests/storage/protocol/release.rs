@@ -169,7 +169,7 @@ pub async fn line_4_a_release_empties_ownerid_keeps_handoffto(bench: Bench) {
     bench.put(&ownership(0), &marked).await;
     assert_eq!(a.release(&lease).await.describe(), "released");
     let epoch = lease.epoch().to_string();
-    let released = metadata(&[("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
+    let released = metadata(&[("ehcleaseduration", "60"), ("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
     assert_eq!(bench.read(&ownership(0)).await, released);
 }
 

@@ -57,7 +57,8 @@ impl Describe for ResetOutcome {
 
 /// A released record of this operator, reserved for an owner.
 fn returned(operator: &Owner<Operator>, to: Option<&str>) -> Metadata {
-    let mut record = metadata(&[("ownerid", ""), ("operator", operator.store.id().as_str())]);
+    let (id, lease_duration) = (operator.store.id().as_str(), EXPIRY.to_string());
+    let mut record = metadata(&[("ownerid", ""), ("operator", id), ("ehcleaseduration", &lease_duration)]);
     record.extend(to.map(|to| ("handoffto".to_owned(), to.to_owned())));
     record
 }
@@ -219,7 +220,8 @@ pub async fn an_owner_faster_than_the_declaration_is_alive(bench: Bench) {
 
 pub async fn a_valid_reservation_is_kept(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
-    for (partition, age, to) in [(0, EXPIRY / 6 + 1, Some("b")), (1, EXPIRY / 6 + 2, None)] {
+    bench.put(&ownership(7), &owned_by("b")).await;
+    for (partition, age, to) in [(0, EXPIRY + 1, Some("b")), (1, EXPIRY + 2, None)] {
         put_young(&bench, partition, &[("ownerid", ""), ("handoffto", "b")]).await;
         operator.wire().age(&ownership(partition), age);
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "done");

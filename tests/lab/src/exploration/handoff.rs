@@ -16,22 +16,14 @@ use super::listing::{TERMS, old, recorded};
 use super::notes::{Event, Notes};
 use super::ownership::YOUNG;
 use super::state::{
-    Content, Handoff, HandoffStep, Instance, Keys, Operation, Owner, Polled, RunState, State, Version, Write, Writer,
-    short,
+    Content, Handoff, HandoffStep, Instance, Keys, Operation, Owner, RunState, State, Version, Write, Writer, short,
 };
 use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
 
-/// Past every timeout, and past every expiry.
+/// Past every timeout.
 const LATE: Duration = Duration::from_secs(1000);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What a poll that is too late costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Cost {
-    timeouts: u8,
-    steals: u8,
-}
 
 impl Model {
     pub(super) fn handoff_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
@@ -44,7 +36,7 @@ impl Model {
             Some(Handoff { victim, step }) => match step {
                 HandoffStep::Reading(erased) => self.read_to_request(state, number, (victim, erased), steps),
                 HandoffStep::Requesting(under, erased) => self.write_request(state, number, (under, erased), steps),
-                HandoffStep::Polling(polling) => self.poll(state, number, victim, polling, steps),
+                HandoffStep::Polling(requests) => self.poll(state, number, victim, requests, steps),
             },
         }
     }
@@ -110,7 +102,7 @@ impl Model {
         };
         let after = self.reaction_now(state, number, stimulus).after;
         let requests = erased + u8::from(stands);
-        let polling = HandoffStep::Polling(Polled { requests, is_acknowledged: false });
+        let polling = HandoffStep::Polling(requests);
         match after {
             Condition::Pending => with_step(state, number, polling),
             Condition::Idle => state.with(number, |instance| instance.handoff = None),
@@ -146,44 +138,30 @@ impl Model {
         }
     }
 
-    fn poll(&self, state: &State, number: usize, victim: u8, polled: Polled, steps: &mut Steps<'_>) {
-        let poll = |now, age| {
-            let mut handoff = self.polling(victim, polled);
-            let looked = self.looked(state, number, &handoff, age);
+    fn poll(&self, state: &State, number: usize, victim: u8, requests: u8, steps: &mut Steps<'_>) {
+        let poll = |now| {
+            let mut handoff = self.polling(victim, requests);
+            let looked = self.looked(state, number, &handoff, YOUNG);
             let status = handoff.poll(looked, now, REQUEST_TIMEOUT);
             let is_erased = looked.is_some_and(|(_, looked)| handoff.is_erased(looked));
-            let status = (status != HandoffStatus::Pending || !is_erased).then_some(status);
-            (status, Polled { is_acknowledged: handoff.is_acknowledged(), ..polled })
+            (status != HandoffStatus::Pending || !is_erased).then_some(status)
         };
-        let in_time = poll(Duration::ZERO, YOUNG);
-        let is_pending = in_time.0 == Some(HandoffStatus::Pending);
-        let mut polls = Vec::new();
-        // The owner has not acknowledged the request in time.
-        let late = poll(LATE, YOUNG);
-        if let Some(timeouts) = self.timeout_cost(state, number, victim).filter(|_| is_pending && late.0 != in_time.0) {
-            polls.push((late, Cost { timeouts, steals: 0 }));
-        }
-        // It has acknowledged it, and no longer renews.
-        let expired = poll(Duration::ZERO, LATE);
-        if let Some(steals) = self.expired(state).filter(|_| is_pending && expired.0 != in_time.0) {
-            polls.push((expired, Cost { timeouts: 0, steals }));
-        }
-        polls.insert(0, (in_time, Cost::default()));
+        let in_time = poll(Duration::ZERO);
+        let timeout_cost = self.timeout_cost(state, number, victim).filter(|_| in_time == Some(HandoffStatus::Pending));
+        let too_late = timeout_cost.map(|cost| (poll(LATE), cost)).filter(|(late, _)| *late != in_time);
         let epoch = state.fresh_epoch();
-        for ((status, polled), cost) in polls {
+        for (status, cost) in [Some((in_time, 0)), too_late].into_iter().flatten() {
             let mut to = *state;
-            to.left.timeouts -= cost.timeouts;
-            to.left.steals -= cost.steals;
-            let is_fault = cost != Cost::default();
+            to.left.timeouts -= cost;
             let instance = &mut to.instances[number];
             let (what, event) = match status {
                 None => {
-                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(polled.requests) });
+                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Reading(requests) });
                     ("polls: its request is gone", None)
                 }
                 Some(HandoffStatus::Pending) => {
                     self.has_looked(instance, number, Chance::Wait, None);
-                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Polling(polled) });
+                    instance.handoff = Some(Handoff { victim, step: HandoffStep::Polling(requests) });
                     ("polls: pending", None)
                 }
                 Some(HandoffStatus::Ready(under)) => {
@@ -192,7 +170,7 @@ impl Model {
                 }
                 Some(HandoffStatus::TimedOut(under)) => {
                     self.has_looked(instance, number, Chance::Steal, Some((under, epoch)));
-                    if is_fault || !self.responds(state, victim) {
+                    if cost > 0 || !self.responds(state, victim) {
                         // After a timeout, I6 does not apply.
                         to.reported = u8::MAX;
                     }
@@ -205,7 +183,7 @@ impl Model {
             };
             let notes = event.map_or(Notes::default(), |event| Notes::default().with(event));
             let label = Label { actor: self.name(number), what, position: None, response: None };
-            steps.push(label, to, is_fault, notes);
+            steps.push(label, to, cost > 0, notes);
         }
     }
 
@@ -263,14 +241,11 @@ impl Model {
         handoff.expect("it has an owner")
     }
 
-    fn polling(&self, victim: u8, polled: Polled) -> rules::Handoff {
+    /// Returns the handoff after this many requests, at time zero: when the timeout expires is a choice here.
+    fn polling(&self, victim: u8, requests: u8) -> rules::Handoff {
         let mut handoff = self.requester(victim);
-        for _ in 0..polled.requests {
+        for _ in 0..requests {
             handoff.renewed(Duration::ZERO);
-        }
-        if polled.is_acknowledged {
-            let draining = HandoffView::Requested { draining: true, age: YOUNG };
-            handoff.poll(Some(((), draining)), Duration::ZERO, REQUEST_TIMEOUT);
         }
         handoff
     }

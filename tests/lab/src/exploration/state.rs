@@ -183,15 +183,8 @@ pub(super) enum HandoffStep {
     /// To write the request, after this number of erased requests.
     Reading(u8),
     Requesting(Version, u8),
-    /// The request was written.
-    Polling(Polled),
-}
-
-/// The content of a `rules::Handoff` at time zero: when the timeout expires is a choice here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Polled {
-    pub(super) requests: u8,
-    pub(super) is_acknowledged: bool,
+    /// The request was written this many times.
+    Polling(u8),
 }
 
 /// The lease that it considers valid.

@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(found(&run_data), [(Cause::Unexplained, 2)]);
         run_data.happened.push(happened(None, Fault::Outage));
         assert_eq!(found(&run_data), [(Cause::During(Fault::Outage), 2)]);
-        let describe = LogEntryKind::DuplicatesPossible("0".to_owned(), "NotReleased".to_owned());
+        let describe = LogEntryKind::DuplicatesPossible("0".to_owned(), "NotAcknowledged".to_owned());
         run_data.event_logs.get_mut(&incarnation(1)).unwrap().insert(0, entry(38, describe));
         assert_eq!(found(&run_data), [(Cause::Reported, 2)]);
     }
