@@ -11,7 +11,8 @@ use tracing::Span;
 
 use super::dropped::{Dropped, HeldCheckpoint};
 use super::error_summary::ErrorSummary;
-use super::orders::Stopping;
+use super::handler_call;
+use super::orders::{Over, Stopping};
 use super::spans::TracedEvents;
 use super::stop::EventError;
 use super::trace_context::TraceContext;
@@ -90,15 +91,14 @@ pub(super) struct Shared {
 pub(super) struct Start {
     pub(super) partition: PartitionId,
     pub(super) stopping: Stopping,
-    /// True once this start is ending.
-    pub(super) over: watch::Receiver<bool>,
+    pub(super) over: Over,
     /// Tokens may be dropped outside of the partition's task.
     pub(super) span: Span,
 }
 
 impl Start {
     fn is_stopping(&self) -> bool {
-        *self.over.borrow() || self.stopping.is_requested()
+        self.over.is_over() || self.stopping.is_requested()
     }
 }
 
@@ -204,7 +204,7 @@ impl CheckpointWriter {
             self.shared.with(|pending| pending.dropped.add(None));
             self.shared.finished.send_replace(());
         }
-        let error = Error::new(ErrorKind::Handler, "a tracked event failed").with_source(error);
+        let error = handler_call::failed("a tracked event", error.into());
         self.shared.failed.send_if_modified(|failed| failed.is_none() && failed.replace(Arc::new(error)).is_none());
     }
 
@@ -354,7 +354,7 @@ mod tests {
             start: Start {
                 partition: PartitionId::from(0),
                 stopping: Stopping::new(watch::channel(Orders::default()).1),
-                over: watch::channel(false).1,
+                over: Over::new(watch::channel(false).1),
                 span: Span::none(),
             },
         };

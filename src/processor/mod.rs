@@ -192,7 +192,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// a time limit. A second request through the handle, at least a second later, ends the processor at once.
     ///
     /// Dropping the future is a crash: nothing is written or released, and other instances claim the partitions when
-    /// their leases expire.
+    /// their leases expire. The handle then shows that this instance is not ready and owns nothing.
     ///
     /// # Errors
     ///
@@ -213,6 +213,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     async fn run_in_span(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
+        let _ending = EndsHandle(handle.clone());
         // Dropped with this future, although an aborted task of the loop may be dropped later.
         let _permit = balancer.permit();
         let requests = handle.requests.clone();
@@ -232,7 +233,6 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let named = match named {
             Some(Ok(named)) => named,
             early => {
-                requests.end();
                 let close = close(shared).await;
                 early.transpose()?;
                 return Ok(ShutdownReport { close, ..ShutdownReport::nothing_done() });
@@ -286,6 +286,16 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
             report = self.run(std::future::pending()) => report,
             never = listening => never,
         }
+    }
+}
+
+/// Ends the handle together with the processor, however it ends: also if its future is dropped, or panics.
+struct EndsHandle(ProcessorHandle);
+
+impl Drop for EndsHandle {
+    fn drop(&mut self) {
+        self.0.requests.end();
+        self.0.registry.clear();
     }
 }
 

@@ -43,8 +43,6 @@ pub(super) struct Supervisor<S, H> {
     registry: Registry,
     tasks: JoinSet<(Arc<Control>, Outcome)>,
     entries: BTreeMap<PartitionId, Entry>,
-    /// No task is started again.
-    ending: bool,
     /// The partitions that stop at shutdown are kept for the restart of this owner.
     keep: bool,
 }
@@ -60,7 +58,7 @@ pub(super) struct Drained {
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
-        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), ending: false, keep: false }
+        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), keep: false }
     }
 
     /// Follows the balancer until a shutdown is requested, the balancer ends, or a partition fails permanently.
@@ -88,6 +86,10 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     fn reconcile(&mut self, snapshot: &Snapshot) {
+        // The loop has failed, which ends the processor with another reason than the loss of all partitions.
+        if snapshot.cycles == 0 {
+            return;
+        }
         self.entries.retain(|partition, Entry { control, ended }| {
             let held = snapshot.owned.get(partition) == Some(&control.epoch);
             if !held {
@@ -166,7 +168,6 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     /// them afterwards.
     pub(super) async fn stop_all(&mut self, reason: StopReason, keep: bool) -> Drained {
         self.keep = keep;
-        self.ending = true;
         for entry in self.entries.values() {
             entry.control.stop(reason.clone());
         }

@@ -39,6 +39,7 @@ mod missing_ends;
 mod outages;
 mod own_positions;
 mod ownership_log;
+mod panics;
 #[path = "../common/placing.rs"]
 mod placing;
 mod pull;

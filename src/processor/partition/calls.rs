@@ -1,4 +1,4 @@
-//! Calls the handler. A panic is caught, and once the partition stops, each call has a time limit.
+//! Calls the handler. A panic is its failure, and once the partition stops, each call has a time limit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::model::CheckpointRecord;
 use crate::processor::checkpoint_requests::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
-use crate::processor::handler_call::{HANDLER, Panic, out_of_time, panicked, result_of};
+use crate::processor::handler_call::{Call, HANDLER, Panic, out_of_time, panicked, result_of};
 use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
 use crate::processor::partition_start::PartitionStart;
 use crate::processor::shared::Shared;
@@ -42,13 +42,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         telemetry::partition_started(&self.control.partition, &session.delivered.next());
         let context = session.context.clone();
         // The call is inside the future because it may panic before it returns one.
-        let starting = AssertUnwindSafe(async { self.shared.handler.started(context).await }).catch_unwind();
-        tokio::pin!(starting);
+        let mut starting = Call::new(async { self.shared.handler.started(context).await });
         let (started, reason) = tokio::select! {
             biased;
             started = &mut starting => (Some(started), None),
             reason = self.stopping_or_fenced(&mut session.writing) => {
-                (timeout(self.shared.drain_timeout, starting).await.ok(), Some(reason))
+                (timeout(self.shared.drain_timeout, &mut starting).await.ok(), Some(reason))
             }
         };
         match (started, reason) {
@@ -66,9 +65,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>, span: &Span) -> Happened {
         let _working = self.control.call_limit.begin();
         let (context, events) = (session.context.clone(), batch.len());
-        let handling = async { self.shared.handler.handle(batch, context).await }.instrument(span.clone());
-        let handling = AssertUnwindSafe(handling).catch_unwind();
-        tokio::pin!(handling);
+        let handling = async { self.shared.handler.handle(batch, context).await };
+        let mut handling = Call::new(handling.instrument(span.clone()));
         let reason = tokio::select! {
             biased;
             handled = &mut handling => return self.after_handling(handled, events, session, span).await,
@@ -79,7 +77,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
-        match timeout_at(drained_by, handling).await.map(|result| result_of(HANDLER, result)) {
+        match timeout_at(drained_by, &mut handling).await.map(|result| result_of(HANDLER, result)) {
             Ok(Ok(())) => self.handled(events, session),
             Ok(Err(error)) => self.failed_while_draining(&failed_in(span, error)),
             Err(_) => {
@@ -198,7 +196,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Calls `stopped`. A panic changes nothing: the partition has stopped.
     async fn call_stopped(&self, context: PartitionContext, reason: StopReason) {
-        let stopping = AssertUnwindSafe(async { self.shared.handler.stopped(context, reason).await }).catch_unwind();
+        let stopping = Call::new(async { self.shared.handler.stopped(context, reason).await });
         self.callback_ended("stopped", timeout(self.shared.drain_timeout, stopping).await.ok());
     }
 
