@@ -106,11 +106,12 @@ impl BalancerConfig {
         with_max_partitions(max_partitions: Some(usize));
         /// Sets what this instance does if it cannot renew in time. Default [`OnLeaseExpiry::Continue`].
         with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
-        /// Sets the time after which the application counts as stalled: its runtime does not run, or one batch is in the
-        /// handler, for longer than this. Default 5 min, longer than usual batches. At least half the lease duration.
+        /// Sets the time after which a handler counts as stalled: it has had one batch for longer than this. Default 5 min,
+        /// longer than usual batches. At least half the lease duration.
         ///
-        /// While the runtime is stalled, the instance claims nothing. While a handler is stalled, the instance claims its
-        /// share of unowned partitions, because other instances may have the same problem, but steals none.
+        /// While a handler is stalled, the instance claims its share of unowned partitions, because other instances may
+        /// have the same problem, but steals none. A blocked runtime is another matter, with a fixed limit: after 10 s the
+        /// instance counts as [stalled](super::Stalled::runtime) and claims nothing.
         with_stall_timeout(stall_timeout: Duration);
         /// Sets what this instance does with stalled partitions. Default [`OnStall::Keep`].
         with_on_stall(on_stall: OnStall);

@@ -10,6 +10,8 @@ pub(super) struct OwnedLease {
     lease: Lease,
     /// When the response arrived that won or last renewed the lease.
     known_since: Moment,
+    /// When the partition was won, until its processing has started.
+    not_started_since: Option<Moment>,
     renewal: Renewal,
     disposition: Disposition,
     handoff_request: HandoffRequest,
@@ -134,6 +136,7 @@ impl OwnedLease {
         };
         let mut owned = Self {
             known_since: renewed.at,
+            not_started_since: before.map_or(Some(renewed.at), |owned| owned.not_started_since),
             renewal: Renewal {
                 spread: renewed.spread,
                 not_before,
@@ -182,6 +185,16 @@ impl OwnedLease {
     /// or its response arrived after that. The write took effect before its response, but perhaps after the listing.
     pub(super) fn is_newer_than(&self, listing_sent: Moment) -> bool {
         self.renewal.under_way || self.known_since >= listing_sent
+    }
+
+    /// Records that the processing of the partition has started.
+    pub(super) fn started(&mut self) {
+        self.not_started_since = None;
+    }
+
+    /// Returns whether the partition was won at this moment or before, is to be processed, and has not been started.
+    pub(super) fn awaits_start_since(&self, moment: Moment) -> bool {
+        self.is_kept() && self.not_started_since.is_some_and(|since| since <= moment)
     }
 
     /// Returns the moment from which the lease duration counts.

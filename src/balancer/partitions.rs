@@ -47,6 +47,9 @@ struct Setback {
     until: Moment,
 }
 
+/// How long the start of a partition may take before nothing more is claimed. A runtime that works needs milliseconds.
+const START_LIMIT: Duration = Duration::from_secs(2);
+
 /// What this instance does with each partition. Partitions without an entry are not in use.
 #[derive(Debug)]
 pub(super) struct Partitions {
@@ -143,6 +146,12 @@ impl Partitions {
         let activity = self.activities.get(partition);
         activity
             .is_some_and(|activity| matches!(activity, Activity::RequestingHandoff) || handoff_in(activity).is_some())
+    }
+
+    /// Returns whether the start of a partition is overdue.
+    pub(super) fn is_start_overdue(&self, now: Moment) -> bool {
+        let Some(limit) = now.checked_sub(START_LIMIT) else { return false };
+        self.owned().any(|(_, owned)| owned.awaits_start_since(limit))
     }
 
     pub(super) fn is_claiming(&self, partition: &PartitionId) -> bool {

@@ -161,7 +161,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let is_chosen = self.config.drain_timeout.is_some() || settings.handoff_timeout.is_some();
         let stopping = if is_chosen { stopping_time(drain) } else { drain };
         settings.check_handoff(&self.store, drain, stopping)?;
-        let balancer = balancer.with_drain(stopping_time(drain))?;
+        let balancer = balancer.with_drain(stopping_time(drain))?.with_start_reports();
         let lag_checks_due =
             self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(LAG_CHECKS_MISSED));
         let requests = Requests::new(self.store.telemetry().span().clone());

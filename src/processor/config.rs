@@ -297,7 +297,7 @@ impl ProcessorConfig {
         /// Sets whether this instance continues to process a partition whose lease it cannot renew in time. Default
         /// [`OnLeaseExpiry::Continue`].
         with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
-        /// Sets the time after which a batch in the handler, or the runtime, counts as stalled. Default 5 min. See
+        /// Sets the time after which a batch in the handler counts as stalled. Default 5 min. See
         /// [`BalancerConfig::with_stall_timeout`].
         with_stall_timeout(stall_timeout: Duration);
         /// Sets whether stalled partitions are kept or released. Default [`OnStall::Keep`].

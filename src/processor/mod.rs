@@ -361,7 +361,7 @@ fn background<S: EventSource, H: Handler<S::Event>>(
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(refresh(Arc::clone(shared), partitions, handle.snapshots()).in_current_span());
-    background.spawn(tick_liveness(shared.liveness.clone(), shared.config.stall_timeout / 8));
+    background.spawn(tick_liveness(shared.liveness.clone()));
     if let Some(period) = shared.config.lag_check_interval {
         background.spawn(lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
     }
@@ -423,10 +423,10 @@ fn unshared(error: Arc<Error>) -> Error {
 }
 
 /// Reports that the application's runtime runs, as long as this task does.
-async fn tick_liveness(liveness: LivenessTracker, every: Duration) {
+async fn tick_liveness(liveness: LivenessTracker) {
     loop {
         liveness.tick();
-        sleep(every).await;
+        sleep(LivenessTracker::TICK).await;
     }
 }
 

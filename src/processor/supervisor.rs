@@ -117,6 +117,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         let call_limit = CallLimit::new(partition.clone(), liveness.clone(), config.handler_timeout);
         let control = Arc::new(Control::new(partition.clone(), epoch, call_limit, metrics, span.clone()));
         self.registry.insert(Arc::clone(&control));
+        self.balancer.started(partition.clone(), epoch);
         self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
         let working = async move {

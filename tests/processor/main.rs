@@ -2,6 +2,7 @@
 //! partitions.
 
 mod administration;
+mod blocked;
 #[path = "../common/captured.rs"]
 mod captured;
 mod co_tenant;

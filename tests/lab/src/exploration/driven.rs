@@ -187,6 +187,7 @@ impl Driven {
             handoff_timeouts: HANDOFF_TIMEOUTS,
             // Enough time for renewals before it expires.
             drain_timeout: TERMS.own,
+            reports_starts: false,
             has_other_name_case: true,
             config,
         };

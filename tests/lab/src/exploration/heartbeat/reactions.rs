@@ -60,6 +60,7 @@ impl Instance {
             request_timeout: Duration::from_secs(5),
             handoff_timeouts: HANDOFF_TIMEOUTS,
             drain_timeout: Duration::from_secs(10),
+            reports_starts: false,
             has_other_name_case: false,
             config: BalancerConfig::default().with_lease_scope(LeaseScope::Instance),
         };
