@@ -32,6 +32,8 @@ pub(super) struct Pending {
     pub(super) written: Option<i64>,
     /// Why the last write failed, until a write succeeds.
     pub(super) failure: Option<ErrorSummary>,
+    /// The partition has another owner, or none. Set before anybody learns it from an error.
+    pub(super) fenced: bool,
     dropped: Dropped,
     /// For the span of the write.
     pub(super) traced: TracedEvents,
@@ -44,6 +46,7 @@ impl Pending {
             requested: None,
             written,
             failure: None,
+            fenced: false,
             dropped: Dropped::default(),
             traced: TracedEvents::default(),
         }
@@ -315,6 +318,11 @@ impl CheckpointWriter {
     /// Returns why the last write failed, if none has succeeded since.
     pub(super) fn failure(&self) -> Option<ErrorSummary> {
         self.shared.with(|pending| pending.failure.clone())
+    }
+
+    /// Returns whether the partition was found to have another owner, or none. The writing task then ends.
+    pub(super) fn is_fenced(&self) -> bool {
+        self.shared.with(|pending| pending.fenced)
     }
 
     /// Returns whether a requested position is not durable.

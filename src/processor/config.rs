@@ -48,9 +48,9 @@ impl CheckpointPolicy {
         /// Writes at the latest this long after the request. Default 5 s: a crash redelivers some seconds of events, at
         /// twelve requests per minute and partition.
         ///
-        /// The processor repeats a write that failed after this time, at least 1 s, and then doubles the wait up to half
-        /// the lease duration, or waits as long as the server requests. A storage that rejects requests thus receives no
-        /// more of them than one that accepts them.
+        /// The processor repeats a write that failed after this time, at least 1 s and at most 30 s, and then doubles the
+        /// wait up to half the lease duration, or waits as long as the server requests. A storage that rejects requests thus
+        /// receives no more of them than one that accepts them, unless the interval is longer than 30 s.
         #[doc(alias = "auto.commit.interval.ms")]
         with_interval(interval: Some(Duration));
         /// Sets whether the last requested position is written when the partition stops. Default true. The processor
@@ -89,8 +89,10 @@ pub enum OnFailure {
         #[serde(with = "humantime_serde")]
         cooldown: Duration,
     },
-    /// Park it: keep the ownership, so that no other instance fails with it, but process no events until
-    /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume).
+    /// Park it: keep the ownership, but process no events until
+    /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume). That holds as long as this instance owns the partition:
+    /// after a move to another instance, as load balancing or a shutdown may cause, or a restart of the process, the
+    /// handler gets the same events again.
     Park,
 }
 

@@ -202,8 +202,9 @@ impl PartitionContext {
         }
     }
 
-    /// Stops delivering batches until [`resume`](Self::resume). This instance keeps the partition and the events that
-    /// the source has prefetched. If it loses the partition and wins it again, the partition is not paused.
+    /// Stops delivering batches until [`resume`](Self::resume). This instance keeps its lease and the events that the source
+    /// has prefetched, but load balancing may still move the partition: after a move, or a restart of the process, it is
+    /// not paused.
     pub fn pause(&self) {
         self.control.pause();
     }

@@ -90,7 +90,7 @@ use crate::store::GroupStore;
 use crate::telemetry;
 
 #[doc(no_inline)]
-pub use crate::balancer::{Assignment, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
+pub use crate::balancer::{Assignment, LoadBalancingStrategy, OnLeaseExpiry, OnStall, ReleaseReason};
 pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
@@ -266,6 +266,9 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     /// Does the same as [`run`](Self::run), until a signal requests the shutdown: Ctrl-C, or SIGTERM on Unix, as
     /// container runtimes send. A second signal, at least a second later, ends the processor at once.
+    ///
+    /// The signals stay captured after this has returned, even with an error: from then on they no longer end the process
+    /// by themselves, and the program must end on its own.
     ///
     /// With the default settings a shutdown may take 94 s. Kubernetes kills a process 30 s after SIGTERM, unless
     /// `terminationGracePeriodSeconds` is longer. docs/kubernetes.md has the limits of all phases.

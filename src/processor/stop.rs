@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use super::positioned::Positioned;
+use crate::balancer::ReleaseReason;
 use crate::error::Error;
 use crate::model::OwnerId;
 
@@ -113,10 +114,14 @@ pub enum StopReason {
     /// The lease could not be renewed in time, and the processor is configured to stop then:
     /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop).
     LeaseExpired,
-    /// This instance releases the partition: another instance requested it, this instance owns too many, the partition
-    /// is not assigned to it, was removed from the event hub, or is stalled, or the application requested the release.
-    /// Checkpoints are still accepted.
-    Released,
+    /// This instance releases the partition. Checkpoints are still accepted.
+    Released {
+        /// Why. After [`HandedOver`](ReleaseReason::HandedOver), [`NotAssigned`](ReleaseReason::NotAssigned) and
+        /// [`OverLimit`](ReleaseReason::OverLimit) another instance goes on with the partition, so state that a handler
+        /// keeps for it is of no use anymore. After [`Requested`](ReleaseReason::Requested) the partition may come back
+        /// once the cooldown is over. After [`PartitionRemoved`](ReleaseReason::PartitionRemoved) nobody processes it.
+        reason: ReleaseReason,
+    },
     /// The processor is shutting down. Checkpoints are still accepted.
     Shutdown,
     /// The handler failed, and [`OnFailure`](super::OnFailure) determines what follows; or the event source failed so

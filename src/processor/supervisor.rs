@@ -138,7 +138,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             Ok(Ended::Stopped(StopReason::OwnershipLost { by })) => self.balancer.lost(partition, epoch, by),
             Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.mark_lost(partition, epoch),
             Ok(Ended::Stopped(StopReason::Shutdown)) if self.keep => {}
-            Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown)) => {
+            Ok(Ended::Stopped(StopReason::Released { .. } | StopReason::Shutdown)) => {
                 if control.progress.end().is_settled() {
                     self.balancer.release(partition, epoch, control.cooldown());
                 } else {
@@ -219,9 +219,9 @@ impl Drained {
 
 /// Returns why the balancer no longer owns a partition in the epoch that its task was started for.
 fn lost(snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
-    match snapshot.owned.get(partition) {
-        None if snapshot.releasing.contains(partition) => StopReason::Released,
-        None if snapshot.owner(partition) == Some(&PartitionOwner::Reclaimable) => StopReason::LeaseExpired,
+    match (snapshot.owned.get(partition), snapshot.releasing.get(partition)) {
+        (None, Some(reason)) => StopReason::Released { reason: *reason },
+        (None, None) if snapshot.owner(partition) == Some(&PartitionOwner::Reclaimable) => StopReason::LeaseExpired,
         _ => StopReason::OwnershipLost { by: snapshot.other_owner(partition).cloned() },
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, PartitionOwner, Snapshot};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor};
+use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ReleaseReason, StopReason};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ErrorKind, OwnerId};
@@ -275,4 +275,19 @@ async fn build_rejects_a_handoff_that_cannot_end_in_time() {
             }
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_says_why_the_partition_is_released() {
+    let world = World::new(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    assert!(a.handle.release(&0.into(), SECOND));
+    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::Requested }));
+    a.wait_until_it_holds(2).await;
+    world.log.stops.lock().unwrap().clear();
+    let b = world.start("b").await;
+    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::HandedOver }));
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
 }

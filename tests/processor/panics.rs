@@ -142,17 +142,31 @@ async fn calls_with_panics_in(panics_in: PanicIn) -> Vec<&'static str> {
     handler.calls.lock().unwrap().clone()
 }
 
-#[tokio::test(start_paused = true)]
-async fn every_panic_is_a_failure_that_ends_its_start() {
-    for panics_in in [PanicIn::DropAtTimeout, PanicIn::DropAtDrain, PanicIn::ErrorText, PanicIn::Position] {
-        let calls = calls_with_panics_in(panics_in).await;
-        if panics_in == PanicIn::DropAtDrain {
-            assert_eq!(calls, ["started", "failed", "stopped"], "{panics_in:?}");
-            continue;
-        }
-        assert!(calls.len() > 6, "{panics_in:?} fails again and again: {calls:?}");
-        for start in calls.chunks_exact(3) {
-            assert_eq!(start, ["started", "failed", "stopped after a failure"], "{panics_in:?}: {calls:?}");
-        }
+/// The handler is called again and again, and every start ends.
+async fn assert_every_start_ends(panics_in: PanicIn) {
+    let calls = calls_with_panics_in(panics_in).await;
+    assert!(calls.len() > 6, "{calls:?}");
+    for start in calls.chunks_exact(3) {
+        assert_eq!(start, ["started", "failed", "stopped after a failure"], "{calls:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_at_the_handler_timeout_ends_the_start() {
+    assert_every_start_ends(PanicIn::DropAtTimeout).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_at_the_drain_timeout_ends_the_start() {
+    assert_eq!(calls_with_panics_in(PanicIn::DropAtDrain).await, ["started", "failed", "stopped"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_text_of_an_error_ends_the_start() {
+    assert_every_start_ends(PanicIn::ErrorText).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_position_of_an_event_is_a_failure() {
+    assert_every_start_ends(PanicIn::Position).await;
 }

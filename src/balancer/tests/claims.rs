@@ -101,12 +101,12 @@ fn no_handoff_is_requested_while_a_start_is_overdue() {
         me.listed(".xxx");
         assert_eq!(me.no_other_heartbeats(), "claim 0");
         me.wins(0, 1);
-        me.after(3);
-        me.listed("mxxx");
-        me.no_other_heartbeats();
-        me.after(12);
-        me.listed("mxxx");
-        let requested = me.no_other_heartbeats();
-        assert_eq!(requested.starts_with("request handoff"), !reports_starts, "{requested}");
+        let mut requested = String::new();
+        for _ in 0..3 {
+            me.after(12);
+            me.listed("mxxx");
+            requested += &me.no_other_heartbeats();
+        }
+        assert_eq!(requested.contains("request handoff"), !reports_starts, "{requested}");
     }
 }

@@ -31,7 +31,7 @@ use crate::model::{
     ETag, Heartbeat, HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, OwnerId, Ownership,
     OwnershipRecord, PartitionId,
 };
-use crate::planner::{LoadBalancingStrategy, PartitionOwner};
+use crate::planner::{LoadBalancingStrategy, PartitionOwner, ReleaseReason};
 use crate::store::handoff::HandoffTimeouts;
 use crate::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
 use crate::store::{ClaimOutcome, Lease, ReleaseOutcome};

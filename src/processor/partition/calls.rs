@@ -19,7 +19,8 @@ use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
 use crate::processor::partition_start::PartitionStart;
 use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition};
-use crate::processor::stop::{HandlerError, StopReason};
+use crate::processor::stop::{HandlerError, StopReason, cause_of};
+use crate::processor::streams::NotTaken;
 use crate::telemetry::{self, span_failed};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
@@ -79,6 +80,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         session.drained_by = Some(drained_by);
         match timeout_at(drained_by, &mut handling).await.map(|result| result_of(HANDLER, result)) {
             Ok(Ok(())) => self.handled(events, session),
+            Ok(Err(error)) if cause_of::<NotTaken>(&error).is_some() => {}
             Ok(Err(error)) => self.failed_while_draining(&failed_in(span, error)),
             Err(_) => {
                 let batch = self.control.progress.take_batch();
@@ -109,7 +111,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Handles the result of `handle`. A handler that waits for a checkpoint fails if the checkpoint is rejected: in
-    /// that case the partition is lost.
+    /// that case the partition is lost, whatever the error is.
     async fn after_handling(
         &self,
         handled: Result<Result<(), HandlerError>, Panic>,
@@ -122,12 +124,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.handled(events, session);
                 return Happened::Done;
             }
-            Err(failure) => failed_in(span, failure),
+            Err(failure) => failure,
         };
-        match session.writing.try_join_next() {
-            Some(ended) => Happened::Stop(self.fenced(ended).await),
-            None => Happened::HandlerFailed(failure),
+        // The writing task ends right after it has set this.
+        let is_lost = session.writer.is_fenced();
+        if is_lost || cause_of::<NotTaken>(&failure).is_some() {
+            return Happened::Stop(self.stopping_or_fenced(&mut session.writing).await);
         }
+        Happened::HandlerFailed(failed_in(span, failure))
     }
 
     fn handled(&self, events: usize, session: &Session<S::Event>) {
@@ -165,7 +169,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Shared { store, config, drain_timeout, handoff_timeout, .. } = &*self.shared;
         let request = store.request_timeout();
         match self.control.stop_requested() {
-            Some((StopReason::Released, requested_at)) if config.handoff => {
+            Some((StopReason::Released { .. }, requested_at)) if config.handoff => {
                 requested_at + handoff_timeout.saturating_sub(3 * request)
             }
             Some((_, requested_at)) if !failed => {
