@@ -32,7 +32,7 @@ pub(super) struct Pending {
     pub(super) written: Option<i64>,
     /// Why the last write failed, until a write succeeds.
     pub(super) failure: Option<ErrorSummary>,
-    /// The partition has another owner, or none. Set before anybody learns it from an error.
+    /// The partition has another owner, or none. Set before any error reports it.
     pub(super) fenced: bool,
     dropped: Dropped,
     /// For the span of the write.

@@ -83,6 +83,11 @@ impl DeadLetterError {
     }
 }
 
+/// The partition stopped before its stream took the batch: no code has processed it, and none has failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the partition stopped before its stream took the batch")]
+pub(super) struct NotTaken;
+
 /// Finds an error of this type among the causes.
 pub(super) fn cause_of<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
     let mut cause = error.source();
@@ -119,7 +124,7 @@ pub enum StopReason {
         /// Why. After [`HandedOver`](ReleaseReason::HandedOver), [`NotAssigned`](ReleaseReason::NotAssigned) and
         /// [`OverLimit`](ReleaseReason::OverLimit) another instance goes on with the partition, so state that a handler
         /// keeps for it is of no use anymore. After [`Requested`](ReleaseReason::Requested) the partition may come back
-        /// once the cooldown is over. After [`PartitionRemoved`](ReleaseReason::PartitionRemoved) nobody processes it.
+        /// once the cooldown is over. After [`PartitionRemoved`](ReleaseReason::PartitionRemoved) no instance processes it.
         reason: ReleaseReason,
     },
     /// The processor is shutting down. Checkpoints are still accepted.

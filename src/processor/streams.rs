@@ -17,7 +17,7 @@ use super::context::PartitionContext;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::shutdown::ShutdownReport;
-use super::stop::{HandlerError, StopReason};
+use super::stop::{HandlerError, NotTaken, StopReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::PartitionId;
@@ -31,11 +31,6 @@ struct Delivery<E> {
     /// Reports that the application is finished with it.
     done: oneshot::Sender<()>,
 }
-
-/// The partition stopped before its stream took the batch: nobody has processed it, and nobody has failed.
-#[derive(Debug, thiserror::Error)]
-#[error("the partition stopped before its stream took the batch")]
-pub(super) struct NotTaken;
 
 /// The partitions that this instance wins, each as a stream of its events: see
 /// [`Processor::streams`](super::Processor::streams).

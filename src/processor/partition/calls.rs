@@ -19,8 +19,7 @@ use crate::processor::limits::{CLOSE_LIMIT, stop_limit};
 use crate::processor::partition_start::PartitionStart;
 use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition};
-use crate::processor::stop::{HandlerError, StopReason, cause_of};
-use crate::processor::streams::NotTaken;
+use crate::processor::stop::{HandlerError, NotTaken, StopReason, cause_of};
 use crate::telemetry::{self, span_failed};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
@@ -111,7 +110,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Handles the result of `handle`. A handler that waits for a checkpoint fails if the checkpoint is rejected: in
-    /// that case the partition is lost, whatever the error is.
+    /// that case the partition is lost, with any error.
     async fn after_handling(
         &self,
         handled: Result<Result<(), HandlerError>, Panic>,
