@@ -346,33 +346,37 @@ impl CheckpointWriter {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-    use crate::processor::orders::Orders;
-
-    fn writer() -> CheckpointWriter {
+impl CheckpointWriter {
+    /// Returns a writer without a task that writes.
+    pub(super) fn detached() -> Self {
+        let start = Start {
+            partition: PartitionId::from(0),
+            stopping: Stopping::new(watch::channel(super::orders::Orders::default()).1),
+            over: Over::new(watch::channel(false).1),
+            span: Span::none(),
+        };
         let shared = Shared {
             pending: Mutex::new(Pending::new(None)),
             advanced: Notify::new(),
             finished: watch::Sender::default(),
             failed: watch::Sender::default(),
             max_events: None,
-            start: Start {
-                partition: PartitionId::from(0),
-                stopping: Stopping::new(watch::channel(Orders::default()).1),
-                over: Over::new(watch::channel(false).1),
-                span: Span::none(),
-            },
+            start,
         };
-        CheckpointWriter { shared: Arc::new(shared), commands: mpsc::unbounded_channel().0 }
+        Self { shared: Arc::new(shared), commands: mpsc::unbounded_channel().0 }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
 
     /// Tokens are taken and dropped on another thread while they are counted.
     #[test]
     fn b22_counting_tokens_is_consistent() {
-        let writer = writer();
+        let writer = CheckpointWriter::detached();
         let other = writer.clone();
         let dropping = thread::spawn(move || {
             for number in 0..100_000 {

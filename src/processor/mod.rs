@@ -74,6 +74,7 @@ mod undecodable;
 #[cfg(feature = "metrics")]
 mod unowned;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -208,7 +209,12 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// The processor logs and retries all other errors, also at the start.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let span = self.shared.store.telemetry().span().clone();
-        self.run_in_span(shutdown).instrument(span).await
+        let liveness = self.shared.liveness.clone();
+        tokio::select! {
+            biased;
+            report = self.run_in_span(shutdown).instrument(span) => report,
+            never = tick_liveness(liveness) => match never {},
+        }
     }
 
     async fn run_in_span(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
@@ -364,7 +370,6 @@ fn background<S: EventSource, H: Handler<S::Event>>(
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(refresh(Arc::clone(shared), partitions, handle.snapshots()).in_current_span());
-    background.spawn(tick_liveness(shared.liveness.clone()));
     if let Some(period) = shared.config.lag_check_interval {
         background.spawn(lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
     }
@@ -425,9 +430,12 @@ fn unshared(error: Arc<Error>) -> Error {
     Arc::try_unwrap(error).unwrap_or_else(|error| Error::new(error.kind(), error.to_string()).with_source(error))
 }
 
-/// Reports that the application's runtime runs, as long as this task does.
-async fn tick_liveness(liveness: LivenessTracker) {
+/// Reports that the application's runtime runs: that the task which polls the processor does, and that new tasks do. They
+/// may be on different threads, and both are needed to start a partition.
+async fn tick_liveness(liveness: LivenessTracker) -> Infallible {
     loop {
+        // An error means that the runtime is shutting down.
+        let _ = tokio::spawn(async {}).await;
         liveness.tick();
         sleep(LivenessTracker::TICK).await;
     }

@@ -420,3 +420,33 @@ fn state_of(phase: Phase, link_stalled: bool, stalled: bool, for_long: bool) -> 
         Phase::Stopping => PartitionState::Stopping,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::model::Position;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_inside_a_batch_shortens_the_lag() {
+        let progress = Progress::new();
+        let writer = CheckpointWriter::detached();
+        progress.writes_with(writer.clone());
+        let waiting = PartitionProperties::new(0, Some(Position::new(99, "99")), false);
+        let behind = || progress.inner().behind(&waiting, false);
+        advance(300 * SECOND).await;
+        progress.handling(Some((0, 9)), Some(20 * SECOND));
+        writer.delivered(0..10, Vec::new());
+        assert_eq!((progress.inner().processed(), behind()), (None, 300 * SECOND));
+
+        writer.request(4, "4");
+        assert_eq!((progress.inner().processed(), behind()), (Some(4), 20 * SECOND));
+        progress.batch_ended_early();
+        progress.take_batch();
+        advance(10 * SECOND).await;
+        assert_eq!((progress.inner().processed(), behind()), (Some(4), 30 * SECOND));
+    }
+}

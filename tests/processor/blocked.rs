@@ -4,14 +4,14 @@ use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::Processor;
+use eventhubs_checkpoint::processor::{HealthIssue, Processor};
 use tokio::time::{sleep, timeout};
 
 use crate::world::{Recorder, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Nothing polls the processor, as if its runtime were blocked; ticks go on, as if it were blocked again and again.
+/// While nothing polls the processor, it is as if its runtime were blocked.
 #[tokio::test(start_paused = true)]
 async fn an_instance_claims_no_faster_than_it_starts() {
     let world = World::new(12);
@@ -24,10 +24,13 @@ async fn an_instance_claims_no_faster_than_it_starts() {
         _ = &mut running => unreachable!("it was not requested to stop"),
         first = snapshots.wait_for(|snapshot| !snapshot.owned.is_empty()) => drop(first.unwrap()),
     }
-    sleep(60 * SECOND).await;
-    let (owned, started) = (snapshots.borrow().owned.len(), handle.partitions().len());
-    assert!(owned <= 4, "{owned} claimed, {started} started");
+    sleep(8 * SECOND).await;
+    let owned = snapshots.borrow().owned.len();
+    assert!(owned <= 4, "{owned} claimed, {} started", handle.partitions().len());
     assert!(!snapshots.borrow().stalled.runtime);
+    sleep(60 * SECOND).await;
+    assert_eq!(snapshots.borrow().owned.len(), owned);
+    assert_eq!(handle.health().issues, [HealthIssue::RuntimeStalled]);
 
     let all = snapshots.wait_for(|snapshot| snapshot.owned.len() == 12);
     tokio::select! {

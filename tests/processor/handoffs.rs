@@ -282,12 +282,12 @@ async fn a_stop_says_why_the_partition_is_released() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
-    assert!(a.handle.release(&0.into(), SECOND));
-    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::Requested }));
-    a.wait_until_it_holds(2).await;
-    world.log.stops.lock().unwrap().clear();
     let b = world.start("b").await;
     assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::HandedOver }));
+    a.wait_until_it_holds(1).await;
+    world.log.stops.lock().unwrap().clear();
+    assert!(a.handle.release(&a.status().partition, SECOND));
+    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::Requested }));
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
 }

@@ -12,6 +12,7 @@ use eventhubs_checkpoint::{Error, PartitionId, Result};
 use futures::{StreamExt, stream};
 use tokio::time::sleep;
 
+use crate::captured::Captured;
 use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -125,6 +126,8 @@ impl<E: Send + 'static> Handler<E> for PanickingHandler {
 
 /// Returns what an instance calls within a minute, and when it shuts down.
 async fn calls_with_panics_in(panics_in: PanicIn) -> Vec<&'static str> {
+    // Only a subscriber formats errors.
+    let (_captured, _guard) = Captured::begin();
     let mut world = World::new(1);
     if panics_in == PanicIn::DropAtTimeout {
         world.config = world.config.with_handler_timeout(5 * SECOND);

@@ -104,8 +104,9 @@ fn no_handoff_is_requested_while_a_start_is_overdue() {
         let mut requested = String::new();
         for _ in 0..3 {
             me.after(12);
-            me.listed("mxxx");
-            requested += &me.no_other_heartbeats();
+            if me.listed("mxxx").ends_with("list heartbeats") {
+                requested += &me.no_other_heartbeats();
+            }
         }
         assert_eq!(requested.contains("request handoff"), !reports_starts, "{requested}");
     }
