@@ -123,6 +123,16 @@ impl Partitions {
         }
     }
 
+    /// Goes on with claims that waited for the start of this partition.
+    pub(super) fn on_started(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
+        if let Some(owned) = self.get_of(partition, epoch) {
+            owned.started();
+        }
+        if context.start_overdue {
+            context.disturb();
+        }
+    }
+
     /// Resumes polling a handoff whose claim was not won.
     fn resume_polling(&mut self, partition: &PartitionId, pending: Option<PendingHandoff>) {
         if let Some(pending) = pending {

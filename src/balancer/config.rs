@@ -27,6 +27,11 @@ pub enum OnLeaseExpiry {
     /// Stop the handler, its drain timeout included, before another instance can claim the partition: two seconds before
     /// the lease expires, because server times have a resolution of one second. For handlers whose work must not
     /// overlap. An outage of the storage that is longer than the lease duration stops all processing.
+    ///
+    /// The clock of the leases must run for that. On Linux and Android it includes the time that the machine was
+    /// suspended; on macOS and Windows it may not. While a hypervisor pauses or migrates the virtual machine, it stands
+    /// still anywhere, so the handler may go on after the lease has expired. Where that must not matter, store the
+    /// [epoch](crate::processor::PartitionContext::epoch) with each result.
     Stop,
 }
 
@@ -107,11 +112,12 @@ impl BalancerConfig {
         with_max_partitions(max_partitions: Some(usize));
         /// Sets what this instance does if it cannot renew in time. Default [`OnLeaseExpiry::Continue`].
         with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
-        /// Sets the time after which the application counts as stalled: its runtime does not run, or one batch is in the
-        /// handler, for longer than this. Default 5 min, longer than usual batches. At least half the lease duration.
+        /// Sets the time after which a handler counts as stalled: it has had one batch for longer than this. Default 5 min,
+        /// longer than usual batches. At least half the lease duration.
         ///
-        /// While the runtime is stalled, the instance claims nothing. While a handler is stalled, the instance claims its
-        /// share of unowned partitions, because other instances may have the same problem, but steals none.
+        /// While a handler is stalled, the instance claims its share of unowned partitions, because other instances may
+        /// have the same problem, but steals none. A blocked runtime is another matter, with a fixed limit: after 10 s the
+        /// instance counts as [stalled](super::Stalled::runtime) and claims nothing.
         with_stall_timeout(stall_timeout: Duration);
         /// Sets what this instance does with stalled partitions. Default [`OnStall::Keep`].
         with_on_stall(on_stall: OnStall);

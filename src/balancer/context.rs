@@ -32,6 +32,8 @@ pub(super) struct Context {
     pub(super) now: Moment,
     pub(super) phase: Phase,
     pub(super) stalled: Stalled,
+    /// Whether a partition that was won has not been started for too long.
+    pub(super) start_overdue: bool,
     /// When the last outage of the storage ended.
     pub(super) outage_ended: Option<Moment>,
     /// Whether an owner of another SDK is alive in the group.
@@ -77,6 +79,7 @@ impl Context {
             now: Moment::ZERO,
             phase: Phase::Running,
             stalled: Stalled::default(),
+            start_overdue: false,
             outage_ended: None,
             foreign_owner: false,
             rng,
@@ -151,9 +154,14 @@ impl Context {
         matches!(self.phase, Phase::Ending(_))
     }
 
-    /// Whether this instance claims nothing. While the runtime is stalled, a claimed partition would not be read.
+    /// Whether this instance claims its share, apart from moments in which it waits.
+    pub(super) fn takes_part(&self) -> bool {
+        self.phase == Phase::Running && !self.stalled.runtime
+    }
+
+    /// Whether this instance claims nothing now. While the runtime does not run, a claimed partition would not be read.
     pub(super) fn claims_nothing(&self) -> bool {
-        self.phase != Phase::Running || self.stalled.runtime
+        !self.takes_part() || self.start_overdue
     }
 
     /// Whether a partition that was just won must be released for another instance.

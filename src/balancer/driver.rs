@@ -52,6 +52,8 @@ pub(super) struct Driver {
     stalled: Stalled,
     /// Callers that wait until the loop has ended.
     waiting: Vec<oneshot::Sender<LeftOwned>>,
+    /// The loop has ended in order, and published that.
+    ended: bool,
 }
 
 /// `Break` ends the loop.
@@ -60,7 +62,7 @@ type Step = ControlFlow<Result<()>>;
 impl Driver {
     pub(super) fn new(ports: Ports, state: State, writes_loads: bool) -> Self {
         let (requests, stalled, waiting) = (JoinSet::new(), Stalled::default(), Vec::new());
-        Self { ports, writes_loads, state, requests, stalled, waiting }
+        Self { ports, writes_loads, state, requests, stalled, waiting, ended: false }
     }
 
     pub(super) async fn run(mut self) -> Result<()> {
@@ -158,6 +160,7 @@ impl Driver {
                 return ControlFlow::Break(Err(replaced(&ports.store.identity().owner, &by)));
             }
             Action::Ended(left) => {
+                self.ended = true;
                 ports.permit.end();
                 // An error means that the caller does not wait anymore.
                 for done in self.waiting.drain(..) {
@@ -167,6 +170,17 @@ impl Driver {
             }
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// A loop that was dropped, replaced or panicked renews nothing, so what it published last is not true for long.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if !self.ended {
+            let scope = self.ports.snapshot.borrow().lease_scope;
+            let unknown = Snapshot::unknown(self.ports.store.identity().owner.clone(), scope);
+            self.ports.snapshot.send_replace(Arc::new(unknown));
+        }
     }
 }
 

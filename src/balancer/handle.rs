@@ -89,6 +89,12 @@ impl BalancerHandle {
         self.send(Order::Command(Command::Release { partition, epoch, cooldown, settled: false }));
     }
 
+    /// Reports that the processing of a partition has started, to a loop [with such
+    /// reports](super::Balancer::with_start_reports).
+    pub(crate) fn started(&self, partition: PartitionId, epoch: i64) {
+        self.send(Order::Command(Command::Started { partition, epoch }));
+    }
+
     /// Reports that nothing processes a partition that is not [owned](super::Snapshot::owned) anymore. If the partition
     /// is to be released, the loop does not wait any longer.
     pub(crate) fn unprocessed(&self, partition: PartitionId) {

@@ -39,6 +39,8 @@ pub enum Command {
     /// The processing of a partition has stopped: release the partition, and do not claim it before the cooldown is
     /// over. `settled`: its last checkpoint is written.
     Release { partition: PartitionId, epoch: i64, cooldown: Duration, settled: bool },
+    /// The processing of a partition has started.
+    Started { partition: PartitionId, epoch: i64 },
     /// Nothing processes this partition.
     Unprocessed { partition: PartitionId },
     /// Release everything and end.

@@ -41,7 +41,7 @@ impl OwnHeartbeat {
         if context.is_ending() {
             return false;
         }
-        let takes_part = !context.claims_nothing() && context.settings.config.max_partitions != Some(0);
+        let takes_part = context.takes_part() && context.settings.config.max_partitions != Some(0);
         let by_heartbeat = partitions.kept_alive_by.scope == LeaseScope::Instance;
         let must_count = by_heartbeat || (context.settings.hands_over() && partitions.holds_nothing());
         partitions.any_by_heartbeat() || (takes_part && must_count)
@@ -63,7 +63,7 @@ impl OwnHeartbeat {
             self.next = None;
             // While this instance owns partitions, other instances count it anyway, and an old heartbeat does no harm.
             // It must be deleted only if the instance does not take part.
-            if context.claims_nothing() {
+            if !context.takes_part() {
                 self.remove(context, false);
             }
             return false;

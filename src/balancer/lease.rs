@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::model::{LeaseScope, Moment, OwnerId};
+use crate::planner::ReleaseReason;
 use crate::store::Lease;
 
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub(super) struct OwnedLease {
     lease: Lease,
     /// When the response arrived that won or last renewed the lease.
     known_since: Moment,
+    /// When the partition was won, until its processing has started.
+    not_started_since: Option<Moment>,
     renewal: Renewal,
     disposition: Disposition,
     handoff_request: HandoffRequest,
@@ -45,10 +48,12 @@ enum Disposition {
     /// Release it when its handler has stopped, or at this moment.
     Drain {
         until: Moment,
+        reason: ReleaseReason,
     },
     /// Release it when the current renewal has ended. Its handler had time until this moment.
     ReleaseNext {
         until: Option<Moment>,
+        reason: ReleaseReason,
     },
     /// Keep it for the restart of this owner when the current renewal has ended.
     KeepNext,
@@ -58,7 +63,7 @@ enum Disposition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
-    Release,
+    Release(ReleaseReason),
     Keep,
 }
 
@@ -126,14 +131,16 @@ impl OwnedLease {
         let not_before = renewed.at + if is_urgent { Duration::ZERO } else { renewed.pause };
         let record = Record::after(&lease, before.map(|owned| owned.record), kept_alive_by);
         let disposition = match before.map(|owned| owned.disposition) {
-            Some(Disposition::Drain { until }) => Disposition::Drain { until },
-            Some(Disposition::ReleaseNext { until }) => {
-                until.map_or(Disposition::Keep, |until| Disposition::Drain { until })
+            Some(Disposition::Drain { until, reason } | Disposition::ReleaseNext { until: Some(until), reason }) => {
+                Disposition::Drain { until, reason }
             }
-            Some(Disposition::Keep | Disposition::KeepNext) | None => Disposition::Keep,
+            Some(Disposition::Keep | Disposition::KeepNext | Disposition::ReleaseNext { until: None, .. }) | None => {
+                Disposition::Keep
+            }
         };
         let mut owned = Self {
             known_since: renewed.at,
+            not_started_since: before.map_or(Some(renewed.at), |owned| owned.not_started_since),
             renewal: Renewal {
                 spread: renewed.spread,
                 not_before,
@@ -182,6 +189,16 @@ impl OwnedLease {
     /// or its response arrived after that. The write took effect before its response, but perhaps after the listing.
     pub(super) fn is_newer_than(&self, listing_sent: Moment) -> bool {
         self.renewal.under_way || self.known_since >= listing_sent
+    }
+
+    /// Records that the processing of the partition has started.
+    pub(super) fn started(&mut self) {
+        self.not_started_since = None;
+    }
+
+    /// Returns whether the partition was won at this moment or before, is to be processed, and has not been started.
+    pub(super) fn awaits_start_since(&self, moment: Moment) -> bool {
+        self.is_kept() && self.not_started_since.is_some_and(|since| since <= moment)
     }
 
     /// Returns the moment from which the lease duration counts.
@@ -244,7 +261,7 @@ impl OwnedLease {
         self.renewal.under_way = false;
         match self.disposition {
             Disposition::Keep | Disposition::Drain { .. } => Next::Nothing,
-            Disposition::ReleaseNext { .. } => Next::Release,
+            Disposition::ReleaseNext { reason, .. } => Next::Release(reason),
             Disposition::KeepNext => Next::Keep,
         }
     }
@@ -297,17 +314,17 @@ impl OwnedLease {
 /// Releases.
 impl OwnedLease {
     /// Plans the release for when the handler has stopped, or for this moment. Returns whether that is new.
-    pub(super) fn drain(&mut self, until: Moment) -> bool {
+    pub(super) fn drain(&mut self, until: Moment, reason: ReleaseReason) -> bool {
         let is_new = self.disposition == Disposition::Keep;
         if is_new {
-            self.disposition = Disposition::Drain { until };
+            self.disposition = Disposition::Drain { until, reason };
         }
         is_new
     }
 
     /// Plans the release for when the current renewal has ended.
-    pub(super) fn release_next(&mut self) {
-        self.disposition = Disposition::ReleaseNext { until: self.drains_until() };
+    pub(super) fn release_next(&mut self, reason: ReleaseReason) {
+        self.disposition = Disposition::ReleaseNext { until: self.drains_until(), reason };
     }
 
     /// Plans to keep the lease for the restart of this owner when the current renewal has ended.
@@ -325,10 +342,18 @@ impl OwnedLease {
         self.drains_until().is_some()
     }
 
+    /// Returns why it is to be released, if it is.
+    pub(super) fn release_reason(&self) -> Option<ReleaseReason> {
+        match self.disposition {
+            Disposition::Keep | Disposition::KeepNext => None,
+            Disposition::Drain { reason, .. } | Disposition::ReleaseNext { reason, .. } => Some(reason),
+        }
+    }
+
     /// Returns when to release it although its handler has not stopped.
     pub(super) fn overdue_at(&self) -> Option<Moment> {
         match self.disposition {
-            Disposition::Drain { until } => Some(until),
+            Disposition::Drain { until, .. } => Some(until),
             Disposition::Keep | Disposition::ReleaseNext { .. } | Disposition::KeepNext => None,
         }
     }
@@ -341,8 +366,8 @@ impl OwnedLease {
     pub(super) fn drains_until(&self) -> Option<Moment> {
         match self.disposition {
             Disposition::Keep | Disposition::KeepNext => None,
-            Disposition::Drain { until } => Some(until),
-            Disposition::ReleaseNext { until } => until,
+            Disposition::Drain { until, .. } => Some(until),
+            Disposition::ReleaseNext { until, .. } => until,
         }
     }
 }

@@ -14,8 +14,7 @@ use crate::model::PartitionId;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Stalled {
-    /// Whether the application's runtime has not run for longer than `stall_timeout`, because all its workers are
-    /// blocked.
+    /// Whether the application's runtime has not run for longer than 10 s, because all its workers are blocked.
     pub runtime: bool,
     /// Partitions whose handler has had one batch for longer than `stall_timeout`.
     pub partitions: BTreeSet<PartitionId>,
@@ -51,7 +50,14 @@ struct LivenessState {
     batches: BTreeMap<PartitionId, Instant>,
 }
 
+/// How long a runtime may not run. Even a busy one runs a task within milliseconds, so this is no matter of the handler:
+/// it is long enough for a pause of the process, and short enough that an instance which cannot work says so.
+const RUNTIME_LIMIT: Duration = Duration::from_secs(10);
+
 impl LivenessTracker {
+    /// How often to call [`tick`](Self::tick): 1 s. Some ticks may come late before the runtime counts as stalled.
+    pub const TICK: Duration = Duration::from_secs(1);
+
     pub(super) fn new(stall_timeout: Duration) -> Self {
         Self { state: Arc::default(), stall_timeout }
     }
@@ -60,8 +66,8 @@ impl LivenessTracker {
         lock(&self.state)
     }
 
-    /// Reports that the application's runtime runs. After the first call, the runtime counts as stalled if no further
-    /// call comes within `stall_timeout`.
+    /// Reports that the application's runtime runs. Call it every [`TICK`](Self::TICK): after the first call, the runtime
+    /// counts as stalled if no further call comes within 10 s. A stalled instance claims nothing.
     pub fn tick(&self) {
         self.lock_state().last_tick = Some(Instant::now());
     }
@@ -88,7 +94,7 @@ impl LivenessTracker {
         let long_ago = |since: &Instant| self.is_too_long(since.elapsed());
         let partitions = state.batches.iter().filter(|(_, since)| long_ago(since));
         Stalled {
-            runtime: state.last_tick.as_ref().is_some_and(long_ago),
+            runtime: state.last_tick.is_some_and(|last| last.elapsed() > RUNTIME_LIMIT),
             partitions: partitions.map(|(partition, _)| partition.clone()).collect(),
         }
     }
@@ -119,7 +125,7 @@ mod tests {
         tokio::time::advance(2 * LONG).await;
         assert!(!tracker.stalled().any(), "ticks are not required before the first one");
         tracker.tick();
-        tokio::time::advance(LONG).await;
+        tokio::time::advance(Duration::from_secs(10)).await;
         assert!(!tracker.stalled().any());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(tracker.stalled().runtime);

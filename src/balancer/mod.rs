@@ -5,6 +5,8 @@
 //!
 //! - The loop claims at most what its [strategy](LoadBalancingStrategy) allows, and never leaves a live owner with less
 //!   than its share.
+//! - While a partition that it won has not been started for 2 s, a processor's loop claims nothing, because what runs the
+//!   partitions may be blocked. A loop without a processor does not know whether its application has started a partition.
 //! - A storage that fails or hangs does not end the loop. A request that hangs does not delay other partitions:
 //!   operations on different partitions run concurrently, and those on one partition run one after another. The loop
 //!   ends at shutdown, or if a later incarnation of this owner is running
@@ -121,6 +123,7 @@ pub struct Balancer {
     config: BalancerConfig,
     /// How long handlers may take to stop.
     drain: Duration,
+    reports_starts: bool,
 }
 
 impl Balancer {
@@ -163,7 +166,7 @@ impl Balancer {
             events: ports.events.clone(),
             storage_health: ports.storage_health.clone(),
         };
-        Ok((Self { ports, config, drain: Duration::ZERO }, handle))
+        Ok((Self { ports, config, drain: Duration::ZERO, reports_starts: false }, handle))
     }
 
     /// Returns the permit. It also ends if the caller drops this clone: use it if the end of the caller is the end of
@@ -181,6 +184,13 @@ impl Balancer {
         self.config.check_drain_timeout(&self.ports.store, drain)?;
         self.drain = drain;
         Ok(self)
+    }
+
+    /// Waits with further claims while a partition that was won has not been
+    /// [started](BalancerHandle::started): the caller reports each start.
+    pub(crate) fn with_start_reports(mut self) -> Self {
+        self.reports_starts = true;
+        self
     }
 
     /// Runs the loop on the runtime that polls this future, until [`BalancerHandle::shutdown`], or until all handles
@@ -211,6 +221,7 @@ impl Balancer {
             lease_durations: store.lease_durations(),
             request_timeout: store.request_timeout(),
             drain_timeout: self.drain,
+            reports_starts: self.reports_starts,
             has_other_name_case: store.has_other_name_case(),
             config,
         }

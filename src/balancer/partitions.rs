@@ -1,6 +1,6 @@
 //! What this instance does with each partition.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::context::Context;
@@ -8,7 +8,7 @@ use super::handle::LeftOwned;
 use super::lease::{HeartbeatSince, KeptAliveBy, OwnedLease, Renewed};
 use super::retries::Turns;
 use crate::model::{LeaseScope, Moment, OwnerId, PartitionId};
-use crate::planner::{ClaimReason, PartitionOwner, View};
+use crate::planner::{ClaimReason, PartitionOwner, ReleaseReason, View};
 use crate::store::Lease;
 use crate::store::handoff::Handoff;
 
@@ -24,7 +24,7 @@ pub(super) enum Activity {
     /// It owns the partition.
     Owned(OwnedLease),
     /// It writes the release.
-    Releasing,
+    Releasing(ReleaseReason),
     /// It renews the lease for the last time, to keep the partition for its restart.
     Keeping,
 }
@@ -46,6 +46,9 @@ struct Setback {
     failures: u32,
     until: Moment,
 }
+
+/// How long the start of a partition may take before nothing more is claimed. A runtime that works needs milliseconds.
+const START_LIMIT: Duration = Duration::from_secs(2);
 
 /// What this instance does with each partition. Partitions without an entry are not in use.
 #[derive(Debug)]
@@ -119,16 +122,16 @@ impl Partitions {
         kept.map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
     }
 
-    /// Returns the partitions whose processing must stop, and those that are being released.
-    pub(super) fn released(&self) -> BTreeSet<PartitionId> {
-        let is_released = |activity: &Activity| match activity {
-            Activity::Owned(owned) => !owned.is_kept(),
-            activity => matches!(activity, Activity::Releasing),
+    /// Returns the partitions whose processing must stop, and those that are being released, with the reason of each.
+    pub(super) fn released(&self) -> BTreeMap<PartitionId, ReleaseReason> {
+        let reason = |activity: &Activity| match activity {
+            Activity::Owned(owned) => owned.release_reason(),
+            Activity::Releasing(reason) => Some(*reason),
+            _ => None,
         };
         self.activities
             .iter()
-            .filter(|(_, activity)| is_released(activity))
-            .map(|(partition, _)| partition.clone())
+            .filter_map(|(partition, activity)| Some((partition.clone(), reason(activity)?)))
             .collect()
     }
 
@@ -143,6 +146,12 @@ impl Partitions {
         let activity = self.activities.get(partition);
         activity
             .is_some_and(|activity| matches!(activity, Activity::RequestingHandoff) || handoff_in(activity).is_some())
+    }
+
+    /// Returns whether the start of a partition is overdue.
+    pub(super) fn is_start_overdue(&self, now: Moment) -> bool {
+        let Some(limit) = now.checked_sub(START_LIMIT) else { return false };
+        self.owned().any(|(_, owned)| owned.awaits_start_since(limit))
     }
 
     pub(super) fn is_claiming(&self, partition: &PartitionId) -> bool {
@@ -167,7 +176,7 @@ impl Partitions {
     /// long ago.
     pub(super) fn not_to_claim(&self, now: Moment) -> impl Iterator<Item = &PartitionId> {
         let is_busy = |activity: &Activity| {
-            matches!(activity, Activity::RequestingHandoff | Activity::Claiming { .. } | Activity::Releasing)
+            matches!(activity, Activity::RequestingHandoff | Activity::Claiming { .. } | Activity::Releasing(_))
         };
         let busy =
             self.activities.iter().filter(move |(_, activity)| is_busy(activity)).map(|(partition, _)| partition);
@@ -307,7 +316,7 @@ impl Partitions {
 /// Returns whether a partition is owned, being claimed, or being released.
 pub(super) fn is_in_use(activity: &Activity) -> bool {
     match activity {
-        Activity::Owned(_) | Activity::Claiming { .. } | Activity::Releasing | Activity::Keeping => true,
+        Activity::Owned(_) | Activity::Claiming { .. } | Activity::Releasing(_) | Activity::Keeping => true,
         Activity::RequestingHandoff | Activity::AwaitingHandoff(_) => false,
     }
 }

@@ -23,7 +23,7 @@ impl Partitions {
             return self.release(context, partition, epoch, reason);
         }
         let until = context.now + context.settings.time_to_stop();
-        if self.get_of(partition, epoch).is_some_and(|owned| owned.drain(until)) {
+        if self.get_of(partition, epoch).is_some_and(|owned| owned.drain(until, reason)) {
             context.emit(OwnershipEvent::Releasing { partition: partition.clone(), reason });
             context.change();
         }
@@ -39,17 +39,23 @@ impl Partitions {
     ) {
         if self.get_of(partition, epoch).is_some_and(|owned| !owned.is_released_next()) {
             context.emit(OwnershipEvent::Releasing { partition: partition.clone(), reason });
-            self.send_release(context, partition, epoch);
+            self.send_release(context, partition, epoch, reason);
         }
     }
 
     /// Sends the release, at once or when the current renewal has ended. In a handoff a release that fails is repeated
     /// for as long as the requesting instance waits, and at shutdown until the shutdown ends.
-    pub(super) fn send_release(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
+    pub(super) fn send_release(
+        &mut self,
+        context: &mut Context,
+        partition: &PartitionId,
+        epoch: i64,
+        reason: ReleaseReason,
+    ) {
         let Some(owned) = self.get_of(partition, epoch) else { return };
         context.change();
         if owned.is_renewing() {
-            return owned.release_next();
+            return owned.release_next(reason);
         }
         let settings = &context.settings;
         let until = match context.phase {
@@ -58,7 +64,7 @@ impl Partitions {
             Phase::Running => Some(context.now + settings.release_limit()),
         };
         context.request(Request::Release { lease: owned.lease().clone(), until });
-        self.activities.insert(partition.clone(), Activity::Releasing);
+        self.activities.insert(partition.clone(), Activity::Releasing(reason));
     }
 
     /// Releases a partition whose processing has stopped, because of this loop or because the processor gave up.
@@ -71,16 +77,16 @@ impl Partitions {
         settled: bool,
     ) {
         let Some(owned) = self.get_of(partition, epoch) else { return };
-        let was_draining = owned.is_draining();
+        let drained_for = owned.release_reason().filter(|_| owned.is_draining());
         if !settled {
             self.report_duplicates(context, partition, epoch, DuplicateCause::CheckpointNotWritten);
         }
         // A processor that gave up must not get the partition back at once.
-        if !was_draining || !cooldown.is_zero() {
+        if drained_for.is_none() || !cooldown.is_zero() {
             self.set_back(context, partition, context.settings.cooldown(cooldown));
         }
-        if was_draining {
-            return self.send_release(context, partition, epoch);
+        if let Some(reason) = drained_for {
+            return self.send_release(context, partition, epoch, reason);
         }
         let reason = if context.phase == Phase::Running { ReleaseReason::Requested } else { ReleaseReason::Shutdown };
         self.release(context, partition, epoch, reason);
@@ -89,9 +95,9 @@ impl Partitions {
     /// Releases a draining partition that nothing processes. The report may concern an earlier epoch of the partition,
     /// but there is nothing to wait for.
     pub(super) fn on_unprocessed(&mut self, context: &mut Context, partition: &PartitionId) {
-        let draining = self.get(partition).filter(|owned| owned.is_draining()).map(OwnedLease::epoch);
-        if let Some(epoch) = draining {
-            self.send_release(context, partition, epoch);
+        let draining = self.get(partition).filter(|owned| owned.is_draining());
+        if let Some((epoch, reason)) = draining.and_then(|owned| Some((owned.epoch(), owned.release_reason()?))) {
+            self.send_release(context, partition, epoch, reason);
         }
     }
 
@@ -99,10 +105,12 @@ impl Partitions {
     pub(super) fn release_overdue(&mut self, context: &mut Context) {
         let is_overdue = |owned: &OwnedLease| owned.overdue_at().is_some_and(|until| until <= context.now);
         let overdue = self.owned().filter(|(_, owned)| is_overdue(owned));
-        let overdue: Vec<_> = overdue.map(|(partition, owned)| (partition.clone(), owned.epoch())).collect();
-        for (partition, epoch) in overdue {
+        let overdue: Vec<_> = overdue
+            .filter_map(|(partition, owned)| Some((partition.clone(), owned.epoch(), owned.release_reason()?)))
+            .collect();
+        for (partition, epoch, reason) in overdue {
             self.report_duplicates(context, &partition, epoch, DuplicateCause::HandlerStillRunning);
-            self.send_release(context, &partition, epoch);
+            self.send_release(context, &partition, epoch, reason);
         }
     }
 
@@ -173,10 +181,9 @@ impl Partitions {
     /// Keeps all partitions for the restart of this owner, except those that are already being released.
     pub(super) fn keep_all(&mut self, context: &mut Context) {
         for (partition, epoch) in self.epochs() {
-            if self.get(&partition).is_some_and(OwnedLease::is_kept) {
-                self.send_keep(context, &partition, epoch);
-            } else {
-                self.send_release(context, &partition, epoch);
+            match self.get(&partition).and_then(OwnedLease::release_reason) {
+                None => self.send_keep(context, &partition, epoch),
+                Some(reason) => self.send_release(context, &partition, epoch, reason),
             }
         }
     }

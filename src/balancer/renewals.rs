@@ -67,7 +67,7 @@ impl Partitions {
         let Some(epoch) = self.get(partition).map(OwnedLease::epoch) else { return };
         match next {
             Next::Nothing => {}
-            Next::Release => self.send_release(context, partition, epoch),
+            Next::Release(reason) => self.send_release(context, partition, epoch, reason),
             Next::Keep => self.send_keep(context, partition, epoch),
         }
     }
@@ -77,14 +77,15 @@ impl Partitions {
     fn renewed(&mut self, context: &mut Context, lease: Lease, before: i64) {
         let (partition, epoch) = (lease.partition().clone(), lease.epoch());
         let known = self.requested_by(&partition, epoch);
-        let was_draining = self.get(&partition).is_some_and(OwnedLease::is_draining);
+        let draining = self.get(&partition).filter(|owned| owned.is_draining());
+        let drained_for = draining.and_then(OwnedLease::release_reason);
         self.add(context, lease);
         if epoch != before {
             context.owner_is(&partition, PartitionOwner::This);
         }
-        if epoch != before && was_draining {
+        if let Some(reason) = drained_for.filter(|_| epoch != before) {
             // The record had vanished. The last checkpoint of the previous epoch would be rejected.
-            return self.send_release(context, &partition, epoch);
+            return self.send_release(context, &partition, epoch, reason);
         }
         if let Some(by) = self.requested_by(&partition, epoch).filter(|by| known.as_ref() != Some(by)) {
             self.hand_over(context, &partition, epoch, &by);

@@ -18,6 +18,9 @@ pub struct Settings {
     pub config: BalancerConfig,
     /// How long handlers may take to stop.
     pub drain_timeout: Duration,
+    /// Whether the application reports each partition that it has started to process. A balancer alone does not know when
+    /// its application does, so it does not wait for that.
+    pub reports_starts: bool,
     /// Whether the store also lists the ownerships of the other name case.
     pub has_other_name_case: bool,
 }

@@ -1,6 +1,6 @@
 //! What one instance knows about its group.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::liveness::Stalled;
 use crate::model::{LeaseScope, OwnerId, PartitionId};
-use crate::planner::{PartitionOwner, PartitionView};
+use crate::planner::{PartitionOwner, PartitionView, ReleaseReason};
 
 /// What one instance knows about the group after a load-balancing cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,16 +18,17 @@ use crate::planner::{PartitionOwner, PartitionView};
 pub struct Snapshot {
     /// The instance.
     pub owner: OwnerId,
-    /// How many cycles have succeeded. With zero, nothing is known yet.
+    /// How many cycles have succeeded. With zero, nothing is known: yet, or anymore, because the loop was dropped or has
+    /// failed.
     pub cycles: u64,
     /// Every partition and its owner.
     pub partitions: Vec<PartitionView>,
     /// The partitions that this instance owns, with the [epoch](crate::store::Lease::epoch) of each. If a partition is
     /// lost and won again, its epoch changes.
     pub owned: BTreeMap<PartitionId, i64>,
-    /// Partitions that this instance is releasing. Their processing must stop; their last checkpoints may still be
-    /// written.
-    pub releasing: BTreeSet<PartitionId>,
+    /// Partitions that this instance is releasing, with the reason of each. Their processing must stop; their last
+    /// checkpoints may still be written.
+    pub releasing: BTreeMap<PartitionId, ReleaseReason>,
     /// Partitions whose handoff this instance has requested, with their owners.
     pub requested_handoffs: BTreeMap<PartitionId, OwnerId>,
     /// When each partition was claimed, and how old its record was in the last listing.
@@ -60,7 +61,7 @@ impl Snapshot {
             cycles: 0,
             partitions: Vec::new(),
             owned: BTreeMap::new(),
-            releasing: BTreeSet::new(),
+            releasing: BTreeMap::new(),
             requested_handoffs: BTreeMap::new(),
             leases: BTreeMap::new(),
             unclaimed_due_to_limit: 0,

@@ -62,6 +62,7 @@ impl State {
     /// Returns what to do about an input at `now`.
     pub fn step(&mut self, happened: Happened, now: Moment) -> Vec<Action> {
         self.context.now = now;
+        self.context.start_overdue = self.context.settings.reports_starts && self.partitions.is_start_overdue(now);
         match happened {
             Happened::Began(partitions) => {
                 self.hub = partitions;
@@ -158,6 +159,7 @@ impl State {
             Command::Release { partition, epoch, cooldown, settled } => {
                 partitions.on_stopped(context, &partition, epoch, cooldown, settled);
             }
+            Command::Started { partition, epoch } => partitions.on_started(context, &partition, epoch),
             Command::Unprocessed { partition } => partitions.on_unprocessed(context, &partition),
             Command::Shutdown | Command::Keep if context.is_ending() => {}
             Command::Shutdown => {

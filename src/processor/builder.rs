@@ -157,7 +157,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let (balancer, handle) = Balancer::new(self.store.clone(), settings.clone(), named)?;
         let drain =
             self.config.drain_timeout.unwrap_or_else(|| settings.default_drain_timeout(&self.store, CLOSE_LIMIT));
-        let balancer = balancer.with_drain(stopping_time(drain))?;
+        let balancer = balancer.with_drain(stopping_time(drain))?.with_start_reports();
         let lag_checks_due =
             self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(LAG_CHECKS_MISSED));
         let requests = Requests::new(self.store.telemetry().span().clone());

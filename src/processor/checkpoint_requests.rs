@@ -11,7 +11,8 @@ use tracing::Span;
 
 use super::dropped::{Dropped, HeldCheckpoint};
 use super::error_summary::ErrorSummary;
-use super::orders::Stopping;
+use super::handler_call;
+use super::orders::{Over, Stopping};
 use super::spans::TracedEvents;
 use super::stop::EventError;
 use super::trace_context::TraceContext;
@@ -31,6 +32,8 @@ pub(super) struct Pending {
     pub(super) written: Option<i64>,
     /// Why the last write failed, until a write succeeds.
     pub(super) failure: Option<ErrorSummary>,
+    /// The partition has another owner, or none. Set before any error reports it.
+    pub(super) fenced: bool,
     dropped: Dropped,
     /// For the span of the write.
     pub(super) traced: TracedEvents,
@@ -43,6 +46,7 @@ impl Pending {
             requested: None,
             written,
             failure: None,
+            fenced: false,
             dropped: Dropped::default(),
             traced: TracedEvents::default(),
         }
@@ -90,15 +94,14 @@ pub(super) struct Shared {
 pub(super) struct Start {
     pub(super) partition: PartitionId,
     pub(super) stopping: Stopping,
-    /// True once this start is ending.
-    pub(super) over: watch::Receiver<bool>,
+    pub(super) over: Over,
     /// Tokens may be dropped outside of the partition's task.
     pub(super) span: Span,
 }
 
 impl Start {
     fn is_stopping(&self) -> bool {
-        *self.over.borrow() || self.stopping.is_requested()
+        self.over.is_over() || self.stopping.is_requested()
     }
 }
 
@@ -204,7 +207,7 @@ impl CheckpointWriter {
             self.shared.with(|pending| pending.dropped.add(None));
             self.shared.finished.send_replace(());
         }
-        let error = Error::new(ErrorKind::Handler, "a tracked event failed").with_source(error);
+        let error = handler_call::failed("a tracked event", error.into());
         self.shared.failed.send_if_modified(|failed| failed.is_none() && failed.replace(Arc::new(error)).is_none());
     }
 
@@ -317,6 +320,11 @@ impl CheckpointWriter {
         self.shared.with(|pending| pending.failure.clone())
     }
 
+    /// Returns whether the partition was found to have another owner, or none. The writing task then ends.
+    pub(super) fn is_fenced(&self) -> bool {
+        self.shared.with(|pending| pending.fenced)
+    }
+
     /// Returns whether a requested position is not durable.
     pub(super) fn is_behind(&self) -> bool {
         self.shared.with(|pending| pending.unwritten().is_some())
@@ -338,33 +346,37 @@ impl CheckpointWriter {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-    use crate::processor::orders::Orders;
-
-    fn writer() -> CheckpointWriter {
+impl CheckpointWriter {
+    /// Returns a writer without a task that writes.
+    pub(super) fn detached() -> Self {
+        let start = Start {
+            partition: PartitionId::from(0),
+            stopping: Stopping::new(watch::channel(super::orders::Orders::default()).1),
+            over: Over::new(watch::channel(false).1),
+            span: Span::none(),
+        };
         let shared = Shared {
             pending: Mutex::new(Pending::new(None)),
             advanced: Notify::new(),
             finished: watch::Sender::default(),
             failed: watch::Sender::default(),
             max_events: None,
-            start: Start {
-                partition: PartitionId::from(0),
-                stopping: Stopping::new(watch::channel(Orders::default()).1),
-                over: watch::channel(false).1,
-                span: Span::none(),
-            },
+            start,
         };
-        CheckpointWriter { shared: Arc::new(shared), commands: mpsc::unbounded_channel().0 }
+        Self { shared: Arc::new(shared), commands: mpsc::unbounded_channel().0 }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
 
     /// Tokens are taken and dropped on another thread while they are counted.
     #[test]
     fn b22_counting_tokens_is_consistent() {
-        let writer = writer();
+        let writer = CheckpointWriter::detached();
         let other = writer.clone();
         let dropping = thread::spawn(move || {
             for number in 0..100_000 {

@@ -23,6 +23,9 @@ use crate::telemetry::{PartitionMetrics, span_failed};
 
 /// The shortest wait before the task repeats a write that failed.
 const RETRY: Duration = Duration::from_secs(1);
+/// The longest first wait before the task repeats a write that failed. With a longer interval, one failed write would
+/// double the events that a crash repeats.
+const LONGEST_FIRST_RETRY: Duration = Duration::from_secs(30);
 
 /// Why the writing task ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,9 +86,11 @@ impl Checkpointer {
                 command = self.commands.recv() => match command {
                     Some(Command::Flush(reply)) => Wake::Write(Some(reply)),
                     Some(Command::ConfirmOwner(reply)) => {
-                        // An error means that the caller no longer waits.
-                        let _ = reply.send(self.confirm_owner().await);
-                        continue;
+                        let outcome = self.confirm_owner().await;
+                        match self.report(outcome, Some(reply)) {
+                            Some(ended) => return ended,
+                            None => continue,
+                        }
                     }
                     Some(Command::RecordHub { created_at, reply }) => {
                         // An error means that the caller no longer waits.
@@ -105,12 +110,7 @@ impl Checkpointer {
             let outcome = self.write().await;
             self.not_before = self.next_after(&outcome);
             due = self.not_before.or_else(|| self.next_due());
-            let ended = end_after(&outcome);
-            if let Some(reply) = reply {
-                // An error means that the caller no longer waits.
-                let _ = reply.send(self.flush_result(outcome));
-            }
-            if let Some(ended) = ended {
+            if let Some(ended) = self.report(outcome, reply) {
                 return ended;
             }
         }
@@ -186,14 +186,14 @@ impl Checkpointer {
         outcome
     }
 
-    async fn confirm_owner(&self) -> Result<()> {
-        let partition = self.adoption.partition();
-        let seen = self.store.read_ownership(partition).await?;
+    /// Reads who owns the partition. Writes nothing.
+    async fn confirm_owner(&self) -> Result<CheckpointOutcome> {
+        let seen = self.store.read_ownership(self.adoption.partition()).await?;
         let (this, epoch) = (self.store.identity(), self.adoption.epoch());
         if seen.as_ref().is_some_and(|seen| seen.record.is_mine_in(this, epoch)) {
-            return Ok(());
+            return Ok(CheckpointOutcome::Superseded);
         }
-        Err(fenced(partition, seen.and_then(|seen| seen.record.owner).as_ref()))
+        Ok(CheckpointOutcome::Fenced { by: seen.and_then(|seen| seen.record.owner) })
     }
 
     async fn record_hub(&mut self, created_at: Option<OffsetDateTime>) -> Result<()> {
@@ -205,13 +205,22 @@ impl Checkpointer {
         self.store.replace_checkpoint(&mut self.adoption, &position).await
     }
 
-    /// Returns the outcome of a flush for the caller.
-    fn flush_result(&self, outcome: Result<CheckpointOutcome>) -> Result<()> {
-        let partition = self.adoption.partition();
-        match outcome? {
-            CheckpointOutcome::Fenced { by } => Err(fenced(partition, by.as_ref())),
-            CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
+    /// Reports the outcome to the caller, if there is one, and returns why the task ends, if it does. A caller that
+    /// learns that the partition is lost can rely on [`is_fenced`](CheckpointWriter::is_fenced): it may be a handler,
+    /// whose error would otherwise count as its own failure.
+    fn report(&self, outcome: Result<CheckpointOutcome>, reply: Option<oneshot::Sender<Result<()>>>) -> Option<Ended> {
+        let ended = end_after(&outcome);
+        self.shared.with(|pending| pending.fenced = ended.is_some());
+        if let Some(reply) = reply {
+            let partition = self.adoption.partition();
+            let result = outcome.and_then(|outcome| match outcome {
+                CheckpointOutcome::Fenced { by } => Err(fenced(partition, by.as_ref())),
+                CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
+            });
+            // An error means that the caller no longer waits.
+            let _ = reply.send(result);
         }
+        ended
     }
 }
 
@@ -222,9 +231,9 @@ fn fenced(partition: &PartitionId, by: Option<&OwnerId>) -> Error {
 }
 
 /// Failed writes are repeated no more often than successful ones, so that a storage that throttles does not receive
-/// more requests.
+/// more requests, unless the policy writes rarely.
 fn back_off(policy: &CheckpointPolicy, lease_duration: Duration) -> BackOff {
-    let first = policy.interval.unwrap_or_default().max(RETRY);
+    let first = policy.interval.unwrap_or_default().clamp(RETRY, LONGEST_FIRST_RETRY);
     BackOff::new(first, first.max(lease_duration / 2))
 }
 

@@ -48,9 +48,9 @@ impl CheckpointPolicy {
         /// Writes at the latest this long after the request. Default 5 s: a crash redelivers some seconds of events, at
         /// twelve requests per minute and partition.
         ///
-        /// The processor repeats a write that failed after this time, at least 1 s, and then doubles the wait up to half
-        /// the lease duration, or waits as long as the server requests. A storage that rejects requests thus receives no
-        /// more of them than one that accepts them.
+        /// The processor repeats a write that failed after this time, at least 1 s and at most 30 s, and then doubles the
+        /// wait up to half the lease duration, or waits as long as the server requests. A storage that rejects requests thus
+        /// receives no more of them than one that accepts them, unless the interval is longer than 30 s.
         #[doc(alias = "auto.commit.interval.ms")]
         with_interval(interval: Some(Duration));
         /// Sets whether the last requested position is written when the partition stops. Default true. The processor
@@ -75,9 +75,12 @@ impl CheckpointPolicy {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// Restart it from its checkpoint, after a wait that grows from 250 ms to 30 s while no new event is handled. The
-    /// default: most failures are temporary. [`Health`](super::Health) reports an event that always fails; the processor
-    /// never skips it.
+    /// Restart it from its checkpoint. The default: most failures are temporary. [`Health`](super::Health) reports an event
+    /// that always fails; the processor never skips it.
+    ///
+    /// If new events were finished since the last restart, the wait is 100 ms, so that events which fail once each delay
+    /// the others little. Otherwise it grows from 250 ms to 30 s, until new events are finished. Jitter shortens each wait
+    /// by up to a quarter.
     #[default]
     Restart,
     /// Release it, and do not claim it for a while: another instance may succeed.
@@ -86,8 +89,10 @@ pub enum OnFailure {
         #[serde(with = "humantime_serde")]
         cooldown: Duration,
     },
-    /// Park it: keep the ownership, so that no other instance fails with it, but process no events until
-    /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume).
+    /// Park it: keep the ownership, but process no events until
+    /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume). That holds as long as this instance owns the partition:
+    /// after a move to another instance, as load balancing or a shutdown may cause, or a restart of the process, the
+    /// handler gets the same events again.
     Park,
 }
 
@@ -290,7 +295,7 @@ impl ProcessorConfig {
         /// Sets whether this instance continues to process a partition whose lease it cannot renew in time. Default
         /// [`OnLeaseExpiry::Continue`].
         with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
-        /// Sets the time after which a batch in the handler, or the runtime, counts as stalled. Default 5 min. See
+        /// Sets the time after which a batch in the handler counts as stalled. Default 5 min. See
         /// [`BalancerConfig::with_stall_timeout`].
         with_stall_timeout(stall_timeout: Duration);
         /// Sets whether stalled partitions are kept or released. Default [`OnStall::Keep`].

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::checkpoint_requests::CheckpointWriter;
 use super::control::Control;
+use super::orders::Over;
 use super::positioned::Positioned;
 use super::stop::{EventError, HandlerError};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,8 +22,7 @@ pub struct PartitionContext {
     pub(super) group: Arc<ConsumerGroup>,
     pub(super) checkpoints: CheckpointWriter,
     pub(super) control: Arc<Control>,
-    /// True once this start of the handler is ending.
-    pub(super) over: watch::Receiver<bool>,
+    pub(super) over: Over,
     pub(super) started_elsewhere: Option<i64>,
 }
 
@@ -177,19 +175,18 @@ impl PartitionContext {
         TrackedEvent { place, checkpoints: self.checkpoints.clone() }
     }
 
-    /// Returns whether this start of the partition is ending: it was requested to stop, or it failed. A handler that
-    /// takes long should check this and return early. Tasks of the application that belong to the partition should end.
+    /// Returns whether this start of the partition is ending: it was requested to stop, it failed, or the processor was
+    /// dropped. A handler that takes long should check this and return early. Tasks of the application that belong to the
+    /// partition should end.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        *self.over.borrow() || self.control.is_stopping()
+        self.over.is_over() || self.control.is_stopping()
     }
 
     /// Waits until this start of the partition is ending.
     pub async fn stopping(&self) {
-        let mut over = self.over.clone();
         tokio::select! {
-            // An error means that the partition's task has ended.
-            _ = over.wait_for(|over| *over) => {}
+            () = self.over.until_over() => {}
             _ = self.control.stopping() => {}
         }
     }
@@ -205,8 +202,9 @@ impl PartitionContext {
         }
     }
 
-    /// Stops delivering batches until [`resume`](Self::resume). This instance keeps the partition and the events that
-    /// the source has prefetched. If it loses the partition and wins it again, the partition is not paused.
+    /// Stops delivering batches until [`resume`](Self::resume). This instance keeps its lease and the events that the source
+    /// has prefetched, but load balancing may still move the partition: after a move, or a restart of the process, it is
+    /// not paused.
     pub fn pause(&self) {
         self.control.pause();
     }

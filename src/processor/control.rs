@@ -12,6 +12,7 @@ use super::orders::{Orders, Stopping};
 use super::properties::PartitionProperties;
 use super::status::Progress;
 use super::stop::StopReason;
+use crate::balancer::ReleaseReason;
 use crate::model::PartitionId;
 use crate::telemetry::PartitionMetrics;
 
@@ -72,7 +73,7 @@ impl Control {
     /// reason.
     pub(super) fn release(&self, cooldown: Duration) -> bool {
         self.orders.send_if_modified(|orders| {
-            let first = orders.request_stop(StopReason::Released);
+            let first = orders.request_stop(StopReason::Released { reason: ReleaseReason::Requested });
             if first {
                 orders.cooldown = cooldown;
             }

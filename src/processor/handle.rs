@@ -64,8 +64,8 @@ impl ProcessorHandle {
         })
     }
 
-    /// Stops delivering batches of this partition until [`resume`](Self::resume). This instance keeps the partition. If
-    /// it loses the partition and wins it again, the partition is not paused.
+    /// Stops delivering batches of this partition until [`resume`](Self::resume). This instance keeps its lease, but load
+    /// balancing may still move the partition: after a move, or a restart of the process, it is not paused.
     ///
     /// Returns false if this instance does not process the partition.
     pub fn pause(&self, partition: &PartitionId) -> bool {

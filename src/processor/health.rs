@@ -45,7 +45,8 @@ pub enum HealthIssue {
         #[serde(serialize_with = "seconds::serialize")]
         failing_for: Duration,
     },
-    /// The application's runtime is blocked.
+    /// The application's runtime has not run for more than 10 s: all its workers are blocked. This instance claims no
+    /// partition meanwhile.
     RuntimeStalled,
     /// The handler has had one batch for longer than [`stall_timeout`](super::ProcessorConfig::stall_timeout).
     HandlerStalled {

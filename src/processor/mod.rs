@@ -74,6 +74,7 @@ mod undecodable;
 #[cfg(feature = "metrics")]
 mod unowned;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,7 +91,7 @@ use crate::store::GroupStore;
 use crate::telemetry;
 
 #[doc(no_inline)]
-pub use crate::balancer::{Assignment, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
+pub use crate::balancer::{Assignment, LoadBalancingStrategy, OnLeaseExpiry, OnStall, ReleaseReason};
 pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
@@ -192,7 +193,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// a time limit. A second request through the handle, at least a second later, ends the processor at once.
     ///
     /// Dropping the future is a crash: nothing is written or released, and other instances claim the partitions when
-    /// their leases expire.
+    /// their leases expire. The handle then shows that this instance is not ready and owns nothing.
     ///
     /// # Errors
     ///
@@ -208,11 +209,17 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// The processor logs and retries all other errors, also at the start.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let span = self.shared.store.telemetry().span().clone();
-        self.run_in_span(shutdown).instrument(span).await
+        let liveness = self.shared.liveness.clone();
+        tokio::select! {
+            biased;
+            report = self.run_in_span(shutdown).instrument(span) => report,
+            never = tick_liveness(liveness) => match never {},
+        }
     }
 
     async fn run_in_span(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         let Self { shared, balancer, handle, partitions } = self;
+        let _ending = EndsHandle(handle.clone());
         // Dropped with this future, although an aborted task of the loop may be dropped later.
         let _permit = balancer.permit();
         let requests = handle.requests.clone();
@@ -232,7 +239,6 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let named = match named {
             Some(Ok(named)) => named,
             early => {
-                requests.end();
                 let close = close(shared).await;
                 early.transpose()?;
                 return Ok(ShutdownReport { close, ..ShutdownReport::nothing_done() });
@@ -267,6 +273,9 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// Does the same as [`run`](Self::run), until a signal requests the shutdown: Ctrl-C, or SIGTERM on Unix, as
     /// container runtimes send. A second signal, at least a second later, ends the processor at once.
     ///
+    /// The signals stay captured after this has returned, even with an error: from then on they no longer end the process
+    /// by themselves, and the program must end on its own.
+    ///
     /// With the default settings a shutdown may take 94 s. Kubernetes kills a process 30 s after SIGTERM, unless
     /// `terminationGracePeriodSeconds` is longer. docs/kubernetes.md has the limits of all phases.
     ///
@@ -286,6 +295,16 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
             report = self.run(std::future::pending()) => report,
             never = listening => never,
         }
+    }
+}
+
+/// Ends the handle together with the processor, however it ends: also if its future is dropped, or panics.
+struct EndsHandle(ProcessorHandle);
+
+impl Drop for EndsHandle {
+    fn drop(&mut self) {
+        self.0.requests.end();
+        self.0.registry.clear();
     }
 }
 
@@ -351,7 +370,6 @@ fn background<S: EventSource, H: Handler<S::Event>>(
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(refresh(Arc::clone(shared), partitions, handle.snapshots()).in_current_span());
-    background.spawn(tick_liveness(shared.liveness.clone(), shared.config.stall_timeout / 8));
     if let Some(period) = shared.config.lag_check_interval {
         background.spawn(lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
     }
@@ -412,11 +430,14 @@ fn unshared(error: Arc<Error>) -> Error {
     Arc::try_unwrap(error).unwrap_or_else(|error| Error::new(error.kind(), error.to_string()).with_source(error))
 }
 
-/// Reports that the application's runtime runs, as long as this task does.
-async fn tick_liveness(liveness: LivenessTracker, every: Duration) {
+/// Reports that the application's runtime runs: that the task which polls the processor does, and that new tasks do. They
+/// may be on different threads, and both are needed to start a partition.
+async fn tick_liveness(liveness: LivenessTracker) -> Infallible {
     loop {
+        // An error means that the runtime is shutting down.
+        let _ = tokio::spawn(async {}).await;
         liveness.tick();
-        sleep(every).await;
+        sleep(LivenessTracker::TICK).await;
     }
 }
 

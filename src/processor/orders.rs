@@ -31,6 +31,26 @@ impl Orders {
     }
 }
 
+/// Reports whether one start of the handler is ending. It also ends if its task ends without saying so: because the
+/// processor was dropped, or because of a panic.
+#[derive(Clone, Debug)]
+pub(super) struct Over(watch::Receiver<bool>);
+
+impl Over {
+    pub(super) fn new(over: watch::Receiver<bool>) -> Self {
+        Self(over)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+
+    pub(super) async fn until_over(&self) {
+        // An error means that the task has ended.
+        let _ = self.0.clone().wait_for(|over| *over).await;
+    }
+}
+
 /// Reports whether a partition's task was requested to stop.
 #[derive(Clone, Debug)]
 pub(super) struct Stopping(watch::Receiver<Orders>);

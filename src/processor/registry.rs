@@ -7,7 +7,7 @@ use super::control::Control;
 use crate::lock::lock;
 use crate::model::PartitionId;
 
-/// The controls of the partitions that have a task. Only the supervisor changes it. Cheap to clone; all clones share
+/// The controls of the partitions that have a task. Only the supervisor and the end of the processor change it. Cheap to clone; all clones share
 /// the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registry(Arc<Mutex<BTreeMap<PartitionId, Arc<Control>>>>);
@@ -27,6 +27,11 @@ impl Registry {
         if entries.get(&control.partition).is_some_and(|entry| Arc::ptr_eq(entry, control)) {
             entries.remove(&control.partition);
         }
+    }
+
+    /// Removes all entries.
+    pub(super) fn clear(&self) {
+        self.entries().clear();
     }
 
     pub(super) fn get(&self, partition: &PartitionId) -> Option<Arc<Control>> {

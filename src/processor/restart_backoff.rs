@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-/// The wait before the first restart. It doubles up to [`LONGEST_WAIT`] until an event is handled for the first time.
+/// The wait after an attempt that finished new events. It is what a failing event costs the events after it, so it is
+/// short: however many events fail, the partition advances between two of these waits.
+const WAIT_AFTER_PROGRESS: Duration = Duration::from_millis(100);
+/// The wait after the first attempt that finished nothing new. It doubles up to [`LONGEST_WAIT`] with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How long to wait before the next attempt, and what counts as progress.
 #[derive(Debug, Default)]
 pub(super) struct RestartBackoff {
+    /// How many waits in a row came after an attempt that finished nothing new.
     failures: u32,
+    /// New events were finished since the last wait.
+    progressed: bool,
     /// The last event of the batches that the handler accepted. Redelivered events are no progress. Tracked events may be
     /// unfinished.
     furthest: Option<i64>,
@@ -25,7 +31,11 @@ impl RestartBackoff {
     /// Returns the next wait. It is no longer than `longest`, but no shorter than what the server requests, up to
     /// [`LONGEST_WAIT`], also with [jitter](super::jitter::jittered).
     pub(super) fn next_between(&mut self, requested: Duration, longest: Duration) -> Duration {
-        let first = FIRST_WAIT.max(requested.min(LONGEST_WAIT) * 4 / 3);
+        let requested = requested.min(LONGEST_WAIT) * 4 / 3;
+        if std::mem::take(&mut self.progressed) {
+            return WAIT_AFTER_PROGRESS.max(requested);
+        }
+        let first = FIRST_WAIT.max(requested);
         let wait = first.saturating_mul(2u32.saturating_pow(self.failures.min(16)));
         self.failures = self.failures.saturating_add(1);
         wait.min(longest.max(first))
@@ -38,14 +48,15 @@ impl RestartBackoff {
     pub(super) fn handled(&mut self, last: Option<i64>) {
         if last.is_none() || last > self.furthest {
             self.furthest = last.or(self.furthest);
-            self.failures = 0;
+            (self.failures, self.progressed) = (0, true);
         }
     }
 
     /// Records the last event up to which all events are finished. A batch that fails may have made progress.
     pub(super) fn finished(&mut self, last: Option<i64>) {
         if last > self.finished {
-            (self.finished, self.failures) = (last, 0);
+            self.finished = last;
+            (self.failures, self.progressed) = (0, true);
         }
     }
 
@@ -70,14 +81,25 @@ mod tests {
         assert_eq!(waits[9], LONGEST_WAIT);
         assert_eq!(backoff.next_between(Duration::ZERO, FIRST_WAIT * 40), FIRST_WAIT * 40);
         assert_eq!(backoff.next_between(LONGEST_WAIT * 2, LONGEST_WAIT), LONGEST_WAIT * 4 / 3);
-        backoff.handled(Some(5));
-        assert_eq!(backoff.next(), FIRST_WAIT);
-        backoff.handled(Some(5));
-        assert_eq!(backoff.next(), FIRST_WAIT * 2, "a redelivered event is no progress");
         backoff.link_held(LONGEST_WAIT);
-        assert_eq!(backoff.next(), FIRST_WAIT * 4);
+        assert_eq!(backoff.next(), LONGEST_WAIT);
         backoff.link_held(LONGEST_WAIT * 2);
         assert_eq!(backoff.next_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 8);
         assert_eq!(backoff.next_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 16);
+    }
+
+    #[test]
+    fn a_restart_after_progress_comes_sooner() {
+        let mut backoff = RestartBackoff::default();
+        assert_eq!([backoff.next(), backoff.next()], [FIRST_WAIT, FIRST_WAIT * 2]);
+        for progress in [RestartBackoff::handled, RestartBackoff::finished] {
+            progress(&mut backoff, Some(5));
+            assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS);
+            progress(&mut backoff, Some(5));
+            assert_eq!(backoff.next(), FIRST_WAIT, "a redelivered event is no progress");
+            assert_eq!(backoff.next(), FIRST_WAIT * 2);
+        }
+        backoff.finished(Some(6));
+        assert_eq!(backoff.next_between(FIRST_WAIT * 3, LONGEST_WAIT), FIRST_WAIT * 4, "the server asks for more");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Ctrl-C, and SIGTERM on Unix. While this exists, they no longer end the process by themselves.
+/// Ctrl-C, and SIGTERM on Unix. From then on they no longer end the process by themselves, also after this is dropped.
 #[derive(Debug)]
 pub(super) struct Signals {
     #[cfg(unix)]

@@ -103,7 +103,8 @@ pub struct PartitionStatus {
     /// How long it has been in this state.
     #[serde(serialize_with = "seconds::serialize")]
     pub state_for: Duration,
-    /// The sequence number of the last event that the handler has processed.
+    /// The sequence number of the last event that the handler has processed: of the last batch that it accepted, or in the
+    /// current or a failed batch the one up to which it has requested a checkpoint or finished all tracked events.
     pub handled: Option<i64>,
     /// The sequence number of the last durable checkpoint.
     pub checkpoint: Option<i64>,
@@ -113,8 +114,9 @@ pub struct PartitionStatus {
     pub lag: Lag,
     /// By how much the handler lags behind the event hub, as of the last lag check: 0 if no event waits. Otherwise the
     /// time since the last processed event was enqueued, or since the last lag check that found no event waiting,
-    /// whichever is shorter; before both, the time since this instance won the partition. While lag checks fail, it
-    /// grows. `None` without lag checks, and before the first one.
+    /// whichever is shorter; before both, the time since this instance won the partition. Within a batch of which some
+    /// events are processed, the first event of the batch counts. While lag checks fail, it grows. `None` without lag
+    /// checks, and before the first one.
     #[serde(rename = "seconds_behind", serialize_with = "seconds::serialize_optional")]
     pub behind: Option<Duration>,
     /// How many events are tracked and not finished.
@@ -153,6 +155,8 @@ struct Inner {
     won: Instant,
     /// The first and the last event of the batch that the handler has, or with which it failed.
     batch: Option<(i64, i64)>,
+    /// When the handler got that batch, and how old its first event was then.
+    batch_age: Option<(Instant, Duration)>,
     handled: Option<i64>,
     /// When the last event was processed, and how old it was then.
     handled_age: Option<(Instant, Duration)>,
@@ -174,7 +178,19 @@ impl Inner {
     fn has_processed_all(&self, properties: &PartitionProperties) -> bool {
         let written = self.writer.as_ref().and_then(CheckpointWriter::written);
         let last = properties.last_enqueued().filter(|_| !properties.is_empty());
-        last.is_none_or(|last| self.handled.max(written) >= Some(last.sequence_number))
+        last.is_none_or(|last| self.processed().max(written) >= Some(last.sequence_number))
+    }
+
+    /// Returns the last event that was processed, in the current or the failed batch or before.
+    fn processed(&self) -> Option<i64> {
+        self.handled.max(self.processed_in_batch())
+    }
+
+    /// Returns the last event of the batch up to which all its events are finished.
+    fn processed_in_batch(&self) -> Option<i64> {
+        let (first, last) = self.batch?;
+        let reached = self.writer.as_ref().and_then(CheckpointWriter::reached)?;
+        (reached >= first).then_some(reached.min(last))
     }
 
     /// Events may wait that stale properties do not show.
@@ -182,9 +198,10 @@ impl Inner {
         if self.has_processed_all(properties) && !is_stale {
             return Duration::ZERO;
         }
-        let by_event = self.handled_age.map(|(at, age)| age + at.elapsed());
+        let batch_age = self.batch_age.filter(|_| self.processed_in_batch().is_some());
+        let by_event = self.handled_age.into_iter().chain(batch_age).map(|(at, age)| age + at.elapsed());
         let by_check = self.caught_up.map(|at| at.elapsed());
-        by_event.into_iter().chain(by_check).min().unwrap_or_else(|| self.won.elapsed())
+        by_event.chain(by_check).min().unwrap_or_else(|| self.won.elapsed())
     }
 }
 
@@ -220,6 +237,7 @@ impl Progress {
             since: Instant::now(),
             won: Instant::now(),
             batch: None,
+            batch_age: None,
             handled: None,
             handled_age: None,
             caught_up: None,
@@ -246,10 +264,21 @@ impl Progress {
         }
     }
 
-    /// Records that the handler gets a batch from the first to the last event, if they have numbers.
-    pub(super) fn handling(&self, batch: Option<(i64, i64)>) {
+    /// Records that the handler gets a batch from the first to the last event, if they have numbers. The first one was
+    /// enqueued `age` ago, if that is known.
+    pub(super) fn handling(&self, batch: Option<(i64, i64)>, age: Option<Duration>) {
         self.enter(Phase::Handling);
-        self.inner().batch = batch;
+        let mut inner = self.inner();
+        inner.batch = batch;
+        inner.batch_age = age.map(|age| (Instant::now(), age));
+    }
+
+    /// Records that the batch failed. What was processed of it counts.
+    pub(super) fn batch_ended_early(&self) {
+        let mut inner = self.inner();
+        let Some(processed) = inner.processed_in_batch() else { return };
+        inner.handled = inner.handled.max(Some(processed));
+        inner.handled_age = inner.batch_age.or(inner.handled_age);
     }
 
     /// Returns the first and the last event of the batch with which the handler failed, unless it failed without one.
@@ -361,7 +390,7 @@ impl Progress {
                 liveness.is_too_long(state_for),
             ),
             state_for,
-            handled: inner.handled,
+            handled: inner.processed(),
             checkpoint: written,
             last_enqueued: properties.and_then(PartitionProperties::last_enqueued).map(|last| last.sequence_number),
             lag: Lag::between(written, readable.as_ref(), age.unwrap_or_default(), lag_checks_due),
@@ -389,5 +418,35 @@ fn state_of(phase: Phase, link_stalled: bool, stalled: bool, for_long: bool) -> 
         Phase::Failing => PartitionState::Failing,
         Phase::Parked => PartitionState::Parked,
         Phase::Stopping => PartitionState::Stopping,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::model::Position;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_inside_a_batch_shortens_the_lag() {
+        let progress = Progress::new();
+        let writer = CheckpointWriter::detached();
+        progress.writes_with(writer.clone());
+        let waiting = PartitionProperties::new(0, Some(Position::new(99, "99")), false);
+        let behind = || progress.inner().behind(&waiting, false);
+        advance(300 * SECOND).await;
+        progress.handling(Some((0, 9)), Some(20 * SECOND));
+        writer.delivered(0..10, Vec::new());
+        assert_eq!((progress.inner().processed(), behind()), (None, 300 * SECOND));
+
+        writer.request(4, "4");
+        assert_eq!((progress.inner().processed(), behind()), (Some(4), 20 * SECOND));
+        progress.batch_ended_early();
+        progress.take_batch();
+        advance(10 * SECOND).await;
+        assert_eq!((progress.inner().processed(), behind()), (Some(4), 30 * SECOND));
     }
 }

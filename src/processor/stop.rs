@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use super::positioned::Positioned;
+use crate::balancer::ReleaseReason;
 use crate::error::Error;
 use crate::model::OwnerId;
 
@@ -82,6 +83,11 @@ impl DeadLetterError {
     }
 }
 
+/// The partition stopped before its stream took the batch: no code has processed it, and none has failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the partition stopped before its stream took the batch")]
+pub(super) struct NotTaken;
+
 /// Finds an error of this type among the causes.
 pub(super) fn cause_of<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
     let mut cause = error.source();
@@ -113,10 +119,14 @@ pub enum StopReason {
     /// The lease could not be renewed in time, and the processor is configured to stop then:
     /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop).
     LeaseExpired,
-    /// This instance releases the partition: another instance requested it, this instance owns too many, the partition
-    /// is not assigned to it, was removed from the event hub, or is stalled, or the application requested the release.
-    /// Checkpoints are still accepted.
-    Released,
+    /// This instance releases the partition. Checkpoints are still accepted.
+    Released {
+        /// Why. After [`HandedOver`](ReleaseReason::HandedOver), [`NotAssigned`](ReleaseReason::NotAssigned) and
+        /// [`OverLimit`](ReleaseReason::OverLimit) another instance goes on with the partition, so state that a handler
+        /// keeps for it is of no use anymore. After [`Requested`](ReleaseReason::Requested) the partition may come back
+        /// once the cooldown is over. After [`PartitionRemoved`](ReleaseReason::PartitionRemoved) no instance processes it.
+        reason: ReleaseReason,
+    },
     /// The processor is shutting down. Checkpoints are still accepted.
     Shutdown,
     /// The handler failed, and [`OnFailure`](super::OnFailure) determines what follows; or the event source failed so

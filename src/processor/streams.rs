@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, ready};
 
@@ -16,13 +17,20 @@ use super::context::PartitionContext;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::shutdown::ShutdownReport;
-use super::stop::{HandlerError, StopReason};
+use super::stop::{HandlerError, NotTaken, StopReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::PartitionId;
 
-/// A batch, and a channel to report that the application is finished with it.
-type Delivery<E> = (Vec<E>, oneshot::Sender<()>);
+/// A batch on its way to the application.
+#[derive(Debug)]
+struct Delivery<E> {
+    events: Vec<E>,
+    /// Set when the application takes it.
+    taken: Arc<AtomicBool>,
+    /// Reports that the application is finished with it.
+    done: oneshot::Sender<()>,
+}
 
 /// The partitions that this instance wins, each as a stream of its events: see
 /// [`Processor::streams`](super::Processor::streams).
@@ -132,9 +140,10 @@ impl<E> PartitionStream<E> {
             return Poll::Ready(None);
         }
         let delivery = ready!(self.batches.poll_recv(cx));
-        Poll::Ready(delivery.map(|(batch, done)| {
-            self.current = Some(done);
-            batch
+        Poll::Ready(delivery.map(|delivery| {
+            delivery.taken.store(true, Ordering::Relaxed);
+            self.current = Some(delivery.done);
+            delivery.events
         }))
     }
 }
@@ -196,11 +205,13 @@ impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
         let gone = || format!("the stream of partition {} was dropped before its end", context.partition_id());
         let batches =
             self.outlets().get(context.partition_id()).map(|outlet| outlet.batches.clone()).ok_or_else(gone)?;
+        let taken = Arc::new(AtomicBool::new(false));
         let (done, finished) = oneshot::channel();
-        batches.send((events, done)).await.map_err(|_| gone())?;
+        batches.send(Delivery { events, taken: Arc::clone(&taken), done }).await.map_err(|_| gone())?;
         drop(batches);
         match finished.await {
             Err(_) if !context.is_stopping() => Err(gone().into()),
+            Err(_) if !taken.load(Ordering::Relaxed) => Err(NotTaken.into()),
             _ => Ok(()),
         }
     }

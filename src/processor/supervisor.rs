@@ -43,8 +43,6 @@ pub(super) struct Supervisor<S, H> {
     registry: Registry,
     tasks: JoinSet<(Arc<Control>, Outcome)>,
     entries: BTreeMap<PartitionId, Entry>,
-    /// No task is started again.
-    ending: bool,
     /// The partitions that stop at shutdown are kept for the restart of this owner.
     keep: bool,
 }
@@ -60,7 +58,7 @@ pub(super) struct Drained {
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
-        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), ending: false, keep: false }
+        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), keep: false }
     }
 
     /// Follows the balancer until a shutdown is requested, the balancer ends, or a partition fails permanently.
@@ -88,6 +86,10 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     fn reconcile(&mut self, snapshot: &Snapshot) {
+        // The loop has failed, which ends the processor with another reason than the loss of all partitions.
+        if snapshot.cycles == 0 {
+            return;
+        }
         self.entries.retain(|partition, Entry { control, ended }| {
             let held = snapshot.owned.get(partition) == Some(&control.epoch);
             if !held {
@@ -115,6 +117,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         let call_limit = CallLimit::new(partition.clone(), liveness.clone(), config.handler_timeout);
         let control = Arc::new(Control::new(partition.clone(), epoch, call_limit, metrics, span.clone()));
         self.registry.insert(Arc::clone(&control));
+        self.balancer.started(partition.clone(), epoch);
         self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
         let working = async move {
@@ -135,7 +138,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             Ok(Ended::Stopped(StopReason::OwnershipLost { by })) => self.balancer.lost(partition, epoch, by),
             Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.mark_lost(partition, epoch),
             Ok(Ended::Stopped(StopReason::Shutdown)) if self.keep => {}
-            Ok(Ended::Stopped(StopReason::Released | StopReason::Shutdown)) => {
+            Ok(Ended::Stopped(StopReason::Released { .. } | StopReason::Shutdown)) => {
                 if control.progress.end().is_settled() {
                     self.balancer.release(partition, epoch, control.cooldown());
                 } else {
@@ -166,7 +169,6 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     /// them afterwards.
     pub(super) async fn stop_all(&mut self, reason: StopReason, keep: bool) -> Drained {
         self.keep = keep;
-        self.ending = true;
         for entry in self.entries.values() {
             entry.control.stop(reason.clone());
         }
@@ -217,9 +219,9 @@ impl Drained {
 
 /// Returns why the balancer no longer owns a partition in the epoch that its task was started for.
 fn lost(snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
-    match snapshot.owned.get(partition) {
-        None if snapshot.releasing.contains(partition) => StopReason::Released,
-        None if snapshot.owner(partition) == Some(&PartitionOwner::Reclaimable) => StopReason::LeaseExpired,
+    match (snapshot.owned.get(partition), snapshot.releasing.get(partition)) {
+        (None, Some(reason)) => StopReason::Released { reason: *reason },
+        (None, None) if snapshot.owner(partition) == Some(&PartitionOwner::Reclaimable) => StopReason::LeaseExpired,
         _ => StopReason::OwnershipLost { by: snapshot.other_owner(partition).cloned() },
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, DeadLetterSink, EventError, Handler, HandlerError, HandlerExt, PartitionContext,
-    PartitionStart, StartPosition, handler_fn,
+    PartitionStart, StartPosition, StopReason, handler_fn,
 };
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -547,4 +547,46 @@ mod an_owner_that_stops {
         a.shut_down().await.unwrap();
         assert_eq!((sink.letters(), world.checkpoint().await), (Vec::new(), Some(-1)));
     }
+}
+
+/// Fails at every event. Its second start loses the partition.
+struct LosesAtSecondStart {
+    world: World,
+    starts: AtomicUsize,
+    stops: Arc<Mutex<Vec<StopReason>>>,
+}
+
+impl Handler<MemoryEvent> for LosesAtSecondStart {
+    async fn handle(&self, events: Vec<MemoryEvent>, _: PartitionContext) -> Result<(), HandlerError> {
+        Err(EventError::permanent(&events[0], "poisoned").into())
+    }
+
+    async fn started(&self, _: PartitionContext) {
+        if self.starts.fetch_add(1, Ordering::Relaxed) == 1 {
+            self.world.give_to("b").await;
+        }
+    }
+
+    async fn stopped(&self, _: PartitionContext, reason: StopReason) {
+        self.stops.lock().unwrap().push(reason);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_found_by_a_dead_letter_is_no_failure() {
+    let world = World::new(1);
+    world.hub.publish(0, "poison");
+    let stops = Arc::new(Mutex::new(Vec::new()));
+    let handler = LosesAtSecondStart { world: world.clone(), starts: AtomicUsize::default(), stops: stops.clone() };
+    let sink = |_: DeadLetter<MemoryEvent>| async { panic!("the partition is lost") };
+    let handler = handler.with_dead_letters(sink, DeadLetterPolicy::default());
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until_it_holds(1).await;
+    sleep(5 * SECOND).await;
+    let stops = stops.lock().unwrap().clone();
+    let [StopReason::Failed { .. }, StopReason::OwnershipLost { by: Some(by) }] = &stops[..] else {
+        panic!("{stops:?}");
+    };
+    assert_eq!(by.as_str(), "b");
+    a.crash().await;
 }

@@ -284,3 +284,18 @@ async fn a_source_that_is_always_ready_blocks_no_task() {
     other_task.await.unwrap();
     a.crash().await;
 }
+
+/// Every call finishes its first event and fails, so that no batch is ever handled as a whole.
+#[tokio::test(start_paused = true)]
+async fn progress_inside_failed_batches_is_shown() {
+    let world = World::new(1);
+    let handler = handler_fn(|events: Vec<MemoryEvent>, context: PartitionContext| async move {
+        context.checkpoint(&events[0]);
+        Err("failed on request".into())
+    });
+    let a = world.start_with("a", world.hub.source(), handler).await;
+    world.hub.publish_many(0, 20, "x");
+    let status = a.wait_for_status("all are processed", |status| status.checkpoint == Some(19)).await;
+    assert_eq!(status.handled, Some(19));
+    a.crash().await;
+}

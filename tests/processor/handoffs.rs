@@ -5,7 +5,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, PartitionOwner, Snapshot};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::processor::CheckpointPolicy;
+use eventhubs_checkpoint::processor::{CheckpointPolicy, ReleaseReason, StopReason};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use tokio::sync::broadcast::Receiver;
@@ -274,4 +274,19 @@ async fn one_failing_write_in_a_handoff_repeats_nothing() {
         b.shut_down().await.unwrap();
         assert_eq!(world.faulty.pending(), 0, "{case}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_says_why_the_partition_is_released() {
+    let world = World::new(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    let b = world.start("b").await;
+    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::HandedOver }));
+    a.wait_until_it_holds(1).await;
+    world.log.stops.lock().unwrap().clear();
+    assert!(a.handle.release(&a.status().partition, SECOND));
+    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::Requested }));
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
 }

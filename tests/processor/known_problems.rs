@@ -406,7 +406,7 @@ async fn p18_a_released_partition_stays_away_for_a_while() {
     a.wait_until_it_holds(0).await;
     let released = Instant::now();
     assert_eq!(world.checkpoint().await, Some(0), "the recorded position is written first");
-    assert!(matches!(world.first_stop().await, StopReason::Released));
+    assert!(matches!(world.first_stop().await, StopReason::Released { .. }));
     a.wait_until_it_holds(1).await;
     let elapsed = released.elapsed();
     assert!(elapsed >= 100 * SECOND && elapsed < 150 * SECOND, "{elapsed:?}");

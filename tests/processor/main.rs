@@ -2,6 +2,7 @@
 //! partitions.
 
 mod administration;
+mod blocked;
 #[path = "../common/captured.rs"]
 mod captured;
 mod co_tenant;
@@ -39,6 +40,7 @@ mod missing_ends;
 mod outages;
 mod own_positions;
 mod ownership_log;
+mod panics;
 #[path = "../common/placing.rs"]
 mod placing;
 mod pull;

@@ -12,7 +12,7 @@ use eventhubs_checkpoint::store::{StorageOperation, StorageOutcome};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use metrics::set_default_local_recorder;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::recorded_metrics::RecordedMetrics;
 use crate::world::World;
@@ -303,4 +303,26 @@ async fn requests_match_the_counts_of_the_store() {
             && requests.of(StorageOperation::Renew, StorageOutcome::Ok) > 10
     );
     assert!(observed.sum("cycle_failures_total") > 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_no_stream_took_is_not_handled() {
+    let observed = RecordedMetrics::default();
+    let _recorder = set_default_local_recorder(&observed);
+    let world = World::new(1);
+    let builder = Processor::streams(world.hub.source(), world.store("a").await);
+    let mut partitions = builder.with_config(world.config.clone()).build().unwrap().start_streams();
+    let mut partition = partitions.next().await.unwrap();
+    world.hub.publish_many(0, 2, "taken");
+    assert_eq!(partition.next().await.unwrap().len(), 2);
+    assert!(timeout(SECOND, partition.next()).await.is_err(), "the application is finished with them");
+    world.hub.publish_many(0, 2, "not taken");
+    sleep(SECOND).await;
+    partitions.handle().shutdown();
+    sleep(SECOND).await;
+    drop(partition);
+    let report = partitions.shutdown().await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(observed.get("events_handled_total", "partition=0"), 2.0);
+    assert_eq!(observed.get("handler_failures_total", "partition=0"), 0.0);
 }

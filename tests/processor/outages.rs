@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::processor::{HealthIssue, StartPosition, StopReason};
+use eventhubs_checkpoint::processor::{CheckpointPolicy, HealthIssue, StartPosition, StopReason};
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use tokio::time::{Instant, sleep};
 
@@ -140,5 +140,25 @@ async fn checkpoints_do_not_hide_unavailable_ownerships() {
     sleep(60 * SECOND).await;
     assert_eq!(a.handle.health().issues, []);
     assert_eq!(log.text().matches("storage reachable again").count(), 1, "{}", log.text());
+    a.shut_down().await.unwrap();
+}
+
+/// The interval of a policy that writes rarely is no measure for a write that failed.
+#[tokio::test(start_paused = true)]
+async fn a_failed_checkpoint_is_repeated_within_a_minute() {
+    let mut world = World::new(1);
+    world.config = world.config.with_checkpoint_policy(CheckpointPolicy::default().with_interval(300 * SECOND));
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    let checkpoints = Target::from(BlobOperation::Write).named("/checkpoint/");
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, checkpoints, Fault::Unreachable));
+    world.hub.publish(0, "x");
+    sleep(305 * SECOND).await;
+    assert!(!world.faulty.trace().is_empty());
+    world.faulty.set_plan(FaultPlan::default());
+    assert_ne!(world.checkpoint().await, Some(0));
+    sleep(45 * SECOND).await;
+    assert_eq!(world.checkpoint().await, Some(0));
     a.shut_down().await.unwrap();
 }

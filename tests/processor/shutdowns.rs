@@ -1,8 +1,12 @@
 //! How a processor shuts down.
 
+use std::future::pending;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{PartitionContext, handler_fn};
+use eventhubs_checkpoint::processor::{
+    Handler, HandlerError, PartitionContext, Processor, ProcessorHandle, handler_fn,
+};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep, timeout};
@@ -113,4 +117,71 @@ async fn a_handler_that_blocks_its_thread_delays_no_other() {
     assert!(!report.drain.complete && report.release.complete, "{report:?}");
     assert!(world.owners().await.values().all(String::is_empty));
     drop(end);
+}
+
+/// Handles nothing, and keeps its contexts.
+#[derive(Clone, Debug, Default)]
+struct ContextKeeper(Arc<Mutex<Vec<PartitionContext>>>);
+
+impl Handler<MemoryEvent> for ContextKeeper {
+    async fn handle(&self, _: Vec<MemoryEvent>, _: PartitionContext) -> Result<(), HandlerError> {
+        Ok(())
+    }
+
+    async fn started(&self, context: PartitionContext) {
+        self.0.lock().unwrap().push(context);
+    }
+}
+
+/// How a processor ends without a shutdown.
+#[derive(Clone, Copy, Debug)]
+enum Abrupt {
+    Dropped,
+    Aborted,
+    Panicked,
+}
+
+/// Runs a processor with all partitions for a minute. Returns its handle and the contexts of its handler.
+async fn end_abruptly(world: &World, end: Abrupt) -> (ProcessorHandle, Vec<PartitionContext>) {
+    let handler = ContextKeeper::default();
+    let builder = Processor::builder(world.hub.source(), world.store("a").await, handler.clone());
+    let processor = builder.with_config(world.config.clone()).build().unwrap();
+    let handle = processor.handle();
+    match end {
+        Abrupt::Dropped => assert!(timeout(60 * SECOND, processor.run(pending())).await.is_err()),
+        Abrupt::Aborted => {
+            let running = tokio::spawn(processor.run(pending()));
+            sleep(60 * SECOND).await;
+            running.abort();
+            assert!(running.await.unwrap_err().is_cancelled());
+        }
+        Abrupt::Panicked => {
+            let panicking = async {
+                sleep(60 * SECOND).await;
+                panic!("panicked on request");
+            };
+            assert!(tokio::spawn(processor.run(panicking)).await.unwrap_err().is_panic());
+        }
+    }
+    let contexts = handler.0.lock().unwrap().clone();
+    (handle, contexts)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_processor_that_is_gone_shows_it() {
+    for end in [Abrupt::Dropped, Abrupt::Aborted, Abrupt::Panicked] {
+        let world = World::new(4);
+        let (handle, contexts) = end_abruptly(&world, end).await;
+        // Aborted tasks are dropped when the runtime comes to them.
+        sleep(SECOND).await;
+        assert_eq!(contexts.len(), 4);
+        assert!(contexts.iter().all(PartitionContext::is_stopping), "{end:?}");
+        let health = handle.health();
+        assert!(!health.ready && health.issues.is_empty(), "{end:?}: {health:?}");
+        assert_eq!(handle.partitions(), [], "{end:?}");
+        let partition = contexts[0].partition_id();
+        assert!(!handle.pause(partition) && !handle.release(partition, SECOND), "{end:?}");
+        let snapshot = handle.snapshots().borrow();
+        assert!(snapshot.owned.is_empty() && snapshot.counts().is_empty(), "{end:?}: {snapshot:?}");
+    }
 }

@@ -72,7 +72,7 @@ async fn a_stalled_partition_is_released_if_configured() {
     let mut a = start_with_stalled_batch(&world).await;
     a.wait_until("released", |snapshot| snapshot.owned.len() == 1).await;
     assert_eq!(world.owners().await["1"], "a", "the other partition is healthy");
-    assert!(matches!(world.first_stop().await, StopReason::Released));
+    assert!(matches!(world.first_stop().await, StopReason::Released { .. }));
     // The handler was cancelled after its drain time, which ends the stall.
     a.wait_until("healthy again", |snapshot| !snapshot.stalled.any()).await;
     a.wait_until_it_holds(2).await;

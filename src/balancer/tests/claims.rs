@@ -66,3 +66,48 @@ fn an_expired_owner_is_declared_dead_once() {
     let dead = me.done(Done::DeclaredDead { claims, outcome: Ok(DeclareDeadOutcome::Declared) });
     assert_eq!(dead, "claim 0, claim 1");
 }
+
+/// Returns what a loop claims that has won one of three partitions three seconds ago. Others own none.
+fn second_claim(me: &mut Loop) -> String {
+    me.after(3);
+    if me.listed("m..") == "list heartbeats" { me.no_other_heartbeats() } else { String::new() }
+}
+
+#[test]
+fn claims_wait_for_a_start_that_is_overdue() {
+    for reports_starts in [false, true] {
+        let settings = Settings { reports_starts, ..settings(BalancerConfig::default(), 10) };
+        let mut me = Loop::of(settings).began(3);
+        me.after(0);
+        me.listed(".xx");
+        assert_eq!(me.no_other_heartbeats(), "claim 0");
+        me.wins(0, 1);
+        assert_eq!(second_claim(&mut me).starts_with("claim "), !reports_starts);
+        if reports_starts {
+            me.command(Command::Started { partition: 0.into(), epoch: 7 });
+            assert_eq!(second_claim(&mut me), "", "that was another epoch");
+            me.command(Command::Started { partition: 0.into(), epoch: 1 });
+            assert!(second_claim(&mut me).starts_with("claim "));
+        }
+    }
+}
+
+#[test]
+fn no_handoff_is_requested_while_a_start_is_overdue() {
+    for reports_starts in [false, true] {
+        let settings = Settings { reports_starts, ..settings(BalancerConfig::default(), 10) };
+        let mut me = Loop::of(settings).began(4);
+        me.after(0);
+        me.listed(".xxx");
+        assert_eq!(me.no_other_heartbeats(), "claim 0");
+        me.wins(0, 1);
+        let mut requested = String::new();
+        for _ in 0..3 {
+            me.after(12);
+            if me.listed("mxxx").ends_with("list heartbeats") {
+                requested += &me.no_other_heartbeats();
+            }
+        }
+        assert_eq!(requested.contains("request handoff"), !reports_starts, "{requested}");
+    }
+}

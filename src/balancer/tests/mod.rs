@@ -31,7 +31,7 @@ use crate::model::{
     ETag, Heartbeat, HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, OwnerId, Ownership,
     OwnershipRecord, PartitionId,
 };
-use crate::planner::{LoadBalancingStrategy, PartitionOwner};
+use crate::planner::{LoadBalancingStrategy, PartitionOwner, ReleaseReason};
 use crate::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
 use crate::store::{ClaimOutcome, Lease, ReleaseOutcome};
 
@@ -51,6 +51,20 @@ fn record(id: &str) -> OwnershipRecord {
     OwnershipRecord { cooperative: true, lease_duration, ..OwnershipRecord::owned_by(owner(id), Some(incarnation(1))) }
 }
 
+/// The settings of a loop whose handlers have this many seconds to stop.
+fn settings(config: BalancerConfig, drain: u64) -> Settings {
+    let lease_duration = Duration::from_secs(LEASE_SECONDS);
+    Settings {
+        this: Identity::new(owner("me"), incarnation(1)),
+        lease_durations: LeaseDurations::new(lease_duration, 3 * lease_duration),
+        request_timeout: 5 * SECOND,
+        drain_timeout: Duration::from_secs(drain),
+        reports_starts: false,
+        has_other_name_case: false,
+        config,
+    }
+}
+
 /// The loop of owner `me`, and its last snapshot.
 struct Loop {
     state: State,
@@ -65,25 +79,24 @@ impl Loop {
     }
 
     fn with_drain(config: BalancerConfig, drain: u64) -> Self {
-        let lease_duration = Duration::from_secs(LEASE_SECONDS);
-        let settings = Settings {
-            this: Identity::new(owner("me"), incarnation(1)),
-            lease_durations: LeaseDurations::new(lease_duration, 3 * lease_duration),
-            request_timeout: 5 * SECOND,
-            drain_timeout: Duration::from_secs(drain),
-            has_other_name_case: false,
-            config,
-        };
+        Self::of(settings(config, drain))
+    }
+
+    fn of(settings: Settings) -> Self {
         let snapshot = Snapshot::unknown(owner("me"), LeaseScope::Partition);
         Self { state: State::new(settings, StdRng::seed_from_u64(1)), now: 1000 * SECOND, snapshot }
     }
 
     /// Creates a loop over an event hub with this many partitions, which has not listed and has claimed nothing.
     fn started(config: BalancerConfig, partitions: u32) -> Self {
-        let mut started = Self::new(config);
-        started.step(Happened::Began((0..partitions).map(PartitionId::from).collect()));
-        started.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
-        started
+        Self::new(config).began(partitions)
+    }
+
+    /// Begins with an event hub with this many partitions.
+    fn began(mut self, partitions: u32) -> Self {
+        self.step(Happened::Began((0..partitions).map(PartitionId::from).collect()));
+        self.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
+        self
     }
 
     /// Returns in short what the state decides about an input, without what it publishes.

@@ -13,7 +13,7 @@ fn a_partition_drains_before_it_is_released() {
     assert_eq!(me.after(12), "list");
     assert_eq!(me.listed("mm"), "Releasing 1 partition_removed");
     assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
-    assert_eq!(me.snapshot.releasing, [1.into()].into());
+    assert_eq!(me.snapshot.releasing, [(1.into(), ReleaseReason::PartitionRemoved)].into());
     assert_eq!(me.command(stopped(1, true)), "release 1");
     let released = Done::Released { partition: 1.into(), outcome: ReleaseOutcome::Released };
     assert_eq!(me.done(released), "Released 1");

@@ -20,6 +20,7 @@ use crate::processor::context::PartitionContext;
 use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
 use crate::processor::hub_creation::recreated;
+use crate::processor::orders::Over;
 use crate::processor::partition_discovery::{read_hub, record_new_starts_before};
 use crate::processor::properties::PartitionProperties;
 use crate::processor::resolve::{is_rejection, position_of};
@@ -292,7 +293,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let over = watch::Sender::new(false);
         let (partition, stopping) = (self.control.partition.clone(), self.control.watch_stopping());
         let span = self.control.span.clone();
-        let start = Start { partition, stopping, over: over.subscribe(), span };
+        let start = Start { partition, stopping, over: Over::new(over.subscribe()), span };
         let telemetry = (metrics, self.shared.spans.clone());
         let shows_former_hub = adoption.hub_created_at() != hub_created_at;
         let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, telemetry, start);
@@ -304,7 +305,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             group: Arc::clone(group),
             checkpoints: writer.clone(),
             control: Arc::clone(&self.control),
-            over: over.subscribe(),
+            over: Over::new(over.subscribe()),
             started_elsewhere: elsewhere,
         };
         // Jitter brings a lag check forward by up to a quarter of the interval.

@@ -1,4 +1,4 @@
-//! Calls the handler. A panic is caught, and once the partition stops, each call has a time limit.
+//! Calls the handler. A panic is its failure, and once the partition stops, each call has a time limit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::model::CheckpointRecord;
 use crate::processor::checkpoint_requests::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
-use crate::processor::handler_call::{HANDLER, Panic, out_of_time, panicked, result_of};
+use crate::processor::handler_call::{Call, HANDLER, Panic, out_of_time, panicked, result_of};
 use crate::processor::limits::{CLOSE_LIMIT, stop_limit, stopping_time};
 use crate::processor::partition_start::PartitionStart;
 use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition};
-use crate::processor::stop::{HandlerError, StopReason};
+use crate::processor::stop::{HandlerError, NotTaken, StopReason, cause_of};
 use crate::telemetry::{self, span_failed};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
@@ -42,13 +42,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         telemetry::partition_started(&self.control.partition, &session.delivered.next());
         let context = session.context.clone();
         // The call is inside the future because it may panic before it returns one.
-        let starting = AssertUnwindSafe(async { self.shared.handler.started(context).await }).catch_unwind();
-        tokio::pin!(starting);
+        let mut starting = Call::new(async { self.shared.handler.started(context).await });
         let (started, reason) = tokio::select! {
             biased;
             started = &mut starting => (Some(started), None),
             reason = self.stopping_or_fenced(&mut session.writing) => {
-                (timeout(self.shared.drain_timeout, starting).await.ok(), Some(reason))
+                (timeout(self.shared.drain_timeout, &mut starting).await.ok(), Some(reason))
             }
         };
         match (started, reason) {
@@ -66,9 +65,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>, span: &Span) -> Happened {
         let _working = self.control.call_limit.begin();
         let (context, events) = (session.context.clone(), batch.len());
-        let handling = async { self.shared.handler.handle(batch, context).await }.instrument(span.clone());
-        let handling = AssertUnwindSafe(handling).catch_unwind();
-        tokio::pin!(handling);
+        let handling = async { self.shared.handler.handle(batch, context).await };
+        let mut handling = Call::new(handling.instrument(span.clone()));
         let reason = tokio::select! {
             biased;
             handled = &mut handling => return self.after_handling(handled, events, session, span).await,
@@ -79,8 +77,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
-        match timeout_at(drained_by, handling).await.map(|result| result_of(HANDLER, result)) {
+        match timeout_at(drained_by, &mut handling).await.map(|result| result_of(HANDLER, result)) {
             Ok(Ok(())) => self.handled(events, session),
+            Ok(Err(error)) if cause_of::<NotTaken>(&error).is_some() => {}
             Ok(Err(error)) => self.failed_while_draining(&failed_in(span, error)),
             Err(_) => {
                 let batch = self.control.progress.take_batch();
@@ -111,7 +110,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Handles the result of `handle`. A handler that waits for a checkpoint fails if the checkpoint is rejected: in
-    /// that case the partition is lost.
+    /// that case the partition is lost, with any error.
     async fn after_handling(
         &self,
         handled: Result<Result<(), HandlerError>, Panic>,
@@ -124,12 +123,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.handled(events, session);
                 return Happened::Done;
             }
-            Err(failure) => failed_in(span, failure),
+            Err(failure) => failure,
         };
-        match session.writing.try_join_next() {
-            Some(ended) => Happened::Stop(self.fenced(ended).await),
-            None => Happened::HandlerFailed(failure),
+        // The writing task ends right after it has set this.
+        let is_lost = session.writer.is_fenced();
+        if is_lost || cause_of::<NotTaken>(&failure).is_some() {
+            return Happened::Stop(self.stopping_or_fenced(&mut session.writing).await);
         }
+        Happened::HandlerFailed(failed_in(span, failure))
     }
 
     fn handled(&self, events: usize, session: &Session<S::Event>) {
@@ -167,7 +168,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Shared { store, drain_timeout, .. } = &*self.shared;
         let request = store.request_timeout();
         match self.control.stop_requested() {
-            Some((StopReason::Released, requested_at)) => requested_at + stopping_time(*drain_timeout) + request,
+            Some((StopReason::Released { .. }, requested_at)) => requested_at + stopping_time(*drain_timeout) + request,
             Some((_, requested_at)) if !failed => {
                 requested_at + stop_limit(*drain_timeout, store).saturating_sub(3 * request)
             }
@@ -196,7 +197,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Calls `stopped`. A panic changes nothing: the partition has stopped.
     async fn call_stopped(&self, context: PartitionContext, reason: StopReason) {
-        let stopping = AssertUnwindSafe(async { self.shared.handler.stopped(context, reason).await }).catch_unwind();
+        let stopping = Call::new(async { self.shared.handler.stopped(context, reason).await });
         self.callback_ended("stopped", timeout(self.shared.drain_timeout, stopping).await.ok());
     }
 

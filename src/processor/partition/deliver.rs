@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use time::OffsetDateTime;
 use tokio::task::consume_budget;
 use tokio::time::sleep;
 
@@ -51,6 +52,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         if let Happened::HandlerFailed(error) = &happened {
             backoff.finished(session.writer.reached());
+            self.control.progress.batch_ended_early();
             self.control.attempts.failed(error);
             self.control.progress.batch_failed(true);
         }
@@ -69,8 +71,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> Happened {
         let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
         let (first, events) = (batch.first().and_then(S::Event::sequence_number), batch.len());
+        let age = |time: OffsetDateTime| (self.shared.store.server_time() - time).try_into().unwrap_or_default();
         let enqueued_at = batch.last().and_then(S::Event::enqueued_at);
-        self.control.progress.handling(first.zip(last));
+        self.control.progress.handling(first.zip(last), batch.first().and_then(S::Event::enqueued_at).map(age));
         if let Some(reached) = session.writer.reached() {
             self.control.attempts.passed(Some(reached));
         }
@@ -85,8 +88,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         handling.end();
         if let Happened::Done = happened {
-            let age = enqueued_at.map(|time| (self.shared.store.server_time() - time).try_into().unwrap_or_default());
-            self.control.progress.handled(last, age);
+            self.control.progress.handled(last, enqueued_at.map(age));
             // Tokens may fail again, so only events that are not open count.
             let is_open = |event: i64| session.writer.waits_for(event).is_some();
             if !backoff.furthest().is_some_and(is_open) {

@@ -161,7 +161,7 @@ impl Machine {
     fn wait(&mut self, before: Before, error: &Error) -> (State, Next) {
         use ErrorKind as K;
         let wait = match error.kind() {
-            // These kinds are errors of the storage; the event source returns other kinds.
+            // The storage returns these kinds. An event hub that fails or does not respond is another kind.
             K::Indeterminate | K::Unavailable => {
                 self.backoff.next_between(Duration::ZERO, self.interval.min(LONGEST_WAIT))
             }

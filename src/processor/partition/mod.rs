@@ -9,17 +9,23 @@ mod task;
 mod undecodable;
 mod unvalidated;
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use self::machine::{Happened, Machine, Next};
 use super::config::OnFailure;
 use super::handler::Handler;
+use super::handler_call::{HANDLER, panicked};
 use super::hub_creation::recreated;
 use super::jitter::jittered;
+use super::restart_backoff::RestartBackoff;
 use super::source::{EventSource, caught_request};
+use super::start::ResumeFailure;
 use super::status::Phase;
 use crate::error::{Error, ErrorKind};
 use crate::telemetry;
@@ -37,29 +43,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let mut resume_failure = None;
         loop {
             self.control.progress.enter(phase(&next));
-            let happened = match (next, session.as_mut()) {
-                (Next::End(ended), _) => return self.ended(ended),
-                (Next::Adopt, _) => match self.begin(resume_failure.as_ref()).await {
-                    Ok(adopted) => {
-                        (session, resume_failure) = (Some(adopted), None);
-                        Happened::Done
-                    }
-                    Err(happened) => happened,
-                },
-                (Next::Wait(wait), session) => self.wait(wait, session).await,
-                (Next::Park, _) => self.park().await,
-                (Next::Start, Some(session)) => self.start(session).await,
-                (Next::Open, Some(session)) => self.open(session).await,
-                (Next::Run, Some(session)) => self.deliver(session, &mut machine.backoff).await,
-                (Next::Stop(reason), Some(_)) => {
-                    if let Some(session) = session.take() {
-                        self.stop(session, reason).await;
-                    }
-                    Happened::Done
-                }
-                (Next::Start | Next::Open | Next::Run | Next::Stop(_), None) => {
-                    return Ended::Failed(Arc::new(no_session()));
-                }
+            if let Next::End(ended) = next {
+                return self.ended(ended);
+            }
+            let performing = self.perform(next, &mut session, &mut resume_failure, &mut machine.backoff);
+            let happened = match AssertUnwindSafe(performing).catch_unwind().await {
+                Ok(happened) => happened,
+                Err(panic) => self.panicked(&*panic),
             };
             if let (Happened::Failed(error), Some(session)) = (&happened, &session)
                 && error.kind() == ErrorKind::InvalidPosition
@@ -68,6 +58,48 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
             next = self.step(&mut machine, happened);
         }
+    }
+
+    /// Performs a step, except the end.
+    async fn perform(
+        &self,
+        next: Next,
+        session: &mut Option<Session<S::Event>>,
+        resume_failure: &mut Option<ResumeFailure>,
+        backoff: &mut RestartBackoff,
+    ) -> Happened {
+        match (next, session.as_mut()) {
+            (Next::Adopt, _) => match self.begin(resume_failure.as_ref()).await {
+                Ok(adopted) => {
+                    *session = Some(adopted);
+                    *resume_failure = None;
+                    Happened::Done
+                }
+                Err(happened) => happened,
+            },
+            (Next::Wait(wait), session) => self.wait(wait, session).await,
+            (Next::Park, _) => self.park().await,
+            (Next::Start, Some(session)) => self.start(session).await,
+            (Next::Open, Some(session)) => self.open(session).await,
+            (Next::Run, Some(session)) => self.deliver(session, backoff).await,
+            (Next::Stop(reason), _) => {
+                if let Some(session) = session.take() {
+                    self.stop(session, reason).await;
+                }
+                Happened::Done
+            }
+            (Next::Start | Next::Open | Next::Run | Next::End(_), _) => {
+                let message = "internal error: unexpected partition state";
+                Error::new(ErrorKind::Internal, message).into()
+            }
+        }
+    }
+
+    /// A panic outside of the calls of the handler comes from what the application gave to this crate, such as the
+    /// [`Positioned`](super::Positioned) of an event. It is a failure of the handler, so that `stopped` is called.
+    fn panicked(&self, panic: &(dyn Any + Send)) -> Happened {
+        self.control.progress.batch_failed(true);
+        Happened::HandlerFailed(Arc::new(panicked(HANDLER, panic)))
     }
 
     /// Reports failures, and returns what follows.
@@ -180,8 +212,4 @@ fn phase(next: &Next) -> Phase {
         Next::Wait(_) => Phase::Failing,
         Next::Park => Phase::Parked,
     }
-}
-
-fn no_session() -> Error {
-    Error::new(ErrorKind::Internal, "internal error: unexpected partition state")
 }

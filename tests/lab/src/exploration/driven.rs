@@ -150,7 +150,7 @@ impl Driven {
             self.snapshot.as_ref().is_some_and(|snapshot| show(snapshot, &partition))
         };
         let is_asked = shows(|snapshot, partition| snapshot.requested_handoffs.contains_key(partition));
-        let is_released = shows(|snapshot, partition| snapshot.releasing.contains(partition));
+        let is_released = shows(|snapshot, partition| snapshot.releasing.contains_key(partition));
         let knows_request = self.lease.as_ref().is_some_and(|lease| lease.handoff_requested_by().is_some());
         match &self.sent {
             _ if self.over => Condition::Over,
@@ -182,6 +182,7 @@ impl Driven {
             request_timeout: 5 * STEP,
             // Enough time for renewals before it expires.
             drain_timeout: TERMS.own,
+            reports_starts: false,
             has_other_name_case: true,
             config,
         };

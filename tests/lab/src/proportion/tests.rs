@@ -55,7 +55,7 @@ fn failed_writes_delay_a_start_in_proportion() {
 #[test]
 fn failing_events_cost_throughput_in_proportion() {
     let measure = |disturbance, seed| alone(throughput::measure(disturbance, seed));
-    assert_proportionate("throughput", &[Disturbance::FailsOnce(20), Disturbance::FailsAlways(20)], measure);
+    assert_proportionate("throughput", &[Disturbance::FailsOnce(10), Disturbance::FailsAlways(10)], measure);
 }
 
 #[test]

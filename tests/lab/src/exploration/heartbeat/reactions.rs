@@ -58,6 +58,7 @@ impl Instance {
             lease_durations: TERMS,
             request_timeout: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(10),
+            reports_starts: false,
             has_other_name_case: false,
             config: BalancerConfig::default().with_lease_scope(LeaseScope::Instance),
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::{NotDone, ResetOutcome};
 use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_ownership};
-use eventhubs_checkpoint::processor::StopReason;
+use eventhubs_checkpoint::processor::{ReleaseReason, StopReason};
 use eventhubs_checkpoint::store::{CheckpointRecord, OwnershipRecord};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Identity, Incarnation, OwnerId};
@@ -543,7 +543,7 @@ mod continuity {
     #[test]
     fn another_start_may_repeat_events() {
         let restarts = |scene: &Scene, one| {
-            scene.reporter(one).stopped(&0.into(), &StopReason::Released);
+            scene.reporter(one).stopped(&0.into(), &StopReason::Released { reason: ReleaseReason::HandedOver });
             scene.reporter(one).started(&0.into(), None);
         };
         assert_eq!(broken_by([0..=4, 2..=9], restarts), []);

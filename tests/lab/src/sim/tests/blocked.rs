@@ -8,7 +8,6 @@ use super::{SeedsOf, assert_no_violation, play};
 use crate::sim::{IncidentKind, Plan, Scale, Simulation};
 
 #[test]
-#[ignore = "fails until a blocked instance claims nothing"]
 fn blocked_runtimes_violate_no_invariant() {
     let scale = Scale {
         instances: 4,
@@ -39,7 +38,6 @@ fn a_blocked_runtime_costs_no_partition() {
 
 /// The only other instance crashes. What it had is claimed by nobody who could read it, but neither by one who cannot.
 #[tokio::test(start_paused = true)]
-#[ignore = "fails until a blocked instance claims nothing"]
 async fn a_blocked_instance_claims_nothing() {
     let mut group = Simulation::new(7, 16);
     for owner in ["a", "b"] {
