@@ -17,7 +17,7 @@ use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ProcessorHandle,
     ShutdownReport, StartPosition, StopReason,
 };
-use eventhubs_checkpoint::store::{GroupStore, InitOutcome};
+use eventhubs_checkpoint::store::{GroupStore, InitOutcome, StoreConfig};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Position};
@@ -58,7 +58,7 @@ async fn source_with(hub: &EventHubEmulator, level: OwnerLevel, max_retries: u32
 /// With the shortest lease duration that is accepted.
 async fn store(container: Arc<dyn BlobContainer>, owner: &str) -> GroupStore {
     let builder = GroupStore::builder(container, group(), OwnerId::new(owner).unwrap());
-    builder.with_lease_duration(Duration::from_secs(4)).connect().await.unwrap()
+    builder.with_config(StoreConfig::default().with_lease_duration(Duration::from_secs(4))).connect().await.unwrap()
 }
 
 /// What the handler of an instance recorded.

@@ -13,7 +13,7 @@ use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport,
 };
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use futures::StreamExt;
@@ -77,7 +77,7 @@ impl World {
             .await
             .unwrap();
         let store = GroupStore::builder(self.container.clone(), group, OwnerId::new(owner).unwrap())
-            .with_lease_duration(Duration::from_secs(4))
+            .with_config(StoreConfig::default().with_lease_duration(Duration::from_secs(4)))
             .connect()
             .await
             .unwrap();

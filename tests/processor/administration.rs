@@ -11,7 +11,7 @@ use eventhubs_checkpoint::admin::{
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{StartPosition, StopReason};
 use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome,
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome, StoreConfig,
 };
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
@@ -32,7 +32,8 @@ const PREFIX: &str = "ns.servicebus.windows.net/hub/$default";
 pub async fn operator(world: &World, seed: u64) -> Operator {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
-    Operator::connect(settings.with_lease_duration(world.expiry).with_seed(seed)).await.unwrap()
+    let config = StoreConfig::default().with_lease_duration(world.expiry);
+    Operator::connect(settings.with_config(config).with_seed(seed)).await.unwrap()
 }
 
 fn at(number: i64) -> Position {

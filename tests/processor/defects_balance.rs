@@ -9,7 +9,7 @@ use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, ListResult};
 use eventhubs_checkpoint::processor::{HealthIssue, PartitionContext, Processor, ProcessorConfig, handler_fn};
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
@@ -169,9 +169,9 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn store(expiry: Duration, deadline: Option<Duration>) -> GroupStore {
     let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
     let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-    let builder = builder.with_lease_duration(expiry).with_foreign_lease_duration(expiry);
-    let deadline = deadline.unwrap_or((5 * SECOND).min(expiry / 4));
-    builder.with_request_timeout(deadline).connect().await.unwrap()
+    let mut config = StoreConfig::default().with_lease_duration(expiry).with_foreign_lease_duration(expiry);
+    config.request_timeout = deadline;
+    builder.with_config(config).connect().await.unwrap()
 }
 
 fn build(store: GroupStore, config: ProcessorConfig) -> Result<()> {

@@ -9,9 +9,9 @@ use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult};
 use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, PartitionState, StartPosition};
-use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::store::StorageOperation as Purpose;
 use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
@@ -212,8 +212,8 @@ async fn a_partition_is_released_at_the_handoff_timeout() {
     world.config = world.config.clone().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store =
-        builder.with_lease_duration(world.expiry).with_max_concurrent_requests(1).with_seed(3).connect().await.unwrap();
+    let config = StoreConfig::default().with_lease_duration(world.expiry).with_max_concurrent_requests(1);
+    let store = builder.with_config(config).with_seed(3).connect().await.unwrap();
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(4).await;
@@ -349,7 +349,8 @@ async fn a_throttled_listing_keeps_the_listing_timeout() {
     let container = Intercepted { inner: world.container.clone(), interceptor };
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("a").unwrap());
-    let store = builder.with_lease_duration(world.expiry).with_seed(3).connect().await.unwrap();
+    let config = StoreConfig::default().with_lease_duration(world.expiry);
+    let store = builder.with_config(config).with_seed(3).connect().await.unwrap();
     slow.store(true, Ordering::Relaxed);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);

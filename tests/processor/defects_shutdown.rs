@@ -11,8 +11,8 @@ use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, Processor,
     ShutdownReport,
 };
-use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::store::StorageOperation as Purpose;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
@@ -255,12 +255,9 @@ async fn start_on_slow_storage(world: &mut World, name: &'static str, time: Dura
     world.faulty = SlowContainer::over(world, name, time);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store = builder
-        .with_lease_duration(world.expiry)
-        .with_max_concurrent_requests(CONCURRENT_REQUESTS)
-        .connect()
-        .await
-        .unwrap();
+    let config =
+        StoreConfig::default().with_lease_duration(world.expiry).with_max_concurrent_requests(CONCURRENT_REQUESTS);
+    let store = builder.with_config(config).connect().await.unwrap();
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(MANY as usize).await;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopReason};
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultKind, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use tokio::sync::watch;
@@ -225,7 +225,8 @@ async fn an_unresponsive_storage_is_reported_in_time() {
         world.faulty.set_plan(FaultPlan::always(Fault::Hang));
         let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
         let container = Arc::new(world.faulty.clone());
-        let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).with_create_container(create);
+        let config = StoreConfig::default().with_create_container(create);
+        let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).with_config(config);
         let connected = timeout(Duration::from_secs(6), builder.connect()).await.expect("no timeout");
         let error = connected.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, OnLeaseExpiry};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{PartitionContext, Processor, ProcessorConfig, StopReason, handler_fn};
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::testing::{LeaseClock, SystemLeaseClock};
@@ -68,7 +68,7 @@ async fn without_strict_leases_an_owner_continues() {
 async fn store_with_lease(expiry: Duration) -> GroupStore {
     let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
     let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-    builder.with_lease_duration(expiry).connect().await.unwrap()
+    builder.with_config(StoreConfig::default().with_lease_duration(expiry)).connect().await.unwrap()
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use eventhubs_checkpoint::processor::{
     Handler, HandlerError, OnFailure, OnInvalidCheckpoint, OnShutdown, PartitionContext, PartitionState, StartPosition,
     StopReason, TrackedEvent,
 };
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
@@ -30,7 +30,8 @@ const RESERVATION: Duration = Duration::from_secs(32);
 async fn operator(world: &World) -> Operator {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
-    Operator::connect(settings.with_lease_duration(world.expiry).with_seed(5)).await.unwrap()
+    let config = StoreConfig::default().with_lease_duration(world.expiry);
+    Operator::connect(settings.with_config(config).with_seed(5)).await.unwrap()
 }
 
 /// Resets partitions to these sequence numbers.
