@@ -123,7 +123,8 @@ async fn run(owner: char, broker: Broker, container: MemoryContainer, total: wat
         async { Ok(()) }
     });
     // The interval is only this short so that both instances get their share at once.
-    let config = ProcessorConfig::default().with_load_balancing_interval(Duration::from_millis(200));
+    let config = ProcessorConfig::default()
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_millis(200)));
     let all = async move { drop(done.wait_for(|count| *count == 40).await) };
     Ok(Processor::builder(broker, store, handler).with_config(config).run(all).await?.is_clean())
 }

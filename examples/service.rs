@@ -63,7 +63,8 @@ async fn main() -> Result<(), BoxError> {
     let store_config = StoreConfig::default().with_create_container(true);
     let store = GroupStore::builder(container, group.clone(), owner).with_config(store_config).connect().await?;
     let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
-    let config = ProcessorConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy); // a few instances
+    let config = ProcessorConfig::default()
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy)); // a few instances
     let processor = Processor::builder(source, store, Orders::default()).with_config(config).build()?;
 
     let port = env::var("PORT").map_or(Ok(8080), |port| port.parse())?;

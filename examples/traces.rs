@@ -71,9 +71,10 @@ async fn run() -> Result<Collected, BoxError> {
             Ok(())
         }
     });
-    let processor = Processor::builder(source.connect().await?, store, handler)
-        .with_config(ProcessorConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy))
-        .with_span_hook(link);
+    let config = ProcessorConfig::default()
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
+    let processor =
+        Processor::builder(source.connect().await?, store, handler).with_config(config).with_span_hook(link);
     let processed = async {
         // An error means that it took too long.
         drop(timeout(TIMEOUT, done.acquire_many(4)).await);

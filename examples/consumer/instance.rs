@@ -73,9 +73,12 @@ impl Instance {
         let builder = GroupStore::builder(container, hub.group().clone(), OwnerId::new(&owner)?);
         let store = builder.with_config(store_config).connect().await?;
         let config = ProcessorConfig::default()
-            .with_load_balancing_interval(plan.load_balancing_interval)
-            .with_handoff(plan.handoff)
-            .with_lease_scope(plan.lease_scope)
+            .with_balancer(|balancer| {
+                balancer
+                    .with_load_balancing_interval(plan.load_balancing_interval)
+                    .with_handoff(plan.handoff)
+                    .with_lease_scope(plan.lease_scope)
+            })
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(plan.load_balancing_interval));
         let worker = Worker { owner: owner.clone(), ledger };
         let source = hub.source().await?;

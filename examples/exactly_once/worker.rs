@@ -35,7 +35,8 @@ pub async fn run(owner: &str, is_fenced: bool) -> Result<(), Failure> {
         rejected: Arc::new(workspace.journal("rejected")?),
         workspace,
     };
-    let config = ProcessorConfig::default().with_load_balancing_interval(LOAD_BALANCING_INTERVAL);
+    let config = ProcessorConfig::default()
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(LOAD_BALANCING_INTERVAL));
     Processor::builder(source, store, handler).with_config(config).build()?.run_until_signal().await?;
     Ok(())
 }

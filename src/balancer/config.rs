@@ -40,12 +40,15 @@ pub enum OnStall {
 
 /// How the load-balancing loop works. The lease durations belong to the [`GroupStore`](crate::store::GroupStore).
 ///
-/// For an application with its own reader; a [`ProcessorConfig`](crate::processor::ProcessorConfig) has these settings
-/// among its own.
-#[derive(Clone, Debug)]
+/// The [`balancer`](crate::processor::ProcessorConfig::with_balancer) of a processor's settings. An application with its
+/// own reader passes them to [`Balancer::new`](super::Balancer::new). In files, durations are written as in `90s` or `2m`,
+/// and settings that are left out have their defaults.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct BalancerConfig {
     /// See [`with_load_balancing_interval`](Self::with_load_balancing_interval).
+    #[serde(with = "humantime_serde")]
     pub load_balancing_interval: Duration,
     /// See [`with_load_balancing_strategy`](Self::with_load_balancing_strategy).
     pub load_balancing_strategy: LoadBalancingStrategy,
@@ -54,15 +57,18 @@ pub struct BalancerConfig {
     /// See [`with_on_lease_expiry`](Self::with_on_lease_expiry).
     pub on_lease_expiry: OnLeaseExpiry,
     /// See [`with_stall_timeout`](Self::with_stall_timeout).
+    #[serde(with = "humantime_serde")]
     pub stall_timeout: Duration,
     /// See [`with_on_stall`](Self::with_on_stall).
     pub on_stall: OnStall,
     /// See [`with_handoff`](Self::with_handoff).
     pub handoff: bool,
     /// See [`with_handoff_timeout`](Self::with_handoff_timeout).
+    #[serde(with = "humantime_serde")]
     pub handoff_timeout: Option<Duration>,
     /// See [`with_lease_scope`](Self::with_lease_scope).
     pub lease_scope: LeaseScope,
+    #[serde(skip)]
     pub(crate) seed: Option<u64>,
 }
 
@@ -95,7 +101,8 @@ impl BalancerConfig {
         /// second.
         #[doc(alias = "load_balancing_update_interval")]
         with_load_balancing_interval(load_balancing_interval: Duration);
-        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`].
+        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`], one partition after
+        /// another; [`LoadBalancingStrategy::Greedy`] claims all at once.
         #[doc(alias = "rebalance")]
         with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
         /// Sets the most partitions that this instance owns. Default: no limit.
@@ -104,7 +111,8 @@ impl BalancerConfig {
         /// lease duration. [`Snapshot::unclaimed_due_to_limit`](super::Snapshot::unclaimed_due_to_limit) counts the
         /// partitions that stay unowned.
         with_max_partitions(max_partitions: Some(usize));
-        /// Sets what this instance does if it cannot renew in time. Default [`OnLeaseExpiry::Continue`].
+        /// Sets whether this instance continues to process a partition whose lease it cannot renew in time. Default
+        /// [`OnLeaseExpiry::Continue`].
         with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
         /// Sets the time after which the application counts as stalled: its runtime does not run, or one batch is in the
         /// handler, for longer than this. Default 5 min, longer than usual batches. At least half the lease duration.

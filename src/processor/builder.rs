@@ -20,7 +20,7 @@ use super::shared::Shared;
 use super::shutdown::{Requests, ShutdownReport};
 use super::source::EventSource;
 use super::spans::{BatchSpans, SpanEvents, SpanHook};
-use crate::balancer::{Balancer, BalancerConfig};
+use crate::balancer::Balancer;
 use crate::error::{Error, Result};
 use crate::model::ConsumerGroup;
 use crate::store::GroupStore;
@@ -111,7 +111,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         self.config.check()?;
         self.check_group()?;
         let (partitions, named) = watch::channel(Arc::from([]));
-        let settings = BalancerConfig::from(&self.config);
+        let settings = self.config.balancer.clone();
         let (balancer, handle) = Balancer::new(self.store.clone(), settings.clone(), named)?;
         let drain =
             self.config.drain_timeout.unwrap_or_else(|| settings.default_drain_timeout(&self.store, CLOSE_LIMIT));

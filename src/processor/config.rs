@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::source::StartPosition;
 use super::start::OnInvalidCheckpoint;
 use super::undecodable::OnUndecodable;
-use crate::balancer::{BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
+use crate::balancer::{BalancerConfig, LoadBalancingStrategy};
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, PartitionId};
 use crate::seconds::deserialize_or_never;
@@ -120,13 +120,13 @@ pub enum OnShutdown {
 ///
 /// ```
 /// use std::time::Duration;
-/// use eventhubs_checkpoint::processor::{ProcessorConfig, StartPosition};
+/// use eventhubs_checkpoint::processor::ProcessorConfig;
 ///
 /// let config: ProcessorConfig = serde_json::from_str(
-///     r#"{ "max_batch_size": 500, "drain_timeout": "20s", "start_position": "latest", "load_balancing_strategy": "greedy" }"#,
+///     r#"{ "max_batch_size": 500, "drain_timeout": "20s", "balancer": { "max_partitions": 8 } }"#,
 /// )?;
-/// assert_eq!(config.start_position, StartPosition::Latest);
 /// assert_eq!(config.drain_timeout, Some(Duration::from_secs(20)));
+/// assert_eq!(config.balancer.max_partitions, Some(8));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 ///
@@ -139,27 +139,9 @@ pub enum OnShutdown {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ProcessorConfig {
-    /// See [`with_load_balancing_interval`](Self::with_load_balancing_interval).
-    #[serde(with = "humantime_serde")]
-    pub load_balancing_interval: Duration,
-    /// See [`with_load_balancing_strategy`](Self::with_load_balancing_strategy).
-    pub load_balancing_strategy: LoadBalancingStrategy,
-    /// See [`with_max_partitions`](Self::with_max_partitions).
-    pub max_partitions: Option<usize>,
-    /// See [`with_on_lease_expiry`](Self::with_on_lease_expiry).
-    pub on_lease_expiry: OnLeaseExpiry,
-    /// See [`with_stall_timeout`](Self::with_stall_timeout).
-    #[serde(with = "humantime_serde")]
-    pub stall_timeout: Duration,
-    /// See [`with_on_stall`](Self::with_on_stall).
-    pub on_stall: OnStall,
-    /// See [`with_handoff`](Self::with_handoff).
-    pub handoff: bool,
-    /// See [`with_handoff_timeout`](Self::with_handoff_timeout).
-    #[serde(with = "humantime_serde")]
-    pub handoff_timeout: Option<Duration>,
-    /// See [`with_lease_scope`](Self::with_lease_scope).
-    pub lease_scope: LeaseScope,
+    /// See [`with_balancer`](Self::with_balancer).
+    // Nested in files, too: serde ignores unknown fields beside `flatten`, and a misspelled setting must be rejected.
+    pub balancer: BalancerConfig,
     /// See [`with_dedicated_thread`](Self::with_dedicated_thread).
     pub dedicated_thread: bool,
     /// See [`with_start_position`](Self::with_start_position).
@@ -198,23 +180,12 @@ pub struct ProcessorConfig {
     pub drain_timeout: Option<Duration>,
     /// See [`with_on_shutdown`](Self::with_on_shutdown).
     pub on_shutdown: OnShutdown,
-    #[serde(skip)]
-    seed: Option<u64>,
 }
 
 impl Default for ProcessorConfig {
     fn default() -> Self {
-        let balancer = BalancerConfig::default();
         Self {
-            load_balancing_interval: balancer.load_balancing_interval,
-            load_balancing_strategy: balancer.load_balancing_strategy,
-            max_partitions: balancer.max_partitions,
-            on_lease_expiry: balancer.on_lease_expiry,
-            stall_timeout: balancer.stall_timeout,
-            on_stall: balancer.on_stall,
-            handoff: balancer.handoff,
-            handoff_timeout: balancer.handoff_timeout,
-            lease_scope: balancer.lease_scope,
+            balancer: BalancerConfig::default(),
             dedicated_thread: true,
             start_position: StartPosition::Earliest,
             start_positions: BTreeMap::new(),
@@ -232,24 +203,6 @@ impl Default for ProcessorConfig {
             lag_check_interval: Some(Duration::from_secs(30)),
             drain_timeout: None,
             on_shutdown: OnShutdown::default(),
-            seed: balancer.seed,
-        }
-    }
-}
-
-impl From<&ProcessorConfig> for BalancerConfig {
-    fn from(config: &ProcessorConfig) -> Self {
-        Self {
-            load_balancing_interval: config.load_balancing_interval,
-            load_balancing_strategy: config.load_balancing_strategy.clone(),
-            max_partitions: config.max_partitions,
-            on_lease_expiry: config.on_lease_expiry,
-            stall_timeout: config.stall_timeout,
-            on_stall: config.on_stall,
-            handoff: config.handoff,
-            handoff_timeout: config.handoff_timeout,
-            lease_scope: config.lease_scope,
-            seed: config.seed,
         }
     }
 }
@@ -269,45 +222,35 @@ impl ProcessorConfig {
     /// use eventhubs_checkpoint::store::StoreConfig;
     ///
     /// let (config, store) = (ProcessorConfig::fast_failover(), StoreConfig::fast_failover());
-    /// assert!(store.lease_duration >= 3 * config.load_balancing_interval);
+    /// assert!(store.lease_duration >= 3 * config.balancer.load_balancing_interval);
     /// ```
     #[must_use]
     pub fn fast_failover() -> Self {
-        Self::default()
-            .with_load_balancing_interval(Duration::from_secs(4))
-            .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
-            .with_lease_scope(LeaseScope::Instance)
+        Self::default().with_balancer(|balancer| {
+            balancer
+                .with_load_balancing_interval(Duration::from_secs(4))
+                .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+                .with_lease_scope(LeaseScope::Instance)
+        })
+    }
+
+    /// Changes how partitions are shared with the other instances and how their leases are kept, which the settings of
+    /// the [load-balancing loop](crate::balancer) determine. What the change does not set stays as it is.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::processor::{LoadBalancingStrategy, ProcessorConfig};
+    ///
+    /// let config = ProcessorConfig::fast_failover().with_balancer(|balancer| balancer.with_max_partitions(8));
+    /// assert_eq!(config.balancer.max_partitions, Some(8));
+    /// assert_eq!(config.balancer.load_balancing_strategy, LoadBalancingStrategy::Greedy);
+    /// ```
+    #[must_use]
+    pub fn with_balancer(mut self, change: impl FnOnce(BalancerConfig) -> BalancerConfig) -> Self {
+        self.balancer = change(self.balancer);
+        self
     }
 
     setters! {
-        /// Sets the time between two load-balancing cycles. Default 10 s. See
-        /// [`BalancerConfig::with_load_balancing_interval`].
-        #[doc(alias = "load_balancing_update_interval")]
-        with_load_balancing_interval(load_balancing_interval: Duration);
-        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`], one partition after
-        /// another; [`LoadBalancingStrategy::Greedy`] claims all at once.
-        #[doc(alias = "rebalance")]
-        with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
-        /// Sets the most partitions that this instance owns. Default: no limit. See
-        /// [`BalancerConfig::with_max_partitions`].
-        with_max_partitions(max_partitions: Some(usize));
-        /// Sets whether this instance continues to process a partition whose lease it cannot renew in time. Default
-        /// [`OnLeaseExpiry::Continue`].
-        with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
-        /// Sets the time after which a batch in the handler, or the runtime, counts as stalled. Default 5 min. See
-        /// [`BalancerConfig::with_stall_timeout`].
-        with_stall_timeout(stall_timeout: Duration);
-        /// Sets whether stalled partitions are kept or released. Default [`OnStall::Keep`].
-        with_on_stall(on_stall: OnStall);
-        /// Sets whether partitions move between live instances by handoff, so that no event is processed twice. Default
-        /// true. See [`BalancerConfig::with_handoff`].
-        with_handoff(handoff: bool);
-        /// Sets how long an owner may take to release a partition after a handoff request. Default three quarters of the
-        /// lease duration. See [`BalancerConfig::with_handoff_timeout`].
-        with_handoff_timeout(handoff_timeout: Some(Duration));
-        /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`], one renewal per partition.
-        /// See [`BalancerConfig::with_lease_scope`].
-        with_lease_scope(lease_scope: LeaseScope);
         /// Sets whether the load-balancing loop runs on a thread and a runtime of its own. Default true: a handler that
         /// blocks its runtime then loses no partition. Under paused time the loop always runs on the caller's runtime, because
         /// the paused clock of a test does not apply to another one.
@@ -342,7 +285,7 @@ impl ProcessorConfig {
         /// Sets how long one call of [`Handler::handle`](super::Handler::handle) or
         /// [`start_position`](super::Handler::start_position) may take. The processor drops a call that takes longer, which
         /// counts as a failure. Default: no limit, because only the application knows whether its work may be dropped
-        /// halfway. [`with_stall_timeout`](Self::with_stall_timeout) only reports.
+        /// halfway. [`BalancerConfig::with_stall_timeout`] only reports.
         with_handler_timeout(handler_timeout: Some(Duration));
         /// Sets the most events of one call of the handler. Default 100.
         with_max_batch_size(max_batch_size: usize);
@@ -367,8 +310,9 @@ impl ProcessorConfig {
         with_lag_check_interval(lag_check_interval: Some(Duration));
         /// Sets how long a handler may take to finish its batch when its partition stops, and again for
         /// [`Handler::stopped`](super::Handler::stopped). Default: a quarter of the lease duration, or less if
-        /// [`OnLeaseExpiry::Stop`] or the default [handoff timeout](Self::with_handoff_timeout) require it, which is the
-        /// case below a lease duration of 48 s.
+        /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop) or the default
+        /// [handoff timeout](BalancerConfig::with_handoff_timeout) require it, which is the case below a lease duration of
+        /// 48 s.
         with_drain_timeout(drain_timeout: Some(Duration));
         /// Sets what happens to the owned partitions at shutdown. Default [`OnShutdown::Release`].
         with_on_shutdown(on_shutdown: OnShutdown);
@@ -390,14 +334,6 @@ impl ProcessorConfig {
     #[must_use]
     pub fn without_lag_checks(mut self) -> Self {
         self.lag_check_interval = None;
-        self
-    }
-
-    /// See [`BalancerConfig::with_seed`].
-    #[cfg(feature = "testing")]
-    #[must_use]
-    pub fn with_seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
         self
     }
 
@@ -438,7 +374,7 @@ impl ProcessorConfig {
         }
         let durations = [
             ("with_drain_timeout", self.drain_timeout),
-            ("with_handoff_timeout", self.handoff_timeout),
+            ("with_handoff_timeout", self.balancer.handoff_timeout),
             ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval),
             ("with_handler_timeout", self.handler_timeout),
             ("with_max_batch_wait", Some(self.max_batch_wait)),
@@ -483,11 +419,14 @@ mod tests {
     #[test]
     fn a_file_names_partitions_by_text_or_number() {
         let config = read(
-            r#"{ "load_balancing_strategy": { "static": { "partitions": [0, "1"] } }, "start_positions": { "1": "latest" } }"#,
+            r#"{
+                "balancer": { "load_balancing_strategy": { "static": { "partitions": [0, "1"] } } },
+                "start_positions": { "1": "latest" }
+            }"#,
         )
         .unwrap();
         let both = crate::balancer::Assignment::partitions([0, 1].map(PartitionId::from));
-        assert_eq!(config.load_balancing_strategy, LoadBalancingStrategy::Static(both));
+        assert_eq!(config.balancer.load_balancing_strategy, LoadBalancingStrategy::Static(both));
         assert_eq!(*config.start_position_of(&PartitionId::from(1)), StartPosition::Latest);
     }
 
@@ -503,19 +442,32 @@ mod tests {
 
     #[test]
     fn a_file_may_omit_the_threshold() {
-        let config = read(r#"{ "load_balancing_strategy": { "weighted": {} } }"#).unwrap();
-        assert_eq!(config.load_balancing_strategy, LoadBalancingStrategy::weighted());
+        let config = read(r#"{ "balancer": { "load_balancing_strategy": { "weighted": {} } } }"#).unwrap();
+        assert_eq!(config.balancer.load_balancing_strategy, LoadBalancingStrategy::weighted());
+    }
+
+    #[test]
+    fn a_file_sets_only_what_it_names_of_the_balancer() {
+        let text =
+            r#"{ "balancer": { "load_balancing_interval": "5s", "stall_timeout": "2m", "lease_scope": "instance" } }"#;
+        let balancer = read(text).unwrap().balancer;
+        assert_eq!(balancer.load_balancing_interval, Duration::from_secs(5));
+        assert_eq!((balancer.stall_timeout, balancer.lease_scope), (Duration::from_secs(120), LeaseScope::Instance));
+        assert_eq!((balancer.handoff, balancer.max_partitions), (true, None));
     }
 
     #[test]
     fn a_file_with_a_mistake_is_rejected() {
         for (json, expected) in [
             (r#"{ "prefech": 1 }"#, "prefech"),
+            (r#"{ "max_partitions": 1 }"#, "max_partitions"),
+            (r#"{ "balancer": { "max_partition": 1 } }"#, "max_partition"),
+            (r#"{ "balancer": { "stall_timeout": 300 } }"#, "300"),
             (r#"{ "checkpoint_policy": { "every": 1 } }"#, "every"),
             (r#"{ "on_failure": { "release": { "cooldown": "1m", "after": 3 } } }"#, "after"),
-            (r#"{ "load_balancing_strategy": { "weighted": { "threshold": 5 } } }"#, "threshold"),
-            (r#"{ "load_balancing_strategy": { "static": { "index": 0 } } }"#, "`index` and `of`"),
-            (r#"{ "load_balancing_strategy": { "static": { "index": 3, "of": 3 } } }"#, "3"),
+            (r#"{ "balancer": { "load_balancing_strategy": { "weighted": { "threshold": 5 } } } }"#, "threshold"),
+            (r#"{ "balancer": { "load_balancing_strategy": { "static": { "index": 0 } } } }"#, "`index` and `of`"),
+            (r#"{ "balancer": { "load_balancing_strategy": { "static": { "index": 3, "of": 3 } } } }"#, "3"),
             (r#"{ "drain_timeout": 20 }"#, "20"),
             (r#"{ "lag_check_interval": "soon" }"#, "number"),
         ] {
@@ -533,7 +485,10 @@ mod tests {
             (config().with_start_position(ancient.clone()), "`with_start_position` is 1969"),
             (config().with_start_position_of(7.into(), ancient), "`with_start_position_of` for partition 7"),
             (config().with_checkpoint_policy(never), "`with_checkpoint_policy` never writes"),
-            (config().with_handoff_timeout(Duration::MAX), "`with_handoff_timeout` is"),
+            (
+                config().with_balancer(|balancer| balancer.with_handoff_timeout(Duration::MAX)),
+                "`with_handoff_timeout` is",
+            ),
             (
                 config().with_checkpoint_policy(CheckpointPolicy::default().with_max_events(0)),
                 "`CheckpointPolicy::with_max_events` is 0",
@@ -547,7 +502,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_rejected(
             text in hostile_text(&[
-                r#"{ "checkpoint_policy": { "interval": "90s" }, "load_balancing_strategy": { "weighted": {} } }"#,
+                r#"{ "checkpoint_policy": { "interval": "90s" }, "balancer": { "load_balancing_strategy": { "weighted": {} } } }"#,
                 r#"{ "start_position": { "enqueued_after": "2026-01-01T00:00:00Z" }, "max_batch_size": 10, "handler_timeout": "5m" }"#,
             ])
         ) {

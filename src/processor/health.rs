@@ -47,7 +47,7 @@ pub enum HealthIssue {
     },
     /// The application's runtime is blocked.
     RuntimeStalled,
-    /// The handler has had one batch for longer than [`stall_timeout`](super::ProcessorConfig::stall_timeout).
+    /// The handler has had one batch for longer than [`stall_timeout`](super::BalancerConfig::stall_timeout).
     HandlerStalled {
         /// The partition.
         partition: PartitionId,
@@ -122,7 +122,7 @@ pub enum HealthIssue {
         /// The number of its partitions.
         partitions: usize,
     },
-    /// Partitions stay unowned because of [`max_partitions`](super::ProcessorConfig::max_partitions).
+    /// Partitions stay unowned because of [`max_partitions`](super::BalancerConfig::max_partitions).
     Unclaimed {
         /// The number of partitions.
         partitions: usize,

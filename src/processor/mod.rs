@@ -90,7 +90,7 @@ use crate::store::GroupStore;
 use crate::telemetry;
 
 #[doc(no_inline)]
-pub use crate::balancer::{Assignment, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
+pub use crate::balancer::{Assignment, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
 pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
@@ -351,7 +351,7 @@ fn background<S: EventSource, H: Handler<S::Event>>(
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
     background.spawn(refresh(Arc::clone(shared), partitions, handle.snapshots()).in_current_span());
-    background.spawn(tick_liveness(shared.liveness.clone(), shared.config.stall_timeout / 8));
+    background.spawn(tick_liveness(shared.liveness.clone(), shared.config.balancer.stall_timeout / 8));
     if let Some(period) = shared.config.lag_check_interval {
         background.spawn(lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
     }

@@ -100,8 +100,7 @@ impl Handler<ReceivedEventData> for Noting {
 fn config() -> ProcessorConfig {
     // The lease duration leaves no time for handoffs.
     ProcessorConfig::default()
-        .with_load_balancing_interval(INTERVAL)
-        .with_handoff(false)
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(INTERVAL).with_handoff(false))
         .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_millis(50)))
 }
 

@@ -82,7 +82,7 @@ impl World {
             .await
             .unwrap();
         let config = ProcessorConfig::default()
-            .with_load_balancing_interval(Duration::from_secs(1))
+            .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_secs(1)))
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_millis(200)));
         let processor =
             Processor::builder(source, store, Recorder(self.seen.clone())).with_config(config).build().unwrap();

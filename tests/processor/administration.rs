@@ -548,7 +548,7 @@ mod releases {
     async fn a_live_owner_loses_its_partitions() {
         for scope in [LeaseScope::Partition, LeaseScope::Instance] {
             let mut world = World::new(2);
-            world.config = world.config.clone().with_lease_scope(scope);
+            world.config = world.config.clone().with_balancer(|balancer| balancer.with_lease_scope(scope));
             let mut a = with_ten_checkpointed(&world, 2).await;
             check_done(&world).await;
             assert!(world.owners().await.values().all(String::is_empty));
@@ -566,7 +566,7 @@ mod releases {
     async fn an_expired_owner_loses_its_partitions() {
         for scope in [LeaseScope::Partition, LeaseScope::Instance] {
             let mut world = World::new(2);
-            world.config = world.config.clone().with_lease_scope(scope);
+            world.config = world.config.clone().with_balancer(|balancer| balancer.with_lease_scope(scope));
             let a = with_ten_checkpointed(&world, 2).await;
             a.crash().await;
             sleep(EXPIRY).await;
@@ -584,7 +584,7 @@ mod releases {
     async fn a_live_owner_stays_if_wanted() {
         for scope in [LeaseScope::Partition, LeaseScope::Instance] {
             let mut world = World::new(2);
-            world.config = world.config.clone().with_lease_scope(scope);
+            world.config = world.config.clone().with_balancer(|balancer| balancer.with_lease_scope(scope));
             let a = with_ten_checkpointed(&world, 2).await;
             sleep(300 * SECOND).await;
             let outcomes = released(&world, &ResetOptions::default().with_allow_live(false)).await;

@@ -17,8 +17,9 @@ const EXPIRY: Duration = Duration::from_secs(4);
 fn world() -> World {
     let mut world = World::new(2);
     world.expiry = EXPIRY;
-    world.config =
-        ProcessorConfig::default().with_load_balancing_interval(Duration::from_secs(1)).with_stall_timeout(EXPIRY);
+    world.config = ProcessorConfig::default().with_balancer(|balancer| {
+        balancer.with_load_balancing_interval(Duration::from_secs(1)).with_stall_timeout(EXPIRY)
+    });
     world
 }
 

@@ -25,8 +25,9 @@ const TAKEOVER_TIME: Duration = Duration::from_secs(60 + 2 + 30 + 2);
 /// All partitions are claimed in one cycle, and batches are considered stalled after one minute.
 fn greedy(partitions: u32) -> World {
     let mut world = World::new(partitions);
-    world.config = world.config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
-    world.config = world.config.with_stall_timeout(Duration::from_secs(60));
+    world.config = world.config.with_balancer(|balancer| {
+        balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy).with_stall_timeout(Duration::from_secs(60))
+    });
     world
 }
 
@@ -189,7 +190,7 @@ async fn b09_a_drain_timeout_must_fit_into_a_handoff() {
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("to stop a partition, 36s with `with_drain_timeout` 17s"), "{error}");
     assert!(error.to_string().contains("reduce `with_drain_timeout`"), "{error}");
-    let alone = ProcessorConfig::default().with_handoff(false);
+    let alone = ProcessorConfig::default().with_balancer(|balancer| balancer.with_handoff(false));
     build(store(60 * SECOND, None).await, alone.with_drain_timeout(17 * SECOND)).unwrap();
 }
 
@@ -198,7 +199,7 @@ async fn b09_a_handoff_timeout_that_does_not_fit() {
     let with_timeout = async |timeout, drain| {
         let mut config = ProcessorConfig::default();
         config.drain_timeout = drain;
-        build(store(60 * SECOND, None).await, config.with_handoff_timeout(timeout))
+        build(store(60 * SECOND, None).await, config.with_balancer(|balancer| balancer.with_handoff_timeout(timeout)))
     };
     with_timeout(42 * SECOND, None).await.unwrap();
     with_timeout(41 * SECOND, None).await.unwrap_err();
@@ -215,10 +216,12 @@ async fn b09_all_defaults_can_be_built() {
     for expiry in seconds {
         for deadline in [None, Some(SECOND / 100), Some(expiry / 8), Some(expiry / 4)] {
             for policy in [OnLeaseExpiry::Continue, OnLeaseExpiry::Stop] {
-                let config = ProcessorConfig::default()
-                    .with_load_balancing_interval(expiry / 6)
-                    .with_on_lease_expiry(policy)
-                    .with_stall_timeout(expiry);
+                let config = ProcessorConfig::default().with_balancer(|balancer| {
+                    balancer
+                        .with_load_balancing_interval(expiry / 6)
+                        .with_on_lease_expiry(policy)
+                        .with_stall_timeout(expiry)
+                });
                 if build(store(expiry, deadline).await, config.clone().with_drain_timeout(Duration::ZERO)).is_ok() {
                     let outcome = build(store(expiry, deadline).await, config);
                     outcome.unwrap_or_else(|error| panic!("{expiry:?} {deadline:?} {policy:?}: {error}"));
@@ -289,7 +292,9 @@ async fn b17_a_held_snapshot_blocks_nothing() {
 async fn strict_leases_retry_before_the_drain_time() {
     for drain in [None, Some(8 * SECOND)] {
         let mut world = greedy(4);
-        world.config = world.config.with_on_lease_expiry(OnLeaseExpiry::Stop).with_handoff(false);
+        world.config = world
+            .config
+            .with_balancer(|balancer| balancer.with_on_lease_expiry(OnLeaseExpiry::Stop).with_handoff(false));
         world.config.drain_timeout = drain;
         let mut a = world.start("a").await;
         a.wait_until_it_holds(4).await;

@@ -32,7 +32,10 @@ fn claims(events: &mut Receiver<OwnershipEvent>) -> usize {
 async fn claims_in_half_an_hour(batch_wait: Duration, work: Duration) -> usize {
     let mut world = World::new(PARTITIONS);
     world.config = world.config.clone().with_max_batch_size(1000).with_max_batch_wait(batch_wait);
-    world.config = world.config.clone().with_load_balancing_strategy(LoadBalancingStrategy::weighted());
+    world.config = world
+        .config
+        .clone()
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::weighted()));
     let handler = || {
         handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
             sleep(work).await;

@@ -56,7 +56,7 @@ async fn a_partition_that_was_lost_and_reclaimed_is_active() {
 #[tokio::test(start_paused = true)]
 async fn a_handoff_requested_while_an_old_epoch_stops() {
     let mut world = World::new(2);
-    world.config = world.config.clone().with_load_balancing_interval(5 * SECOND);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_interval(5 * SECOND));
     let mut a = owner_of_all(&world, 2, 14 * SECOND).await;
     let store = world.store("b").await;
     let recorder = Recorder { owner: "b".into(), log: world.log.clone(), checkpoint: true };
@@ -209,7 +209,10 @@ async fn a_batch_that_failed_before_a_handoff_may_repeat() {
 #[tokio::test(start_paused = true)]
 async fn a_partition_is_released_at_the_handoff_timeout() {
     let mut world = World::new(4);
-    world.config = world.config.clone().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+    world.config = world
+        .config
+        .clone()
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
     let config = StoreConfig::default().with_lease_duration(world.expiry).with_max_concurrent_requests(1);

@@ -120,9 +120,8 @@ const OWNERSHIP: &str = "/ownership/";
 fn short_leases(partitions: u32) -> World {
     let mut world = World { expiry: Duration::from_secs(4), ..World::new(partitions) };
     world.config = ProcessorConfig::default()
-        .with_load_balancing_interval(Duration::from_secs(1))
-        .with_dedicated_thread(false)
-        .with_seed(7);
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_secs(1)).with_seed(7))
+        .with_dedicated_thread(false);
     world
 }
 
@@ -203,7 +202,10 @@ async fn shutdown_ends_in_time_if_the_storage_hangs() {
     for target in [Target::any(), BlobOperation::Write.into(), Target::from(BlobOperation::Write).named(OWNERSHIP)] {
         let world = World::new(64);
         let strategy = eventhubs_checkpoint::balancer::LoadBalancingStrategy::Greedy;
-        let world = World { config: world.config.clone().with_load_balancing_strategy(strategy), ..world };
+        let world = World {
+            config: world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_strategy(strategy)),
+            ..world
+        };
         let mut a = world.start("a").await;
         a.wait_until_it_holds(64).await;
         for partition in 0..64 {

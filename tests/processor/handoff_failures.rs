@@ -52,7 +52,7 @@ async fn the_owner_acknowledges_and_crashes() {
 async fn the_owner_acknowledges_and_loses_the_storage() {
     // `a` must not lose the other partition meanwhile.
     let mut world = World { expiry: 120 * SECOND, ..World::new(2) };
-    world.config = world.config.with_handoff_timeout(30 * SECOND);
+    world.config = world.config.with_balancer(|balancer| balancer.with_handoff_timeout(30 * SECOND));
     world.config.drain_timeout = Some(8 * SECOND);
     let isolated = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
     let mut a = owner_of_all(&isolated, 2, 7 * SECOND).await;

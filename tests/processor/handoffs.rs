@@ -84,7 +84,8 @@ async fn an_owner_that_ignores_requests_is_stolen_from() {
 async fn a_handler_that_never_stops_is_released_anyway() {
     let mut world = World::new(2);
     // The minimum: twice the drain timeout, the closing of the link, and two requests.
-    world.config = world.config.clone().with_handoff_timeout(Duration::from_secs(42));
+    world.config =
+        world.config.clone().with_balancer(|balancer| balancer.with_handoff_timeout(Duration::from_secs(42)));
     let a = owner_of_all(&world, 2, Duration::from_secs(60)).await;
     let mut log_a = OwnershipLog::of(&a);
     for partition in 0..2 {
@@ -261,7 +262,10 @@ async fn one_failing_write_in_a_handoff_repeats_nothing() {
 async fn build_rejects_a_handoff_that_cannot_end_in_time() {
     for handoff in [true, false] {
         let mut world = World::new(1);
-        world.config = world.config.clone().with_handoff(handoff).with_handoff_timeout(Duration::from_secs(20));
+        world.config = world
+            .config
+            .clone()
+            .with_balancer(|balancer| balancer.with_handoff(handoff).with_handoff_timeout(Duration::from_secs(20)));
         let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
         let builder = Processor::builder(world.hub.source(), world.store("a").await, handler);
         match builder.with_config(world.config.clone()).build() {

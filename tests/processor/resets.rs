@@ -81,7 +81,7 @@ pub async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
 /// Starts a group of three that has been settled for a long time, so that its cycles are long.
 async fn settled(strategy: LoadBalancingStrategy, partitions: u32) -> (World, Vec<Instance>) {
     let mut world = World::new(partitions);
-    world.config = world.config.clone().with_load_balancing_strategy(strategy);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_strategy(strategy));
     let mut group = vec![world.start("a").await, world.start("b").await, world.start("c").await];
     for instance in &mut group {
         instance.wait_until_it_holds(partitions as usize / 3).await;
@@ -245,7 +245,10 @@ async fn a_parked_partition_starts_again() {
 async fn a_stalled_partition_continues_after_the_event() {
     for on_stall in [OnStall::Keep, OnStall::Release] {
         let mut world = World::new(2);
-        world.config = world.config.clone().with_stall_timeout(60 * SECOND).with_on_stall(on_stall);
+        world.config = world
+            .config
+            .clone()
+            .with_balancer(|balancer| balancer.with_stall_timeout(60 * SECOND).with_on_stall(on_stall));
         let mut a = with_ten_checkpointed(&world, 2).await;
         world.hub.publish(0, "hang");
         world.hub.publish(0, "after");
@@ -535,7 +538,7 @@ async fn a_kept_partition_without_its_owner_moves() {
 #[tokio::test(start_paused = true)]
 async fn owners_with_instance_leases_continue() {
     let mut world = World::new(6);
-    world.config = world.config.clone().with_lease_scope(LeaseScope::Instance);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_lease_scope(LeaseScope::Instance));
     let mut group = vec![world.start("a").await, world.start("b").await];
     for instance in &mut group {
         instance.wait_until_it_holds(3).await;
@@ -564,7 +567,7 @@ async fn owners_with_instance_leases_continue() {
 #[tokio::test(start_paused = true)]
 async fn strict_leases_change_nothing() {
     let mut world = World::new(2);
-    world.config = world.config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_on_lease_expiry(OnLeaseExpiry::Stop));
     let mut a = with_ten_checkpointed(&world, 2).await;
     sleep(120 * SECOND).await;
     reset(&world, &[(0, 4)]).await;

@@ -16,8 +16,7 @@ fn world(on_stall: OnStall) -> World {
     let config = world
         .config
         .clone()
-        .with_stall_timeout(STALL_AFTER)
-        .with_on_stall(on_stall)
+        .with_balancer(|balancer| balancer.with_stall_timeout(STALL_AFTER).with_on_stall(on_stall))
         .with_drain_timeout(Duration::from_secs(1));
     World { config, ..world }
 }

@@ -167,7 +167,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Shared { store, config, drain_timeout, handoff_timeout, .. } = &*self.shared;
         let request = store.request_timeout();
         match self.control.stop_requested() {
-            Some((StopReason::Released, requested_at)) if config.handoff => {
+            Some((StopReason::Released, requested_at)) if config.balancer.handoff => {
                 requested_at + handoff_timeout.saturating_sub(3 * request)
             }
             Some((_, requested_at)) if !failed => {

@@ -107,9 +107,9 @@ impl Fleet {
 
     /// Adds a processor of this crate.
     pub async fn own(&self, owner: &str) -> CrateProcessor {
-        let config = ProcessorConfig::default()
-            .with_load_balancing_interval(INTERVAL)
-            .with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+        let config = ProcessorConfig::default().with_balancer(|balancer| {
+            balancer.with_load_balancing_interval(INTERVAL).with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+        });
         let checkpoints = CheckpointPolicy::default().with_interval(Duration::from_millis(200));
         let config = config.with_checkpoint_policy(checkpoints);
         let recorder = Recorder { owner: owner.to_owned(), processed: self.processed.clone() };

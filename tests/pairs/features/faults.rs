@@ -61,7 +61,9 @@ pub const FEATURES: [Feature; 8] = [
 ];
 
 fn set_stall_policy(settings: &mut Settings, on_stall: OnStall) {
-    settings.configure(|config| config.with_stall_timeout(STALL_AFTER).with_on_stall(on_stall));
+    settings.configure(|config| {
+        config.with_balancer(|balancer| balancer.with_stall_timeout(STALL_AFTER).with_on_stall(on_stall))
+    });
 }
 
 /// A hanging handler is cancelled if its partition moves. No other partition waits for it.

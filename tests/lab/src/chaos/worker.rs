@@ -127,7 +127,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         }
     };
     let config = ProcessorConfig::default()
-        .with_load_balancing_interval(args.interval)
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(args.interval))
         .with_checkpoint_policy(CheckpointPolicy::default().with_interval(args.interval))
         .with_lag_check_interval(args.lease_duration);
     let config = args.reading.configure(config);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
+use eventhubs_checkpoint::balancer::{BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
@@ -138,7 +138,9 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
         None if settings.latest => StartPosition::Latest,
         None => StartPosition::Earliest,
     };
-    let mut config = balancing(settings, seed)
+    let mut config = ProcessorConfig::default()
+        .with_balancer(|_| balancing(settings, seed))
+        .with_dedicated_thread(false)
         .with_start_position(start)
         .with_checkpoint_policy(checkpoints(settings))
         .with_max_batch_size(tuning.batch)
@@ -155,13 +157,13 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
     config
 }
 
-fn balancing(settings: &Settings, seed: u64) -> ProcessorConfig {
+fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
     let strategy = match settings {
         Settings { tuning: Tuning { weighted: true, .. }, .. } => LoadBalancingStrategy::weighted(),
         Settings { greedy: true, .. } => LoadBalancingStrategy::Greedy,
         _ => LoadBalancingStrategy::Balanced,
     };
-    let mut config = ProcessorConfig::default()
+    let mut config = BalancerConfig::default()
         .with_load_balancing_interval(settings.interval)
         .with_load_balancing_strategy(strategy)
         .with_on_lease_expiry(if settings.strict { OnLeaseExpiry::Stop } else { OnLeaseExpiry::Continue })
@@ -169,7 +171,6 @@ fn balancing(settings: &Settings, seed: u64) -> ProcessorConfig {
         .with_on_stall(settings.tuning.on_stall)
         .with_handoff(settings.handoff)
         .with_lease_scope(settings.lease_scope)
-        .with_dedicated_thread(false)
         .with_seed(seed);
     config.handoff_timeout = settings.tuning.handoff_timeout;
     config
