@@ -142,8 +142,6 @@ pub struct ProcessorConfig {
     /// See [`with_balancer`](Self::with_balancer).
     // Nested in files, too: serde ignores unknown fields beside `flatten`, and a misspelled setting must be rejected.
     pub balancer: BalancerConfig,
-    /// See [`with_dedicated_thread`](Self::with_dedicated_thread).
-    pub dedicated_thread: bool,
     /// See [`with_start_position`](Self::with_start_position).
     pub start_position: StartPosition,
     /// See [`with_start_position_of`](Self::with_start_position_of).
@@ -186,7 +184,6 @@ impl Default for ProcessorConfig {
     fn default() -> Self {
         Self {
             balancer: BalancerConfig::default(),
-            dedicated_thread: true,
             start_position: StartPosition::Earliest,
             start_positions: BTreeMap::new(),
             new_partition_start_position: StartPosition::Earliest,
@@ -251,10 +248,6 @@ impl ProcessorConfig {
     }
 
     setters! {
-        /// Sets whether the load-balancing loop runs on a thread and a runtime of its own. Default true: a handler that
-        /// blocks its runtime then loses no partition. Under paused time the loop always runs on the caller's runtime, because
-        /// the paused clock of a test does not apply to another one.
-        with_dedicated_thread(dedicated_thread: bool);
         /// Sets where a partition without a checkpoint starts. Default [`StartPosition::Earliest`], so that no event is
         /// skipped; some other SDKs start at the latest event.
         ///

@@ -83,7 +83,6 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
 use crate::balancer::{Balancer, LivenessTracker};
-use crate::clock::is_paused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
@@ -243,12 +242,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
         let background = background(&shared, partitions, &handle);
         let mut balancing = JoinSet::new();
-        // A paused clock applies to the caller's runtime only.
-        if shared.config.dedicated_thread && !is_paused() {
-            balancing.spawn(balancer.run_on_dedicated_thread());
-        } else {
-            balancing.spawn(balancer.run());
-        }
+        balancing.spawn(balancer.run_beside_handlers());
 
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
         let ended = supervisor.run(&mut balancing, requested).await;

@@ -294,7 +294,6 @@ impl World {
     pub fn on(hub: MemoryHub) -> Self {
         let config = ProcessorConfig::default()
             .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_secs(10)).with_seed(7))
-            .with_dedicated_thread(false)
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_secs(1)));
         let container = Arc::new(MemoryContainer::new());
         let faulty = FaultyContainer::new(container.clone(), 11);

@@ -120,8 +120,7 @@ const OWNERSHIP: &str = "/ownership/";
 fn short_leases(partitions: u32) -> World {
     let mut world = World { expiry: Duration::from_secs(4), ..World::new(partitions) };
     world.config = ProcessorConfig::default()
-        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_secs(1)).with_seed(7))
-        .with_dedicated_thread(false);
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_secs(1)).with_seed(7));
     world
 }
 

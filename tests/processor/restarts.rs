@@ -18,8 +18,7 @@ fn keeping() -> World {
     world.config = ProcessorConfig::default()
         .with_checkpoint_policy(world.config.checkpoint_policy)
         .with_on_shutdown(OnShutdown::Keep)
-        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy))
-        .with_dedicated_thread(false);
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
     world
 }
 

@@ -48,7 +48,6 @@ impl Instance {
             .await?;
         let store = GroupStore::builder(host.container, group, OwnerId::new(host.name)?).connect().await?;
         let config = ProcessorConfig::default()
-            .with_dedicated_thread(false)
             .with_balancer(|balancer| {
                 balancer
                     .with_load_balancing_interval(LOAD_BALANCING_INTERVAL)

@@ -140,7 +140,6 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
     };
     let mut config = ProcessorConfig::default()
         .with_balancer(|_| balancing(settings, seed))
-        .with_dedicated_thread(false)
         .with_start_position(start)
         .with_checkpoint_policy(checkpoints(settings))
         .with_max_batch_size(tuning.batch)
