@@ -21,6 +21,9 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// requests.
 ///
 /// Each write is one request to the storage. Events after the last written position are redelivered after a crash.
+///
+/// The processor also writes the last requested position when the partition stops, and repeats that write until the time
+/// of the shutdown or of the handoff is over.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -30,13 +33,11 @@ pub struct CheckpointPolicy {
     /// See [`with_interval`](Self::with_interval).
     #[serde(deserialize_with = "deserialize_or_never")]
     pub interval: Option<Duration>,
-    /// See [`with_on_stop`](Self::with_on_stop).
-    pub on_stop: bool,
 }
 
 impl Default for CheckpointPolicy {
     fn default() -> Self {
-        Self { max_events: None, interval: Some(Duration::from_secs(5)), on_stop: true }
+        Self { max_events: None, interval: Some(Duration::from_secs(5)) }
     }
 }
 
@@ -53,15 +54,10 @@ impl CheckpointPolicy {
         /// more of them than one that accepts them.
         #[doc(alias = "auto.commit.interval.ms")]
         with_interval(interval: Some(Duration));
-        /// Sets whether the last requested position is written when the partition stops. Default true. The processor
-        /// repeats this write until the time of the shutdown or of the handoff is over.
-        ///
-        /// After a failure of the handler the requested position is always written. Otherwise a handler that fails more
-        /// often than [`interval`](Self::with_interval) would make no progress.
-        with_on_stop(on_stop: bool);
     }
 
-    /// Removes [`interval`](Self::with_interval): the time since a request does not matter.
+    /// Removes [`interval`](Self::with_interval): the time since a request does not matter. Without
+    /// [`max_events`](Self::with_max_events), positions are then written only when the partition stops.
     #[must_use]
     pub fn without_interval(mut self) -> Self {
         self.interval = None;
@@ -346,12 +342,6 @@ impl ProcessorConfig {
         for (partition, start_position) in &self.start_positions {
             start_position.check(&format!("`with_start_position_of` for partition {partition}"))?;
         }
-        let CheckpointPolicy { max_events, interval, on_stop, .. } = self.checkpoint_policy;
-        if (max_events, interval, on_stop) == (None, None, false) {
-            return Err(Error::config(
-                "`with_checkpoint_policy` never writes a checkpoint: set an interval, a number of events, or `with_on_stop`",
-            ));
-        }
         let counts = [
             ("with_max_batch_size", self.max_batch_size),
             ("with_max_batch_bytes", self.max_batch_bytes.unwrap_or(1)),
@@ -473,11 +463,9 @@ mod tests {
     fn an_error_names_the_setter() {
         let config = ProcessorConfig::default;
         let ancient = StartPosition::EnqueuedAfter(datetime!(1969-07-20 20:17 UTC));
-        let never = CheckpointPolicy::default().without_interval().with_on_stop(false);
         for (config, expected) in [
             (config().with_start_position(ancient.clone()), "`with_start_position` is 1969"),
             (config().with_start_position_of(7.into(), ancient), "`with_start_position_of` for partition 7"),
-            (config().with_checkpoint_policy(never), "`with_checkpoint_policy` never writes"),
             (
                 config().with_balancer(|balancer| balancer.with_handoff_timeout(Duration::MAX)),
                 "`with_handoff_timeout` is",

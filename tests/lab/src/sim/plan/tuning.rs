@@ -47,8 +47,6 @@ pub struct Tuning {
     pub checkpoints_by_time: bool,
     /// The number of events after which a checkpoint is written.
     pub checkpoint_events: Option<NonZeroU32>,
-    /// Whether a checkpoint is written when a partition stops.
-    pub checkpoints_on_close: bool,
     /// Where the group starts, if different from [`latest`](super::Settings::latest).
     pub start: Option<StartAt>,
     /// Whether the hub rejects a start after an event that it does not have.
@@ -85,7 +83,6 @@ impl Default for Tuning {
             invalid_to_latest: false,
             checkpoints_by_time: true,
             checkpoint_events: None,
-            checkpoints_on_close: true,
             start: None,
             hub_refuses: false,
         }

@@ -93,7 +93,6 @@ impl Draw {
             invalid_to_latest: self.0.random_bool(0.2),
             checkpoints_by_time: self.0.random_bool(0.7),
             checkpoint_events: self.sometimes(0.4, |draw| NonZeroU32::MIN.saturating_add(draw.one_of(&[0, 9, 999]))),
-            checkpoints_on_close: self.0.random_bool(0.85),
             start: self.sometimes(0.3, Self::start),
             hub_refuses: self.0.random_bool(0.5),
         }
@@ -128,14 +127,9 @@ impl Draw {
 }
 
 impl Tuning {
-    /// Without lag checks only a rejected start reveals a recreated hub; and at least one setting must cause a
-    /// checkpoint.
+    /// Without lag checks only a rejected start reveals a recreated hub.
     fn sensible(self) -> Self {
-        Self {
-            hub_refuses: self.hub_refuses || self.lag_check_interval.is_none(),
-            checkpoints_on_close: self.checkpoints_on_close || !self.checkpoints_by_time,
-            ..self
-        }
+        Self { hub_refuses: self.hub_refuses || self.lag_check_interval.is_none(), ..self }
     }
 }
 
@@ -163,7 +157,7 @@ mod tests {
     fn every_setting_is_drawn_away_from_its_default() {
         let tunings: Vec<_> = (1..200).map(|seed| drawn(seed, true).settings.tuning).collect();
         let usual = Tuning::default();
-        let differs: [(&str, Differs); 19] = [
+        let differs: [(&str, Differs); 18] = [
             ("request_timeout", |one, other| one.request_timeout != other.request_timeout),
             ("concurrency", |one, other| one.concurrency != other.concurrency),
             ("weighted", |one, other| one.weighted != other.weighted),
@@ -181,7 +175,6 @@ mod tests {
             ("invalid_to_latest", |one, other| one.invalid_to_latest != other.invalid_to_latest),
             ("checkpoints_by_time", |one, other| one.checkpoints_by_time != other.checkpoints_by_time),
             ("checkpoint_events", |one, other| one.checkpoint_events != other.checkpoint_events),
-            ("checkpoints_on_close", |one, other| one.checkpoints_on_close != other.checkpoints_on_close),
             ("start", |one, other| one.start != other.start),
         ];
         for (name, differs) in differs {
