@@ -142,8 +142,6 @@ pub struct ProcessorConfig {
     pub start_position: StartPosition,
     /// See [`with_start_position_of`](Self::with_start_position_of).
     pub start_positions: BTreeMap<PartitionId, StartPosition>,
-    /// See [`with_new_partition_start_position`](Self::with_new_partition_start_position).
-    pub new_partition_start_position: StartPosition,
     /// See [`with_on_invalid_checkpoint`](Self::with_on_invalid_checkpoint).
     pub on_invalid_checkpoint: OnInvalidCheckpoint,
     /// See [`with_on_undecodable`](Self::with_on_undecodable).
@@ -182,7 +180,6 @@ impl Default for ProcessorConfig {
             balancer: BalancerConfig::default(),
             start_position: StartPosition::Earliest,
             start_positions: BTreeMap::new(),
-            new_partition_start_position: StartPosition::Earliest,
             on_invalid_checkpoint: OnInvalidCheckpoint::default(),
             on_undecodable: OnUndecodable::default(),
             checkpoint_policy: CheckpointPolicy::default(),
@@ -250,19 +247,16 @@ impl ProcessorConfig {
         /// With [`StartPosition::Latest`] the first instance records the start of every partition when it starts. If a
         /// processor of another SDK already reads a partition, at an earlier event and without a checkpoint, its first
         /// checkpoint replaces that start.
-        #[doc(alias = "auto.offset.reset")]
-        #[doc(alias = "initial_offset")]
-        with_start_position(start_position: StartPosition);
-        /// Sets where a partition starts that was added to the event hub after the group had started, if
-        /// [`start_position`](Self::with_start_position) is [`StartPosition::Latest`]. Default
-        /// [`StartPosition::Earliest`]: a running group wants every event of a new partition, including those that were
-        /// sent before the group noticed it.
         ///
+        /// A partition that is added to the event hub after the group had started nevertheless starts at the earliest event:
+        /// a running group wants every event of a new partition, including those that were sent before the group noticed it.
         /// The processor recognizes new partitions by their missing checkpoints, which instances of this crate record in
         /// the order of the partitions. Instances of other SDKs do not. If one of them owns a new partition before an
         /// instance of this crate starts, the new partitions before it count as old. In a group that is shared with other
         /// SDKs, start at the earliest event.
-        with_new_partition_start_position(new_partition_start_position: StartPosition);
+        #[doc(alias = "auto.offset.reset")]
+        #[doc(alias = "initial_offset")]
+        with_start_position(start_position: StartPosition);
         /// Sets what to do if a partition cannot be read from its checkpoint. Default [`OnInvalidCheckpoint::Earliest`].
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
         /// Sets what to do with an event that the source cannot decode. Default [`OnUndecodable::Fail`].
@@ -307,10 +301,8 @@ impl ProcessorConfig {
         with_on_shutdown(on_shutdown: OnShutdown);
     }
 
-    /// Sets where one partition starts if it has no checkpoint, instead of
-    /// [`start_position`](Self::with_start_position) and
-    /// [`new_partition_start_position`](Self::with_new_partition_start_position). An id that the event hub does not have
-    /// has no effect.
+    /// Sets where one partition starts if it has no checkpoint, also a partition that is added later, instead of
+    /// [`start_position`](Self::with_start_position). An id that the event hub does not have has no effect.
     #[doc(alias = "seek")]
     #[must_use]
     pub fn with_start_position_of(mut self, partition_id: PartitionId, start_position: StartPosition) -> Self {
@@ -333,12 +325,11 @@ impl ProcessorConfig {
 
     /// Where a partition starts that has no checkpoint and was added after the group had started.
     pub(super) fn start_position_of_new(&self, partition: &PartitionId) -> &StartPosition {
-        self.start_positions.get(partition).unwrap_or(&self.new_partition_start_position)
+        self.start_positions.get(partition).unwrap_or(&StartPosition::Earliest)
     }
 
     pub(super) fn check(&self) -> Result<()> {
         self.start_position.check("`with_start_position`")?;
-        self.new_partition_start_position.check("`with_new_partition_start_position`")?;
         for (partition, start_position) in &self.start_positions {
             start_position.check(&format!("`with_start_position_of` for partition {partition}"))?;
         }

@@ -119,8 +119,9 @@ async fn reading_a_start_displaces_no_reader() {
     assert_eq!(next(&other_reader, 3).await.len(), 3);
 
     let handler = Noting::default();
-    let start_of_new = StartPosition::AfterSequenceNumber(0);
-    let config = config().with_start_position(StartPosition::Latest).with_new_partition_start_position(start_of_new);
+    let config = config()
+        .with_start_position(StartPosition::Latest)
+        .with_start_position_of(1.into(), StartPosition::AfterSequenceNumber(0));
     let processor = Processor::builder(source(&hub, OwnerLevel::default()).await, store.clone(), handler.clone())
         .with_config(config)
         .build()

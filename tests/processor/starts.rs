@@ -98,9 +98,9 @@ async fn an_instance_started_after_a_foreign_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_added_partition_starts_as_configured() {
+async fn an_added_partition_may_have_its_own_start() {
     let mut world = at_the_latest(1);
-    world.config = world.config.with_new_partition_start_position(StartPosition::Latest);
+    world.config = world.config.with_start_position_of(1.into(), StartPosition::Latest);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     world.hub.grow_to(2);
