@@ -155,8 +155,6 @@ pub struct ProcessorConfig {
     pub handler_timeout: Option<Duration>,
     /// See [`with_max_batch_size`](Self::with_max_batch_size).
     pub max_batch_size: usize,
-    /// See [`with_max_batch_bytes`](Self::with_max_batch_bytes).
-    pub max_batch_bytes: Option<usize>,
     /// See [`with_max_batch_wait`](Self::with_max_batch_wait).
     #[serde(with = "humantime_serde")]
     pub max_batch_wait: Duration,
@@ -186,7 +184,6 @@ impl Default for ProcessorConfig {
             on_failure: OnFailure::default(),
             handler_timeout: None,
             max_batch_size: 100,
-            max_batch_bytes: None,
             max_batch_wait: Duration::ZERO,
             prefetch: 300,
             max_in_flight: 1000,
@@ -272,9 +269,6 @@ impl ProcessorConfig {
         with_handler_timeout(handler_timeout: Some(Duration));
         /// Sets the most events of one call of the handler. Default 100.
         with_max_batch_size(max_batch_size: usize);
-        /// Sets the most bytes of event bodies in one call of the handler. A larger event is delivered alone. Default: no
-        /// limit.
-        with_max_batch_bytes(max_batch_bytes: Some(usize));
         /// Sets how long a batch that is not full waits for more events. Default: it does not wait.
         #[doc(alias = "max_wait_time")]
         with_max_batch_wait(max_batch_wait: Duration);
@@ -335,7 +329,6 @@ impl ProcessorConfig {
         }
         let counts = [
             ("with_max_batch_size", self.max_batch_size),
-            ("with_max_batch_bytes", self.max_batch_bytes.unwrap_or(1)),
             ("with_prefetch", self.prefetch),
             ("with_max_in_flight", self.max_in_flight),
             (
