@@ -26,18 +26,6 @@ pub enum OnLeaseExpiry {
     Stop,
 }
 
-/// What an instance does with partitions whose handler is stalled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum OnStall {
-    /// Keep them and report the stall. The default: another instance of the same application would probably stall, too.
-    #[default]
-    Keep,
-    /// Release them, so that other instances claim them. This instance claims no partition until the stall is over.
-    Release,
-}
-
 /// How the load-balancing loop works. The lease durations belong to the [`GroupStore`](crate::store::GroupStore).
 ///
 /// The [`balancer`](crate::processor::ProcessorConfig::with_balancer) of a processor's settings. An application with its
@@ -59,8 +47,6 @@ pub struct BalancerConfig {
     /// See [`with_stall_timeout`](Self::with_stall_timeout).
     #[serde(with = "humantime_serde")]
     pub stall_timeout: Duration,
-    /// See [`with_on_stall`](Self::with_on_stall).
-    pub on_stall: OnStall,
     /// See [`with_handoff`](Self::with_handoff).
     pub handoff: bool,
     /// See [`with_handoff_timeout`](Self::with_handoff_timeout).
@@ -80,7 +66,6 @@ impl Default for BalancerConfig {
             max_partitions: None,
             on_lease_expiry: OnLeaseExpiry::default(),
             stall_timeout: Duration::from_secs(300),
-            on_stall: OnStall::default(),
             handoff: true,
             handoff_timeout: None,
             lease_scope: LeaseScope::default(),
@@ -118,10 +103,11 @@ impl BalancerConfig {
         /// handler, for longer than this. Default 5 min, longer than usual batches. At least half the lease duration.
         ///
         /// While the runtime is stalled, the instance claims nothing. While a handler is stalled, the instance claims its
-        /// share of unowned partitions, because other instances may have the same problem, but steals none.
+        /// share of unowned partitions, because other instances may have the same problem, but steals none. It keeps the
+        /// stalled partitions and reports the stall, because another instance of the same application would probably stall,
+        /// too. [`ProcessorConfig::with_handler_timeout`](crate::processor::ProcessorConfig::with_handler_timeout) ends a
+        /// call of the handler that takes too long.
         with_stall_timeout(stall_timeout: Duration);
-        /// Sets what this instance does with stalled partitions. Default [`OnStall::Keep`].
-        with_on_stall(on_stall: OnStall);
         /// Sets whether partitions move between live owners by handoff: the claiming instance requests the partition, and
         /// the owner stops its handler and writes the last checkpoint before it releases the partition, so that no event
         /// is processed twice. Default true. With false, other instances steal from this one, and this one steals, as with

@@ -6,7 +6,6 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::action::{Action, Request};
-use super::config::OnStall;
 use super::events::OwnershipEvent;
 use super::liveness::Stalled;
 use super::note::Note;
@@ -154,11 +153,6 @@ impl Context {
     /// Whether this instance claims nothing. While the runtime is stalled, a claimed partition would not be read.
     pub(super) fn claims_nothing(&self) -> bool {
         self.phase != Phase::Running || self.stalled.runtime
-    }
-
-    /// Whether a partition that was just won must be released for another instance.
-    pub(super) fn is_released_when_stalled(&self, partition: &PartitionId) -> bool {
-        self.settings.config.on_stall == OnStall::Release && self.stalled.affects(partition)
     }
 
     pub(super) fn had_outage_within(&self, time: Duration) -> bool {

@@ -78,7 +78,7 @@ use crate::store::handoff::HandoffTimeouts;
 use crate::store::{GroupStore, LoopPermit};
 use crate::telemetry::OwnedMetrics;
 
-pub use config::{BalancerConfig, OnLeaseExpiry, OnStall};
+pub use config::{BalancerConfig, OnLeaseExpiry};
 use driver::{Driver, Ports};
 use events::Events;
 pub use events::{DuplicateCause, OwnershipEvent};

@@ -114,7 +114,7 @@ pub enum StopReason {
     /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop).
     LeaseExpired,
     /// This instance releases the partition: another instance requested it, this instance owns too many, the partition
-    /// is not assigned to it, was removed from the event hub, or is stalled, or the application requested the release.
+    /// is not assigned to it, or was removed from the event hub, or the application requested the release.
     /// Checkpoints are still accepted.
     Released,
     /// The processor is shutting down. Checkpoints are still accepted.

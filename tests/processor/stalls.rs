@@ -3,20 +3,18 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::balancer::OnStall;
-use eventhubs_checkpoint::processor::StopReason;
 use tokio::time::sleep;
 
 use crate::world::{Instance, World};
 
 const STALL_AFTER: Duration = Duration::from_secs(60);
 
-fn world(on_stall: OnStall) -> World {
+fn world() -> World {
     let world = World::new(2);
     let config = world
         .config
         .clone()
-        .with_balancer(|balancer| balancer.with_stall_timeout(STALL_AFTER).with_on_stall(on_stall))
+        .with_balancer(|balancer| balancer.with_stall_timeout(STALL_AFTER))
         .with_drain_timeout(Duration::from_secs(1));
     World { config, ..world }
 }
@@ -35,7 +33,7 @@ async fn start_with_stalled_batch(world: &World) -> Instance {
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_partition_is_reported_and_kept() {
-    let world = world(OnStall::Keep);
+    let world = world();
     let a = start_with_stalled_batch(&world).await;
     sleep(Duration::from_secs(600)).await;
     assert_eq!(a.held(), 2);
@@ -47,7 +45,7 @@ async fn a_stalled_partition_is_reported_and_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_batch_does_not_prevent_claims() {
-    let world = world(OnStall::Keep);
+    let world = world();
     let a = start_with_stalled_batch(&world).await;
     let b = world.start("b").await;
     world.hub.grow_to(4);
@@ -62,18 +60,5 @@ async fn a_stalled_batch_does_not_prevent_claims() {
     world.hub.grow_to(5);
     let mut d = world.start("d").await;
     d.wait_until_it_holds(1).await;
-    a.crash().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stalled_partition_is_released_if_configured() {
-    let world = world(OnStall::Release);
-    let mut a = start_with_stalled_batch(&world).await;
-    a.wait_until("released", |snapshot| snapshot.owned.len() == 1).await;
-    assert_eq!(world.owners().await["1"], "a", "the other partition is healthy");
-    assert!(matches!(world.first_stop().await, StopReason::Released));
-    // The handler was cancelled after its drain time, which ends the stall.
-    a.wait_until("healthy again", |snapshot| !snapshot.stalled.any()).await;
-    a.wait_until_it_holds(2).await;
     a.crash().await;
 }

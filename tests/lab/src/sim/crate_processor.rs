@@ -167,7 +167,6 @@ fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
         .with_load_balancing_strategy(strategy)
         .with_on_lease_expiry(if settings.strict { OnLeaseExpiry::Stop } else { OnLeaseExpiry::Continue })
         .with_stall_timeout(settings.tuning.stall_timeout)
-        .with_on_stall(settings.tuning.on_stall)
         .with_handoff(settings.handoff)
         .with_lease_scope(settings.lease_scope)
         .with_seed(seed);

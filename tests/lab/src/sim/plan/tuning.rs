@@ -3,7 +3,6 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::OnFailure;
 
 use super::HEAVY;
@@ -21,8 +20,6 @@ pub struct Tuning {
     pub weighted: bool,
     /// When an application counts as stalled.
     pub stall_timeout: Duration,
-    /// What a balancer does after a stall.
-    pub on_stall: OnStall,
     /// How long a handoff may take.
     pub handoff_timeout: Option<Duration>,
     /// How long a handler may take when its partition stops.
@@ -70,7 +67,6 @@ impl Default for Tuning {
             concurrency: const { NonZeroUsize::new(32).unwrap() },
             weighted: false,
             stall_timeout: Duration::from_secs(300),
-            on_stall: OnStall::default(),
             handoff_timeout: None,
             drain: None,
             batch: 100,

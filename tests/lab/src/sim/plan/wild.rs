@@ -6,7 +6,6 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::OnFailure;
 use eventhubs_checkpoint::store::LeaseDurations;
 use rand::rngs::StdRng;
@@ -80,7 +79,6 @@ impl Draw {
             concurrency: self.one_of(&[2, 32]).try_into().unwrap_or(NonZeroUsize::MIN),
             weighted: self.0.random_bool(0.25),
             stall_timeout: stall_timeout.max(expiry / 2),
-            on_stall: self.one_of(&[OnStall::Keep, OnStall::Release]),
             handoff_timeout: None,
             drain: None,
             batch: self.one_of(&[1, 10, 100, 1000]),
@@ -157,12 +155,11 @@ mod tests {
     fn every_setting_is_drawn_away_from_its_default() {
         let tunings: Vec<_> = (1..200).map(|seed| drawn(seed, true).settings.tuning).collect();
         let usual = Tuning::default();
-        let differs: [(&str, Differs); 18] = [
+        let differs: [(&str, Differs); 17] = [
             ("request_timeout", |one, other| one.request_timeout != other.request_timeout),
             ("concurrency", |one, other| one.concurrency != other.concurrency),
             ("weighted", |one, other| one.weighted != other.weighted),
             ("stall_timeout", |one, other| one.stall_timeout != other.stall_timeout),
-            ("on_stall", |one, other| one.on_stall != other.on_stall),
             ("handoff_timeout", |one, other| one.handoff_timeout != other.handoff_timeout),
             ("drain", |one, other| one.drain != other.drain),
             ("batch", |one, other| one.batch != other.batch),
