@@ -7,7 +7,7 @@ use std::sync::Arc;
 use azure_storage::{CloudLocation, ConnectionString};
 use azure_storage_blobs::prelude::{BlobServiceClient, ClientBuilder};
 use eventhubs_checkpoint::blob::legacy::{self, LegacyContainer};
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
 mod support;
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // The store does not depend on the backend: a `Processor` works as with any other.
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("worker-1")?);
-    let store = builder.with_create_container(true).connect().await?;
+    let store = builder.with_config(StoreConfig::default().with_create_container(true)).connect().await?;
     for (partition, outcome) in store.claim_all((0..4).map(|id| Claim::unowned(id.into())).collect()).await {
         println!("partition {partition} claimed: {}", matches!(outcome, ClaimOutcome::Won(_)));
     }

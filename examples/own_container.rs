@@ -9,7 +9,7 @@ use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
     normalize_metadata,
 };
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 
 #[path = "own_container/files.rs"]
@@ -74,7 +74,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     for owner in ["worker-1", "worker-2"] {
         let builder = GroupStore::builder(Arc::new(folder.clone()), group.clone(), OwnerId::new(owner)?);
-        let store = builder.with_create_container(true).connect().await?;
+        let store = builder.with_config(StoreConfig::default().with_create_container(true)).connect().await?;
         let (partition, outcome) = store.claim_all(vec![Claim::unowned(0.into())]).await.remove(0);
         println!("{owner} claimed partition {partition}: {}", matches!(outcome, ClaimOutcome::Won(_)));
     }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
-use eventhubs_checkpoint::processor::{PartitionContext, Positioned, Processor, StartPosition, handler_fn};
+use eventhubs_checkpoint::processor::{
+    PartitionContext, Positioned, Processor, ProcessorConfig, StartPosition, handler_fn,
+};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
 use tokio::sync::watch;
@@ -121,7 +123,8 @@ async fn run(owner: char, broker: Broker, container: MemoryContainer, total: wat
         async { Ok(()) }
     });
     // The interval is only this short so that both instances get their share at once.
-    let interval = Duration::from_millis(200);
+    let config = ProcessorConfig::default()
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_millis(200)));
     let all = async move { drop(done.wait_for(|count| *count == 40).await) };
-    Ok(Processor::builder(broker, store, handler).with_load_balancing_interval(interval).run(all).await?.is_clean())
+    Ok(Processor::builder(broker, store, handler).with_config(config).run(all).await?.is_clean())
 }

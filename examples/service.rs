@@ -14,7 +14,8 @@ use axum::routing::get;
 use axum::{Json, Router};
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::metrics::BUCKETS;
-use eventhubs_checkpoint::processor::{HealthIssue, LoadBalancingStrategy, ProcessorHandle};
+use eventhubs_checkpoint::processor::{HealthIssue, LoadBalancingStrategy, ProcessorConfig, ProcessorHandle};
+use eventhubs_checkpoint::store::StoreConfig;
 use eventhubs_checkpoint::{
     AzureContainer, ConsumerGroup, EventHubSource, GroupStore, Handler, HandlerError, OwnerId, PartitionContext,
     PartitionId, Processor, StopReason,
@@ -59,11 +60,12 @@ async fn main() -> Result<(), BoxError> {
     let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
     let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
     let owner = OwnerId::new(env::var("OWNER_ID")?)?; // unique, and the same after a restart: the name of the pod
-    let store = GroupStore::builder(container, group.clone(), owner).with_create_container(true).connect().await?;
+    let store_config = StoreConfig::default().with_create_container(true);
+    let store = GroupStore::builder(container, group.clone(), owner).with_config(store_config).connect().await?;
     let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
-    let processor = Processor::builder(source, store, Orders::default())
-        .with_load_balancing_strategy(LoadBalancingStrategy::Greedy) // a few instances
-        .build()?;
+    let config = ProcessorConfig::default()
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy)); // a few instances
+    let processor = Processor::builder(source, store, Orders::default()).with_config(config).build()?;
 
     let port = env::var("PORT").map_or(Ok(8080), |port| port.parse())?;
     let listener = TcpListener::bind(("0.0.0.0", port)).await?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use azure_messaging_eventhubs::models::{EventData, ReceivedEventData};
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::{LoadBalancingStrategy, SpanEvents};
+use eventhubs_checkpoint::processor::{LoadBalancingStrategy, ProcessorConfig, SpanEvents};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{
     ConsumerGroup, EventHubSource, GroupStore, OwnerId, PartitionContext, Processor, handler_fn,
@@ -71,9 +71,10 @@ async fn run() -> Result<Collected, BoxError> {
             Ok(())
         }
     });
-    let processor = Processor::builder(source.connect().await?, store, handler)
-        .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
-        .with_span_hook(link);
+    let config = ProcessorConfig::default()
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
+    let processor =
+        Processor::builder(source.connect().await?, store, handler).with_config(config).with_span_hook(link);
     let processed = async {
         // An error means that it took too long.
         drop(timeout(TIMEOUT, done.acquire_many(4)).await);

@@ -1,4 +1,4 @@
-//! Setters of settings structs and of their builders.
+//! Setters of settings structs.
 
 /// One setter per public field, with its documentation. `Some(T)` sets an optional field.
 macro_rules! setters {
@@ -24,17 +24,5 @@ macro_rules! setter {
     };
 }
 
-/// Setters of a builder that call the setters of its field `config`.
-macro_rules! config_setters {
-    ($config:ident: $($setter:ident($field:ident: $type:ty);)*) => {$(
-        #[doc = concat!("See [`", stringify!($config), "::", stringify!($setter), "`].")]
-        pub fn $setter(mut self, $field: $type) -> Self {
-            self.config = self.config.$setter($field);
-            self
-        }
-    )*};
-}
-
-pub(crate) use config_setters;
 pub(crate) use setter;
 pub(crate) use setters;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
 use crate::Result;
@@ -57,7 +57,7 @@ impl Azure {
     pub(crate) async fn store(&self) -> Result<GroupStore> {
         let group = ConsumerGroup::new(NAMESPACE, EVENT_HUB, CONSUMER_GROUP)?;
         Ok(GroupStore::builder(self.container.clone(), group, OwnerId::new(OWNER)?)
-            .with_verify_storage(false)
+            .with_config(StoreConfig::default().with_verify_storage(false))
             .connect()
             .await?)
     }

@@ -17,7 +17,7 @@ use crate::work::{BATCH, EVENT_HUB, PREFETCH};
 /// Returns settings with which the processor claims all partitions at once.
 pub(crate) fn config() -> ProcessorConfig {
     ProcessorConfig::default()
-        .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy))
         .with_max_batch_size(BATCH)
         .with_prefetch(PREFETCH)
 }

@@ -9,7 +9,7 @@ use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, StopReason,
 };
-use eventhubs_checkpoint::store::{GroupStore, RequestCounts};
+use eventhubs_checkpoint::store::{GroupStore, RequestCounts, StoreConfig};
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
 
@@ -66,16 +66,19 @@ impl Instance {
     ) -> Result<Self, Failure> {
         let prefix = &plan.owner_prefix;
         let owner = if prefix.is_empty() { String::new() } else { format!("{prefix}-{number}") };
-        let store = GroupStore::builder(container, hub.group().clone(), OwnerId::new(&owner)?)
+        let store_config = StoreConfig::default()
             .with_lease_duration(plan.lease_duration)
             .with_foreign_lease_duration(plan.lease_duration.max(std::time::Duration::from_secs(180)))
-            .with_create_container(create_container)
-            .connect()
-            .await?;
+            .with_create_container(create_container);
+        let builder = GroupStore::builder(container, hub.group().clone(), OwnerId::new(&owner)?);
+        let store = builder.with_config(store_config).connect().await?;
         let config = ProcessorConfig::default()
-            .with_load_balancing_interval(plan.load_balancing_interval)
-            .with_handoff(plan.handoff)
-            .with_lease_scope(plan.lease_scope)
+            .with_balancer(|balancer| {
+                balancer
+                    .with_load_balancing_interval(plan.load_balancing_interval)
+                    .with_handoff(plan.handoff)
+                    .with_lease_scope(plan.lease_scope)
+            })
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(plan.load_balancing_interval));
         let worker = Worker { owner: owner.clone(), ledger };
         let source = hub.source().await?;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::ProcessorConfig;
+use eventhubs_checkpoint::store::StoreConfig;
 use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId, Processor};
 use tracing_subscriber::EnvFilter;
 
@@ -25,7 +26,7 @@ pub async fn run(owner: &str, is_fenced: bool) -> Result<(), Failure> {
     let group = ConsumerGroup::from_connection_string(&workspace.hub, "$Default")?;
     let container = AzureContainer::from_connection_string(&workspace.storage, &workspace.container)?;
     let builder = GroupStore::builder(Arc::new(container), group.clone(), OwnerId::new(owner)?);
-    let store = builder.with_lease_duration(LEASE_DURATION).connect().await?;
+    let store = builder.with_config(StoreConfig::default().with_lease_duration(LEASE_DURATION)).connect().await?;
     let source = EventHubSource::from_connection_string(&group, workspace.hub.clone()).connect().await?;
     let handler = Totals {
         owner: owner.to_owned(),
@@ -34,7 +35,8 @@ pub async fn run(owner: &str, is_fenced: bool) -> Result<(), Failure> {
         rejected: Arc::new(workspace.journal("rejected")?),
         workspace,
     };
-    let config = ProcessorConfig::default().with_load_balancing_interval(LOAD_BALANCING_INTERVAL);
+    let config = ProcessorConfig::default()
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(LOAD_BALANCING_INTERVAL));
     Processor::builder(source, store, handler).with_config(config).build()?.run_until_signal().await?;
     Ok(())
 }

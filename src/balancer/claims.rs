@@ -118,8 +118,6 @@ impl Partitions {
         context.emit(OwnershipEvent::Claimed { partition: partition.clone(), epoch, reason });
         if context.is_ending() {
             self.release(context, &partition, epoch, ReleaseReason::Shutdown);
-        } else if context.is_released_when_stalled(&partition) {
-            self.release(context, &partition, epoch, ReleaseReason::Stalled);
         }
     }
 

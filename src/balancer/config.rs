@@ -35,26 +35,17 @@ pub enum OnLeaseExpiry {
     Stop,
 }
 
-/// What an instance does with partitions whose handler is stalled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum OnStall {
-    /// Keep them and report the stall. The default: another instance of the same application would probably stall, too.
-    #[default]
-    Keep,
-    /// Release them, so that other instances claim them. This instance claims no partition until the stall is over.
-    Release,
-}
-
 /// How the load-balancing loop works. The lease durations belong to the [`GroupStore`](crate::store::GroupStore).
 ///
-/// For an application with its own reader; a [`ProcessorConfig`](crate::processor::ProcessorConfig) has these settings
-/// among its own.
-#[derive(Clone, Debug)]
+/// The [`balancer`](crate::processor::ProcessorConfig::with_balancer) of a processor's settings. An application with its
+/// own reader passes them to [`Balancer::new`](super::Balancer::new). In files, durations are written as in `90s` or `2m`,
+/// and settings that are left out have their defaults.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct BalancerConfig {
     /// See [`with_load_balancing_interval`](Self::with_load_balancing_interval).
+    #[serde(with = "humantime_serde")]
     pub load_balancing_interval: Duration,
     /// See [`with_load_balancing_strategy`](Self::with_load_balancing_strategy).
     pub load_balancing_strategy: LoadBalancingStrategy,
@@ -63,13 +54,13 @@ pub struct BalancerConfig {
     /// See [`with_on_lease_expiry`](Self::with_on_lease_expiry).
     pub on_lease_expiry: OnLeaseExpiry,
     /// See [`with_stall_timeout`](Self::with_stall_timeout).
+    #[serde(with = "humantime_serde")]
     pub stall_timeout: Duration,
-    /// See [`with_on_stall`](Self::with_on_stall).
-    pub on_stall: OnStall,
     /// See [`with_handoff`](Self::with_handoff).
     pub handoff: bool,
     /// See [`with_lease_scope`](Self::with_lease_scope).
     pub lease_scope: LeaseScope,
+    #[serde(skip)]
     pub(crate) seed: Option<u64>,
 }
 
@@ -81,7 +72,6 @@ impl Default for BalancerConfig {
             max_partitions: None,
             on_lease_expiry: OnLeaseExpiry::default(),
             stall_timeout: Duration::from_secs(300),
-            on_stall: OnStall::default(),
             handoff: true,
             lease_scope: LeaseScope::default(),
             seed: None,
@@ -101,7 +91,8 @@ impl BalancerConfig {
         /// second.
         #[doc(alias = "load_balancing_update_interval")]
         with_load_balancing_interval(load_balancing_interval: Duration);
-        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`].
+        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`], one partition after
+        /// another; [`LoadBalancingStrategy::Greedy`] claims all at once.
         #[doc(alias = "rebalance")]
         with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
         /// Sets the most partitions that this instance owns. Default: no limit.
@@ -110,17 +101,21 @@ impl BalancerConfig {
         /// lease duration. [`Snapshot::unclaimed_due_to_limit`](super::Snapshot::unclaimed_due_to_limit) counts the
         /// partitions that stay unowned.
         with_max_partitions(max_partitions: Some(usize));
-        /// Sets what this instance does if it cannot renew in time. Default [`OnLeaseExpiry::Continue`].
+        /// Sets whether this instance continues to process a partition whose lease it cannot renew in time. Default
+        /// [`OnLeaseExpiry::Continue`].
         with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
         /// Sets the time after which a handler counts as stalled: it has had one batch for longer than this. Default 5 min,
         /// longer than usual batches. At least half the lease duration.
         ///
         /// While a handler is stalled, the instance claims its share of unowned partitions, because other instances may
-        /// have the same problem, but steals none. A blocked runtime is another matter, with a fixed limit: after 10 s the
-        /// instance counts as [stalled](super::Stalled::runtime) and claims nothing.
+        /// have the same problem, but steals none. It keeps the stalled partitions and reports the stall, because another
+        /// instance of the same application would probably stall, too.
+        /// [`ProcessorConfig::with_handler_timeout`](crate::processor::ProcessorConfig::with_handler_timeout) ends a call of
+        /// the handler that takes too long.
+        ///
+        /// A blocked runtime is another matter, with a fixed limit: after 10 s the instance counts as
+        /// [stalled](super::Stalled::runtime) and claims nothing.
         with_stall_timeout(stall_timeout: Duration);
-        /// Sets what this instance does with stalled partitions. Default [`OnStall::Keep`].
-        with_on_stall(on_stall: OnStall);
         /// Sets whether partitions move between live owners by handoff: the claiming instance requests the partition, and
         /// the owner stops its handler and writes the last checkpoint before it releases the partition, so that no event
         /// is processed twice. Default true. With false, other instances steal from this one, and this one steals, as with

@@ -6,7 +6,6 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::action::{Action, Request};
-use super::config::OnStall;
 use super::events::OwnershipEvent;
 use super::liveness::Stalled;
 use super::note::Note;
@@ -162,11 +161,6 @@ impl Context {
     /// Whether this instance claims nothing now. While the runtime does not run, a claimed partition would not be read.
     pub(super) fn claims_nothing(&self) -> bool {
         !self.takes_part() || self.start_overdue
-    }
-
-    /// Whether a partition that was just won must be released for another instance.
-    pub(super) fn is_released_when_stalled(&self, partition: &PartitionId) -> bool {
-        self.settings.config.on_stall == OnStall::Release && self.stalled.affects(partition)
     }
 
     pub(super) fn had_outage_within(&self, time: Duration) -> bool {

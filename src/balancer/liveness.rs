@@ -26,12 +26,6 @@ impl Stalled {
     pub fn any(&self) -> bool {
         self.runtime || !self.partitions.is_empty()
     }
-
-    /// Returns whether the stall affects this partition.
-    #[must_use]
-    pub fn affects(&self, partition: &PartitionId) -> bool {
-        self.runtime || self.partitions.contains(partition)
-    }
 }
 
 /// Receives the liveness reports of the application. Cheap to clone; all clones share one state. Only this type defines
@@ -140,9 +134,7 @@ mod tests {
         let batch = tracker.batch_started(&slow);
         drop(tracker.batch_started(&quick));
         tokio::time::advance(LONG + Duration::from_secs(1)).await;
-        let stalled = tracker.stalled();
-        assert_eq!(stalled.partitions, [slow.clone()].into());
-        assert!(stalled.affects(&slow) && !stalled.affects(&quick));
+        assert_eq!(tracker.stalled().partitions, [slow.clone()].into());
         assert!(tracker.has_stalled(&slow) && !tracker.has_stalled(&quick));
         drop(batch);
         assert!(!tracker.stalled().any());

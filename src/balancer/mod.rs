@@ -79,7 +79,7 @@ use crate::random::seeded;
 use crate::store::{GroupStore, LoopPermit};
 use crate::telemetry::OwnedMetrics;
 
-pub use config::{BalancerConfig, OnLeaseExpiry, OnStall};
+pub use config::{BalancerConfig, OnLeaseExpiry};
 use driver::{Driver, Ports};
 use events::Events;
 pub use events::{DuplicateCause, OwnershipEvent};

@@ -11,7 +11,6 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 
 use super::action::Action;
-use super::config::OnStall;
 use super::context::{Change, Context, Phase};
 use super::cycle::{Cycles, Needs, drop_lost, is_settled, needs};
 use super::events::OwnershipEvent;
@@ -25,7 +24,7 @@ use super::settings::Settings;
 use super::snapshot::{LeaseAge, Snapshot};
 use crate::error::Result;
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId, Ownership, PartitionId};
-use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, ReleaseReason, View, observe};
+use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, View, observe};
 
 /// The most partitions for which ownerships and heartbeats are listed together. Such a listing also contains the
 /// checkpoints. One response holds 5000 blobs.
@@ -134,19 +133,12 @@ impl State {
         }
     }
 
-    /// Reports the stall, and releases the stalled partitions if the configuration says so.
+    /// Reports the stall. The stalled partitions are kept: another instance of the application would probably stall, too.
     fn on_liveness(&mut self, stalled: Stalled) {
         let context = &mut self.context;
         context.emit(OwnershipEvent::Stalled(stalled.clone()));
         context.disturb();
         context.change();
-        if context.settings.config.on_stall == OnStall::Release {
-            for (partition, epoch) in self.partitions.epochs() {
-                if stalled.affects(&partition) {
-                    self.partitions.drain(context, &partition, epoch, ReleaseReason::Stalled);
-                }
-            }
-        }
         context.stalled = stalled;
     }
 

@@ -6,7 +6,9 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 
 use super::Balancer;
+use crate::clock::is_paused;
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::GroupStore;
 
 const THREAD_NAME: &str = "partition-balancer";
 
@@ -19,8 +21,29 @@ impl Balancer {
     ///
     /// Those of [`run`](Self::run). [`ErrorKind::Config`] if the system cannot spawn a thread, or the backend cannot
     /// open new connections: use [`run`](Self::run).
-    pub async fn run_on_dedicated_thread(mut self) -> Result<()> {
-        self.ports.store = self.ports.store.with_new_connections()?;
+    pub async fn run_on_dedicated_thread(self) -> Result<()> {
+        let store = self.ports.store.with_new_connections()?;
+        self.run_on_thread_with(store).await
+    }
+
+    /// Runs the loop on a dedicated thread, where handlers that block their runtime do not delay it. Runs it on this
+    /// runtime if that is not possible: a paused clock applies to one runtime only, and a backend may have no connections
+    /// for another one.
+    pub(crate) async fn run_beside_handlers(self) -> Result<()> {
+        if is_paused() {
+            return self.run().await;
+        }
+        match self.ports.store.with_new_connections() {
+            Ok(store) => self.run_on_thread_with(store).await,
+            Err(error) => {
+                self.ports.store.telemetry().loop_not_on_thread(&error);
+                self.run().await
+            }
+        }
+    }
+
+    async fn run_on_thread_with(mut self, store: GroupStore) -> Result<()> {
+        self.ports.store = store;
         // Ends with this future; the loop ends soon after.
         let _permit = self.permit();
         let (report, ended) = oneshot::channel();
@@ -49,5 +72,5 @@ impl Balancer {
 }
 
 fn no_thread(error: std::io::Error) -> Error {
-    Error::config("cannot spawn the thread of the load-balancing loop; see `with_dedicated_thread`").with_source(error)
+    Error::config("cannot spawn the thread of the load-balancing loop").with_source(error)
 }

@@ -207,7 +207,8 @@ pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a second client cannot be created.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a second client cannot be created. A processor then logs a
+    /// warning and renews its leases on the application's runtime, where a handler that blocks it can cost partitions.
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>>;
 }
 

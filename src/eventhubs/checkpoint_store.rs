@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::error::{Error as AzureError, ErrorKind as AzureErrorKind};
@@ -20,9 +19,8 @@ use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId, Position};
-use crate::setters::config_setters;
 use crate::store::membership::Heartbeat;
-use crate::store::{BlobNameCase, GroupStore, Lease, OnCaseMismatch, Ownership, ReleaseOutcome, StoreConfig};
+use crate::store::{GroupStore, Lease, Ownership, ReleaseOutcome, StoreConfig};
 
 type AzureResult<T> = std::result::Result<T, AzureError>;
 
@@ -105,7 +103,7 @@ pub struct BlobCheckpointStoreBuilder {
 }
 
 impl BlobCheckpointStoreBuilder {
-    /// Replaces the settings of the store.
+    /// Sets how the store works. Default: [`StoreConfig::default`]. A second call replaces the settings of the first one.
     ///
     /// [`lease_duration`](StoreConfig::with_lease_duration) must be equal to the processor's
     /// `partition_expiration_duration`; the default of both is 60 s. An ownership that was not renewed within the lease
@@ -113,18 +111,6 @@ impl BlobCheckpointStoreBuilder {
     pub fn with_config(mut self, config: StoreConfig) -> Self {
         self.config = config;
         self
-    }
-
-    config_setters! {
-        StoreConfig:
-        with_lease_duration(lease_duration: Duration);
-        with_foreign_lease_duration(foreign_lease_duration: Duration);
-        with_request_timeout(request_timeout: Duration);
-        with_max_concurrent_requests(max_concurrent_requests: usize);
-        with_blob_name_case(blob_name_case: BlobNameCase);
-        with_on_case_mismatch(on_case_mismatch: OnCaseMismatch);
-        with_create_container(create_container: bool);
-        with_verify_storage(verify_storage: bool);
     }
 
     /// Sets the local clock, for tests. Default: the clock of the operating system.

@@ -42,10 +42,10 @@ impl Groups {
         lock(&self.known)
     }
 
-    fn describe(&self, group: &ConsumerGroup, owner: OwnerId) -> GroupStoreBuilder {
+    fn describe(&self, group: &ConsumerGroup, owner: OwnerId, config: StoreConfig) -> GroupStoreBuilder {
         let mut builder = GroupStore::builder(Arc::clone(&self.container), group.clone(), owner);
         builder.wall_clock = Some(Arc::clone(&self.wall_clock));
-        builder.with_config(self.config.clone())
+        builder.with_config(config)
     }
 
     /// Returns until when a call that begins now repeats its requests: one lease duration. Later, other instances may
@@ -61,7 +61,8 @@ impl Groups {
             return Ok(known.clone());
         }
         // This store only reads. The store of the first claim verifies the storage.
-        let reader = self.describe(group, OwnerId::new("(read-only)")?).with_verify_storage(false);
+        let config = self.config.clone().with_verify_storage(false);
+        let reader = self.describe(group, OwnerId::new("(read-only)")?, config);
         let store = connect(reader, until).await?;
         Ok(self.known().entry(group.clone()).or_insert(Group::Viewed(store)).clone())
     }
@@ -73,7 +74,7 @@ impl Groups {
             return Ok(owned);
         }
         let until = self.time_limit();
-        let store = connect(self.describe(group, OwnerId::new(owner)?), until).await?;
+        let store = connect(self.describe(group, OwnerId::new(owner)?, self.config.clone()), until).await?;
         // The processor claims by a listing of the read-only store, which does not remember versions.
         let owners = list_owners(&store, until).await?;
         let partitions = Arc::new(OwnedPartitions::new(store));

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_core_amqp::message::AmqpMessageBody;
 use azure_messaging_eventhubs::models::{EventHubPartitionProperties, ReceivedEventData};
 use azure_messaging_eventhubs::{EventHubsError, OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
 use time::OffsetDateTime;
@@ -198,15 +197,6 @@ impl Positioned for ReceivedEventData {
     fn trace_context(&self) -> Option<TraceContext> {
         trace_context(self)
     }
-
-    /// Returns the size of a data body, which producers send; other kinds of AMQP bodies count as 0. Reads the message,
-    /// because the body of the event is a copy.
-    fn size(&self) -> usize {
-        match &self.raw_amqp_message().body {
-            AmqpMessageBody::Binary(parts) => parts.iter().map(Vec::len).sum(),
-            _ => 0,
-        }
-    }
 }
 
 /// Returns how long to wait for a rejection of a link, after a request that took this long.
@@ -246,7 +236,6 @@ fn client_position(from: StartPosition) -> ClientPosition {
 
 #[cfg(test)]
 mod tests {
-    use azure_core_amqp::{AmqpList, AmqpMessage, AmqpValue};
     use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
     use super::*;
@@ -273,20 +262,6 @@ mod tests {
     fn a_slow_connection_gets_more_time_for_the_check() {
         for (request, limit) in [(1, 1000), (100, 1000), (300, 3000), (1500, 10_000)] {
             assert_eq!(check_limit(Duration::from_millis(request)), Duration::from_millis(limit), "{request} ms");
-        }
-    }
-
-    #[test]
-    fn the_size_of_an_event_is_its_data_size() {
-        for (body, size) in [
-            (AmqpMessageBody::Binary(vec![vec![0; 3], vec![0; 4]]), 7),
-            (AmqpMessageBody::Binary(Vec::new()), 0),
-            (AmqpMessageBody::Sequence(vec![AmqpList::default()]), 0),
-            (AmqpMessageBody::Value(AmqpValue::from("text")), 0),
-            (AmqpMessageBody::Empty, 0),
-        ] {
-            let event = ReceivedEventData::from(AmqpMessage { body, ..AmqpMessage::default() });
-            assert_eq!(Positioned::size(&event), size);
         }
     }
 }

@@ -86,8 +86,6 @@ pub enum ReleaseReason {
     Requested,
     /// The instance shuts down.
     Shutdown,
-    /// The application stalled.
-    Stalled,
     /// Another instance requested a handoff.
     HandedOver,
     /// The event hub no longer has the partition.
@@ -105,7 +103,6 @@ impl ReleaseReason {
         match self {
             Self::Requested => "requested",
             Self::Shutdown => "shutdown",
-            Self::Stalled => "stalled",
             Self::HandedOver => "handed_over",
             Self::PartitionRemoved => "partition_removed",
             Self::NotAssigned => "not_assigned",

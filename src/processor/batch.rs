@@ -1,4 +1,4 @@
-//! Gathers events into batches that are limited by number, bytes and waiting time.
+//! Gathers events into batches that are limited by number and waiting time.
 
 use std::time::Duration;
 
@@ -11,29 +11,8 @@ use super::positioned::Positioned;
 pub(super) struct BatchLimits {
     /// The most events.
     pub(super) events: usize,
-    /// The most bytes of event bodies. A larger event is a batch of its own.
-    pub(super) bytes: usize,
     /// The longest wait after the first event of the batch was received.
     pub(super) wait: Duration,
-}
-
-impl BatchLimits {
-    /// Returns whether a batch is what was received at once: neither its bytes nor its waiting time matter.
-    pub(super) fn takes_available(&self) -> bool {
-        self.bytes == usize::MAX && self.wait.is_zero()
-    }
-
-    /// Returns how many of these events make up a batch, and whether the batch is full.
-    pub(super) fn measure<E: Positioned>(&self, events: &[E]) -> (usize, bool) {
-        let mut bytes = 0_usize;
-        for (count, event) in events.iter().take(self.events).enumerate() {
-            bytes = bytes.saturating_add(event.size());
-            if bytes > self.bytes && count > 0 {
-                return (count, true);
-            }
-        }
-        (events.len().min(self.events), events.len() >= self.events || bytes >= self.bytes)
-    }
 }
 
 /// The received events that no batch contains yet.

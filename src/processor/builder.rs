@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tracing::Span;
 
 use super::Processor;
-use super::config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
+use super::config::ProcessorConfig;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::hub_creation::HubCreation;
@@ -18,21 +18,18 @@ use super::offset_format::OffsetFormat;
 use super::registry::Registry;
 use super::shared::Shared;
 use super::shutdown::{Requests, ShutdownReport};
-use super::source::{EventSource, StartPosition};
+use super::source::EventSource;
 use super::spans::{BatchSpans, SpanEvents, SpanHook};
-use super::start::OnInvalidCheckpoint;
-use super::undecodable::OnUndecodable;
-use crate::balancer::{Balancer, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
+use crate::balancer::Balancer;
 use crate::error::{Error, Result};
-use crate::model::{ConsumerGroup, LeaseScope, PartitionId};
-use crate::setters::config_setters;
+use crate::model::ConsumerGroup;
 use crate::store::GroupStore;
 use crate::telemetry::Spans;
 
 /// Partition properties are stale after this many missed lag checks.
 const LAG_CHECKS_MISSED: u32 = 3;
 
-/// Configures a [`Processor`]. Setters cannot fail; [`build`](Self::build) can.
+/// Describes a [`Processor`]: its settings are a [`ProcessorConfig`]. Setters cannot fail; [`build`](Self::build) can.
 #[must_use = "nothing happens until `build` is called"]
 pub struct ProcessorBuilder<S, H> {
     pub(super) source: S,
@@ -57,49 +54,10 @@ impl<S: fmt::Debug, H: fmt::Debug> fmt::Debug for ProcessorBuilder<S, H> {
 }
 
 impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
-    /// Replaces all settings.
+    /// Sets how the processor works. Default: [`ProcessorConfig::default`]. A second call replaces the settings of the first
+    /// one.
     pub fn with_config(mut self, config: ProcessorConfig) -> Self {
         self.config = config;
-        self
-    }
-
-    config_setters! {
-        ProcessorConfig:
-        with_load_balancing_interval(load_balancing_interval: Duration);
-        with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
-        with_max_partitions(max_partitions: usize);
-        with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
-        with_stall_timeout(stall_timeout: Duration);
-        with_on_stall(on_stall: OnStall);
-        with_handoff(handoff: bool);
-        with_lease_scope(lease_scope: LeaseScope);
-        with_dedicated_thread(dedicated_thread: bool);
-        with_start_position(start_position: StartPosition);
-        with_new_partition_start_position(new_partition_start_position: StartPosition);
-        with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
-        with_on_undecodable(on_undecodable: OnUndecodable);
-        with_checkpoint_policy(checkpoint_policy: CheckpointPolicy);
-        with_on_failure(on_failure: OnFailure);
-        with_handler_timeout(handler_timeout: Duration);
-        with_max_batch_size(max_batch_size: usize);
-        with_max_batch_bytes(max_batch_bytes: usize);
-        with_max_batch_wait(max_batch_wait: Duration);
-        with_prefetch(prefetch: usize);
-        with_max_in_flight(max_in_flight: usize);
-        with_lag_check_interval(lag_check_interval: Duration);
-        with_drain_timeout(drain_timeout: Duration);
-        with_on_shutdown(on_shutdown: OnShutdown);
-    }
-
-    /// See [`ProcessorConfig::with_start_position_of`].
-    pub fn with_start_position_of(mut self, partition_id: PartitionId, start_position: StartPosition) -> Self {
-        self.config = self.config.with_start_position_of(partition_id, start_position);
-        self
-    }
-
-    /// See [`ProcessorConfig::without_lag_checks`].
-    pub fn without_lag_checks(mut self) -> Self {
-        self.config = self.config.without_lag_checks();
         self
     }
 
@@ -153,7 +111,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         self.config.check()?;
         self.check_group()?;
         let (partitions, named) = watch::channel(Arc::from([]));
-        let settings = BalancerConfig::from(&self.config);
+        let settings = self.config.balancer.clone();
         let (balancer, handle) = Balancer::new(self.store.clone(), settings.clone(), named)?;
         let drain =
             self.config.drain_timeout.unwrap_or_else(|| settings.default_drain_timeout(&self.store, CLOSE_LIMIT));

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::source::StartPosition;
 use super::start::OnInvalidCheckpoint;
 use super::undecodable::OnUndecodable;
-use crate::balancer::{BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, OnStall};
+use crate::balancer::{BalancerConfig, LoadBalancingStrategy};
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, PartitionId};
 use crate::seconds::deserialize_or_never;
@@ -21,6 +21,9 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// requests.
 ///
 /// Each write is one request to the storage. Events after the last written position are redelivered after a crash.
+///
+/// The processor also writes the last requested position when the partition stops, and repeats that write until the time
+/// of the shutdown or of the handoff is over.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -30,13 +33,11 @@ pub struct CheckpointPolicy {
     /// See [`with_interval`](Self::with_interval).
     #[serde(deserialize_with = "deserialize_or_never")]
     pub interval: Option<Duration>,
-    /// See [`with_on_stop`](Self::with_on_stop).
-    pub on_stop: bool,
 }
 
 impl Default for CheckpointPolicy {
     fn default() -> Self {
-        Self { max_events: None, interval: Some(Duration::from_secs(5)), on_stop: true }
+        Self { max_events: None, interval: Some(Duration::from_secs(5)) }
     }
 }
 
@@ -53,15 +54,10 @@ impl CheckpointPolicy {
         /// receives no more of them than one that accepts them, unless the interval is longer than 30 s.
         #[doc(alias = "auto.commit.interval.ms")]
         with_interval(interval: Some(Duration));
-        /// Sets whether the last requested position is written when the partition stops. Default true. The processor
-        /// repeats this write until the time of the shutdown or of the handoff is over.
-        ///
-        /// After a failure of the handler the requested position is always written. Otherwise a handler that fails more
-        /// often than [`interval`](Self::with_interval) would make no progress.
-        with_on_stop(on_stop: bool);
     }
 
-    /// Removes [`interval`](Self::with_interval): the time since a request does not matter.
+    /// Removes [`interval`](Self::with_interval): the time since a request does not matter. Without
+    /// [`max_events`](Self::with_max_events), positions are then written only when the partition stops.
     #[must_use]
     pub fn without_interval(mut self) -> Self {
         self.interval = None;
@@ -125,13 +121,13 @@ pub enum OnShutdown {
 ///
 /// ```
 /// use std::time::Duration;
-/// use eventhubs_checkpoint::processor::{ProcessorConfig, StartPosition};
+/// use eventhubs_checkpoint::processor::ProcessorConfig;
 ///
 /// let config: ProcessorConfig = serde_json::from_str(
-///     r#"{ "max_batch_size": 500, "drain_timeout": "20s", "start_position": "latest", "load_balancing_strategy": "greedy" }"#,
+///     r#"{ "max_batch_size": 500, "drain_timeout": "20s", "balancer": { "max_partitions": 8 } }"#,
 /// )?;
-/// assert_eq!(config.start_position, StartPosition::Latest);
 /// assert_eq!(config.drain_timeout, Some(Duration::from_secs(20)));
+/// assert_eq!(config.balancer.max_partitions, Some(8));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 ///
@@ -144,32 +140,13 @@ pub enum OnShutdown {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ProcessorConfig {
-    /// See [`with_load_balancing_interval`](Self::with_load_balancing_interval).
-    #[serde(with = "humantime_serde")]
-    pub load_balancing_interval: Duration,
-    /// See [`with_load_balancing_strategy`](Self::with_load_balancing_strategy).
-    pub load_balancing_strategy: LoadBalancingStrategy,
-    /// See [`with_max_partitions`](Self::with_max_partitions).
-    pub max_partitions: Option<usize>,
-    /// See [`with_on_lease_expiry`](Self::with_on_lease_expiry).
-    pub on_lease_expiry: OnLeaseExpiry,
-    /// See [`with_stall_timeout`](Self::with_stall_timeout).
-    #[serde(with = "humantime_serde")]
-    pub stall_timeout: Duration,
-    /// See [`with_on_stall`](Self::with_on_stall).
-    pub on_stall: OnStall,
-    /// See [`with_handoff`](Self::with_handoff).
-    pub handoff: bool,
-    /// See [`with_lease_scope`](Self::with_lease_scope).
-    pub lease_scope: LeaseScope,
-    /// See [`with_dedicated_thread`](Self::with_dedicated_thread).
-    pub dedicated_thread: bool,
+    /// See [`with_balancer`](Self::with_balancer).
+    // Nested in files, too: serde ignores unknown fields beside `flatten`, and a misspelled setting must be rejected.
+    pub balancer: BalancerConfig,
     /// See [`with_start_position`](Self::with_start_position).
     pub start_position: StartPosition,
     /// See [`with_start_position_of`](Self::with_start_position_of).
     pub start_positions: BTreeMap<PartitionId, StartPosition>,
-    /// See [`with_new_partition_start_position`](Self::with_new_partition_start_position).
-    pub new_partition_start_position: StartPosition,
     /// See [`with_on_invalid_checkpoint`](Self::with_on_invalid_checkpoint).
     pub on_invalid_checkpoint: OnInvalidCheckpoint,
     /// See [`with_on_undecodable`](Self::with_on_undecodable).
@@ -183,8 +160,6 @@ pub struct ProcessorConfig {
     pub handler_timeout: Option<Duration>,
     /// See [`with_max_batch_size`](Self::with_max_batch_size).
     pub max_batch_size: usize,
-    /// See [`with_max_batch_bytes`](Self::with_max_batch_bytes).
-    pub max_batch_bytes: Option<usize>,
     /// See [`with_max_batch_wait`](Self::with_max_batch_wait).
     #[serde(with = "humantime_serde")]
     pub max_batch_wait: Duration,
@@ -200,56 +175,26 @@ pub struct ProcessorConfig {
     pub drain_timeout: Option<Duration>,
     /// See [`with_on_shutdown`](Self::with_on_shutdown).
     pub on_shutdown: OnShutdown,
-    #[serde(skip)]
-    seed: Option<u64>,
 }
 
 impl Default for ProcessorConfig {
     fn default() -> Self {
-        let balancer = BalancerConfig::default();
         Self {
-            load_balancing_interval: balancer.load_balancing_interval,
-            load_balancing_strategy: balancer.load_balancing_strategy,
-            max_partitions: balancer.max_partitions,
-            on_lease_expiry: balancer.on_lease_expiry,
-            stall_timeout: balancer.stall_timeout,
-            on_stall: balancer.on_stall,
-            handoff: balancer.handoff,
-            lease_scope: balancer.lease_scope,
-            dedicated_thread: true,
+            balancer: BalancerConfig::default(),
             start_position: StartPosition::Earliest,
             start_positions: BTreeMap::new(),
-            new_partition_start_position: StartPosition::Earliest,
             on_invalid_checkpoint: OnInvalidCheckpoint::default(),
             on_undecodable: OnUndecodable::default(),
             checkpoint_policy: CheckpointPolicy::default(),
             on_failure: OnFailure::default(),
             handler_timeout: None,
             max_batch_size: 100,
-            max_batch_bytes: None,
             max_batch_wait: Duration::ZERO,
             prefetch: 300,
             max_in_flight: 1000,
             lag_check_interval: Some(Duration::from_secs(30)),
             drain_timeout: None,
             on_shutdown: OnShutdown::default(),
-            seed: balancer.seed,
-        }
-    }
-}
-
-impl From<&ProcessorConfig> for BalancerConfig {
-    fn from(config: &ProcessorConfig) -> Self {
-        Self {
-            load_balancing_interval: config.load_balancing_interval,
-            load_balancing_strategy: config.load_balancing_strategy.clone(),
-            max_partitions: config.max_partitions,
-            on_lease_expiry: config.on_lease_expiry,
-            stall_timeout: config.stall_timeout,
-            on_stall: config.on_stall,
-            handoff: config.handoff,
-            lease_scope: config.lease_scope,
-            seed: config.seed,
         }
     }
 }
@@ -270,65 +215,51 @@ impl ProcessorConfig {
     /// use eventhubs_checkpoint::store::StoreConfig;
     ///
     /// let (config, store) = (ProcessorConfig::fast_failover(), StoreConfig::fast_failover());
-    /// assert!(store.lease_duration >= 3 * config.load_balancing_interval);
+    /// assert!(store.lease_duration >= 3 * config.balancer.load_balancing_interval);
     /// ```
     #[must_use]
     pub fn fast_failover() -> Self {
-        Self::default()
-            .with_load_balancing_interval(Duration::from_secs(4))
-            .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
-            .with_lease_scope(LeaseScope::Instance)
+        Self::default().with_balancer(|balancer| {
+            balancer
+                .with_load_balancing_interval(Duration::from_secs(4))
+                .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+                .with_lease_scope(LeaseScope::Instance)
+        })
+    }
+
+    /// Changes how partitions are shared with the other instances and how their leases are kept, which the settings of
+    /// the [load-balancing loop](crate::balancer) determine. What the change does not set stays as it is.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::processor::{LoadBalancingStrategy, ProcessorConfig};
+    ///
+    /// let config = ProcessorConfig::fast_failover().with_balancer(|balancer| balancer.with_max_partitions(8));
+    /// assert_eq!(config.balancer.max_partitions, Some(8));
+    /// assert_eq!(config.balancer.load_balancing_strategy, LoadBalancingStrategy::Greedy);
+    /// ```
+    #[must_use]
+    pub fn with_balancer(mut self, change: impl FnOnce(BalancerConfig) -> BalancerConfig) -> Self {
+        self.balancer = change(self.balancer);
+        self
     }
 
     setters! {
-        /// Sets the time between two load-balancing cycles. Default 10 s. See
-        /// [`BalancerConfig::with_load_balancing_interval`].
-        #[doc(alias = "load_balancing_update_interval")]
-        with_load_balancing_interval(load_balancing_interval: Duration);
-        /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`], one partition after
-        /// another; [`LoadBalancingStrategy::Greedy`] claims all at once.
-        #[doc(alias = "rebalance")]
-        with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
-        /// Sets the most partitions that this instance owns. Default: no limit. See
-        /// [`BalancerConfig::with_max_partitions`].
-        with_max_partitions(max_partitions: Some(usize));
-        /// Sets whether this instance continues to process a partition whose lease it cannot renew in time. Default
-        /// [`OnLeaseExpiry::Continue`].
-        with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
-        /// Sets the time after which a batch in the handler counts as stalled. Default 5 min. See
-        /// [`BalancerConfig::with_stall_timeout`].
-        with_stall_timeout(stall_timeout: Duration);
-        /// Sets whether stalled partitions are kept or released. Default [`OnStall::Keep`].
-        with_on_stall(on_stall: OnStall);
-        /// Sets whether partitions move between live instances by handoff, so that no event is processed twice. Default
-        /// true. See [`BalancerConfig::with_handoff`].
-        with_handoff(handoff: bool);
-        /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`], one renewal per partition.
-        /// See [`BalancerConfig::with_lease_scope`].
-        with_lease_scope(lease_scope: LeaseScope);
-        /// Sets whether the load-balancing loop runs on a thread and a runtime of its own. Default true: a handler that
-        /// blocks its runtime then loses no partition. Under paused time the loop always runs on the caller's runtime, because
-        /// the paused clock of a test does not apply to another one.
-        with_dedicated_thread(dedicated_thread: bool);
         /// Sets where a partition without a checkpoint starts. Default [`StartPosition::Earliest`], so that no event is
         /// skipped; some other SDKs start at the latest event.
         ///
         /// With [`StartPosition::Latest`] the first instance records the start of every partition when it starts. If a
         /// processor of another SDK already reads a partition, at an earlier event and without a checkpoint, its first
         /// checkpoint replaces that start.
-        #[doc(alias = "auto.offset.reset")]
-        #[doc(alias = "initial_offset")]
-        with_start_position(start_position: StartPosition);
-        /// Sets where a partition starts that was added to the event hub after the group had started, if
-        /// [`start_position`](Self::with_start_position) is [`StartPosition::Latest`]. Default
-        /// [`StartPosition::Earliest`]: a running group wants every event of a new partition, including those that were
-        /// sent before the group noticed it.
         ///
+        /// A partition that is added to the event hub after the group had started nevertheless starts at the earliest event:
+        /// a running group wants every event of a new partition, including those that were sent before the group noticed it.
         /// The processor recognizes new partitions by their missing checkpoints, which instances of this crate record in
         /// the order of the partitions. Instances of other SDKs do not. If one of them owns a new partition before an
         /// instance of this crate starts, the new partitions before it count as old. In a group that is shared with other
         /// SDKs, start at the earliest event.
-        with_new_partition_start_position(new_partition_start_position: StartPosition);
+        #[doc(alias = "auto.offset.reset")]
+        #[doc(alias = "initial_offset")]
+        with_start_position(start_position: StartPosition);
         /// Sets what to do if a partition cannot be read from its checkpoint. Default [`OnInvalidCheckpoint::Earliest`].
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
         /// Sets what to do with an event that the source cannot decode. Default [`OnUndecodable::Fail`].
@@ -340,13 +271,10 @@ impl ProcessorConfig {
         /// Sets how long one call of [`Handler::handle`](super::Handler::handle) or
         /// [`start_position`](super::Handler::start_position) may take. The processor drops a call that takes longer, which
         /// counts as a failure. Default: no limit, because only the application knows whether its work may be dropped
-        /// halfway. [`with_stall_timeout`](Self::with_stall_timeout) only reports.
+        /// halfway. [`BalancerConfig::with_stall_timeout`] only reports.
         with_handler_timeout(handler_timeout: Some(Duration));
         /// Sets the most events of one call of the handler. Default 100.
         with_max_batch_size(max_batch_size: usize);
-        /// Sets the most bytes of event bodies in one call of the handler. A larger event is delivered alone. Default: no
-        /// limit.
-        with_max_batch_bytes(max_batch_bytes: Some(usize));
         /// Sets how long a batch that is not full waits for more events. Default: it does not wait.
         #[doc(alias = "max_wait_time")]
         with_max_batch_wait(max_batch_wait: Duration);
@@ -364,17 +292,16 @@ impl ProcessorConfig {
         /// Default 30 s, at one request to the event hub each.
         with_lag_check_interval(lag_check_interval: Some(Duration));
         /// Sets how long a handler may take to finish its batch when its partition stops, and again for
-        /// [`Handler::stopped`](super::Handler::stopped). Default 15 s, or less if [`OnLeaseExpiry::Stop`] requires it. It
-        /// may be longer than the lease duration: the lease is renewed meanwhile.
+        /// [`Handler::stopped`](super::Handler::stopped). Default 15 s, or less if
+        /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop) requires it. It may be longer than the lease
+        /// duration: the lease is renewed meanwhile.
         with_drain_timeout(drain_timeout: Some(Duration));
         /// Sets what happens to the owned partitions at shutdown. Default [`OnShutdown::Release`].
         with_on_shutdown(on_shutdown: OnShutdown);
     }
 
-    /// Sets where one partition starts if it has no checkpoint, instead of
-    /// [`start_position`](Self::with_start_position) and
-    /// [`new_partition_start_position`](Self::with_new_partition_start_position). An id that the event hub does not have
-    /// has no effect.
+    /// Sets where one partition starts if it has no checkpoint, also a partition that is added later, instead of
+    /// [`start_position`](Self::with_start_position). An id that the event hub does not have has no effect.
     #[doc(alias = "seek")]
     #[must_use]
     pub fn with_start_position_of(mut self, partition_id: PartitionId, start_position: StartPosition) -> Self {
@@ -390,14 +317,6 @@ impl ProcessorConfig {
         self
     }
 
-    /// See [`BalancerConfig::with_seed`].
-    #[cfg(feature = "testing")]
-    #[must_use]
-    pub fn with_seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
     /// Where a partition starts that has no checkpoint and belonged to the event hub when the group started.
     pub(super) fn start_position_of(&self, partition: &PartitionId) -> &StartPosition {
         self.start_positions.get(partition).unwrap_or(&self.start_position)
@@ -405,24 +324,16 @@ impl ProcessorConfig {
 
     /// Where a partition starts that has no checkpoint and was added after the group had started.
     pub(super) fn start_position_of_new(&self, partition: &PartitionId) -> &StartPosition {
-        self.start_positions.get(partition).unwrap_or(&self.new_partition_start_position)
+        self.start_positions.get(partition).unwrap_or(&StartPosition::Earliest)
     }
 
     pub(super) fn check(&self) -> Result<()> {
         self.start_position.check("`with_start_position`")?;
-        self.new_partition_start_position.check("`with_new_partition_start_position`")?;
         for (partition, start_position) in &self.start_positions {
             start_position.check(&format!("`with_start_position_of` for partition {partition}"))?;
         }
-        let CheckpointPolicy { max_events, interval, on_stop, .. } = self.checkpoint_policy;
-        if (max_events, interval, on_stop) == (None, None, false) {
-            return Err(Error::config(
-                "`with_checkpoint_policy` never writes a checkpoint: set an interval, a number of events, or `with_on_stop`",
-            ));
-        }
         let counts = [
             ("with_max_batch_size", self.max_batch_size),
-            ("with_max_batch_bytes", self.max_batch_bytes.unwrap_or(1)),
             ("with_prefetch", self.prefetch),
             ("with_max_in_flight", self.max_in_flight),
             (
@@ -479,11 +390,14 @@ mod tests {
     #[test]
     fn a_file_names_partitions_by_text_or_number() {
         let config = read(
-            r#"{ "load_balancing_strategy": { "static": { "partitions": [0, "1"] } }, "start_positions": { "1": "latest" } }"#,
+            r#"{
+                "balancer": { "load_balancing_strategy": { "static": { "partitions": [0, "1"] } } },
+                "start_positions": { "1": "latest" }
+            }"#,
         )
         .unwrap();
         let both = crate::balancer::Assignment::partitions([0, 1].map(PartitionId::from));
-        assert_eq!(config.load_balancing_strategy, LoadBalancingStrategy::Static(both));
+        assert_eq!(config.balancer.load_balancing_strategy, LoadBalancingStrategy::Static(both));
         assert_eq!(*config.start_position_of(&PartitionId::from(1)), StartPosition::Latest);
     }
 
@@ -499,19 +413,32 @@ mod tests {
 
     #[test]
     fn a_file_may_omit_the_threshold() {
-        let config = read(r#"{ "load_balancing_strategy": { "weighted": {} } }"#).unwrap();
-        assert_eq!(config.load_balancing_strategy, LoadBalancingStrategy::weighted());
+        let config = read(r#"{ "balancer": { "load_balancing_strategy": { "weighted": {} } } }"#).unwrap();
+        assert_eq!(config.balancer.load_balancing_strategy, LoadBalancingStrategy::weighted());
+    }
+
+    #[test]
+    fn a_file_sets_only_what_it_names_of_the_balancer() {
+        let text =
+            r#"{ "balancer": { "load_balancing_interval": "5s", "stall_timeout": "2m", "lease_scope": "instance" } }"#;
+        let balancer = read(text).unwrap().balancer;
+        assert_eq!(balancer.load_balancing_interval, Duration::from_secs(5));
+        assert_eq!((balancer.stall_timeout, balancer.lease_scope), (Duration::from_secs(120), LeaseScope::Instance));
+        assert_eq!((balancer.handoff, balancer.max_partitions), (true, None));
     }
 
     #[test]
     fn a_file_with_a_mistake_is_rejected() {
         for (json, expected) in [
             (r#"{ "prefech": 1 }"#, "prefech"),
+            (r#"{ "max_partitions": 1 }"#, "max_partitions"),
+            (r#"{ "balancer": { "max_partition": 1 } }"#, "max_partition"),
+            (r#"{ "balancer": { "stall_timeout": 300 } }"#, "300"),
             (r#"{ "checkpoint_policy": { "every": 1 } }"#, "every"),
             (r#"{ "on_failure": { "release": { "cooldown": "1m", "after": 3 } } }"#, "after"),
-            (r#"{ "load_balancing_strategy": { "weighted": { "threshold": 5 } } }"#, "threshold"),
-            (r#"{ "load_balancing_strategy": { "static": { "index": 0 } } }"#, "`index` and `of`"),
-            (r#"{ "load_balancing_strategy": { "static": { "index": 3, "of": 3 } } }"#, "3"),
+            (r#"{ "balancer": { "load_balancing_strategy": { "weighted": { "threshold": 5 } } } }"#, "threshold"),
+            (r#"{ "balancer": { "load_balancing_strategy": { "static": { "index": 0 } } } }"#, "`index` and `of`"),
+            (r#"{ "balancer": { "load_balancing_strategy": { "static": { "index": 3, "of": 3 } } } }"#, "3"),
             (r#"{ "drain_timeout": 20 }"#, "20"),
             (r#"{ "lag_check_interval": "soon" }"#, "number"),
         ] {
@@ -524,11 +451,9 @@ mod tests {
     fn an_error_names_the_setter() {
         let config = ProcessorConfig::default;
         let ancient = StartPosition::EnqueuedAfter(datetime!(1969-07-20 20:17 UTC));
-        let never = CheckpointPolicy::default().without_interval().with_on_stop(false);
         for (config, expected) in [
             (config().with_start_position(ancient.clone()), "`with_start_position` is 1969"),
             (config().with_start_position_of(7.into(), ancient), "`with_start_position_of` for partition 7"),
-            (config().with_checkpoint_policy(never), "`with_checkpoint_policy` never writes"),
             (config().with_drain_timeout(Duration::MAX), "`with_drain_timeout` is"),
             (
                 config().with_checkpoint_policy(CheckpointPolicy::default().with_max_events(0)),
@@ -543,7 +468,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_rejected(
             text in hostile_text(&[
-                r#"{ "checkpoint_policy": { "interval": "90s" }, "load_balancing_strategy": { "weighted": {} } }"#,
+                r#"{ "checkpoint_policy": { "interval": "90s" }, "balancer": { "load_balancing_strategy": { "weighted": {} } } }"#,
                 r#"{ "start_position": { "enqueued_after": "2026-01-01T00:00:00Z" }, "max_batch_size": 10, "handler_timeout": "5m" }"#,
             ])
         ) {

@@ -17,14 +17,14 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
     ///
     /// Those of [`next_batch`](Self::next_batch), after all earlier events.
     pub(super) async fn gather(&mut self, limits: &BatchLimits) -> Result<Option<Vec<E>>> {
-        if limits.takes_available() && self.gathered.events.is_empty() {
+        if limits.wait.is_zero() && self.gathered.events.is_empty() {
             let batch = self.next_batch(limits.events).await?;
             self.gathered.count(&batch);
             return Ok(Some(batch));
         }
-        let (count, full) = limits.measure(&self.gathered.events);
+        let count = self.gathered.events.len().min(limits.events);
         let due = self.gathered.since.map(|since| since + limits.wait);
-        let enough = full || self.failure.is_some() || due.is_some_and(|due| due <= Instant::now());
+        let enough = count == limits.events || self.failure.is_some() || due.is_some_and(|due| due <= Instant::now());
         if count > 0 && enough {
             return Ok(Some(self.gathered.take(count)));
         }
@@ -80,9 +80,9 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[derive(Debug, PartialEq, Eq)]
-    struct Sized(usize);
+    struct Numbered(u64);
 
-    impl Positioned for Sized {
+    impl Positioned for Numbered {
         fn sequence_number(&self) -> Option<i64> {
             None
         }
@@ -90,26 +90,22 @@ mod tests {
         fn offset(&self) -> Option<&str> {
             None
         }
-
-        fn size(&self) -> usize {
-            self.0
-        }
     }
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Yields events of these sizes, each after its number of seconds; then an error.
-    fn receiver(sizes: &'static [(u64, usize)]) -> EventReceiver<Sized> {
+    /// Yields events with these numbers, each after its number of seconds; then an error.
+    fn receiver(events: &'static [(u64, u64)]) -> EventReceiver<Numbered> {
         EventReceiver::spawn(100, |sender| async move {
-            for (seconds, size) in sizes {
+            for (seconds, number) in events {
                 tokio::time::sleep(SECOND * u32::try_from(*seconds).unwrap()).await;
-                sender.send(Ok(Sized(*size))).await;
+                sender.send(Ok(Numbered(*number))).await;
             }
             sender.send(Err(Error::new(ErrorKind::EventSource, "broken"))).await;
         })
     }
 
-    async fn next(receiver: &mut EventReceiver<Sized>, limits: &BatchLimits) -> Result<Vec<Sized>> {
+    async fn next(receiver: &mut EventReceiver<Numbered>, limits: &BatchLimits) -> Result<Vec<Numbered>> {
         loop {
             if let Some(batch) = receiver.gather(limits).await? {
                 return Ok(batch);
@@ -117,7 +113,7 @@ mod tests {
         }
     }
 
-    async fn batches(mut receiver: EventReceiver<Sized>, limits: BatchLimits) -> Vec<Vec<usize>> {
+    async fn batches(mut receiver: EventReceiver<Numbered>, limits: BatchLimits) -> Vec<Vec<u64>> {
         let mut batches = Vec::new();
         // Wait until the events without a delay are received.
         tokio::time::sleep(SECOND / 10).await;
@@ -131,20 +127,18 @@ mod tests {
         use super::*;
 
         #[tokio::test(start_paused = true)]
-        async fn a_batch_is_limited_by_events_and_by_bytes() {
-            let all: &[_] = &[(0, 10), (0, 10), (0, 10), (0, 50), (0, 1), (0, 1)];
-            let limits = BatchLimits { events: 100, bytes: usize::MAX, wait: Duration::ZERO };
-            assert_eq!(batches(receiver(all), limits).await, [vec![10, 10, 10, 50, 1, 1]]);
+        async fn a_batch_is_limited_by_events() {
+            let all: &[_] = &[(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (0, 6)];
+            let limits = BatchLimits { events: 100, wait: Duration::ZERO };
+            assert_eq!(batches(receiver(all), limits).await, [vec![1, 2, 3, 4, 5, 6]]);
             let few = BatchLimits { events: 4, ..limits };
-            assert_eq!(batches(receiver(all), few).await, [vec![10, 10, 10, 50], vec![1, 1]]);
-            let small = BatchLimits { bytes: 25, ..limits };
-            assert_eq!(batches(receiver(all), small).await, [vec![10, 10], vec![10], vec![50], vec![1, 1]]);
+            assert_eq!(batches(receiver(all), few).await, [vec![1, 2, 3, 4], vec![5, 6]]);
         }
 
         #[tokio::test(start_paused = true)]
         async fn a_batch_waits_for_more_events_up_to_a_limit() {
             let slow: &[_] = &[(1, 1), (1, 2), (1, 3), (4, 4), (1, 5)];
-            let limits = BatchLimits { events: 10, bytes: usize::MAX, wait: SECOND * 3 };
+            let limits = BatchLimits { events: 10, wait: SECOND * 3 };
             assert_eq!(batches(receiver(slow), limits).await, [vec![1, 2, 3], vec![4, 5]]);
             let few = BatchLimits { events: 2, ..limits };
             assert_eq!(batches(receiver(slow), few).await, [vec![1, 2], vec![3], vec![4, 5]]);
@@ -155,14 +149,14 @@ mod tests {
     async fn a_stream_is_read_ahead_up_to_a_limit() {
         let (sender, events) = futures::channel::mpsc::unbounded();
         let mut receiver = EventReceiver::new(|_stopped| events);
-        for size in 1..=5 {
-            sender.unbounded_send(Ok(Sized(size))).unwrap();
+        for number in 1..=5 {
+            sender.unbounded_send(Ok(Numbered(number))).unwrap();
         }
         sender.unbounded_send(Err(Error::new(ErrorKind::EventSource, "broken"))).unwrap();
         assert!(tokio::time::timeout(SECOND, receiver.read_ahead(3)).await.is_err());
         assert_eq!(receiver.gathered.events.len(), 3);
-        let limits = BatchLimits { events: 2, bytes: usize::MAX, wait: Duration::ZERO };
-        assert_eq!(next(&mut receiver, &limits).await.unwrap(), [Sized(1), Sized(2)]);
+        let limits = BatchLimits { events: 2, wait: Duration::ZERO };
+        assert_eq!(next(&mut receiver, &limits).await.unwrap(), [Numbered(1), Numbered(2)]);
         assert!(tokio::time::timeout(SECOND, receiver.read_ahead(10)).await.is_err());
         assert_eq!(batches(receiver, limits).await, [vec![3, 4], vec![5]]);
     }
@@ -170,25 +164,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_canceled_wait_loses_no_events() {
         let mut receiver = receiver(&[(1, 1), (1, 2), (1, 3)]);
-        let limits = BatchLimits { events: 3, bytes: usize::MAX, wait: SECOND * 60 };
+        let limits = BatchLimits { events: 3, wait: SECOND * 60 };
         for _ in 0..5 {
             let canceled = tokio::time::timeout(SECOND / 2, next(&mut receiver, &limits)).await;
             assert!(canceled.is_err());
         }
-        assert_eq!(next(&mut receiver, &limits).await.unwrap(), [Sized(1), Sized(2), Sized(3)]);
+        assert_eq!(next(&mut receiver, &limits).await.unwrap(), [Numbered(1), Numbered(2), Numbered(3)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_follows_the_gathered_events() {
         let mut receiver = receiver(&[(1, 1), (1, 2), (1, 3)]);
-        let limits = BatchLimits { events: 10, bytes: usize::MAX, wait: SECOND * 60 };
+        let limits = BatchLimits { events: 10, wait: SECOND * 60 };
         assert_eq!(receiver.last_gathered(), None);
         for _ in 0..2 {
             assert!(receiver.gather(&limits).await.unwrap().is_none());
         }
-        assert_eq!(receiver.last_gathered(), Some(&Sized(2)));
+        assert_eq!(receiver.last_gathered(), Some(&Numbered(2)));
         receiver.fail(Error::new(ErrorKind::EventSource, "silent"));
-        assert_eq!(receiver.gather(&limits).await.unwrap(), Some(vec![Sized(1), Sized(2)]));
+        assert_eq!(receiver.gather(&limits).await.unwrap(), Some(vec![Numbered(1), Numbered(2)]));
         assert_eq!(receiver.gather(&limits).await.unwrap_err().to_string(), "silent");
     }
 }

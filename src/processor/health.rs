@@ -48,7 +48,7 @@ pub enum HealthIssue {
     /// The application's runtime has not run for more than 10 s: all its workers are blocked. This instance claims no
     /// partition meanwhile.
     RuntimeStalled,
-    /// The handler has had one batch for longer than [`stall_timeout`](super::ProcessorConfig::stall_timeout).
+    /// The handler has had one batch for longer than [`stall_timeout`](super::BalancerConfig::stall_timeout).
     HandlerStalled {
         /// The partition.
         partition: PartitionId,
@@ -123,7 +123,7 @@ pub enum HealthIssue {
         /// The number of its partitions.
         partitions: usize,
     },
-    /// Partitions stay unowned because of [`max_partitions`](super::ProcessorConfig::max_partitions).
+    /// Partitions stay unowned because of [`max_partitions`](super::BalancerConfig::max_partitions).
     Unclaimed {
         /// The number of partitions.
         partitions: usize,

@@ -84,14 +84,13 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
 use crate::balancer::{Balancer, LivenessTracker};
-use crate::clock::is_paused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::store::GroupStore;
 use crate::telemetry;
 
 #[doc(no_inline)]
-pub use crate::balancer::{Assignment, LoadBalancingStrategy, OnLeaseExpiry, OnStall, ReleaseReason};
+pub use crate::balancer::{Assignment, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, ReleaseReason};
 pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
@@ -249,12 +248,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
         let background = background(&shared, partitions, &handle);
         let mut balancing = JoinSet::new();
-        // A paused clock applies to the caller's runtime only.
-        if shared.config.dedicated_thread && !is_paused() {
-            balancing.spawn(balancer.run_on_dedicated_thread());
-        } else {
-            balancing.spawn(balancer.run());
-        }
+        balancing.spawn(balancer.run_beside_handlers());
 
         let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
         let ended = supervisor.run(&mut balancing, requested).await;

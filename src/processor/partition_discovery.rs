@@ -71,7 +71,7 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     partitions: watch::Sender<Arc<[PartitionId]>>,
     mut snapshots: Snapshots,
 ) {
-    let (interval, random) = (shared.config.load_balancing_interval, || shared.store.random());
+    let (interval, random) = (shared.config.balancer.load_balancing_interval, || shared.store.random());
     let period = interval.saturating_mul(INTERVALS_BETWEEN_READS);
     let (mut wait, mut has_failed) = (first_wait(period, random()), false);
     let mut backoff = RestartBackoff::default();

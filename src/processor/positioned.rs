@@ -29,9 +29,4 @@ pub trait Positioned {
     fn trace_context(&self) -> Option<TraceContext> {
         None
     }
-
-    /// Returns the size of the body in bytes, for the byte limit of a batch. Default 0.
-    fn size(&self) -> usize {
-        0
-    }
 }

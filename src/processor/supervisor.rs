@@ -186,8 +186,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         drained.phase = phase;
         if !phase.complete {
             telemetry::partitions_aborted(limit);
-            let to_be_written = self.shared.config.checkpoint_policy.on_stop;
-            self.registry.all().iter().for_each(|control| drained.abort(control, to_be_written));
+            self.registry.all().iter().for_each(|control| drained.abort(control));
             // A handler that blocks its thread cannot be aborted, so it is not awaited without a limit.
             let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
         }
@@ -209,9 +208,9 @@ impl Drained {
         }
     }
 
-    fn abort(&mut self, control: &Control, to_be_written: bool) {
+    fn abort(&mut self, control: &Control) {
         self.aborted.insert(control.partition.clone());
-        if to_be_written && control.progress.is_behind() {
+        if control.progress.is_behind() {
             self.uncheckpointed.insert(control.partition.clone());
         }
     }

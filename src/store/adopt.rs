@@ -89,7 +89,7 @@ impl GroupStore {
     /// Whether a checkpoint in the other name case counts depends on [`OnCaseMismatch`](crate::store::OnCaseMismatch).
     ///
     /// First waits for earlier operations on this checkpoint and for a free request, see
-    /// [`with_max_concurrent_requests`](super::GroupStoreBuilder::with_max_concurrent_requests). Then takes at most two
+    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then takes at most two
     /// [request timeouts](Self::request_timeout).
     ///
     /// # Errors

@@ -19,11 +19,10 @@ use super::verify::{StorageCheck, StorageWarning};
 use super::{GroupStore, Inner, OnCaseMismatch, within};
 use crate::blob::{Blob, BlobContainer};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_paused};
-use crate::codec::{self, BlobNameCase, BlobNames, RecordKind};
+use crate::codec::{self, BlobNames, RecordKind};
 use crate::error::Result;
 use crate::model::{ConsumerGroup, Identity, Incarnation, OwnerId};
 use crate::random::seeded;
-use crate::setters::config_setters;
 use crate::telemetry::{self, StorageOperation, Telemetry};
 
 /// How often the first requests are sent: throttling or a restart of the storage must not end an instance that begins.
@@ -32,7 +31,7 @@ const CONNECT_ATTEMPTS: u32 = 4;
 /// The wait before the second attempt; it doubles with each further one.
 const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 
-/// Describes a [`GroupStore`]. Setters cannot fail; [`connect`](Self::connect) can.
+/// Describes a [`GroupStore`]: its settings are a [`StoreConfig`]. Setters cannot fail; [`connect`](Self::connect) can.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until `connect` is called"]
 pub struct GroupStoreBuilder {
@@ -60,22 +59,10 @@ impl GroupStoreBuilder {
         }
     }
 
-    /// Replaces all settings.
+    /// Sets how the store works. Default: [`StoreConfig::default`]. A second call replaces the settings of the first one.
     pub fn with_config(mut self, config: StoreConfig) -> Self {
         self.config = config;
         self
-    }
-
-    config_setters! {
-        StoreConfig:
-        with_lease_duration(lease_duration: Duration);
-        with_foreign_lease_duration(foreign_lease_duration: Duration);
-        with_request_timeout(request_timeout: Duration);
-        with_max_concurrent_requests(max_concurrent_requests: usize);
-        with_blob_name_case(blob_name_case: BlobNameCase);
-        with_on_case_mismatch(on_case_mismatch: OnCaseMismatch);
-        with_create_container(create_container: bool);
-        with_verify_storage(verify_storage: bool);
     }
 
     /// Describes the store of an operator, which is not an instance of the group: no other run has its owner id. It does
@@ -84,7 +71,8 @@ impl GroupStoreBuilder {
         let random = seeded(self.seed)?.next_u64();
         self.owner = OwnerId::new(format!("operator-{random:016x}"))?;
         self.operator = true;
-        Ok(self.with_verify_storage(false))
+        self.config.verify_storage = false;
+        Ok(self)
     }
 
     /// Sets the local clock that the verification of the storage compares with the server's, for tests. Default: the

@@ -39,7 +39,7 @@ impl GroupStore {
     /// Writes a checkpoint. In the steady state this is one request.
     ///
     /// First waits for earlier operations on this checkpoint and for a free request, see
-    /// [`with_max_concurrent_requests`](super::GroupStoreBuilder::with_max_concurrent_requests). Then takes at most two
+    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then takes at most two
     /// [request timeouts](Self::request_timeout).
     ///
     /// # Errors

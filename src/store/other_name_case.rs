@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 ///
 /// To migrate from an SDK that uses the other case, start the new instances with `Wait` while you stop the old ones. To
 /// run both for long, set the blob-name case of the other SDK:
-/// [`with_blob_name_case`](super::GroupStoreBuilder::with_blob_name_case).
+/// [`with_blob_name_case`](super::StoreConfig::with_blob_name_case).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

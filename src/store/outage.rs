@@ -141,7 +141,7 @@ mod tests {
     use crate::blob::memory::MemoryContainer;
     use crate::error::{Error, ErrorKind};
     use crate::model::{ConsumerGroup, OwnerId};
-    use crate::store::GroupStore;
+    use crate::store::{GroupStore, StoreConfig};
 
     const LIMIT: Duration = Duration::from_secs(35);
 
@@ -217,7 +217,8 @@ mod tests {
     async fn store() -> GroupStore {
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
         let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-        builder.with_lease_duration(at(60)).with_request_timeout(at(5)).connect().await.unwrap()
+        let config = StoreConfig::default().with_lease_duration(at(60)).with_request_timeout(at(5));
+        builder.with_config(config).connect().await.unwrap()
     }
 
     /// A write hangs, the read after it succeeds, and the next write is aborted together with its operation.

@@ -38,6 +38,16 @@ impl Telemetry {
         });
     }
 
+    pub(crate) fn loop_not_on_thread(&self, error: &Error) {
+        self.span().in_scope(|| {
+            warn!(
+                target: BALANCER,
+                error = %Causes(error),
+                "container opens no connections for another runtime; load-balancing loop shares the application's runtime"
+            );
+        });
+    }
+
     pub(crate) fn cycle_failed(&self, error: &Error, retry_in: Duration) {
         self.metrics().cycle_failed();
         warn_retry!(BALANCER, self, error, "load-balancing cycle failed; retrying", ?retry_in);

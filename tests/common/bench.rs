@@ -11,7 +11,7 @@ use eventhubs_checkpoint::internal::listed;
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
-    ReleaseOutcome,
+    ReleaseOutcome, StoreConfig,
 };
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, Position, Result};
@@ -107,11 +107,11 @@ impl Bench {
     }
 
     pub async fn owner(&self, name: &str) -> Owner {
-        self.owner_with(name, |builder| builder).await
+        self.owner_with(name, StoreConfig::default()).await
     }
 
-    pub async fn owner_with(&self, name: &str, settings: impl FnOnce(GroupStoreBuilder) -> GroupStoreBuilder) -> Owner {
-        self.try_owner(name, settings, |_| {}).await.unwrap()
+    pub async fn owner_with(&self, name: &str, config: StoreConfig) -> Owner {
+        self.try_owner(name, |builder| builder.with_config(config), |_| {}).await.unwrap()
     }
 
     /// Returns another incarnation of the same owner, which began later.

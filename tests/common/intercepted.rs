@@ -33,6 +33,10 @@ pub trait Intercept: Send + Sync + 'static {
     async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
         inner.delete(name, condition).await
     }
+
+    fn with_new_connections(&self, inner: &dyn BlobContainer) -> Result<Arc<dyn BlobContainer>> {
+        inner.with_new_connections()
+    }
 }
 
 pub struct Intercepted<M> {
@@ -69,6 +73,6 @@ impl<M: Intercept> BlobContainer for Intercepted<M> {
     }
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
-        self.inner.with_new_connections()
+        self.interceptor.with_new_connections(&self.inner)
     }
 }

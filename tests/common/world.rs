@@ -14,7 +14,7 @@ use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
     ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
 };
-use eventhubs_checkpoint::store::{GroupStore, Ownership};
+use eventhubs_checkpoint::store::{GroupStore, Ownership, StoreConfig};
 use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
@@ -293,9 +293,7 @@ impl World {
     /// Returns a group without any record.
     pub fn on(hub: MemoryHub) -> Self {
         let config = ProcessorConfig::default()
-            .with_load_balancing_interval(Duration::from_secs(10))
-            .with_dedicated_thread(false)
-            .with_seed(7)
+            .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_secs(10)).with_seed(7))
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_secs(1)));
         let container = Arc::new(MemoryContainer::new());
         let faulty = FaultyContainer::new(container.clone(), 11);
@@ -320,13 +318,9 @@ impl World {
         if let Some(clock) = &self.wall_clock {
             builder = builder.with_wall_clock(clock.clone());
         }
-        builder
-            .with_verify_storage(self.wall_clock.is_some())
-            .with_lease_duration(self.expiry)
-            .with_seed(seed)
-            .connect()
-            .await
-            .unwrap()
+        let config =
+            StoreConfig::default().with_verify_storage(self.wall_clock.is_some()).with_lease_duration(self.expiry);
+        builder.with_config(config).with_seed(seed).connect().await.unwrap()
     }
 
     /// Returns a store with a short request timeout, for tests in real time.
@@ -334,9 +328,11 @@ impl World {
         let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
         let (seed, owner) = (seed_of(owner), OwnerId::new(owner).unwrap());
         let builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
-        let builder = builder.with_lease_duration(self.expiry).with_request_timeout(Duration::from_millis(50));
-        let builder = builder.with_verify_storage(false);
-        builder.with_seed(seed).connect().await.unwrap()
+        let config = StoreConfig::default()
+            .with_lease_duration(self.expiry)
+            .with_request_timeout(Duration::from_millis(50))
+            .with_verify_storage(false);
+        builder.with_config(config).with_seed(seed).connect().await.unwrap()
     }
 
     pub async fn start(&self, owner: &str) -> Instance {

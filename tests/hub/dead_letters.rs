@@ -94,7 +94,8 @@ async fn start(hub: &EventHubEmulator, sink: EventHubDeadLetters) -> Consumer {
         }
     });
     let policy = DeadLetterPolicy::default().with_max_attempts(2).with_min_failing_time(Duration::ZERO);
-    let config = ProcessorConfig::default().with_load_balancing_interval(Duration::from_millis(250));
+    let config = ProcessorConfig::default()
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_millis(250)));
     let processor = Processor::builder(source, store.clone(), handler.with_dead_letters(sink, policy))
         .with_config(config)
         .build()

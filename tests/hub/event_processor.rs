@@ -16,6 +16,7 @@ use azure_messaging_eventhubs::{
 };
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::store::StoreConfig;
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
@@ -243,7 +244,8 @@ async fn a_processor_recovers_from_a_detach_and_a_cut() {
 async fn a_processor_outlives_an_outage_of_the_storage() {
     let test = Box::pin(async {
         let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
-        let store = BlobCheckpointStore::builder(faulty.clone()).with_lease_duration(LEASE).build().unwrap();
+        let config = StoreConfig::default().with_lease_duration(LEASE);
+        let store = BlobCheckpointStore::builder(faulty.clone()).with_config(config).build().unwrap();
         let world = World::with_store(2, store.clone()).await;
         let producer = producer(&world.hub).await;
         world.publish(&producer, 0..8).await;

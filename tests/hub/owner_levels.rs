@@ -17,7 +17,7 @@ use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ProcessorHandle,
     ShutdownReport, StartPosition, StopReason,
 };
-use eventhubs_checkpoint::store::{GroupStore, InitOutcome};
+use eventhubs_checkpoint::store::{GroupStore, InitOutcome, StoreConfig};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Position};
@@ -58,7 +58,7 @@ async fn source_with(hub: &EventHubEmulator, level: OwnerLevel, max_retries: u32
 /// With the shortest lease duration that is accepted.
 async fn store(container: Arc<dyn BlobContainer>, owner: &str) -> GroupStore {
     let builder = GroupStore::builder(container, group(), OwnerId::new(owner).unwrap());
-    builder.with_lease_duration(Duration::from_secs(4)).connect().await.unwrap()
+    builder.with_config(StoreConfig::default().with_lease_duration(Duration::from_secs(4))).connect().await.unwrap()
 }
 
 /// What the handler of an instance recorded.
@@ -100,8 +100,7 @@ impl Handler<ReceivedEventData> for Noting {
 fn config() -> ProcessorConfig {
     // The lease duration leaves no time for handoffs.
     ProcessorConfig::default()
-        .with_load_balancing_interval(INTERVAL)
-        .with_handoff(false)
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(INTERVAL).with_handoff(false))
         .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_millis(50)))
 }
 
@@ -120,8 +119,9 @@ async fn reading_a_start_displaces_no_reader() {
     assert_eq!(next(&other_reader, 3).await.len(), 3);
 
     let handler = Noting::default();
-    let start_of_new = StartPosition::AfterSequenceNumber(0);
-    let config = config().with_start_position(StartPosition::Latest).with_new_partition_start_position(start_of_new);
+    let config = config()
+        .with_start_position(StartPosition::Latest)
+        .with_start_position_of(1.into(), StartPosition::AfterSequenceNumber(0));
     let processor = Processor::builder(source(&hub, OwnerLevel::default()).await, store.clone(), handler.clone())
         .with_config(config)
         .build()

@@ -149,7 +149,7 @@ pub async fn run(
     handler: impl Handler<ReceivedEventData>,
 ) -> JoinHandle<Result<ShutdownReport>> {
     let config = ProcessorConfig::default()
-        .with_load_balancing_interval(Duration::from_millis(250))
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_millis(250)))
         .with_lag_check_interval(Duration::from_secs(1));
     let processor = Processor::builder(source, store().await, handler).with_config(config).build().unwrap();
     tokio::spawn(processor.run(std::future::pending()))

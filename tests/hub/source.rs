@@ -375,8 +375,9 @@ mod defects {
         handler: H,
     ) -> Processor<EventHubSource, H> {
         let interval = Duration::from_millis(250);
-        let config =
-            ProcessorConfig::default().with_load_balancing_interval(interval).with_lag_check_interval(PROBE_EVERY);
+        let config = ProcessorConfig::default()
+            .with_balancer(|balancer| balancer.with_load_balancing_interval(interval))
+            .with_lag_check_interval(PROBE_EVERY);
         Processor::builder(source, store, handler).with_config(config).build().unwrap()
     }
 

@@ -63,7 +63,7 @@ async fn run(
     handler: impl Handler<ReceivedEventData>,
 ) -> (ProcessorHandle, JoinHandle<()>) {
     let config = ProcessorConfig::default()
-        .with_load_balancing_interval(Duration::from_millis(250))
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_millis(250)))
         .with_on_undecodable(on_undecodable);
     let (source, made) = counted_source(hub).await;
     let processor = Processor::builder(source, store().await, handler).with_config(config).build().unwrap();

@@ -13,7 +13,7 @@ use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport,
 };
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use futures::StreamExt;
@@ -77,12 +77,12 @@ impl World {
             .await
             .unwrap();
         let store = GroupStore::builder(self.container.clone(), group, OwnerId::new(owner).unwrap())
-            .with_lease_duration(Duration::from_secs(4))
+            .with_config(StoreConfig::default().with_lease_duration(Duration::from_secs(4)))
             .connect()
             .await
             .unwrap();
         let config = ProcessorConfig::default()
-            .with_load_balancing_interval(Duration::from_secs(1))
+            .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_secs(1)))
             .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_millis(200)));
         let processor =
             Processor::builder(source, store, Recorder(self.seen.clone())).with_config(config).build().unwrap();

@@ -21,7 +21,6 @@ pub const GROUPS: &[(Reason, &[&str])] = &[
     (Reason::OneSetting, &["handoff", "stealing"]),
     (Reason::OneSetting, &["scope partition", "scope instance"]),
     (Reason::OneSetting, &["balanced", "greedy", "static", "weighted"]),
-    (Reason::OneSetting, &["stall keep", "stall release"]),
     (Reason::OneSetting, &["earliest", "latest", "enqueued after", "after sequence number"]),
     (Reason::Refused, &["weighted", "scope instance"]),
     (Reason::EndsProcessor, &["invalid fail", "recreated hub"]),

@@ -119,7 +119,7 @@ feature_tests! {
     checkpoint_at_close
     handoff stealing scope_partition scope_instance balanced greedy r#static weighted strict_leases
     earliest latest enqueued_after after_sequence_number
-    stall_keep stall_release stalled_link recreated_hub outage throttling shutdown crash
+    stall stalled_link recreated_hub outage throttling shutdown crash
 }
 
 #[test]

@@ -195,7 +195,8 @@ impl Scene {
 
     pub fn config(&self, member: usize, incarnation: usize) -> ProcessorConfig {
         let mut settings = self.case.settings.clone();
-        settings.configure(|config| config.with_seed(self.case.draw.seed ^ incarnation as u64));
+        let seed = self.case.draw.seed ^ incarnation as u64;
+        settings.configure(|config| config.with_balancer(|balancer| balancer.with_seed(seed)));
         if settings.start == Start::EnqueuedAfter {
             // The first incarnations belong to one deployment.
             let now = if incarnation < MEMBERS { self.group_started_at } else { self.hub.now() };
@@ -204,7 +205,9 @@ impl Scene {
         }
         if settings.sharing == Sharing::Static {
             let own = Assignment::index(member, MEMBERS).unwrap_or_else(|_| Assignment::partitions([]));
-            settings.configure(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Static(own)));
+            let strategy = LoadBalancingStrategy::Static(own);
+            settings
+                .configure(|config| config.with_balancer(|balancer| balancer.with_load_balancing_strategy(strategy)));
         }
         settings.config
     }

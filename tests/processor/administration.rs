@@ -11,7 +11,7 @@ use eventhubs_checkpoint::admin::{
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{StartPosition, StopReason};
 use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome,
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome, StoreConfig,
 };
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
@@ -32,7 +32,8 @@ const PREFIX: &str = "ns.servicebus.windows.net/hub/$default";
 pub async fn operator(world: &World, seed: u64) -> Operator {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
-    Operator::connect(settings.with_lease_duration(world.expiry).with_seed(seed)).await.unwrap()
+    let config = StoreConfig::default().with_lease_duration(world.expiry);
+    Operator::connect(settings.with_config(config).with_seed(seed)).await.unwrap()
 }
 
 fn at(number: i64) -> Position {
@@ -548,7 +549,7 @@ mod releases {
     async fn a_live_owner_loses_its_partitions() {
         for scope in [LeaseScope::Partition, LeaseScope::Instance] {
             let mut world = World::new(2);
-            world.config = world.config.clone().with_lease_scope(scope);
+            world.config = world.config.clone().with_balancer(|balancer| balancer.with_lease_scope(scope));
             let mut a = with_ten_checkpointed(&world, 2).await;
             check_done(&world).await;
             assert!(world.owners().await.values().all(String::is_empty));
@@ -566,7 +567,7 @@ mod releases {
     async fn an_expired_owner_loses_its_partitions() {
         for scope in [LeaseScope::Partition, LeaseScope::Instance] {
             let mut world = World::new(2);
-            world.config = world.config.clone().with_lease_scope(scope);
+            world.config = world.config.clone().with_balancer(|balancer| balancer.with_lease_scope(scope));
             let a = with_ten_checkpointed(&world, 2).await;
             a.crash().await;
             sleep(EXPIRY).await;
@@ -584,7 +585,7 @@ mod releases {
     async fn a_live_owner_stays_if_wanted() {
         for scope in [LeaseScope::Partition, LeaseScope::Instance] {
             let mut world = World::new(2);
-            world.config = world.config.clone().with_lease_scope(scope);
+            world.config = world.config.clone().with_balancer(|balancer| balancer.with_lease_scope(scope));
             let a = with_ten_checkpointed(&world, 2).await;
             sleep(300 * SECOND).await;
             let outcomes = released(&world, &ResetOptions::default().with_allow_live(false)).await;

@@ -5,20 +5,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{PartitionContext, ProcessorConfig, handler_fn};
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 use tokio::runtime::{self, Runtime};
 use tokio::time::{Instant, sleep};
 
-use crate::world::World;
+use crate::captured::Captured;
+use crate::intercepted::{Intercept, Intercepted};
+use crate::world::{Recorder, World};
 
 const EXPIRY: Duration = Duration::from_secs(4);
 
 fn world() -> World {
     let mut world = World::new(2);
     world.expiry = EXPIRY;
-    world.config =
-        ProcessorConfig::default().with_load_balancing_interval(Duration::from_secs(1)).with_stall_timeout(EXPIRY);
+    world.config = ProcessorConfig::default().with_balancer(|balancer| {
+        balancer.with_load_balancing_interval(Duration::from_secs(1)).with_stall_timeout(EXPIRY)
+    });
     world
 }
 
@@ -86,4 +92,32 @@ fn dropping_the_runtime_releases_nothing() {
         }
         assert!(world.owners().await.values().all(|owner| owner == "a"), "released although it crashed");
     });
+}
+
+/// A container whose client cannot be copied for another runtime.
+struct OneClient;
+
+impl Intercept for OneClient {
+    fn with_new_connections(&self, _inner: &dyn BlobContainer) -> Result<Arc<dyn BlobContainer>> {
+        Err(Error::new(ErrorKind::Config, "there is one client"))
+    }
+}
+
+#[tokio::test]
+async fn without_new_connections_the_loop_shares_the_runtime() {
+    let (log, _guard) = Captured::begin();
+    let world = world();
+    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+    let container = Intercepted { inner: world.container.clone(), interceptor: OneClient };
+    let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap());
+    let store = builder.with_config(StoreConfig::default().with_lease_duration(EXPIRY)).connect().await.unwrap();
+    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
+    let mut a = world.start_on(store, world.hub.source(), recorder);
+    a.wait_until_it_holds(2).await;
+    world.hub.publish(0, "x");
+    world.log.wait_for("x", |log| log.times("x") == 1).await;
+    a.shut_down().await.unwrap();
+    assert!(log.text().contains("load-balancing loop shares the application's runtime"), "{}", log.text());
+    // The log of another thread is not captured.
+    assert_eq!(log.text().matches("partition claimed").count(), 2, "{}", log.text());
 }

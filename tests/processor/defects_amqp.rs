@@ -85,7 +85,7 @@ async fn b19_a_start_before_1970_is_rejected() {
     let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
     let configs = [
         world.config.clone().with_start_position(start.clone()),
-        world.config.clone().with_new_partition_start_position(start),
+        world.config.clone().with_start_position_of(0.into(), start),
     ];
     for config in configs {
         let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };

@@ -9,7 +9,7 @@ use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, ListResult};
 use eventhubs_checkpoint::processor::{HealthIssue, PartitionContext, Processor, ProcessorConfig, handler_fn};
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
@@ -25,8 +25,9 @@ const TAKEOVER_TIME: Duration = Duration::from_secs(60 + 2 + 30 + 2);
 /// All partitions are claimed in one cycle, and batches are considered stalled after one minute.
 fn greedy(partitions: u32) -> World {
     let mut world = World::new(partitions);
-    world.config = world.config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
-    world.config = world.config.with_stall_timeout(Duration::from_secs(60));
+    world.config = world.config.with_balancer(|balancer| {
+        balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy).with_stall_timeout(Duration::from_secs(60))
+    });
     world
 }
 
@@ -169,9 +170,9 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn store(expiry: Duration, deadline: Option<Duration>) -> GroupStore {
     let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
     let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-    let builder = builder.with_lease_duration(expiry).with_foreign_lease_duration(expiry);
-    let deadline = deadline.unwrap_or((5 * SECOND).min(expiry / 4));
-    builder.with_request_timeout(deadline).connect().await.unwrap()
+    let mut config = StoreConfig::default().with_lease_duration(expiry).with_foreign_lease_duration(expiry);
+    config.request_timeout = deadline;
+    builder.with_config(config).connect().await.unwrap()
 }
 
 fn build(store: GroupStore, config: ProcessorConfig) -> Result<()> {
@@ -188,10 +189,12 @@ async fn b09_all_defaults_can_be_built() {
     for expiry in seconds {
         for deadline in [None, Some(SECOND / 100), Some(expiry / 8), Some(expiry / 4)] {
             for policy in [OnLeaseExpiry::Continue, OnLeaseExpiry::Stop] {
-                let config = ProcessorConfig::default()
-                    .with_load_balancing_interval(expiry / 6)
-                    .with_on_lease_expiry(policy)
-                    .with_stall_timeout(expiry);
+                let config = ProcessorConfig::default().with_balancer(|balancer| {
+                    balancer
+                        .with_load_balancing_interval(expiry / 6)
+                        .with_on_lease_expiry(policy)
+                        .with_stall_timeout(expiry)
+                });
                 if build(store(expiry, deadline).await, config.clone().with_drain_timeout(Duration::ZERO)).is_ok() {
                     let outcome = build(store(expiry, deadline).await, config);
                     outcome.unwrap_or_else(|error| panic!("{expiry:?} {deadline:?} {policy:?}: {error}"));
@@ -262,7 +265,9 @@ async fn b17_a_held_snapshot_blocks_nothing() {
 async fn strict_leases_retry_before_the_drain_time() {
     for drain in [None, Some(8 * SECOND)] {
         let mut world = greedy(4);
-        world.config = world.config.with_on_lease_expiry(OnLeaseExpiry::Stop).with_handoff(false);
+        world.config = world
+            .config
+            .with_balancer(|balancer| balancer.with_on_lease_expiry(OnLeaseExpiry::Stop).with_handoff(false));
         world.config.drain_timeout = drain;
         let mut a = world.start("a").await;
         a.wait_until_it_holds(4).await;

@@ -9,9 +9,9 @@ use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult};
 use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, PartitionState, StartPosition};
-use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::store::StorageOperation as Purpose;
 use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
@@ -56,7 +56,7 @@ async fn a_partition_that_was_lost_and_reclaimed_is_active() {
 #[tokio::test(start_paused = true)]
 async fn a_handoff_requested_while_an_old_epoch_stops() {
     let mut world = World::new(2);
-    world.config = world.config.clone().with_load_balancing_interval(5 * SECOND);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_interval(5 * SECOND));
     let mut a = owner_of_all(&world, 2, 14 * SECOND).await;
     let store = world.store("b").await;
     let recorder = Recorder { owner: "b".into(), log: world.log.clone(), checkpoint: true };
@@ -209,11 +209,14 @@ async fn a_batch_that_failed_before_a_handoff_may_repeat() {
 #[tokio::test(start_paused = true)]
 async fn a_partition_is_released_at_the_drain_limit() {
     let mut world = World::new(4);
-    world.config = world.config.clone().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+    world.config = world
+        .config
+        .clone()
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store =
-        builder.with_lease_duration(world.expiry).with_max_concurrent_requests(1).with_seed(3).connect().await.unwrap();
+    let config = StoreConfig::default().with_lease_duration(world.expiry).with_max_concurrent_requests(1);
+    let store = builder.with_config(config).with_seed(3).connect().await.unwrap();
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(4).await;
@@ -349,7 +352,8 @@ async fn a_throttled_listing_keeps_the_listing_timeout() {
     let container = Intercepted { inner: world.container.clone(), interceptor };
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("a").unwrap());
-    let store = builder.with_lease_duration(world.expiry).with_seed(3).connect().await.unwrap();
+    let config = StoreConfig::default().with_lease_duration(world.expiry);
+    let store = builder.with_config(config).with_seed(3).connect().await.unwrap();
     slow.store(true, Ordering::Relaxed);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);

@@ -11,8 +11,8 @@ use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, Processor,
     ShutdownReport,
 };
-use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::store::StorageOperation as Purpose;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
@@ -37,7 +37,10 @@ const HEARTBEAT: &str = "/heartbeat/";
 /// One instance claims all partitions at once. It writes no checkpoint before the shutdown.
 fn world(partitions: u32) -> World {
     let mut world = World::new(partitions);
-    world.config = world.config.clone().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+    world.config = world
+        .config
+        .clone()
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
     world.config = world
         .config
         .without_lag_checks()
@@ -255,12 +258,9 @@ async fn start_on_slow_storage(world: &mut World, name: &'static str, time: Dura
     world.faulty = SlowContainer::over(world, name, time);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store = builder
-        .with_lease_duration(world.expiry)
-        .with_max_concurrent_requests(CONCURRENT_REQUESTS)
-        .connect()
-        .await
-        .unwrap();
+    let config =
+        StoreConfig::default().with_lease_duration(world.expiry).with_max_concurrent_requests(CONCURRENT_REQUESTS);
+    let store = builder.with_config(config).connect().await.unwrap();
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), recorder);
     a.wait_until_it_holds(MANY as usize).await;
@@ -367,7 +367,8 @@ async fn b12_each_partition_is_released_when_it_has_stopped() {
 
     // `b` claims only free partitions.
     let alone = LoadBalancingStrategy::Static(Assignment::index(0, 1).unwrap());
-    world.config = world.config.clone().with_load_balancing_strategy(alone).with_handoff(false);
+    world.config =
+        world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_strategy(alone).with_handoff(false));
     let b = world.start("b").await;
     for partition in 1..8 {
         world.hub.publish(partition, "y");
@@ -486,7 +487,7 @@ async fn e02_simultaneous_shutdown_requests_are_one() {
 #[tokio::test(start_paused = true)]
 async fn b21_a_failure_releases_a_partition_in_a_handoff() {
     let mut world = World::new(2);
-    world.config = world.config.clone().with_load_balancing_interval(5 * SECOND);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_interval(5 * SECOND));
     world.config =
         world.config.with_drain_timeout(16 * SECOND).with_on_failure(OnFailure::Release { cooldown: 600 * SECOND });
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };

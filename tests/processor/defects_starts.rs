@@ -412,32 +412,6 @@ async fn e01_an_expired_start_is_an_invalid_checkpoint() {
     }
 }
 
-/// Partitions are added to a group that starts at the latest event. An instance that starts while they are claimed must
-/// not treat some of them as initial partitions of the group.
-#[tokio::test(start_paused = true)]
-async fn e01_added_partitions_are_recorded_in_order() {
-    use StartPosition::{AfterSequenceNumber, EnqueuedAfter, Latest};
-    for kind in 0..2 {
-        let mut world = World::new(1);
-        let start = [AfterSequenceNumber(1), EnqueuedAfter(world.hub.now() - SECOND)][kind].clone();
-        world.config = world.config.clone().with_start_position(Latest).with_new_partition_start_position(start);
-        let mut a = world.start("a").await;
-        a.wait_until_it_holds(1).await;
-        world.hub.grow_to(6);
-        for partition in 1..6 {
-            world.hub.publish_many(partition, 2, "first");
-            world.hub.publish_many(partition, 3, "early");
-        }
-        a.wait_until_it_holds(2).await;
-        a.wait_until_all_idle(2).await;
-        let b = world.start("b").await;
-        world.log.wait_for("3 events of each", |log| log.times("early") >= 15).await;
-        assert_eq!(world.log.times("first") > 0, kind == 1);
-        a.shut_down().await.unwrap();
-        b.shut_down().await.unwrap();
-    }
-}
-
 async fn official_source(hub: &EventHubEmulator) -> EventHubSource {
     let connection_string = hub.connection_string().replace("//localhost/", "//ns.servicebus.windows.net/");
     let group = ConsumerGroup::from_connection_string(&connection_string, "$Default").unwrap();

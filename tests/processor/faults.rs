@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopReason};
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultKind, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use tokio::sync::watch;
@@ -120,9 +120,7 @@ const OWNERSHIP: &str = "/ownership/";
 fn short_leases(partitions: u32) -> World {
     let mut world = World { expiry: Duration::from_secs(4), ..World::new(partitions) };
     world.config = ProcessorConfig::default()
-        .with_load_balancing_interval(Duration::from_secs(1))
-        .with_dedicated_thread(false)
-        .with_seed(7);
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_secs(1)).with_seed(7));
     world
 }
 
@@ -203,7 +201,10 @@ async fn shutdown_ends_in_time_if_the_storage_hangs() {
     for target in [Target::any(), BlobOperation::Write.into(), Target::from(BlobOperation::Write).named(OWNERSHIP)] {
         let world = World::new(64);
         let strategy = eventhubs_checkpoint::balancer::LoadBalancingStrategy::Greedy;
-        let world = World { config: world.config.clone().with_load_balancing_strategy(strategy), ..world };
+        let world = World {
+            config: world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_strategy(strategy)),
+            ..world
+        };
         let mut a = world.start("a").await;
         a.wait_until_it_holds(64).await;
         for partition in 0..64 {
@@ -225,7 +226,8 @@ async fn an_unresponsive_storage_is_reported_in_time() {
         world.faulty.set_plan(FaultPlan::always(Fault::Hang));
         let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
         let container = Arc::new(world.faulty.clone());
-        let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).with_create_container(create);
+        let config = StoreConfig::default().with_create_container(create);
+        let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).with_config(config);
         let connected = timeout(Duration::from_secs(6), builder.connect()).await.expect("no timeout");
         let error = connected.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);

@@ -10,7 +10,7 @@ use eventhubs_checkpoint::admin::{HubRanges, KedaLag, KedaRecord, KedaScale, Ope
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, StartPosition};
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
@@ -172,7 +172,8 @@ pub async fn found(world: &World) -> Found {
 pub async fn operator(world: &World) -> Operator {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let settings = GroupStore::builder(world.container.clone(), group, OwnerId::new("any").unwrap());
-    Operator::connect(settings.with_lease_duration(world.expiry).with_seed(5)).await.unwrap()
+    let config = StoreConfig::default().with_lease_duration(world.expiry);
+    Operator::connect(settings.with_config(config).with_seed(5)).await.unwrap()
 }
 
 /// Calculated like KEDA. What an operator shows must be the same.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::{HubRanges, KedaReason, Operator, Reset, ResetOptions, ResetTarget};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{OnFailure, PartitionState, StartPosition};
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Position};
 use futures::StreamExt;
 use tokio::time::sleep;
@@ -51,11 +51,11 @@ async fn initial_checkpoints_and_resets_count_right() {
 async fn checkpointed(world: &World, group: (&str, &str, &str), case: BlobNameCase) -> Operator {
     let group = ConsumerGroup::new(group.0, group.1, group.2).unwrap();
     let owner = OwnerId::new("any").unwrap();
-    let settings =
-        || GroupStore::builder(world.container.clone(), group.clone(), owner.clone()).with_blob_name_case(case);
-    let store = settings().with_seed(3).connect().await.unwrap();
+    let config = StoreConfig::default().with_blob_name_case(case);
+    let settings = GroupStore::builder(world.container.clone(), group, owner).with_config(config);
+    let store = settings.clone().with_seed(3).connect().await.unwrap();
     store.init_checkpoint(&0.into(), &Position::new(3, "30")).await.unwrap();
-    Operator::connect(settings().with_seed(5)).await.unwrap()
+    Operator::connect(settings.with_seed(5)).await.unwrap()
 }
 
 /// What KEDA finds if it is configured with these names.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, OnLeaseExpiry};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{PartitionContext, Processor, ProcessorConfig, StopReason, handler_fn};
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::testing::{LeaseClock, SystemLeaseClock};
@@ -21,7 +21,10 @@ use crate::world::World;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn strict(world: World) -> World {
-    World { config: world.config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop), ..world }
+    World {
+        config: world.config.clone().with_balancer(|balancer| balancer.with_on_lease_expiry(OnLeaseExpiry::Stop)),
+        ..world
+    }
 }
 
 /// The storage accepts no writes from the returned time on.
@@ -69,7 +72,7 @@ async fn without_strict_leases_an_owner_continues() {
 async fn store_with_lease(expiry: Duration) -> GroupStore {
     let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
     let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-    builder.with_lease_duration(expiry).connect().await.unwrap()
+    builder.with_config(StoreConfig::default().with_lease_duration(expiry)).connect().await.unwrap()
 }
 
 #[tokio::test]
@@ -91,8 +94,9 @@ async fn strict_leases_need_time_to_renew_and_to_stop() {
         let source = World::new(1).hub.source();
         Processor::builder(source, store, handler).with_config(config).build().map(|_| ())
     };
-    let strict =
-        ProcessorConfig::default().with_load_balancing_interval(SECOND).with_on_lease_expiry(OnLeaseExpiry::Stop);
+    let strict = ProcessorConfig::default().with_balancer(|balancer| {
+        balancer.with_load_balancing_interval(SECOND).with_on_lease_expiry(OnLeaseExpiry::Stop)
+    });
     processor(store_with_lease(20 * SECOND).await, strict.clone()).unwrap();
     // The batch, the call of `stopped`, and the closing of the link.
     let refused = processor(store_with_lease(20 * SECOND).await, strict.with_drain_timeout(SECOND)).unwrap_err();
@@ -136,7 +140,10 @@ async fn leases_are_renewed_directly_after_a_suspension() {
 #[tokio::test(start_paused = true)]
 async fn instance_leases_end_if_a_foreign_owner_appears() {
     let world = World::new(3);
-    let world = World { config: world.config.clone().with_lease_scope(LeaseScope::Instance), ..world };
+    let world = World {
+        config: world.config.clone().with_balancer(|balancer| balancer.with_lease_scope(LeaseScope::Instance)),
+        ..world
+    };
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;
     sleep(10 * world.expiry).await;

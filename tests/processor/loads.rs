@@ -61,7 +61,8 @@ async fn a_heavy_partition_outweighs_several_light_ones() {
 #[tokio::test(start_paused = true)]
 async fn the_processor_records_its_load() {
     let mut world = World::new(2);
-    world.config = world.config.with_load_balancing_strategy(LoadBalancingStrategy::weighted());
+    world.config =
+        world.config.with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::weighted()));
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     for _ in 0..60 {

@@ -356,7 +356,8 @@ async fn permanent_errors_are_reported_before_the_start() {
 async fn invalid_settings_are_rejected_with_value_and_rule() {
     let world = World::new(1);
     let seconds = Duration::from_secs;
-    let balancing = |interval| ProcessorConfig::default().with_load_balancing_interval(interval);
+    let balancing =
+        |interval| ProcessorConfig::default().with_balancer(|balancer| balancer.with_load_balancing_interval(interval));
     let checkpoints = CheckpointPolicy::default().with_interval(Duration::ZERO);
     let endless = CheckpointPolicy::default().with_interval(Duration::MAX);
     for (config, named) in [

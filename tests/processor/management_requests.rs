@@ -49,7 +49,10 @@ async fn instances_spread_reads_of_unowned_partitions() {
     const INSTANCES: usize = 8;
     let mut world = World::new(16);
     // Without handoffs each instance reads them.
-    world.config = world.config.with_handoff(false).with_max_partitions(1).with_lag_check_interval(MINUTE);
+    world.config = world
+        .config
+        .with_balancer(|balancer| balancer.with_handoff(false).with_max_partitions(1))
+        .with_lag_check_interval(MINUTE);
     let source = Counted::new(&world.hub);
     let mut instances = Vec::new();
     for number in 0..INSTANCES {
@@ -84,7 +87,7 @@ async fn the_list_of_partitions_is_read_seldom() {
 #[tokio::test(start_paused = true)]
 async fn partitions_that_others_own_are_looked_up() {
     let mut world = World::new(2);
-    world.config = world.config.with_max_partitions(2);
+    world.config = world.config.with_balancer(|balancer| balancer.with_max_partitions(2));
     let source = Counted::new(&world.hub);
     let mut a = world.start_with("a", source.clone(), recorder(&world, "a")).await;
     a.wait_until_it_holds(2).await;

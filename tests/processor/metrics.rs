@@ -161,7 +161,7 @@ async fn one_instance_shows_the_lag_of_unowned_partitions() {
     let observed = RecordedMetrics::default();
     let _recorder = set_default_local_recorder(&observed);
     let mut world = World::new(3);
-    world.config.max_partitions = Some(1);
+    world.config.balancer.max_partitions = Some(1);
     let mut a = world.start("a").await;
     let mut b = world.start("b").await;
     a.wait_until_it_holds(1).await;
@@ -178,7 +178,7 @@ async fn one_instance_shows_the_lag_of_unowned_partitions() {
     assert_eq!(observed.sum("lag_events"), 0.0);
     sleep(150 * SECOND).await;
     assert_eq!((observed.sum("lag_events"), observed.sum("owner_info")), (7.0, 1.0));
-    world.config.max_partitions = None;
+    world.config.balancer.max_partitions = None;
     let mut c = world.start("c").await;
     c.wait_until_it_holds(2).await;
     sleep(100 * SECOND).await;
@@ -228,7 +228,7 @@ async fn run_move(handoff: bool) -> RecordedMetrics {
     let observed = RecordedMetrics::default();
     let recorder = set_default_local_recorder(&observed);
     let mut world = World::new(2);
-    world.config.handoff = handoff;
+    world.config.balancer.handoff = handoff;
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     let mut b = world.start("b").await;

@@ -4,9 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::source::EventSource;
+<<<<<<< HEAD
 use eventhubs_checkpoint::processor::{CheckpointPolicy, HealthIssue, StartPosition, StopReason};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
+=======
+use eventhubs_checkpoint::processor::{HealthIssue, StartPosition, StopReason};
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer, Target};
+>>>>>>> h-c
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use tokio::time::{Instant, sleep};
 
@@ -20,7 +26,12 @@ async fn start_and_cut_off(fault: Fault, world: &World) -> (Instance, FaultyCont
     let faulty = FaultyContainer::new(world.container.clone(), 3);
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let builder = GroupStore::builder(Arc::new(faulty.clone()), group, OwnerId::new("a").unwrap());
-    let store = builder.with_lease_duration(world.expiry).with_seed(1).connect().await.unwrap();
+    let store = builder
+        .with_config(StoreConfig::default().with_lease_duration(world.expiry))
+        .with_seed(1)
+        .connect()
+        .await
+        .unwrap();
     let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let mut a = world.start_on(store, world.hub.source(), handler);
     a.wait_until_it_holds(1).await;

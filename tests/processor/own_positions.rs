@@ -354,7 +354,7 @@ mod a_failure_to_choose {
     #[tokio::test(start_paused = true)]
     async fn by_hanging_is_a_stall_and_delays_no_stop() {
         let mut world = published(3);
-        world.config = world.config.with_stall_timeout(Duration::from_secs(60));
+        world.config = world.config.with_balancer(|balancer| balancer.with_stall_timeout(Duration::from_secs(60)));
         let failing = Failing::with(Answer::Hang);
         let mut b = world.start_with("b", world.hub.source(), failing.clone()).await;
         b.wait_until_it_holds(1).await;
@@ -391,7 +391,7 @@ mod an_old_owner {
     async fn and_lost_answers_count_nothing_twice() {
         for seed in 0..6 {
             let mut world = published(0);
-            world.config = world.config.with_seed(seed);
+            world.config = world.config.with_balancer(|balancer| balancer.with_seed(seed));
             let database = Database::default();
             let counter = |checkpoints| Counter {
                 database: database.clone(),

@@ -63,7 +63,7 @@ async fn a_start_at_the_latest_event_is_made_once() {
     let mut world = World::new(1);
     world.config = world
         .config
-        .with_load_balancing_interval(Duration::from_secs(20))
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_secs(20)))
         .with_on_invalid_checkpoint(OnInvalidCheckpoint::Latest);
     world.hub.reject_positions(true);
     world.hub.publish_many(0, 500, "old");

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
-use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry, OnStall};
+use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, OnFailure, OnInvalidCheckpoint, OnShutdown, PartitionContext, PartitionState, StartPosition,
     StopReason, TrackedEvent,
 };
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
@@ -30,7 +30,8 @@ const RESERVATION: Duration = Duration::from_secs(62);
 async fn operator(world: &World) -> Operator {
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
     let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
-    Operator::connect(settings.with_lease_duration(world.expiry).with_seed(5)).await.unwrap()
+    let config = StoreConfig::default().with_lease_duration(world.expiry);
+    Operator::connect(settings.with_config(config).with_seed(5)).await.unwrap()
 }
 
 /// Resets partitions to these sequence numbers.
@@ -80,7 +81,7 @@ pub async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
 /// Starts a group of three that has been settled for a long time, so that its cycles are long.
 async fn settled(strategy: LoadBalancingStrategy, partitions: u32) -> (World, Vec<Instance>) {
     let mut world = World::new(partitions);
-    world.config = world.config.clone().with_load_balancing_strategy(strategy);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_strategy(strategy));
     let mut group = vec![world.start("a").await, world.start("b").await, world.start("c").await];
     for instance in &mut group {
         instance.wait_until_it_holds(partitions as usize / 3).await;
@@ -239,25 +240,23 @@ async fn a_parked_partition_starts_again() {
     a.shut_down().await.unwrap();
 }
 
-/// A hanging batch is cancelled, and the partition continues after it, regardless of the stall policy.
+/// A hanging batch is cancelled, and the partition continues after it.
 #[tokio::test(start_paused = true)]
 async fn a_stalled_partition_continues_after_the_event() {
-    for on_stall in [OnStall::Keep, OnStall::Release] {
-        let mut world = World::new(2);
-        world.config = world.config.clone().with_stall_timeout(60 * SECOND).with_on_stall(on_stall);
-        let mut a = with_ten_checkpointed(&world, 2).await;
-        world.hub.publish(0, "hang");
-        world.hub.publish(0, "after");
-        a.wait_until("stalled", |snapshot| snapshot.stalled.any()).await;
-        let reset_at = Instant::now();
-        reset(&world, &[(0, 10)]).await;
-        world.log.wait_for("after", |log| log.times("after") == 1).await;
-        assert!(reset_at.elapsed() <= RECOVERY_TIME + 20 * SECOND, "{on_stall:?}: {:?}", reset_at.elapsed());
-        sleep(60 * SECOND).await;
-        assert_eq!((a.held(), world.log.times("hang"), world.log.times("after")), (2, 1, 1), "{on_stall:?}");
-        assert_eq!(checkpoint_of(&world, 0).await, Some(11));
-        a.shut_down().await.unwrap();
-    }
+    let mut world = World::new(2);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_stall_timeout(60 * SECOND));
+    let mut a = with_ten_checkpointed(&world, 2).await;
+    world.hub.publish(0, "hang");
+    world.hub.publish(0, "after");
+    a.wait_until("stalled", |snapshot| snapshot.stalled.any()).await;
+    let reset_at = Instant::now();
+    reset(&world, &[(0, 10)]).await;
+    world.log.wait_for("after", |log| log.times("after") == 1).await;
+    assert!(reset_at.elapsed() <= RECOVERY_TIME + 20 * SECOND, "{:?}", reset_at.elapsed());
+    sleep(60 * SECOND).await;
+    assert_eq!((a.held(), world.log.times("hang"), world.log.times("after")), (2, 1, 1));
+    assert_eq!(checkpoint_of(&world, 0).await, Some(11));
+    a.shut_down().await.unwrap();
 }
 
 /// Tracks every event and keeps its token.
@@ -534,7 +533,7 @@ async fn a_kept_partition_without_its_owner_moves() {
 #[tokio::test(start_paused = true)]
 async fn owners_with_instance_leases_continue() {
     let mut world = World::new(6);
-    world.config = world.config.clone().with_lease_scope(LeaseScope::Instance);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_lease_scope(LeaseScope::Instance));
     let mut group = vec![world.start("a").await, world.start("b").await];
     for instance in &mut group {
         instance.wait_until_it_holds(3).await;
@@ -563,7 +562,7 @@ async fn owners_with_instance_leases_continue() {
 #[tokio::test(start_paused = true)]
 async fn strict_leases_change_nothing() {
     let mut world = World::new(2);
-    world.config = world.config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_on_lease_expiry(OnLeaseExpiry::Stop));
     let mut a = with_ten_checkpointed(&world, 2).await;
     sleep(120 * SECOND).await;
     reset(&world, &[(0, 4)]).await;

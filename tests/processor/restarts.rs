@@ -18,8 +18,7 @@ fn keeping() -> World {
     world.config = ProcessorConfig::default()
         .with_checkpoint_policy(world.config.checkpoint_policy)
         .with_on_shutdown(OnShutdown::Keep)
-        .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
-        .with_dedicated_thread(false);
+        .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
     world
 }
 
@@ -99,7 +98,7 @@ mod kept {
     #[tokio::test(start_paused = true)]
     async fn with_instance_leases_too() {
         let mut world = keeping();
-        world.config.lease_scope = LeaseScope::Instance;
+        world.config.balancer.lease_scope = LeaseScope::Instance;
         let (mut a, mut b) = (world.start("a").await, world.start("b").await);
         a.wait_until_it_holds(3).await;
         b.wait_until_it_holds(3).await;

@@ -3,21 +3,18 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::balancer::OnStall;
-use eventhubs_checkpoint::processor::StopReason;
 use tokio::time::sleep;
 
 use crate::world::{Instance, World};
 
 const STALL_AFTER: Duration = Duration::from_secs(60);
 
-fn world(on_stall: OnStall) -> World {
+fn world() -> World {
     let world = World::new(2);
     let config = world
         .config
         .clone()
-        .with_stall_timeout(STALL_AFTER)
-        .with_on_stall(on_stall)
+        .with_balancer(|balancer| balancer.with_stall_timeout(STALL_AFTER))
         .with_drain_timeout(Duration::from_secs(1));
     World { config, ..world }
 }
@@ -36,7 +33,7 @@ async fn start_with_stalled_batch(world: &World) -> Instance {
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_partition_is_reported_and_kept() {
-    let world = world(OnStall::Keep);
+    let world = world();
     let a = start_with_stalled_batch(&world).await;
     sleep(Duration::from_secs(600)).await;
     assert_eq!(a.held(), 2);
@@ -48,7 +45,7 @@ async fn a_stalled_partition_is_reported_and_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_batch_does_not_prevent_claims() {
-    let world = world(OnStall::Keep);
+    let world = world();
     let a = start_with_stalled_batch(&world).await;
     let b = world.start("b").await;
     world.hub.grow_to(4);
@@ -65,6 +62,7 @@ async fn a_stalled_batch_does_not_prevent_claims() {
     d.wait_until_it_holds(1).await;
     a.crash().await;
 }
+<<<<<<< HEAD
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_partition_is_released_if_configured() {
@@ -78,3 +76,5 @@ async fn a_stalled_partition_is_released_if_configured() {
     a.wait_until_it_holds(2).await;
     a.crash().await;
 }
+=======
+>>>>>>> h-c

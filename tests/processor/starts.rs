@@ -84,13 +84,13 @@ async fn an_instance_started_after_a_foreign_checkpoint() {
     let mut world = at_the_latest(4);
     world.checkpoint_as_another_sdk(1).await;
     let only = |partition: u32| LoadBalancingStrategy::Static(Assignment::partitions([partition.into()]));
-    world.config.load_balancing_strategy = only(0);
+    world.config.balancer.load_balancing_strategy = only(0);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     a.wait_until_all_idle(1).await;
     world.hub.publish(2, "new");
     world.checkpoint_as_another_sdk(3).await;
-    world.config.load_balancing_strategy = only(2);
+    world.config.balancer.load_balancing_strategy = only(2);
     let b = world.start("b").await;
     world.log.wait_for("it", |log| log.times("new") == 1).await;
     a.shut_down().await.unwrap();
@@ -98,9 +98,9 @@ async fn an_instance_started_after_a_foreign_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_added_partition_starts_as_configured() {
+async fn an_added_partition_may_have_its_own_start() {
     let mut world = at_the_latest(1);
-    world.config = world.config.with_new_partition_start_position(StartPosition::Latest);
+    world.config = world.config.with_start_position_of(1.into(), StartPosition::Latest);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     world.hub.grow_to(2);

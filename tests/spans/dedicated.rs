@@ -26,7 +26,8 @@ pub fn of_the_process() -> &'static Scoped {
 fn group(event_hub: &str, name: &str, partitions: u32) -> Group {
     let mut group = Group::new(event_hub, name, partitions);
     group.world.expiry = 4 * SECOND;
-    group.world.config = ProcessorConfig::default().with_load_balancing_interval(SECOND);
+    group.world.config =
+        ProcessorConfig::default().with_balancer(|balancer| balancer.with_load_balancing_interval(SECOND));
     group
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
+use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::Target;
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
@@ -62,7 +62,7 @@ impl Group {
     fn builder(&self, owner: &str) -> GroupStoreBuilder {
         let container = Arc::new(self.world.faulty.clone());
         GroupStore::builder(container, self.name.clone(), OwnerId::new(owner).unwrap())
-            .with_lease_duration(self.world.expiry)
+            .with_config(StoreConfig::default().with_lease_duration(self.world.expiry))
     }
 
     async fn start(&self, owner: &str) -> (world::Instance, Application) {

@@ -267,7 +267,7 @@ fn block() {
 mod defects {
     use std::sync::Arc;
 
-    use eventhubs_checkpoint::store::GroupStore;
+    use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
     use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
     use super::*;
@@ -289,7 +289,7 @@ mod defects {
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
         let container = Arc::new(container(&stub, Duration::from_secs(5)));
         let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap());
-        let store = builder.with_verify_storage(false).connect().await.unwrap();
+        let store = builder.with_config(StoreConfig::default().with_verify_storage(false)).connect().await.unwrap();
         let seen = store.read_ownership(&0.into()).await.unwrap().unwrap();
         assert_eq!(seen.record.owner.as_ref().map(OwnerId::as_str), Some(OWNER));
         assert_eq!(stub.requests().len(), 4, "{:?}", stub.requests());

@@ -18,7 +18,7 @@ use rand::rngs::StdRng;
 use time::macros::datetime;
 
 use super::action::{Action, Request};
-use super::config::{BalancerConfig, OnLeaseExpiry, OnStall};
+use super::config::{BalancerConfig, OnLeaseExpiry};
 use super::events::OwnershipEvent;
 use super::happened::{Command, Done, Happened, Others};
 use super::liveness::Stalled;

@@ -7,17 +7,12 @@ fn stalled(partition: u32) -> Stalled {
 }
 
 #[test]
-fn stalls_are_only_reported_by_default() {
+fn stalled_partitions_are_reported_and_kept() {
     let mut me = Loop::owning(BalancerConfig::default(), 2);
     assert_eq!(me.step(Happened::Liveness(stalled(1))), "Stalled");
     assert_eq!(me.snapshot.stalled, stalled(1));
+    assert_eq!((me.snapshot.owned.len(), me.snapshot.releasing.len()), (2, 0));
     assert_eq!(me.step(Happened::Liveness(Stalled::default())), "Recovered");
-}
-
-#[test]
-fn on_stall_release_releases_the_partition() {
-    let mut me = Loop::owning(BalancerConfig::default().with_on_stall(OnStall::Release), 2);
-    assert_eq!(me.step(Happened::Liveness(stalled(1))), "Stalled, Releasing 1 stalled");
 }
 
 #[test]

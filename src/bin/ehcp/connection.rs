@@ -75,7 +75,8 @@ impl Connection {
     /// Connects an operator of the group.
     pub async fn operator(&self) -> Result<Operator> {
         let connect = |case| async move {
-            let store = self.storage.store(&self.group, &self.container_name)?.with_blob_name_case(case);
+            let config = self.storage.store_config().with_blob_name_case(case);
+            let store = self.storage.store(&self.group, &self.container_name)?.with_config(config);
             Ok::<_, Failure>(Operator::connect(store).await?)
         };
         match self.global.settings.blob_name_case.unwrap_or_default() {
@@ -100,8 +101,9 @@ impl Connection {
     /// Connects an operator of another group, in another container of the account, or under names in another letter
     /// case. Records in the case that is not chosen do not count.
     pub async fn operator_of(&self, group: &ConsumerGroup, container: &str, case: BlobNameCase) -> Result<Operator> {
-        let store = self.storage.store(group, container)?.with_blob_name_case(case);
-        Ok(Operator::connect(store.with_on_case_mismatch(OnCaseMismatch::Ignore)).await?)
+        let config =
+            self.storage.store_config().with_blob_name_case(case).with_on_case_mismatch(OnCaseMismatch::Ignore);
+        Ok(Operator::connect(self.storage.store(group, container)?.with_config(config)).await?)
     }
 
     /// Describes the group by its records and, unless the command line forbids it, by the event hub. Fails if there is no
@@ -148,7 +150,7 @@ impl Connection {
 
     /// Returns a store of the group, for a member with this id.
     pub fn store(&self) -> Result<GroupStoreBuilder> {
-        self.storage.store(&self.group, &self.container_name)
+        Ok(self.storage.store(&self.group, &self.container_name)?.with_config(self.storage.store_config()))
     }
 
     /// Connects to the event hub, unless the command line forbids it.
@@ -244,18 +246,27 @@ impl StorageConnection {
     }
 
     fn store(&self, group: &ConsumerGroup, container: &str) -> Result<GroupStoreBuilder> {
-        let container = self.container(container)?;
         // An operator replaces the id, and nothing else writes with this one.
-        let store = GroupStore::builder(container, group.clone(), OwnerId::new("ehcp")?);
-        let foreign = self.global.settings.foreign_lease_duration;
-        let store = foreign.into_iter().fold(store, GroupStoreBuilder::with_foreign_lease_duration);
-        Ok(self.global.timeout.into_iter().fold(store, GroupStoreBuilder::with_request_timeout))
+        Ok(GroupStore::builder(self.container(container)?, group.clone(), OwnerId::new("ehcp")?))
+    }
+
+    /// Returns the settings of the command line and of the profile.
+    fn store_config(&self) -> StoreConfig {
+        let mut config = StoreConfig::default();
+        if let Some(foreign) = self.global.settings.foreign_lease_duration {
+            config.foreign_lease_duration = foreign;
+        }
+        config.request_timeout = self.global.timeout;
+        config
     }
 
     /// Returns a store of a group whose names are written exactly as these.
     pub fn exact_store(&self, group: &ConsumerGroup) -> Result<GroupStoreBuilder> {
-        let store = self.store(group, &self.container_name)?.with_blob_name_case(BlobNameCase::Verbatim);
-        Ok(store.with_on_case_mismatch(OnCaseMismatch::Ignore))
+        let config = self
+            .store_config()
+            .with_blob_name_case(BlobNameCase::Verbatim)
+            .with_on_case_mismatch(OnCaseMismatch::Ignore);
+        Ok(self.store(group, &self.container_name)?.with_config(config))
     }
 
     fn credential(&self) -> Result<Arc<dyn TokenCredential>> {

@@ -152,12 +152,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             self.failed_while_draining(&error);
         }
         self.call_stopped(session.context.clone(), reason).await;
-        // Always after a failure: otherwise a handler that fails more often than the policy writes would make no
-        // progress.
-        let to_be_written = checkpoints_count && (failed || self.shared.config.checkpoint_policy.on_stop);
-        session.writer.close(to_be_written.then(|| self.last_checkpoint_by(failed)));
+        session.writer.close(checkpoints_count.then(|| self.last_checkpoint_by(failed)));
         session.writing.join_all().await;
-        self.control.progress.uncheckpointed(to_be_written && session.writer.is_behind());
+        self.control.progress.uncheckpointed(checkpoints_count && session.writer.is_behind());
         self.control.progress.held_back(checkpoints_count && session.writer.is_held_back());
     }
 

@@ -245,7 +245,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let config = &self.shared.config;
         BatchLimits {
             events: config.max_batch_size.min(config.max_in_flight.saturating_sub(in_flight)).max(1),
-            bytes: config.max_batch_bytes.unwrap_or(usize::MAX),
             wait: config.max_batch_wait,
         }
     }

@@ -38,7 +38,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Runs until the partition stops. Restarts it after failures as the policy says.
     pub(super) async fn run(self) -> Ended {
         let (mut machine, mut next) =
-            Machine::new(self.shared.config.on_failure, self.shared.config.load_balancing_interval);
+            Machine::new(self.shared.config.on_failure, self.shared.config.balancer.load_balancing_interval);
         let mut session = None;
         let mut resume_failure = None;
         loop {

@@ -31,7 +31,7 @@
 //! | `eventhubs_checkpoint_oldest_lease_age_seconds` | gauge | seconds | | Time since the least recent renewal among the leases of this instance. After the lease duration others claim the partition. |
 //! | `eventhubs_checkpoint_claims_total` | counter | count | `reason` | Partitions claimed: `reclaimed`, `unowned`, `released`, `handed_over`, `expired`, `stolen`. |
 //! | `eventhubs_checkpoint_ownership_losses_total` | counter | count | `reason` | Partitions lost: `taken` by another owner, or `lease_expired`. |
-//! | `eventhubs_checkpoint_releases_total` | counter | count | `reason` | Partitions released: `requested`, `shutdown`, `stalled`, `handed_over`, `partition_removed`, `not_assigned`, `over_limit`. |
+//! | `eventhubs_checkpoint_releases_total` | counter | count | `reason` | Partitions released: `requested`, `shutdown`, `handed_over`, `partition_removed`, `not_assigned`, `over_limit`. |
 //! | `eventhubs_checkpoint_handoff_requests_total` | counter | count | | Handoffs that this instance requested from other owners. |
 //! | `eventhubs_checkpoint_declared_dead_total` | counter | count | | Times that another instance declared this instance dead, or deleted its heartbeat. |
 //! | `eventhubs_checkpoint_incomplete_handoffs_total` | counter | count | `cause` | Requested handoffs in which the partition moved without its last checkpoint: `not_acknowledged`, `handler_still_running`, `checkpoint_not_written`. |

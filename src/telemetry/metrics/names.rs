@@ -111,7 +111,7 @@ metrics! {
     OWNERSHIP_LOSSES = "ownership_losses_total", Counter, Count, ["reason"],
         "Partitions lost: `taken` by another owner, or `lease_expired`.";
     RELEASES = "releases_total", Counter, Count, ["reason"],
-        "Partitions released: `requested`, `shutdown`, `stalled`, `handed_over`, `partition_removed`, `not_assigned`, `over_limit`.";
+        "Partitions released: `requested`, `shutdown`, `handed_over`, `partition_removed`, `not_assigned`, `over_limit`.";
     HANDOFF_REQUESTS = "handoff_requests_total", Counter, Count, [],
         "Handoffs that this instance requested from other owners.";
     DECLARED_DEAD = "declared_dead_total", Counter, Count, [],

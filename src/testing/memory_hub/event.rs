@@ -32,8 +32,4 @@ impl Positioned for MemoryEvent {
     fn offset(&self) -> Option<&str> {
         Some(&self.offset)
     }
-
-    fn size(&self) -> usize {
-        self.body.len()
-    }
 }

@@ -13,7 +13,7 @@ use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::event_hub::{
     DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator, EventHubEmulatorBuilder,
 };
@@ -107,9 +107,9 @@ impl Fleet {
 
     /// Adds a processor of this crate.
     pub async fn own(&self, owner: &str) -> CrateProcessor {
-        let config = ProcessorConfig::default()
-            .with_load_balancing_interval(INTERVAL)
-            .with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+        let config = ProcessorConfig::default().with_balancer(|balancer| {
+            balancer.with_load_balancing_interval(INTERVAL).with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+        });
         let checkpoints = CheckpointPolicy::default().with_interval(Duration::from_millis(200));
         let config = config.with_checkpoint_policy(checkpoints);
         let recorder = Recorder { owner: owner.to_owned(), processed: self.processed.clone() };
@@ -122,15 +122,19 @@ impl Fleet {
         CrateProcessor::run(owner, processor.unwrap())
     }
 
+    fn store_config(&self) -> StoreConfig {
+        StoreConfig::default()
+            .with_blob_name_case(self.case)
+            .with_lease_duration(self.expiry)
+            .with_foreign_lease_duration(self.expiry)
+    }
+
     /// Returns the store of a processor, whose requests may be late on a busy machine.
     async fn store(&self, owner: &str) -> GroupStore {
         let started = Instant::now();
         loop {
-            let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new(owner).unwrap())
-                .with_blob_name_case(self.case)
-                .with_lease_duration(self.expiry)
-                .with_foreign_lease_duration(self.expiry);
-            match builder.connect().await {
+            let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new(owner).unwrap());
+            match builder.with_config(self.store_config()).connect().await {
                 Ok(store) => return store,
                 Err(error) => assert!(started.elapsed() < TIMEOUT, "{owner}: {error}"),
             }
@@ -236,12 +240,8 @@ impl Fleet {
 
     /// An operator tries to reset these partitions. Returns those that it reports as reset.
     pub async fn resets_once(&self, targets: &Positions) -> Vec<String> {
-        let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new("operator").unwrap())
-            .with_blob_name_case(self.case);
-        let operator =
-            Operator::connect(builder.with_lease_duration(self.expiry).with_foreign_lease_duration(self.expiry))
-                .await
-                .unwrap();
+        let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new("operator").unwrap());
+        let operator = Operator::connect(builder.with_config(self.store_config())).await.unwrap();
         let options = ResetOptions::default().with_allow_foreign(true).with_settle(SETTLE);
         let resets = targets.iter().map(|(id, to)| (PartitionId::new(id).unwrap(), to.clone())).collect();
         let outcomes = operator.reset(resets, &options).await.unwrap();
@@ -341,11 +341,13 @@ impl Drop for Fleet {
 async fn observer(connection_string: String, container: &str, case: BlobNameCase) -> GroupStore {
     let access = Access::connection_string(connection_string, container);
     let container = AzureContainer::builder(access).with_request_timeout(TIMEOUT).build().unwrap();
-    let builder =
-        GroupStore::builder(Arc::new(container), group(), OwnerId::new("observer").unwrap()).with_blob_name_case(case);
-    let builder =
-        builder.with_lease_duration(4 * TIMEOUT).with_foreign_lease_duration(4 * TIMEOUT).with_request_timeout(TIMEOUT);
-    builder.connect().await.unwrap()
+    let config = StoreConfig::default()
+        .with_blob_name_case(case)
+        .with_lease_duration(4 * TIMEOUT)
+        .with_foreign_lease_duration(4 * TIMEOUT)
+        .with_request_timeout(TIMEOUT);
+    let builder = GroupStore::builder(Arc::new(container), group(), OwnerId::new("observer").unwrap());
+    builder.with_config(config).connect().await.unwrap()
 }
 
 /// Returns the owners in the records of this store.

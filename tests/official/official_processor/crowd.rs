@@ -18,6 +18,7 @@ use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::store::StoreConfig;
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -102,7 +103,10 @@ pub async fn azurite_container() -> Arc<AzureContainer> {
 }
 
 pub fn adapter(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
-    BlobCheckpointStore::builder(container).with_lease_duration(EXPIRY).build().unwrap()
+    BlobCheckpointStore::builder(container)
+        .with_config(StoreConfig::default().with_lease_duration(EXPIRY))
+        .build()
+        .unwrap()
 }
 
 pub async fn until(what: &str, condition: impl Fn() -> bool) {

@@ -128,8 +128,7 @@ async fn a05_replicas_that_verify_do_not_disturb_each_other() {
     let replicas = (0..8).map(async |seed| {
         let faulty = FaultyContainer::new(Arc::new(container.clone()), seed.into());
         faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_millis(20))));
-        let builder = BlobCheckpointStore::builder(faulty).with_wall_clock(LocalClock::ahead(0));
-        let store = builder.with_verify_storage(true).build().unwrap();
+        let store = BlobCheckpointStore::builder(faulty).with_wall_clock(LocalClock::ahead(0)).build().unwrap();
         cycle(&*store, "app", [seed]).await
     });
     let claimed: BTreeSet<_> = join_all(replicas).await.into_iter().flatten().collect();
@@ -141,8 +140,8 @@ async fn a05_replicas_that_verify_do_not_disturb_each_other() {
 async fn a05_a_store_that_only_lists_does_not_verify() {
     let (faulty, _) = faulty();
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("probe"), Fault::Hang));
-    let builder = BlobCheckpointStore::builder(faulty).with_verify_storage(true);
-    assert!(builder.build().unwrap().list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap().is_empty());
+    let store = BlobCheckpointStore::builder(faulty).build().unwrap();
+    assert!(store.list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap().is_empty());
 }
 
 /// The shutdown of an application has a time limit, and the storage hangs.

@@ -7,7 +7,7 @@ use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::store::{BlobNameCase, OnCaseMismatch};
+use eventhubs_checkpoint::store::{BlobNameCase, OnCaseMismatch, StoreConfig};
 use tokio::time::advance;
 
 use super::official_rules::OfficialRules;
@@ -75,7 +75,7 @@ async fn with_verbatim_names_both_share_one_name_case() {
     let official = official(&container).await;
     let new = BlobCheckpointStore::builder(container)
         .with_wall_clock(LocalClock::ahead(0))
-        .with_blob_name_case(BlobNameCase::Verbatim)
+        .with_config(StoreConfig::default().with_blob_name_case(BlobNameCase::Verbatim))
         .build()
         .unwrap();
     let shown = listed(&*new).await;
@@ -95,7 +95,7 @@ async fn a_rejected_mismatch_ends_the_processor_at_once() {
     official(&container).await;
     let settings = |split| {
         let builder = BlobCheckpointStore::builder(container.clone()).with_wall_clock(LocalClock::ahead(0));
-        builder.with_on_case_mismatch(split).build().unwrap()
+        builder.with_config(StoreConfig::default().with_on_case_mismatch(split)).build().unwrap()
     };
     let error = settings(OnCaseMismatch::Fail).list_ownerships(NAMESPACE, HUB, GROUP).await.unwrap_err();
     assert_eq!(kind_of(&error), ErrorKind::Config);

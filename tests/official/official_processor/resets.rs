@@ -7,7 +7,7 @@ use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 use tokio::task::LocalSet;
@@ -21,7 +21,8 @@ use super::records::{
 async fn reset(container: impl BlobContainer + 'static, namespace: &str, resets: Vec<(PartitionId, Position)>) {
     let group = ConsumerGroup::new(namespace, HUB, GROUP).unwrap();
     let settings = GroupStore::builder(Arc::new(container), group, OwnerId::new("any").unwrap());
-    let operator = Operator::connect(settings.with_lease_duration(crowd::EXPIRY)).await.unwrap();
+    let config = StoreConfig::default().with_lease_duration(crowd::EXPIRY);
+    let operator = Operator::connect(settings.with_config(config)).await.unwrap();
     let outcomes = operator.reset(resets, &ResetOptions::default()).await.unwrap();
     assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
 }

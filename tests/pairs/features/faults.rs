@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use tokio::time::sleep;
 
 use super::{CRASH_RECOVERY, takeover_time};
 use crate::application::Misbehavior;
-use crate::feature::{Allowed, Draw, Feature, SECOND, Settings, Sharing};
+use crate::feature::{Feature, SECOND, Sharing};
 use crate::scene::{Scene, TARGET};
 
 /// Longer than the lease duration.
@@ -27,13 +26,17 @@ const STALL_AFTER: Duration = Duration::from_secs(60);
 /// Two probes of the hub, up to one interval before the first, and the new connection.
 const PROBE_DETECTION: Duration = Duration::from_secs(100);
 
-pub const FEATURES: [Feature; 8] = [
-    Feature::of("stall keep", |settings, _| set_stall_policy(settings, OnStall::Keep))
-        .with_action(|scene| Box::pin(hang(scene)))
-        .with_allowance(allow_hang),
-    Feature::of("stall release", |settings, _| set_stall_policy(settings, OnStall::Release))
-        .with_action(|scene| Box::pin(hang(scene)))
-        .with_allowance(allow_hang),
+pub const FEATURES: [Feature; 7] = [
+    Feature::of("stall", |settings, _| {
+        settings.configure(|config| config.with_balancer(|balancer| balancer.with_stall_timeout(STALL_AFTER)));
+    })
+    .with_action(|scene| Box::pin(hang(scene)))
+    .with_allowance(|allowed, _, _| {
+        // A hanging handler is cancelled if its partition moves. No other partition waits for it.
+        allowed.allow_no_handler(30 * SECOND);
+        allowed.delay += HANG_TIME;
+        allowed.unclean_ends = true;
+    }),
     Feature::of("stalled link", |_, _| ())
         .with_action(|scene| Box::pin(stall_link(scene)))
         .with_allowance(|allowed, _, _| allowed.delay += PROBE_DETECTION),
@@ -59,17 +62,6 @@ pub const FEATURES: [Feature; 8] = [
         },
     ),
 ];
-
-fn set_stall_policy(settings: &mut Settings, on_stall: OnStall) {
-    settings.configure(|config| config.with_stall_timeout(STALL_AFTER).with_on_stall(on_stall));
-}
-
-/// A hanging handler is cancelled if its partition moves. No other partition waits for it.
-fn allow_hang(allowed: &mut Allowed, _: &Settings, _: &Draw) {
-    allowed.allow_no_handler(30 * SECOND);
-    allowed.delay += HANG_TIME;
-    allowed.unclean_ends = true;
-}
 
 async fn hang(scene: &Scene) {
     scene.misbehaviors.add(TARGET, Misbehavior::Hang(HANG_TIME));

@@ -269,6 +269,6 @@ mod defects {
     async fn a07_verification_of_an_owner_id_ending_with_a_dot() {
         let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
         let builder = GroupStore::builder(Arc::new(platform), group(), OwnerId::new("a.").unwrap());
-        builder.with_verify_storage(true).connect().await.unwrap();
+        builder.connect().await.unwrap();
     }
 }

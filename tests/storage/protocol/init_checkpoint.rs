@@ -2,7 +2,7 @@
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::{InitOutcome, OnCaseMismatch};
+use eventhubs_checkpoint::store::{InitOutcome, OnCaseMismatch, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use futures::future::join_all;
 
@@ -216,7 +216,7 @@ pub async fn is_flagged_until_the_first_checkpoint(bench: Bench) {
 }
 
 pub async fn ignores_an_ignored_name_case(bench: Bench) {
-    let a = bench.owner_with("a", |builder| builder.with_on_case_mismatch(OnCaseMismatch::Ignore)).await;
+    let a = bench.owner_with("a", StoreConfig::default().with_on_case_mismatch(OnCaseMismatch::Ignore)).await;
     bench.put(&there(0), &position(7)).await;
     assert!(pin(&a, 0, 41).await);
     assert_eq!(a.requests(), ["create checkpoint/0"]);

@@ -1,10 +1,9 @@
 //! Other name case: an owner whose blob names have the other case is an owner.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::PartitionOwner;
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, OnCaseMismatch};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, OnCaseMismatch, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId};
 
 use super::group::Group;
@@ -31,7 +30,7 @@ async fn listed_there(owner: &Owner) -> Vec<String> {
 
 pub async fn always_exists_for_the_default_group(bench: Bench) {
     let lower = bench.owner("a").await;
-    let verbatim = bench.owner_with("b", |builder| builder.with_blob_name_case(BlobNameCase::Verbatim)).await;
+    let verbatim = bench.owner_with("b", StoreConfig::default().with_blob_name_case(BlobNameCase::Verbatim)).await;
     lower.win(0).await;
     verbatim.win(1).await;
     assert!(bench.blob(&ownership(0)).await.is_some() && bench.blob(&there(1)).await.is_some());
@@ -125,7 +124,7 @@ pub async fn waiting_is_the_default(bench: Bench) {
     assert_eq!(OnCaseMismatch::default(), OnCaseMismatch::Wait);
     for a in [
         bench.owner("a").await,
-        bench.owner_with("a", |builder| builder.with_on_case_mismatch(OnCaseMismatch::Wait)).await,
+        bench.owner_with("a", StoreConfig::default().with_on_case_mismatch(OnCaseMismatch::Wait)).await,
     ] {
         assert_eq!(listed_there(&a).await, ["0"]);
         let mut group = Group::run(&a, 1);
@@ -138,10 +137,8 @@ pub async fn fail_does_not_start_while_one_is_owned_there(bench: Bench) {
     let refusing = |age: i64| {
         let bench = &bench;
         async move {
-            let settings = |builder: eventhubs_checkpoint::store::GroupStoreBuilder| {
-                builder.with_on_case_mismatch(OnCaseMismatch::Fail).with_lease_duration(Duration::from_secs(60))
-            };
-            bench.try_owner("a", settings, |wire| wire.age(VERBATIM, age)).await
+            let config = StoreConfig::default().with_on_case_mismatch(OnCaseMismatch::Fail);
+            bench.try_owner("a", |builder| builder.with_config(config), |wire| wire.age(VERBATIM, age)).await
         }
     };
     assert!(refusing(0).await.is_ok());
@@ -163,7 +160,7 @@ pub async fn fail_does_not_start_while_one_is_owned_there(bench: Bench) {
 pub async fn ignore_reads_nothing_there(bench: Bench) {
     own_there(&bench, &[0]).await;
     bench.put(&format!("{VERBATIM}checkpoint/0"), &crate::bench::position(7)).await;
-    let a = bench.owner_with("a", |builder| builder.with_on_case_mismatch(OnCaseMismatch::Ignore)).await;
+    let a = bench.owner_with("a", StoreConfig::default().with_on_case_mismatch(OnCaseMismatch::Ignore)).await;
     assert!(listed_there(&a).await.is_empty());
     let mut group = Group::run(&a, 1);
     group.until_it_holds(&[0]).await;
@@ -193,7 +190,7 @@ pub async fn it_is_read_again_right_before_claiming(bench: Bench) {
 /// With verbatim names there is only one case for all.
 pub async fn long_side_by_side_with_verbatim_names(bench: Bench) {
     own_there(&bench, &[0, 1]).await;
-    let a = bench.owner_with("a", |builder| builder.with_blob_name_case(BlobNameCase::Verbatim)).await;
+    let a = bench.owner_with("a", StoreConfig::default().with_blob_name_case(BlobNameCase::Verbatim)).await;
     let mut group = Group::run(&a, 4);
     group.until_it_holds(&[2, 3]).await;
     let x = PartitionOwner::Other(OwnerId::new("x").unwrap());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::store::StoreConfig;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use tokio::join;
 
@@ -102,7 +103,7 @@ pub async fn line_3_the_previous_lease_remains_valid(bench: Bench) {
 
 /// With a lease duration of 4 s the loop renews after 2 s.
 pub async fn line_3_a_renewal_is_retried_during_the_lease(bench: Bench) {
-    let a = bench.owner_with("a", |builder| builder.with_lease_duration(Duration::from_secs(4))).await;
+    let a = bench.owner_with("a", StoreConfig::default().with_lease_duration(Duration::from_secs(4))).await;
     let mut group = Group::run(&a, 1);
     group.until_it_holds(&[0]).await;
     let held = group.held();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::{Condition, Metadata};
-use eventhubs_checkpoint::store::{Adoption, GroupStoreBuilder};
+use eventhubs_checkpoint::store::{Adoption, GroupStoreBuilder, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{LeaseScope, OwnerId, PartitionId};
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ pub const NEW: i64 = 3;
 
 /// Failed attempts are retried soon.
 pub fn quick_retries(builder: GroupStoreBuilder) -> GroupStoreBuilder {
-    builder.with_request_timeout(Duration::from_secs(1))
+    builder.with_config(StoreConfig::default().with_request_timeout(Duration::from_secs(1)))
 }
 
 pub async fn reset(operator: &Owner<Operator>, partition: u32, to: i64) -> ResetOutcome {
@@ -303,8 +303,9 @@ pub async fn with_a_foreign_owner_is_rejected(bench: Bench) {
 
 /// With the shortest possible lease duration, so that a second is long enough for a renewal before the last one.
 async fn settling(bench: &Bench) -> (Owner<Operator>, ResetOptions) {
-    let operator =
-        bench.operator("o", |builder| quick_retries(builder.with_lease_duration(Duration::from_secs(4)))).await;
+    let config =
+        StoreConfig::default().with_lease_duration(Duration::from_secs(4)).with_request_timeout(Duration::from_secs(1));
+    let operator = bench.operator("o", |builder| builder.with_config(config)).await;
     (operator, ResetOptions::default().with_allow_foreign(true).with_settle(Duration::from_secs(1)))
 }
 

@@ -1,7 +1,7 @@
 //! Other name case: which checkpoint counts.
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::store::{BlobNameCase, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 
 use crate::bench::{Adopted, Bench, Describe, Owner, VERBATIM, at, checkpoint, metadata, position};
@@ -163,7 +163,7 @@ pub async fn it_is_read_again_after_a_takeover(bench: Bench) {
 
 pub async fn verbatim_reads_the_lower_case_one(bench: Bench) {
     bench.put(&checkpoint(0), &position(7)).await;
-    let a = bench.owner_with("a", |builder| builder.with_blob_name_case(BlobNameCase::Verbatim)).await;
+    let a = bench.owner_with("a", StoreConfig::default().with_blob_name_case(BlobNameCase::Verbatim)).await;
     a.win(0).await;
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(7));
     assert_eq!(&bench.read(&there()).await["sequencenumber"], "7");

@@ -127,7 +127,8 @@ impl WallClock for MinutesAhead {
 pub async fn a11_a_clock_minutes_ahead_expires_no_owner(bench: Bench) {
     let b = bench.owner("b").await;
     b.win(0).await;
-    let a = bench.owner_with("a", |builder| builder.with_wall_clock(std::sync::Arc::new(MinutesAhead))).await;
+    let clock = std::sync::Arc::new(MinutesAhead);
+    let a = bench.try_owner("a", |builder| builder.with_wall_clock(clock), |_| {}).await.unwrap();
     assert!(a.store.list_ownerships().await.unwrap().records[0].age < Duration::from_secs(30));
     let mut group = Group::run(&a, 1);
     assert_eq!(group.settled().await, [PartitionOwner::Other(OwnerId::new("b").unwrap())]);

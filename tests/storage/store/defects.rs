@@ -9,7 +9,7 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, ResponseInfo, WriteResult};
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
-use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder};
+use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Result};
 use futures::future::join_all;
@@ -44,7 +44,7 @@ async fn a05_replicas_with_one_owner_id_verify_at_once() {
     let replicas = (0..8).map(|seed| {
         let faulty = FaultyContainer::new(Arc::new(container.clone()), seed);
         faulty.set_plan(FaultPlan::always(Fault::Latency(Duration::from_millis(20))));
-        build(faulty, "app").with_verify_storage(true).connect()
+        build(faulty, "app").connect()
     });
     for connected in join_all(replicas).await {
         connected.unwrap();
@@ -57,7 +57,7 @@ async fn a05_a_failed_verification_leaves_no_blob() {
     for weakness in [Weakness::IgnoresConditions, Weakness::RefusesETags, Weakness::ListsWithoutMetadata] {
         let inner = MemoryContainer::new();
         let container = Intercepted { inner: Arc::new(inner.clone()), interceptor: weakness };
-        build(container, "a").with_verify_storage(true).connect().await.unwrap_err();
+        build(container, "a").connect().await.unwrap_err();
         assert!(inner.list("").await.unwrap().blobs.is_empty(), "{weakness:?}");
     }
 }
@@ -147,7 +147,7 @@ async fn a07_owner_ids_that_differ_by_a_dot() {
 
 #[tokio::test(start_paused = true)]
 async fn a07_verification_of_an_owner_id_ending_with_a_dot() {
-    build(drops_dots(), "a.").with_verify_storage(true).connect().await.unwrap();
+    build(drops_dots(), "a.").connect().await.unwrap();
 }
 
 /// How a response of the service passes the HTTP client: a listing has everything; a read lacks values beyond ASCII,
@@ -180,7 +180,7 @@ async fn a11_an_owner_beyond_ascii_is_read_as_listed() {
     let inner = MemoryContainer::new();
     put(&inner, "ownership/0", &[]).await;
     let a = build(Intercepted { inner: Arc::new(inner), interceptor: ForeignValues }, "a")
-        .with_verify_storage(false)
+        .with_config(StoreConfig::default().with_verify_storage(false))
         .connect()
         .await
         .unwrap();
@@ -196,7 +196,7 @@ async fn a11_a_value_with_a_tab_does_not_prevent_adoption() {
     let inner = MemoryContainer::new();
     put(&inner, "checkpoint/0", &[("sequencenumber", "7"), ("offset", "70"), ("kept", "a  b")]).await;
     let a = build(Intercepted { inner: Arc::new(inner.clone()), interceptor: ForeignValues }, "a")
-        .with_verify_storage(false)
+        .with_config(StoreConfig::default().with_verify_storage(false))
         .connect()
         .await
         .unwrap();
@@ -298,7 +298,8 @@ async fn a12_a_server_at_the_last_date_causes_no_panic() {
 async fn a_cancelled_heartbeat_keeps_what_it_read() {
     const SLOW: Fault = Fault::Latency(Duration::from_millis(900));
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
-    let store = build(faulty.clone(), "a").with_request_timeout(Duration::from_secs(1)).connect().await.unwrap();
+    let config = StoreConfig::default().with_request_timeout(Duration::from_secs(1));
+    let store = build(faulty.clone(), "a").with_config(config).connect().await.unwrap();
     assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
 
     for (operation, fault) in [

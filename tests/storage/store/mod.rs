@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, WriteResult};
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease, StoreConfig};
 use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
@@ -74,7 +74,8 @@ async fn every_renewal_gets_its_turn() {
 async fn a_hanging_checkpoint_delays_no_renewal() {
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
     let owner = OwnerId::new("a").unwrap();
-    let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), owner).with_max_concurrent_requests(1);
+    let config = StoreConfig::default().with_max_concurrent_requests(1);
+    let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), owner).with_config(config);
     let a = builder.connect().await.unwrap();
     let lease = win(&a).await;
     faulty.inject_on(Target::any().named("/checkpoint/"), Fault::Hang);
@@ -106,7 +107,7 @@ async fn verification_finds_a_wrong_clock_and_cleans_up() {
         let container = Arc::new(MemoryContainer::new());
         let builder = GroupStore::builder(container.clone(), group(), OwnerId::new("a/b c").unwrap());
         let clock = Arc::new(Skewed(time::Duration::seconds(skew)));
-        let store = builder.with_verify_storage(true).with_wall_clock(clock).connect().await.unwrap();
+        let store = builder.with_wall_clock(clock).connect().await.unwrap();
         assert_eq!(store.storage_warnings().len(), usize::from(finds), "{:?}", store.storage_warnings());
         assert!(container.list("").await.unwrap().blobs.is_empty());
     }
@@ -124,7 +125,7 @@ async fn verification_rejects_an_unreliable_storage() {
     ] {
         let container = Arc::new(Intercepted { inner: Arc::new(MemoryContainer::new()), interceptor: weakness });
         let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
-        let error = builder.with_verify_storage(true).connect().await.unwrap_err();
+        let error = builder.connect().await.unwrap_err();
         assert!(error.to_string().contains(text), "{error}");
     }
 }
@@ -179,19 +180,20 @@ impl Intercept for Weakness {
 
 #[tokio::test]
 async fn invalid_settings_are_rejected_with_value_and_rule() {
-    let build = || GroupStore::builder(Arc::new(MemoryContainer::new()), group(), OwnerId::new("a").unwrap());
+    let config = StoreConfig::default;
     let seconds = Duration::from_secs;
-    for (builder, named) in [
-        (build().with_lease_duration(seconds(3)), "`with_lease_duration` is 3s, but must be at least 4s"),
-        (build().with_lease_duration(Duration::MAX), "must be at most a day"),
+    for (config, named) in [
+        (config().with_lease_duration(seconds(3)), "`with_lease_duration` is 3s, but must be at least 4s"),
+        (config().with_lease_duration(Duration::MAX), "must be at most a day"),
         (
-            build().with_foreign_lease_duration(seconds(30)),
+            config().with_foreign_lease_duration(seconds(30)),
             "`with_foreign_lease_duration` is 30s, but must be at least `with_lease_duration`, 60s",
         ),
-        (build().with_request_timeout(seconds(30)), "`with_request_timeout` is 30s"),
-        (build().with_request_timeout(Duration::ZERO), "`with_request_timeout` is 0ns"),
+        (config().with_request_timeout(seconds(30)), "`with_request_timeout` is 30s"),
+        (config().with_request_timeout(Duration::ZERO), "`with_request_timeout` is 0ns"),
     ] {
-        let error = builder.connect().await.unwrap_err();
+        let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group(), OwnerId::new("a").unwrap());
+        let error = builder.with_config(config).connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(named), "{error}");
     }
@@ -202,7 +204,7 @@ async fn a_missing_container_is_detected_or_created() {
     let container = Arc::new(MemoryContainer::missing());
     let build = || GroupStore::builder(container.clone(), group(), OwnerId::new("a").unwrap());
     assert_eq!(build().connect().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
-    assert!(build().with_create_container(true).connect().await.is_ok());
+    assert!(build().with_config(StoreConfig::default().with_create_container(true)).connect().await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,7 +219,7 @@ async fn a_short_outage_does_not_end_a_starting_instance() {
     faulty.inject_on(BlobOperation::Write, Fault::Throttled { retry_after: None });
     let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
     let began = Instant::now();
-    builder.with_create_container(true).with_verify_storage(true).connect().await.unwrap();
+    builder.with_config(StoreConfig::default().with_create_container(true)).connect().await.unwrap();
     assert_eq!(faulty.pending(), 0);
     // As long as it requests, but no longer than the request timeout.
     assert_eq!(began.elapsed(), Duration::from_millis(250 + 2000 + 5000 + 1000 + 250));

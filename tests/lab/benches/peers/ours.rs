@@ -80,7 +80,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<()> {
         .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
     let mut config = ProcessorConfig::default().with_max_batch_size(BATCH as usize);
     if settings.greedy {
-        config = config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
+        config = config.with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
     }
     let consumer = Consumer { durable: settings.durable, progress: Progress::until(settings.expected) };
     let (source, store) = (source.connect().await?, builder.connect().await?);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 use tokio::time::timeout;
 
@@ -151,7 +151,8 @@ impl Operators {
         let container = AzureContainer::builder(Access::connection_string(proxy.connection_string(), container));
         let group = ConsumerGroup::from_connection_string(&hub.connection_string, GROUP)?;
         let settings = GroupStore::builder(Arc::new(container.build()?), group, OwnerId::new("operator")?);
-        let operator = Operator::connect(settings.with_lease_duration(*lease_duration)).await?;
+        let config = StoreConfig::default().with_lease_duration(*lease_duration);
+        let operator = Operator::connect(settings.with_config(config)).await?;
         let resets = goals.iter().map(|goal| (u32::from(goal.partition).into(), goal.to.clone())).collect();
         Ok(operator.reset(resets, &ResetOptions::default()).await?)
     }

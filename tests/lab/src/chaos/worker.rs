@@ -15,7 +15,7 @@ use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, StopReason,
 };
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use time::OffsetDateTime;
@@ -127,7 +127,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         }
     };
     let config = ProcessorConfig::default()
-        .with_load_balancing_interval(args.interval)
+        .with_balancer(|balancer| balancer.with_load_balancing_interval(args.interval))
         .with_checkpoint_policy(CheckpointPolicy::default().with_interval(args.interval))
         .with_lag_check_interval(args.lease_duration);
     let config = args.reading.configure(config);
@@ -157,7 +157,7 @@ async fn store(args: &Args, clock: &SkewedClock) -> Result<GroupStore, Failure> 
     let container = AzureContainer::builder(access).with_wall_clock(Arc::new(clock.clone())).build()?;
     let group = ConsumerGroup::from_connection_string(&args.hub, GROUP)?;
     let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new(&args.owner)?)
-        .with_lease_duration(args.lease_duration);
+        .with_config(StoreConfig::default().with_lease_duration(args.lease_duration));
     Ok(builder.connect().await?)
 }
 

@@ -48,9 +48,11 @@ impl Instance {
             .await?;
         let store = GroupStore::builder(host.container, group, OwnerId::new(host.name)?).connect().await?;
         let config = ProcessorConfig::default()
-            .with_dedicated_thread(false)
-            .with_load_balancing_interval(LOAD_BALANCING_INTERVAL)
-            .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+            .with_balancer(|balancer| {
+                balancer
+                    .with_load_balancing_interval(LOAD_BALANCING_INTERVAL)
+                    .with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+            })
             .with_start_position(StartPosition::Earliest);
         let processor = Processor::builder(source, store, Reader(host.reading)).with_config(config).build()?;
         let handle = processor.handle();

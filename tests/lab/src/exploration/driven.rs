@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{BalancerConfig, OnStall, OwnershipEvent, Snapshot, Stalled};
+use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent, Snapshot};
 use eventhubs_checkpoint::internal::balancer::{Action, Command, Done, Happened, Others, Request, Settings, State};
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
@@ -175,7 +175,7 @@ impl Driven {
     /// Returns a state that has listed the group once: the partition had another owner.
     fn begun(members: &'static [Member], number: usize, hands_over: bool) -> Self {
         let this = members[number].identity();
-        let config = BalancerConfig::default().with_on_stall(OnStall::Release).with_handoff(hands_over);
+        let config = BalancerConfig::default().with_handoff(hands_over);
         let settings = Settings {
             this: this.clone(),
             lease_durations: members[number].lease_durations(),
@@ -296,17 +296,25 @@ impl Driven {
                 if listing.above_share {
                     self.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
                 }
-                // A listing older than the last change decides nothing.
-                if self.lists.take().is_some() {
-                    self.done(Done::Listed(Err(failure())));
-                }
-                self.until(|this| this.lists.is_some() && this.sent.is_none());
+                self.until_next_listing();
+            }
+            Stimulus::StopRequested => {
+                self.step(Happened::Hub([].into()));
+                self.until_next_listing();
             }
             Stimulus::Renewed(_) => self.until(|this| matches!(this.sent, Some(Sent::Renew(_)))),
             Stimulus::Polled(_) => self.until(|this| matches!(this.sent, Some(Sent::Poll))),
             _ => {}
         }
         self.emitted = Emitted::default();
+    }
+
+    /// A listing older than the last change decides nothing.
+    fn until_next_listing(&mut self) {
+        if self.lists.take().is_some() {
+            self.done(Done::Listed(Err(failure())));
+        }
+        self.until(|this| this.lists.is_some() && this.sent.is_none());
     }
 
     fn feed(&mut self, stimulus: Stimulus) {
@@ -343,10 +351,10 @@ impl Driven {
                 command(self, Command::Release { partition, epoch, cooldown: Duration::ZERO, settled });
             }
             Stimulus::ShutDown => command(self, Command::Shutdown),
+            // The event hub does not have the partition for a moment.
             Stimulus::StopRequested => {
-                let mut stalled = Stalled::default();
-                stalled.partitions.insert(partition);
-                self.step(Happened::Liveness(stalled));
+                self.list(Vec::new(), Others::default());
+                self.step(Happened::Hub([the_partition()].into()));
             }
         }
     }
@@ -476,8 +484,8 @@ impl Driven {
 
     /// It is to release the partition, and may claim it again after that.
     fn leaves(&mut self) {
+        self.prepare(Stimulus::StopRequested);
         self.feed(Stimulus::StopRequested);
-        self.step(Happened::Liveness(Stalled::default()));
     }
 
     fn lists_own_with_request(&mut self) {

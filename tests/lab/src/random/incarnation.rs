@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::internal::relation::Relation;
-use eventhubs_checkpoint::store::{AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease};
+use eventhubs_checkpoint::store::{
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, StoreConfig,
+};
 use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position, Result};
 use tokio::sync::Mutex as AsyncMutex;
@@ -153,10 +155,11 @@ pub async fn connect(
     container: Arc<dyn BlobContainer>,
     seed: u64,
 ) -> Done {
-    let builder = GroupStore::builder(container, group(), owner)
+    let config = StoreConfig::default()
         .with_verify_storage(false)
         .with_lease_duration(EXPIRY)
         .with_foreign_lease_duration(FOREIGN_LEASE_DURATION);
+    let builder = GroupStore::builder(container, group(), owner).with_config(config);
     let connected = builder.with_seed(seed).connect().await;
     if let Ok(store) = &connected {
         judge.lock().connected(incarnation, store.identity().clone());

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
+use eventhubs_checkpoint::balancer::{BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, DeadLetterPolicy, Handler, HandlerError, HandlerExt, OnInvalidCheckpoint, OnShutdown,
     PartitionContext, PartitionStart, Processor, ProcessorConfig, StartPosition, StopReason, TrackedEvent,
 };
-use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId};
 use rand::rngs::StdRng;
@@ -98,8 +98,8 @@ async fn run<H: Handler<MemoryEvent>>(
 async fn connect(host: &Host, seed: u64) -> GroupStore {
     loop {
         let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());
-        let builder = with_terms(builder, &host.settings);
-        let builder = builder.with_wall_clock(host.clock.clone()).with_verify_storage(host.member.skew_seconds != 0);
+        let config = shared_terms(&host.settings).with_verify_storage(host.member.skew_seconds != 0);
+        let builder = builder.with_config(config).with_lease_clock(lease_clock()).with_wall_clock(host.clock.clone());
         match builder.with_seed(seed).connect().await {
             Ok(store) => return store,
             Err(_) => sleep(RETRY).await,
@@ -107,17 +107,20 @@ async fn connect(host: &Host, seed: u64) -> GroupStore {
     }
 }
 
-/// Applies the settings that all instances of this crate share.
-pub(super) fn with_terms(builder: GroupStoreBuilder, settings: &Settings) -> GroupStoreBuilder {
-    builder
-        .with_lease_clock(Arc::new(NeverSuspended(Instant::now())))
+/// Returns the settings that all instances of this crate share.
+pub(super) fn shared_terms(settings: &Settings) -> StoreConfig {
+    StoreConfig::default()
         .with_lease_duration(settings.expiry)
         .with_foreign_lease_duration(settings.foreign_lease_duration)
         .with_max_concurrent_requests(settings.tuning.concurrency.get())
         .with_request_timeout(settings.tuning.deadline(settings.expiry))
 }
 
-/// A lease clock that follows tokio's clock only: a run must not depend on the machine's clock.
+/// Returns a lease clock that follows tokio's clock only: a run must not depend on the machine's clock.
+pub(super) fn lease_clock() -> Arc<dyn LeaseClock> {
+    Arc::new(NeverSuspended(Instant::now()))
+}
+
 #[derive(Debug)]
 struct NeverSuspended(Instant);
 
@@ -135,7 +138,8 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
         None if settings.latest => StartPosition::Latest,
         None => StartPosition::Earliest,
     };
-    let mut config = balancing(settings, seed)
+    let mut config = ProcessorConfig::default()
+        .with_balancer(|_| balancing(settings, seed))
         .with_start_position(start)
         .with_checkpoint_policy(checkpoints(settings))
         .with_max_batch_size(tuning.batch)
@@ -152,27 +156,25 @@ fn config(settings: &Settings, now: OffsetDateTime, seed: u64) -> ProcessorConfi
     config
 }
 
-fn balancing(settings: &Settings, seed: u64) -> ProcessorConfig {
+fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
     let strategy = match settings {
         Settings { tuning: Tuning { weighted: true, .. }, .. } => LoadBalancingStrategy::weighted(),
         Settings { greedy: true, .. } => LoadBalancingStrategy::Greedy,
         _ => LoadBalancingStrategy::Balanced,
     };
-    ProcessorConfig::default()
+    BalancerConfig::default()
         .with_load_balancing_interval(settings.interval)
         .with_load_balancing_strategy(strategy)
         .with_on_lease_expiry(if settings.strict { OnLeaseExpiry::Stop } else { OnLeaseExpiry::Continue })
         .with_stall_timeout(settings.tuning.stall_timeout)
-        .with_on_stall(settings.tuning.on_stall)
         .with_handoff(settings.handoff)
         .with_lease_scope(settings.lease_scope)
-        .with_dedicated_thread(false)
         .with_seed(seed)
 }
 
 fn checkpoints(settings: &Settings) -> CheckpointPolicy {
     let tuning = &settings.tuning;
-    let mut policy = CheckpointPolicy::default().with_on_stop(tuning.checkpoints_on_close);
+    let mut policy = CheckpointPolicy::default();
     policy.interval = tuning.checkpoints_by_time.then_some(settings.checkpoint_every);
     policy.max_events = tuning.checkpoint_events.map(std::num::NonZero::get);
     policy
@@ -338,7 +340,8 @@ mod tests {
             let settings = Plan::draw(seed, &Scale { wild: true, ..Scale::default() }).settings;
             let group = ConsumerGroup::new("ns", "hub", "group").unwrap();
             let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
-            let store = with_terms(builder, &settings).connect().await.unwrap();
+            let store =
+                builder.with_config(shared_terms(&settings)).with_lease_clock(lease_clock()).connect().await.unwrap();
             let source = MemoryHub::new("hub", 1).source();
             let config = config(&settings, source.now(), 1);
             let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Ok(()) });

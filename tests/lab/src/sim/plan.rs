@@ -22,7 +22,6 @@ pub use self::terms::Terms;
 pub use self::tuning::{StartAt, Tuning};
 use super::foreign::Sdk;
 use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::OnFailure;
 
 /// By how much a handler under heavy load takes longer for a batch.
@@ -120,20 +119,12 @@ impl Plan {
         Duration::from_secs(behind.unwrap_or(0))
     }
 
-    /// Returns whether partitions may move without faults: loads change, or a handler that fails, or takes so long that
-    /// it counts as stalled, releases its partition.
+    /// Returns whether partitions may move without faults: loads change, or a handler that fails releases its partition.
     pub(super) fn moves_in_calm(&self) -> bool {
         let tuning = &self.settings.tuning;
         let fails = |member: &Member| member.failures_per_mille > 0 || member.bad_events.is_some();
         let fails = self.members.iter().any(fails) || tuning.handler_timeout.is_some();
-        let stalls = tuning.stall_timeout <= self.longest_call() && tuning.on_stall == OnStall::Release;
-        tuning.weighted || stalls || (fails && matches!(tuning.on_failure, OnFailure::Release { .. }))
-    }
-
-    /// Returns the longest time for which a handler works on a batch.
-    fn longest_call(&self) -> Duration {
-        let work = self.members.iter().map(|member| member.work).max().unwrap_or_default();
-        work + if self.settings.own_positions == OwnPositions::None { Duration::ZERO } else { LONGEST_COMMIT }
+        tuning.weighted || (fails && matches!(tuning.on_failure, OnFailure::Release { .. }))
     }
 }
 

@@ -19,8 +19,6 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use eventhubs_checkpoint::balancer::OnStall;
-
 use crate::sim::plan::reset;
 use crate::sim::{
     BuiltIn, Foreign, Host, IncidentKind, InstanceFactory, InstanceFuture, InstanceKind, Invariant, OwnPositions, Plan,
@@ -257,24 +255,6 @@ impl InstanceKind for Impostor {
 
     fn live(&self, host: Host) -> InstanceFuture {
         Foreign::like(Sdk::JavaScript).live(host)
-    }
-}
-
-/// A batch takes up to four seconds: two in the handler, two for the commit. Seed 52 of `simulate --wild`.
-#[test]
-fn a_slow_commit_may_move_a_partition_in_calm() {
-    let mut plan = Plan::draw(1, &Scale::default());
-    plan.members.iter_mut().for_each(|member| (member.work, member.failures_per_mille) = (Duration::from_secs(2), 0));
-    for (own_positions, on_stall, stall_timeout, moves) in [
-        (OwnPositions::Fenced, OnStall::Release, 4, true),
-        (OwnPositions::Fenced, OnStall::Release, 5, false),
-        (OwnPositions::Fenced, OnStall::Keep, 4, false),
-        (OwnPositions::None, OnStall::Release, 4, false),
-    ] {
-        plan.settings.own_positions = own_positions;
-        plan.settings.tuning.on_stall = on_stall;
-        plan.settings.tuning.stall_timeout = Duration::from_secs(stall_timeout);
-        assert_eq!(plan.moves_in_calm(), moves, "{own_positions:?}, {on_stall:?}, {stall_timeout} s");
     }
 }
 

@@ -206,11 +206,11 @@ fn settings(group: Group) -> Settings {
         Group::FastFailover => (ProcessorConfig::fast_failover(), StoreConfig::fast_failover()),
         _ => (ProcessorConfig::default(), StoreConfig::default()),
     };
-    let greedy = group == Group::Greedy || processor.load_balancing_strategy == LoadBalancingStrategy::Greedy;
+    let greedy = group == Group::Greedy || processor.balancer.load_balancing_strategy == LoadBalancingStrategy::Greedy;
     let mut settings = Settings {
         expiry: store.lease_duration,
-        interval: processor.load_balancing_interval,
-        lease_scope: processor.lease_scope,
+        interval: processor.balancer.load_balancing_interval,
+        lease_scope: processor.balancer.lease_scope,
         greedy,
         ..Settings::default()
     };

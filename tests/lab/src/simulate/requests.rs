@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
+use eventhubs_checkpoint::balancer::Balancer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::ProcessorConfig;
 use eventhubs_checkpoint::store::{GroupStore, StorageOperation, StoreConfig};
@@ -71,7 +71,8 @@ pub fn requests() -> Result<String, Failure> {
 
 /// The settings of this crate that are compared.
 fn settings() -> [(&'static str, ProcessorConfig, StoreConfig); 3] {
-    let by_instance = ProcessorConfig::default().with_lease_scope(LeaseScope::Instance);
+    let by_instance =
+        ProcessorConfig::default().with_balancer(|balancer| balancer.with_lease_scope(LeaseScope::Instance));
     [
         ("`LeaseScope::Partition`", ProcessorConfig::default(), StoreConfig::default()),
         ("`LeaseScope::Instance`", by_instance, StoreConfig::default()),
@@ -94,7 +95,7 @@ fn counted(
             let owner = OwnerId::new(format!("owner-{instance}"))?;
             let builder = GroupStore::builder(container.clone(), group, owner).with_config(store.clone());
             let store = builder.with_seed(instance.into()).connect().await?;
-            let config = BalancerConfig::from(processor).with_seed(instance.into());
+            let config = processor.balancer.clone().with_seed(instance.into());
             let (balancer, handle) = Balancer::new(store.clone(), config, known.clone())?;
             loops.spawn(balancer.run());
             stores.push(store);

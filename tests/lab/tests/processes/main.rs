@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
-use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use eventhubs_checkpoint_lab::history::Positions;
 use rustix::process::Signal;
@@ -96,13 +96,11 @@ impl World {
         let group = ConsumerGroup::new("localhost", "hub", "$Default").unwrap();
         let builder = GroupStore::builder(Arc::new(self.container().await), group, OwnerId::new("watcher").unwrap());
         let (deadline, expiry) = (TIMEOUT, 4 * TIMEOUT);
-        builder
+        let config = StoreConfig::default()
             .with_lease_duration(expiry)
             .with_foreign_lease_duration(expiry)
-            .with_request_timeout(deadline)
-            .connect()
-            .await
-            .unwrap()
+            .with_request_timeout(deadline);
+        builder.with_config(config).connect().await.unwrap()
     }
 
     /// Passes the addresses to an example.

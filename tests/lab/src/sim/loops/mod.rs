@@ -40,7 +40,7 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::internal::balancer;
 use eventhubs_checkpoint::internal::clock::WallClock;
 use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::store::{GroupStore, StorageOperation, StorageOutcome};
+use eventhubs_checkpoint::store::{GroupStore, StorageOperation, StorageOutcome, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
 
@@ -189,10 +189,11 @@ impl Simulation {
         let faulty = FaultyContainer::new(self.container.clone(), self.rng.next_u64());
         let group = ConsumerGroup::new("ns", "hub", "group")?;
         let builder = GroupStore::builder(Arc::new(faulty.clone()), group, owner.clone());
-        let builder = builder
+        let store_config = StoreConfig::default()
             .with_lease_duration(self.expiry)
-            .with_foreign_lease_duration(self.expiry.max(Duration::from_secs(180)));
-        let mut builder = builder.with_seed(self.rng.next_u64()).with_verify_storage(clock.is_some());
+            .with_foreign_lease_duration(self.expiry.max(Duration::from_secs(180)))
+            .with_verify_storage(clock.is_some());
+        let mut builder = builder.with_config(store_config).with_seed(self.rng.next_u64());
         if let Some(clock) = clock {
             builder = builder.with_wall_clock(clock);
         }

@@ -45,9 +45,9 @@ impl Terms {
     fn of(store: &StoreConfig, processor: &ProcessorConfig) -> Self {
         Self {
             expiry: store.lease_duration,
-            interval: processor.load_balancing_interval,
-            greedy: processor.load_balancing_strategy == LoadBalancingStrategy::Greedy,
-            lease_scope: processor.lease_scope,
+            interval: processor.balancer.load_balancing_interval,
+            greedy: processor.balancer.load_balancing_strategy == LoadBalancingStrategy::Greedy,
+            lease_scope: processor.balancer.lease_scope,
             request_timeout: store.request_timeout,
         }
     }

@@ -3,7 +3,6 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::OnFailure;
 
 use super::HEAVY;
@@ -21,8 +20,6 @@ pub struct Tuning {
     pub weighted: bool,
     /// When an application counts as stalled.
     pub stall_timeout: Duration,
-    /// What a balancer does after a stall.
-    pub on_stall: OnStall,
     /// How long a handler may take when its partition stops.
     pub drain: Option<Duration>,
     /// The maximum number of events of a batch.
@@ -45,8 +42,6 @@ pub struct Tuning {
     pub checkpoints_by_time: bool,
     /// The number of events after which a checkpoint is written.
     pub checkpoint_events: Option<NonZeroU32>,
-    /// Whether a checkpoint is written when a partition stops.
-    pub checkpoints_on_close: bool,
     /// Where the group starts, if different from [`latest`](super::Settings::latest).
     pub start: Option<StartAt>,
     /// Whether the hub rejects a start after an event that it does not have.
@@ -70,7 +65,6 @@ impl Default for Tuning {
             concurrency: const { NonZeroUsize::new(32).unwrap() },
             weighted: false,
             stall_timeout: Duration::from_secs(300),
-            on_stall: OnStall::default(),
             drain: None,
             batch: 100,
             batch_wait: Duration::ZERO,
@@ -82,7 +76,6 @@ impl Default for Tuning {
             invalid_to_latest: false,
             checkpoints_by_time: true,
             checkpoint_events: None,
-            checkpoints_on_close: true,
             start: None,
             hub_refuses: false,
         }

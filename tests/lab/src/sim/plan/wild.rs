@@ -6,7 +6,6 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint::balancer::OnStall;
 use eventhubs_checkpoint::processor::OnFailure;
 use eventhubs_checkpoint::store::LeaseDurations;
 use rand::rngs::StdRng;
@@ -80,7 +79,6 @@ impl Draw {
             concurrency: self.one_of(&[2, 32]).try_into().unwrap_or(NonZeroUsize::MIN),
             weighted: self.0.random_bool(0.25),
             stall_timeout: stall_timeout.max(expiry / 2),
-            on_stall: self.one_of(&[OnStall::Keep, OnStall::Release]),
             drain: None,
             batch: self.one_of(&[1, 10, 100, 1000]),
             batch_wait: self.seconds(&[0, 0, 1, 30, 90, 300]),
@@ -92,7 +90,6 @@ impl Draw {
             invalid_to_latest: self.0.random_bool(0.2),
             checkpoints_by_time: self.0.random_bool(0.7),
             checkpoint_events: self.sometimes(0.4, |draw| NonZeroU32::MIN.saturating_add(draw.one_of(&[0, 9, 999]))),
-            checkpoints_on_close: self.0.random_bool(0.85),
             start: self.sometimes(0.3, Self::start),
             hub_refuses: self.0.random_bool(0.5),
         }
@@ -125,14 +122,9 @@ impl Draw {
 }
 
 impl Tuning {
-    /// Without lag checks only a rejected start reveals a recreated hub; and at least one setting must cause a
-    /// checkpoint.
+    /// Without lag checks only a rejected start reveals a recreated hub.
     fn sensible(self) -> Self {
-        Self {
-            hub_refuses: self.hub_refuses || self.lag_check_interval.is_none(),
-            checkpoints_on_close: self.checkpoints_on_close || !self.checkpoints_by_time,
-            ..self
-        }
+        Self { hub_refuses: self.hub_refuses || self.lag_check_interval.is_none(), ..self }
     }
 }
 
@@ -160,12 +152,11 @@ mod tests {
     fn every_setting_is_drawn_away_from_its_default() {
         let tunings: Vec<_> = (1..200).map(|seed| drawn(seed, true).settings.tuning).collect();
         let usual = Tuning::default();
-        let differs: [(&str, Differs); 18] = [
+        let differs: [(&str, Differs); 16] = [
             ("request_timeout", |one, other| one.request_timeout != other.request_timeout),
             ("concurrency", |one, other| one.concurrency != other.concurrency),
             ("weighted", |one, other| one.weighted != other.weighted),
             ("stall_timeout", |one, other| one.stall_timeout != other.stall_timeout),
-            ("on_stall", |one, other| one.on_stall != other.on_stall),
             ("drain", |one, other| one.drain != other.drain),
             ("batch", |one, other| one.batch != other.batch),
             ("batch_wait", |one, other| one.batch_wait != other.batch_wait),
@@ -177,7 +168,6 @@ mod tests {
             ("invalid_to_latest", |one, other| one.invalid_to_latest != other.invalid_to_latest),
             ("checkpoints_by_time", |one, other| one.checkpoints_by_time != other.checkpoints_by_time),
             ("checkpoint_events", |one, other| one.checkpoint_events != other.checkpoint_events),
-            ("checkpoints_on_close", |one, other| one.checkpoints_on_close != other.checkpoints_on_close),
             ("start", |one, other| one.start != other.start),
         ];
         for (name, differs) in differs {

@@ -82,7 +82,7 @@ impl World<'_> {
         }
         self.observer.lock().must_be_released();
         let moves = self.convergence.is_none() || self.plan.moves_in_calm();
-        if self.plan.settings.tuning.checkpoints_on_close && !moves {
+        if !moves {
             self.observer.lock().must_be_checkpointed();
         }
     }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::World;
 use super::incarnations::seed_of;
 use crate::sim::bounds::Bounds;
-use crate::sim::crate_processor::with_terms;
+use crate::sim::crate_processor::{lease_clock, shared_terms};
 use crate::sim::observer::{NewIncarnation, Observer, Wanted};
 use crate::sim::plan::Reset;
 
@@ -40,7 +40,8 @@ impl World<'_> {
             reset.storage_fault.map_or_else(|| self.usual_faults(), |storage_fault| storage_fault.faults(latency)),
         );
         let settings = GroupStore::builder(Arc::new(faulty), self.group.clone(), owner);
-        let settings = with_terms(settings, &self.plan.settings).with_seed(seed);
+        let settings =
+            settings.with_config(shared_terms(&self.plan.settings)).with_lease_clock(lease_clock()).with_seed(seed);
         let options = ResetOptions::default().with_allow_foreign(reset.with_foreign).with_settle(reset.settle);
         let operating = operate(self.observer.clone(), incarnation, settings, wanted, options);
         self.operators.push(tokio::spawn(killed_after(
