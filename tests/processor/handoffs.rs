@@ -82,14 +82,7 @@ async fn an_owner_that_ignores_requests_is_stolen_from() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_never_stops_is_released_anyway() {
-<<<<<<< HEAD
     let world = World::new(2);
-=======
-    let mut world = World::new(2);
-    // The minimum: twice the drain timeout, the closing of the link, and two requests.
-    world.config =
-        world.config.clone().with_balancer(|balancer| balancer.with_handoff_timeout(Duration::from_secs(42)));
->>>>>>> h-c
     let a = owner_of_all(&world, 2, Duration::from_secs(60)).await;
     let mut log_a = OwnershipLog::of(&a);
     for partition in 0..2 {
@@ -284,7 +277,6 @@ async fn one_failing_write_in_a_handoff_repeats_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-<<<<<<< HEAD
 async fn a_stop_says_why_the_partition_is_released() {
     let world = World::new(2);
     let mut a = world.start("a").await;
@@ -297,26 +289,4 @@ async fn a_stop_says_why_the_partition_is_released() {
     assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::Requested }));
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
-=======
-async fn build_rejects_a_handoff_that_cannot_end_in_time() {
-    for handoff in [true, false] {
-        let mut world = World::new(1);
-        world.config = world
-            .config
-            .clone()
-            .with_balancer(|balancer| balancer.with_handoff(handoff).with_handoff_timeout(Duration::from_secs(20)));
-        let handler = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-        let builder = Processor::builder(world.hub.source(), world.store("a").await, handler);
-        match builder.with_config(world.config.clone()).build() {
-            Ok(_) => assert!(!handoff, "it was accepted"),
-            Err(error) => {
-                assert!(handoff && error.kind() == ErrorKind::Config, "{error}");
-                assert!(
-                    error.to_string().contains("20s") && error.to_string().contains("with_handoff(false)"),
-                    "{error}"
-                );
-            }
-        }
-    }
->>>>>>> h-c
 }

@@ -4,15 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::source::EventSource;
-<<<<<<< HEAD
 use eventhubs_checkpoint::processor::{CheckpointPolicy, HealthIssue, StartPosition, StopReason};
-use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
-=======
-use eventhubs_checkpoint::processor::{HealthIssue, StartPosition, StopReason};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
-use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer, Target};
->>>>>>> h-c
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use tokio::time::{Instant, sleep};
 

@@ -62,19 +62,3 @@ async fn a_stalled_batch_does_not_prevent_claims() {
     d.wait_until_it_holds(1).await;
     a.crash().await;
 }
-<<<<<<< HEAD
-
-#[tokio::test(start_paused = true)]
-async fn a_stalled_partition_is_released_if_configured() {
-    let world = world(OnStall::Release);
-    let mut a = start_with_stalled_batch(&world).await;
-    a.wait_until("released", |snapshot| snapshot.owned.len() == 1).await;
-    assert_eq!(world.owners().await["1"], "a", "the other partition is healthy");
-    assert!(matches!(world.first_stop().await, StopReason::Released { .. }));
-    // The handler was cancelled after its drain time, which ends the stall.
-    a.wait_until("healthy again", |snapshot| !snapshot.stalled.any()).await;
-    a.wait_until_it_holds(2).await;
-    a.crash().await;
-}
-=======
->>>>>>> h-c
