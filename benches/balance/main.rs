@@ -43,7 +43,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         running: &running,
         other_name_case: &[],
         heartbeats: &heartbeats,
-        interval: Duration::from_secs(10),
         outage_ended: None,
     };
     let now = Duration::from_secs(1);
@@ -101,7 +100,8 @@ impl Group {
     }
 
     fn heartbeats(&self) -> Vec<Heartbeat> {
-        let record = |member: &Identity| HeartbeatRecord::new(member.owner.clone(), member.incarnation.clone());
+        let record =
+            |member: &Identity| HeartbeatRecord::new(member.owner.clone(), member.incarnation.clone(), TERMS.own);
         let seen =
             |member| Heartbeat::new(record(member), ETag::new("heartbeat"), Duration::from_secs(5), Duration::ZERO);
         self.members.iter().map(seen).collect()
@@ -111,6 +111,7 @@ impl Group {
         let record = |partition| {
             let owner = &self.members[owner_of(partition) as usize];
             let mut record = OwnershipRecord::owned_by(owner.owner.clone(), Some(owner.incarnation.clone()));
+            record.lease_duration = Some(TERMS.own);
             record.cooperative = true;
             record
         };

@@ -106,7 +106,8 @@ async fn a_handler_that_never_stops_is_released_anyway() {
 #[tokio::test(start_paused = true)]
 async fn a_drain_may_take_longer_than_a_lease() {
     let mut world = World { expiry: 20 * SECOND, ..World::new(2) };
-    world.config = world.config.with_load_balancing_interval(5 * SECOND).with_drain_timeout(60 * SECOND);
+    world.config = world.config.with_drain_timeout(60 * SECOND);
+    world.config.balancer.load_balancing_interval = 5 * SECOND;
     let a = owner_of_all(&world, 2, 50 * SECOND).await;
     let mut log_a = OwnershipLog::of(&a);
     publish(&world, 2, "before");

@@ -168,7 +168,7 @@ async fn instance_leases_end_if_a_foreign_owner_appears() {
 #[tokio::test(start_paused = true)]
 async fn instances_with_other_lease_durations_keep_theirs() {
     let slow = World::new(16);
-    let config = ProcessorConfig::fast_failover().with_seed(2);
+    let config = ProcessorConfig::fast_failover().with_balancer(|balancer| balancer.with_seed(2));
     let fast = World { expiry: 14 * SECOND, config, ..slow.clone() };
     let mut a = slow.start("a").await;
     let mut b = fast.start("b").await;

@@ -9,7 +9,7 @@ use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, Worklo
 use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator};
 use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer, AzureContainerBuilder};
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, OnCaseMismatch};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, OnCaseMismatch, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
 use tokio::time::timeout;
 
