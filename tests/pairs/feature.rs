@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig};
+use eventhubs_checkpoint::processor::{BalancerConfig, CheckpointPolicy, ProcessorConfig};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -95,6 +95,10 @@ impl Settings {
             checkpoints_by_time: true,
             invalid_to_latest: false,
         }
+    }
+
+    pub fn balance(&mut self, change: impl FnOnce(BalancerConfig) -> BalancerConfig) {
+        self.configure(|config| config.with_balancer(change));
     }
 
     pub fn configure(&mut self, change: impl FnOnce(ProcessorConfig) -> ProcessorConfig) {

@@ -196,7 +196,7 @@ impl Scene {
     pub fn config(&self, member: usize, incarnation: usize) -> ProcessorConfig {
         let mut settings = self.case.settings.clone();
         let seed = self.case.draw.seed ^ incarnation as u64;
-        settings.configure(|config| config.with_balancer(|balancer| balancer.with_seed(seed)));
+        settings.balance(|balancer| balancer.with_seed(seed));
         if settings.start == Start::EnqueuedAfter {
             // The first incarnations belong to one deployment.
             let now = if incarnation < MEMBERS { self.group_started_at } else { self.hub.now() };
@@ -206,8 +206,7 @@ impl Scene {
         if settings.sharing == Sharing::Static {
             let own = Assignment::index(member, MEMBERS).unwrap_or_else(|_| Assignment::partitions([]));
             let strategy = LoadBalancingStrategy::Static(own);
-            settings
-                .configure(|config| config.with_balancer(|balancer| balancer.with_load_balancing_strategy(strategy)));
+            settings.balance(|balancer| balancer.with_load_balancing_strategy(strategy));
         }
         settings.config
     }

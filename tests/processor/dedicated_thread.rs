@@ -104,7 +104,7 @@ impl Intercept for OneClient {
 }
 
 #[tokio::test]
-async fn without_new_connections_the_loop_shares_the_runtime() {
+async fn without_new_connections_it_shares_the_runtime() {
     let (log, _guard) = Captured::begin();
     let world = world();
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();

@@ -27,16 +27,14 @@ const STALL_AFTER: Duration = Duration::from_secs(60);
 const PROBE_DETECTION: Duration = Duration::from_secs(100);
 
 pub const FEATURES: [Feature; 7] = [
-    Feature::of("stall", |settings, _| {
-        settings.configure(|config| config.with_balancer(|balancer| balancer.with_stall_timeout(STALL_AFTER)));
-    })
-    .with_action(|scene| Box::pin(hang(scene)))
-    .with_allowance(|allowed, _, _| {
-        // A hanging handler is cancelled if its partition moves. No other partition waits for it.
-        allowed.allow_no_handler(30 * SECOND);
-        allowed.delay += HANG_TIME;
-        allowed.unclean_ends = true;
-    }),
+    Feature::of("stall", |settings, _| settings.balance(|balancer| balancer.with_stall_timeout(STALL_AFTER)))
+        .with_action(|scene| Box::pin(hang(scene)))
+        .with_allowance(|allowed, _, _| {
+            // A hanging handler is cancelled if its partition moves. No other partition waits for it.
+            allowed.allow_no_handler(30 * SECOND);
+            allowed.delay += HANG_TIME;
+            allowed.unclean_ends = true;
+        }),
     Feature::of("stalled link", |_, _| ())
         .with_action(|scene| Box::pin(stall_link(scene)))
         .with_allowance(|allowed, _, _| allowed.delay += PROBE_DETECTION),

@@ -17,26 +17,22 @@ const DOWNTIME: Duration = Duration::from_secs(30);
 const GUEST_UPTIME: Duration = Duration::from_secs(70);
 
 pub const FEATURES: [Feature; 9] = [
-    Feature::of("handoff", |settings, _| {
-        settings.configure(|config| config.with_balancer(|balancer| balancer.with_handoff(true)))
-    })
-    .with_action(|scene| Box::pin(join_and_leave(scene)))
-    .with_allowance(allow_leave),
-    Feature::of("stealing", |settings, _| {
-        settings.configure(|config| config.with_balancer(|balancer| balancer.with_handoff(false)))
-    })
-    .with_action(|scene| Box::pin(join_and_leave(scene)))
-    .with_allowance(|allowed, settings, draw| {
-        allow_leave(allowed, settings, draw);
-        allowed.repeats = true;
-    }),
+    Feature::of("handoff", |settings, _| settings.balance(|balancer| balancer.with_handoff(true)))
+        .with_action(|scene| Box::pin(join_and_leave(scene)))
+        .with_allowance(allow_leave),
+    Feature::of("stealing", |settings, _| settings.balance(|balancer| balancer.with_handoff(false)))
+        .with_action(|scene| Box::pin(join_and_leave(scene)))
+        .with_allowance(|allowed, settings, draw| {
+            allow_leave(allowed, settings, draw);
+            allowed.repeats = true;
+        }),
     Feature::of("scope partition", |settings, _| {
-        settings.configure(|config| config.with_balancer(|balancer| balancer.with_lease_scope(LeaseScope::Partition)));
+        settings.balance(|balancer| balancer.with_lease_scope(LeaseScope::Partition));
     })
     .with_action(|scene| Box::pin(join_and_leave(scene)))
     .with_allowance(allow_leave),
     Feature::of("scope instance", |settings, _| {
-        settings.configure(|config| config.with_balancer(|balancer| balancer.with_lease_scope(LeaseScope::Instance)));
+        settings.balance(|balancer| balancer.with_lease_scope(LeaseScope::Instance));
     })
     .with_action(|scene| Box::pin(join_and_leave(scene)))
     .with_allowance(allow_leave),
@@ -54,8 +50,7 @@ pub const FEATURES: [Feature; 9] = [
         .with_action(|scene| Box::pin(leave_and_return(scene)))
         .with_allowance(allow_leave),
     Feature::of("strict leases", |settings, _| {
-        settings
-            .configure(|config| config.with_balancer(|balancer| balancer.with_on_lease_expiry(OnLeaseExpiry::Stop)));
+        settings.balance(|balancer| balancer.with_on_lease_expiry(OnLeaseExpiry::Stop));
     })
     .with_action(|scene| Box::pin(join_and_leave(scene)))
     .with_allowance(allow_leave),
@@ -63,7 +58,7 @@ pub const FEATURES: [Feature; 9] = [
 
 fn set_strategy(settings: &mut Settings, sharing: Sharing, strategy: LoadBalancingStrategy) {
     settings.sharing = sharing;
-    settings.configure(|config| config.with_balancer(|balancer| balancer.with_load_balancing_strategy(strategy)));
+    settings.balance(|balancer| balancer.with_load_balancing_strategy(strategy));
 }
 
 fn allow_leave(allowed: &mut Allowed, settings: &Settings, _: &Draw) {
