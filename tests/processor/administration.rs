@@ -341,7 +341,7 @@ mod stale_plans {
             ("operator", "operator-1".to_owned()),
             ("incarnation", "20260101T000000Z-00000001".to_owned()),
             ("epoch", "7".to_owned()),
-            ("ehcleaseduration", EXPIRY.as_secs().to_string()),
+            ("ehcleaseduration", "60".to_owned()),
         ];
         write(&world, "ownership/0", &held).await;
         let plan = planned(&world, &operator, &after(4)).await;
