@@ -44,6 +44,17 @@ fn a_failed_last_batch_is_reported() {
     assert_eq!(me.command(stopped), "DuplicatesPossible 0 checkpoint_not_written, release 0");
 }
 
+/// The handlers have 10 s to stop, and four requests of 5 s each the time to write the last checkpoint.
+#[test]
+fn a_handler_that_runs_too_long_is_reported() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    receives_request(&mut me, true);
+    assert_eq!(me.after(0), "renew 0 draining");
+    assert_eq!(me.renewed(0, 1), "");
+    assert!(!me.after(29).contains("release 0"));
+    assert!(me.after(1).contains("DuplicatesPossible 0 handler_still_running, release 0"));
+}
+
 #[test]
 fn a_request_of_a_dead_owner_is_removed() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);

@@ -181,7 +181,7 @@ impl Driven {
             lease_durations: members[number].lease_durations(),
             request_timeout: 5 * STEP,
             // Enough time for renewals before it expires.
-            drain_timeout: TERMS.own,
+            drain_timeout: members[number].lease_durations().own,
             reports_starts: false,
             has_other_name_case: true,
             config,
