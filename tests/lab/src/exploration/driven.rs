@@ -9,7 +9,7 @@ use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
 use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
 use eventhubs_checkpoint::store::membership::{HeartbeatOutcome, HeartbeatRecord};
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, Lease, OwnershipRecord, ReleaseOutcome};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, Lease, LeaseDurations, OwnershipRecord, ReleaseOutcome};
 use eventhubs_checkpoint::{Error, ErrorKind, Identity, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -363,10 +363,11 @@ impl Driven {
         let record = |owner, handoff_request| {
             recorded(self.members, owner, Keys { handoff_to: handoff_request, ..Keys::default() })
         };
-        // A live record may be about to expire, unless it is to be requested.
+        // A live record may be about to expire, and a reservation to end, unless the record is to be requested.
         let age = |record: &OwnershipRecord| match live {
             false => LONG_AGO,
             true if above_share => Duration::ZERO,
+            true if record.owner.is_none() => TERMS.own + LeaseDurations::GRACE - STEP,
             true => TERMS.lifetime(record) - STEP,
         };
         let mut records = Vec::new();
