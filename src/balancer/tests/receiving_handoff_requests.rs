@@ -51,7 +51,7 @@ fn a_handler_that_runs_too_long_is_reported() {
     receives_request(&mut me, true);
     assert_eq!(me.after(0), "renew 0 draining");
     assert_eq!(me.renewed(0, 1), "");
-    assert_eq!(me.after(25), "list");
+    assert!(me.after(25).starts_with("renew 0 draining"));
     assert_eq!(me.after(5), "DuplicatesPossible 0 handler_still_running");
     assert_eq!(me.renewed(0, 1), "release 0", "the renewal was under way");
 }
