@@ -369,7 +369,7 @@ pub async fn line_4_a_steal_that_conflicts_is_polled_further(bench: Bench) {
     let lease = a.win(0).await;
     let mut handoff = request(&b, 0).await;
     let stolen = poll_late(&b, &mut handoff).await;
-    let renewed = a.renew(&lease).await.lease();
+    let renewed = a.renew(&a.renew(&lease).await.lease()).await.lease();
     assert_eq!(claimed(&b, stolen).await, "lost to a");
     let stolen = poll_late(&b, &mut handoff).await;
     let _ = a.release(&renewed).await;

@@ -186,8 +186,8 @@ async fn invalid_settings_are_rejected_with_value_and_rule() {
         (config().with_lease_duration(seconds(3)), "`with_lease_duration` is 3s, but must be at least 4s"),
         (config().with_lease_duration(Duration::MAX), "must be at most a day"),
         (
-            config().with_foreign_lease_duration(seconds(30)),
-            "`with_foreign_lease_duration` is 30s, but must be at least `with_lease_duration`, 60s",
+            config().with_foreign_lease_duration(seconds(3)),
+            "`with_foreign_lease_duration` is 3s, but must be at least 4s",
         ),
         (config().with_request_timeout(seconds(30)), "`with_request_timeout` is 30s"),
         (config().with_request_timeout(Duration::ZERO), "`with_request_timeout` is 0ns"),
