@@ -114,9 +114,9 @@ pub struct PartitionStatus {
     pub lag: Lag,
     /// By how much the handler lags behind the event hub, as of the last lag check: 0 if no event waits. Otherwise the
     /// time since the last processed event was enqueued, or since the last lag check that found no event waiting,
-    /// whichever is shorter; before both, the time since this instance won the partition. Within a batch of which some
-    /// events are processed, the first event of the batch counts. While lag checks fail, it grows. `None` without lag
-    /// checks, and before the first one.
+    /// whichever is shorter; before both, the time since this instance won the partition, or since it started elsewhere
+    /// because the checkpoint was invalid. Within a batch of which some events are processed, the first event of the batch
+    /// counts. While lag checks fail, it grows. `None` without lag checks, and before the first one.
     #[serde(rename = "seconds_behind", serialize_with = "seconds::serialize_optional")]
     pub behind: Option<Duration>,
     /// How many events are tracked and not finished.
@@ -152,7 +152,8 @@ pub(super) enum Phase {
 struct Inner {
     phase: Phase,
     since: Instant,
-    won: Instant,
+    /// When this instance won the partition, or started elsewhere.
+    began: Instant,
     /// The first and the last event of the batch that the handler has, or with which it failed.
     batch: Option<(i64, i64)>,
     /// When the handler got that batch, and how old its first event was then.
@@ -201,7 +202,7 @@ impl Inner {
         let batch_age = self.batch_age.filter(|_| self.processed_in_batch().is_some());
         let by_event = self.handled_age.into_iter().chain(batch_age).map(|(at, age)| age + at.elapsed());
         let by_check = self.caught_up.map(|at| at.elapsed());
-        by_event.chain(by_check).min().unwrap_or_else(|| self.won.elapsed())
+        by_event.chain(by_check).min().unwrap_or_else(|| self.began.elapsed())
     }
 }
 
@@ -235,7 +236,7 @@ impl Progress {
         Self(Mutex::new(Inner {
             phase: Phase::Adopting,
             since: Instant::now(),
-            won: Instant::now(),
+            began: Instant::now(),
             batch: None,
             batch_age: None,
             handled: None,
@@ -330,8 +331,19 @@ impl Progress {
         inner.properties = Some((properties, now));
     }
 
-    pub(super) fn writes_with(&self, writer: CheckpointWriter) {
-        self.inner().writer = Some(writer);
+    /// Records that the partition starts, with this writer. If it starts `elsewhere`, the event hub may be another one, so
+    /// that nothing is known about its events.
+    pub(super) fn started(&self, writer: CheckpointWriter, elsewhere: bool) {
+        let mut inner = self.inner();
+        (inner.writer, inner.undelivered) = (Some(writer), None);
+        if elsewhere {
+            inner.began = Instant::now();
+            inner.handled = None;
+            inner.handled_age = None;
+            inner.batch = None;
+            inner.batch_age = None;
+            inner.caught_up = None;
+        }
     }
 
     pub(super) fn aborted(&self) {
@@ -434,7 +446,7 @@ mod tests {
     async fn progress_inside_a_batch_shortens_the_lag() {
         let progress = Progress::new();
         let writer = CheckpointWriter::detached();
-        progress.writes_with(writer.clone());
+        progress.started(writer.clone(), false);
         let waiting = PartitionProperties::new(0, Some(Position::new(99, "99")), false);
         let processed = || progress.inner().processed();
         let behind = || progress.inner().behind(&waiting, false);

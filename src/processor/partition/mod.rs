@@ -71,6 +71,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         match (next, session.as_mut()) {
             (Next::Adopt, _) => match self.begin(resume_failure.as_ref()).await {
                 Ok(adopted) => {
+                    backoff.starts(adopted.writer.reached(), adopted.context.started_elsewhere.is_some());
                     *session = Some(adopted);
                     *resume_failure = None;
                     Happened::Done
