@@ -208,7 +208,6 @@ impl Inner {
 
 /// How the partition last stopped.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub(super) struct End {
     /// The handler, or an event in flight, did not finish in time.
     pub(super) aborted: bool,
@@ -216,14 +215,21 @@ pub(super) struct End {
     pub(super) uncheckpointed: bool,
     /// A dropped token holds the checkpoint back.
     pub(super) held_back: bool,
-    /// The handler failed with its last batch, which may have been processed in part.
-    failed: bool,
+    /// The handler failed, and has not accepted all events again that it had got by then.
+    failed: Option<Failed>,
+}
+
+/// A failure of the handler. The events before it may have been processed in part.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    /// The last event that the handler had got, if events have numbers.
+    last: Option<i64>,
 }
 
 impl End {
     /// Returns whether no processed event will be processed again.
     pub(super) fn is_settled(self) -> bool {
-        !(self.aborted || self.uncheckpointed || self.held_back || self.failed)
+        !(self.aborted || self.uncheckpointed || self.held_back || self.failed.is_some())
     }
 }
 
@@ -274,9 +280,11 @@ impl Progress {
         inner.batch_age = age.map(|age| (Instant::now(), age));
     }
 
-    /// Records that the batch failed. What was processed of it counts.
-    pub(super) fn batch_ended_early(&self) {
+    /// Records that the handler failed after it had got the events up to `last`. What was processed of the batch counts.
+    pub(super) fn batch_failed(&self, last: Option<i64>) {
         let mut inner = self.inner();
+        let before = inner.end.failed.and_then(|failed| failed.last);
+        inner.end.failed = Some(Failed { last: last.max(before) });
         let Some(processed) = inner.processed_in_batch() else { return };
         inner.handled = inner.handled.max(Some(processed));
         inner.handled_age = inner.batch_age.or(inner.handled_age);
@@ -297,14 +305,13 @@ impl Progress {
         inner.last_error = None;
     }
 
-    /// Records that a batch was handled: the task waits for the next one. The last event was enqueued `age` ago, if that
-    /// is known.
+    /// Records that the handler accepted a batch up to `last`, which was enqueued `age` ago, if that is known.
     pub(super) fn handled(&self, last: Option<i64>, age: Option<Duration>) {
         let mut inner = self.inner();
         inner.handled_age = age.map(|age| (Instant::now(), age));
-        (inner.phase, inner.since, inner.link_stalled) = (Phase::Idle, Instant::now(), false);
         (inner.handled, inner.batch) = (last.max(inner.handled), None);
-        inner.last_error = None;
+        (inner.link_stalled, inner.last_error) = (false, None);
+        inner.end.failed.take_if(|failed| last.is_none() || last >= failed.last);
     }
 
     pub(super) fn link_stalled(&self, link_stalled: bool) {
@@ -343,6 +350,7 @@ impl Progress {
             inner.batch = None;
             inner.batch_age = None;
             inner.caught_up = None;
+            inner.end.failed = None;
         }
     }
 
@@ -356,10 +364,6 @@ impl Progress {
 
     pub(super) fn held_back(&self, held_back: bool) {
         self.inner().end.held_back = held_back;
-    }
-
-    pub(super) fn batch_failed(&self, failed: bool) {
-        self.inner().end.failed = failed;
     }
 
     /// Returns the checkpoint that a dropped token holds back, if there is one.
@@ -457,9 +461,30 @@ mod tests {
 
         writer.request(4, "4");
         assert_eq!((processed(), behind()), (Some(4), 20 * SECOND));
-        progress.batch_ended_early();
+        progress.batch_failed(Some(9));
         progress.take_batch();
         advance(10 * SECOND).await;
         assert_eq!((processed(), behind()), (Some(4), 30 * SECOND));
+    }
+
+    /// Until then, an event that was processed before the failure may be processed again.
+    #[tokio::test]
+    async fn a_failure_is_settled_by_all_events_of_its_batch() {
+        for (accepted, settled) in [(Some(4), false), (Some(9), true), (Some(12), true), (None, true)] {
+            let progress = Progress::new();
+            progress.batch_failed(Some(9));
+            progress.batch_failed(Some(6));
+            progress.handled(accepted, None);
+            assert_eq!(progress.end().is_settled(), settled, "{accepted:?}");
+        }
+        let progress = Progress::new();
+        progress.batch_failed(None);
+        progress.handled(Some(0), None);
+        assert!(progress.end().is_settled(), "the failed events have no numbers");
+        for elsewhere in [false, true] {
+            progress.batch_failed(Some(9));
+            progress.started(CheckpointWriter::detached(), elsewhere);
+            assert_eq!(progress.end().is_settled(), elsewhere);
+        }
     }
 }
