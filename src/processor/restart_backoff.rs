@@ -70,6 +70,12 @@ impl RestartBackoff {
         }
     }
 
+    /// Records that a link failed after the handler had accepted new events of it. That is progress of the link, also while
+    /// an earlier event is tracked and not finished.
+    pub(super) fn link_delivered(&mut self) {
+        (self.failures, self.progressed) = (0, true);
+    }
+
     /// Records how long a link was open. A link that was open for long was healthy, even without events.
     pub(super) fn link_held(&mut self, time: Duration) {
         if time > LONGEST_WAIT {

@@ -33,6 +33,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 "internal error: the partition has no link",
             )));
         };
+        let mut accepted = false;
         let happened = loop {
             let batch = match self.next_batch(&mut link.receiver, session).await {
                 Ok(Ok(Some(batch))) => batch,
@@ -45,13 +46,20 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             };
             match self.hand_out(batch, &mut link.receiver, session, backoff).await {
                 // A source and a handler that are always ready must not keep other tasks from running.
-                Happened::Done => consume_budget().await,
+                Happened::Done => {
+                    accepted = true;
+                    consume_budget().await;
+                }
                 other => break other,
             }
         };
-        if let Happened::HandlerFailed(error) = &happened {
-            self.batch_failed(Some(session), backoff);
-            self.control.attempts.failed(error);
+        match &happened {
+            Happened::HandlerFailed(error) => {
+                self.batch_failed(Some(session), backoff);
+                self.control.attempts.failed(error);
+            }
+            Happened::Failed(_) if accepted => backoff.link_delivered(),
+            _ => {}
         }
         backoff.link_held(link.opened_at.elapsed());
         session.link = Some(link);
