@@ -392,19 +392,16 @@ impl Progress {
         lag_checks_due: Duration,
     ) -> PartitionStatus {
         let inner = self.inner();
-        let state_for = inner.since.elapsed();
+        let called = liveness.since(partition).filter(|_| inner.phase == Phase::Handling);
+        let stalled_for = called.map(|since| since.elapsed()).filter(|age| liveness.is_too_long(*age));
+        let state_for = stalled_for.unwrap_or_else(|| inner.since.elapsed());
         let written = inner.writer.as_ref().and_then(CheckpointWriter::written);
         let known = inner.properties.as_ref().map(|(properties, at)| (properties, at.elapsed()));
         let (properties, age) = known.unzip();
         let readable = properties.map(|properties| properties.without(inner.undelivered));
         PartitionStatus {
             partition: partition.clone(),
-            state: state_of(
-                inner.phase,
-                inner.link_stalled,
-                liveness.has_stalled(partition),
-                liveness.is_too_long(state_for),
-            ),
+            state: state_of(inner.phase, inner.link_stalled, stalled_for.is_some(), liveness.is_too_long(state_for)),
             state_for,
             handled: inner.processed(),
             checkpoint: written,
