@@ -60,7 +60,7 @@ impl LivenessTracker {
     /// How often to call [`tick`](Self::tick): 1 s. Some ticks may come late before the runtime counts as stalled.
     pub const TICK: Duration = Duration::from_secs(1);
 
-    pub(super) fn new(stall_timeout: Duration) -> Self {
+    pub(crate) fn new(stall_timeout: Duration) -> Self {
         Self { state: Arc::default(), stall_timeout }
     }
 
