@@ -40,8 +40,16 @@ pub struct LivenessTracker {
 struct LivenessState {
     /// The last tick. An application that has never ticked need not do so.
     last_tick: Option<Instant>,
-    /// When the handler of each partition got its current batch.
-    batches: BTreeMap<PartitionId, Instant>,
+    /// The partitions whose handler has a batch.
+    batches: BTreeMap<PartitionId, Batch>,
+}
+
+/// A batch that a handler has. Its guards are those of nested calls: of a handler, and of those that it wraps.
+#[derive(Debug)]
+struct Batch {
+    /// When the last call began.
+    since: Instant,
+    guards: usize,
 }
 
 /// How long a runtime may not run. Even a busy one runs a task within milliseconds, so this is no matter of the handler:
@@ -52,7 +60,7 @@ impl LivenessTracker {
     /// How often to call [`tick`](Self::tick): 1 s. Some ticks may come late before the runtime counts as stalled.
     pub const TICK: Duration = Duration::from_secs(1);
 
-    pub(super) fn new(stall_timeout: Duration) -> Self {
+    pub(crate) fn new(stall_timeout: Duration) -> Self {
         Self { state: Arc::default(), stall_timeout }
     }
 
@@ -66,10 +74,17 @@ impl LivenessTracker {
         self.lock_state().last_tick = Some(Instant::now());
     }
 
-    /// Reports that a handler has got a batch of this partition. It has the batch until the guard is dropped.
+    /// Reports that a handler has got a batch of this partition. It has the batch until the guard is dropped. Guards of one
+    /// partition may be nested: the handler has the batch until the last one is dropped, and since the last call of this
+    /// method.
     #[must_use = "the batch ends when the guard is dropped"]
     pub fn batch_started(&self, partition: &PartitionId) -> BatchGuard {
-        self.lock_state().batches.insert(partition.clone(), Instant::now());
+        let now = Instant::now();
+        let mut state = self.lock_state();
+        let batch = state.batches.entry(partition.clone()).or_insert(Batch { since: now, guards: 0 });
+        batch.since = now;
+        batch.guards += 1;
+        drop(state);
         BatchGuard { tracker: self.clone(), partition: partition.clone() }
     }
 
@@ -78,15 +93,14 @@ impl LivenessTracker {
         elapsed > self.stall_timeout
     }
 
-    /// Returns whether the handler has had its batch of this partition for too long.
-    pub(crate) fn has_stalled(&self, partition: &PartitionId) -> bool {
-        self.lock_state().batches.get(partition).is_some_and(|since| self.is_too_long(since.elapsed()))
+    /// Returns since when the handler has had its batch of this partition, if it has one.
+    pub(crate) fn since(&self, partition: &PartitionId) -> Option<Instant> {
+        self.lock_state().batches.get(partition).map(|batch| batch.since)
     }
 
     pub(super) fn stalled(&self) -> Stalled {
         let state = self.lock_state();
-        let long_ago = |since: &Instant| self.is_too_long(since.elapsed());
-        let partitions = state.batches.iter().filter(|(_, since)| long_ago(since));
+        let partitions = state.batches.iter().filter(|(_, batch)| self.is_too_long(batch.since.elapsed()));
         Stalled {
             runtime: state.last_tick.is_some_and(|last| last.elapsed() > RUNTIME_LIMIT),
             partitions: partitions.map(|(partition, _)| partition.clone()).collect(),
@@ -94,7 +108,7 @@ impl LivenessTracker {
     }
 }
 
-/// Represents a batch that a handler is processing. The batch ends when the guard is dropped.
+/// Represents a batch that a handler is processing. The batch ends when its last guard is dropped.
 #[derive(Debug)]
 pub struct BatchGuard {
     tracker: LivenessTracker,
@@ -103,7 +117,12 @@ pub struct BatchGuard {
 
 impl Drop for BatchGuard {
     fn drop(&mut self) {
-        self.tracker.lock_state().batches.remove(&self.partition);
+        let mut state = self.tracker.lock_state();
+        let Some(batch) = state.batches.get_mut(&self.partition) else { return };
+        batch.guards -= 1;
+        if batch.guards == 0 {
+            state.batches.remove(&self.partition);
+        }
     }
 }
 
@@ -135,8 +154,24 @@ mod tests {
         drop(tracker.batch_started(&quick));
         tokio::time::advance(LONG + Duration::from_secs(1)).await;
         assert_eq!(tracker.stalled().partitions, [slow.clone()].into());
-        assert!(tracker.has_stalled(&slow) && !tracker.has_stalled(&quick));
+        assert!(tracker.since(&slow).is_some() && tracker.since(&quick).is_none());
         drop(batch);
         assert!(!tracker.stalled().any());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_lasts_until_its_last_guard_is_dropped() {
+        let tracker = LivenessTracker::new(LONG);
+        let partition = PartitionId::from(1);
+        let outer = tracker.batch_started(&partition);
+        tokio::time::advance(LONG).await;
+        let inner = tracker.batch_started(&partition);
+        tokio::time::advance(LONG).await;
+        assert!(!tracker.stalled().any(), "each call has the full time");
+        drop(inner);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(tracker.stalled().partitions, [partition.clone()].into());
+        drop(outer);
+        assert!(!tracker.stalled().any() && tracker.since(&partition).is_none());
     }
 }

@@ -70,6 +70,13 @@ impl Pending {
             .filter(|requested| self.written.is_none_or(|written| written < requested.sequence_number))
     }
 
+    fn held(&self) -> Option<HeldCheckpoint> {
+        let (event, since) = self.dropped.first()?;
+        let last = self.tracker.last_waiting().unwrap_or(event);
+        let finished_after = last.saturating_sub(event).max(0).unsigned_abs();
+        Some(HeldCheckpoint { event, held_for: since.elapsed(), checkpoint: self.written, finished_after })
+    }
+
     /// Returns how many events lie between the durable position and the requested one.
     pub(super) fn distance(&self) -> i64 {
         self.unwritten().map_or(0, |requested| requested.sequence_number.saturating_sub(self.written.unwrap_or(-1)))
@@ -142,6 +149,21 @@ pub(super) enum Command {
     ConfirmOwner(oneshot::Sender<Result<()>>),
     RecordHub { created_at: Option<OffsetDateTime>, reply: oneshot::Sender<Result<()>> },
     Close { last_by: Option<Instant> },
+}
+
+/// The checkpoints of one start at one time.
+#[derive(Debug, Default)]
+pub(super) struct CheckpointView {
+    /// The last event up to which all events are finished.
+    pub(super) reached: Option<i64>,
+    /// The sequence number of the durable checkpoint.
+    pub(super) written: Option<i64>,
+    /// How many tokens are not finished.
+    pub(super) in_flight: usize,
+    /// Why the last write failed, if none has succeeded since.
+    pub(super) failure: Option<ErrorSummary>,
+    /// Why the checkpoint cannot advance, if a dropped token holds it back.
+    pub(super) held: Option<HeldCheckpoint>,
 }
 
 /// Requests checkpoints, for all clones of a partition's context.
@@ -273,13 +295,13 @@ impl CheckpointWriter {
         self.shared.with(|pending| pending.tracker.in_flight().saturating_sub(pending.dropped.tokens()))
     }
 
-    /// Returns why the checkpoint cannot advance, if a dropped token holds it back.
-    pub(super) fn held(&self) -> Option<HeldCheckpoint> {
-        self.shared.with(|pending| {
-            let (event, since) = pending.dropped.first()?;
-            let last = pending.tracker.last_waiting().unwrap_or(event);
-            let finished_after = last.saturating_sub(event).max(0).unsigned_abs();
-            Some(HeldCheckpoint { event, held_for: since.elapsed(), checkpoint: pending.written, finished_after })
+    pub(super) fn view(&self) -> CheckpointView {
+        self.shared.with(|pending| CheckpointView {
+            reached: pending.tracker.reached(),
+            written: pending.written,
+            in_flight: pending.tracker.in_flight(),
+            failure: pending.failure.clone(),
+            held: pending.held(),
         })
     }
 
@@ -313,11 +335,6 @@ impl CheckpointWriter {
     /// Returns the sequence number of the durable checkpoint.
     pub(super) fn written(&self) -> Option<i64> {
         self.shared.with(|pending| pending.written)
-    }
-
-    /// Returns why the last write failed, if none has succeeded since.
-    pub(super) fn failure(&self) -> Option<ErrorSummary> {
-        self.shared.with(|pending| pending.failure.clone())
     }
 
     /// Returns whether the partition was found to have another owner, or none. The writing task then ends.

@@ -92,6 +92,11 @@ impl Delivered {
         true
     }
 
+    /// Returns the last delivered event, or the one after which reading started.
+    pub(super) fn last(&self) -> Option<i64> {
+        self.last
+    }
+
     /// Returns where to open the next link.
     pub(super) fn next(&self) -> StartPosition {
         self.last.map_or_else(|| self.from.clone(), StartPosition::AfterSequenceNumber)

@@ -8,7 +8,7 @@ use super::control::Control;
 use super::health::{self, Health};
 use super::registry::Registry;
 use super::shutdown::Requests;
-use super::status::PartitionStatus;
+use super::status::{Observed, PartitionStatus};
 use crate::balancer::{BalancerHandle, OwnershipEvent, Snapshots};
 use crate::model::PartitionId;
 
@@ -40,25 +40,25 @@ impl ProcessorHandle {
     /// Returns the status of every partition that this instance processes: state, progress and lag.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionStatus> {
-        let status = |control: &Control| {
-            control.progress.status(&control.partition, self.balancer.liveness(), self.lag_checks_due)
+        self.observe().into_iter().map(|observed| observed.status).collect()
+    }
+
+    fn observe(&self) -> Vec<Observed> {
+        let controls = self.registry.all();
+        let observe = |control: &Control| {
+            control.progress.observe(&control.partition, self.balancer.liveness(), self.lag_checks_due)
         };
-        self.registry.all().iter().map(|control| status(control)).collect()
+        controls.iter().map(|control| observe(control)).collect()
     }
 
     /// Returns whether this instance is ready, and its current issues.
     #[must_use]
     pub fn health(&self) -> Health {
-        let controls = self.registry.all();
-        let failure = |control: &Control| Some((control.partition.clone(), control.progress.checkpoint_failure()?));
-        let held = |control: &Control| Some((control.partition.clone(), control.progress.held()?));
         health::of(&health::HealthInputs {
             snapshot: &self.balancer.snapshots().borrow(),
             storage_unavailable: self.balancer.storage_unavailable_for(),
             cycles_failing: self.balancer.cycles_failing_for(),
-            partitions: &self.partitions(),
-            checkpoint_failures: controls.iter().filter_map(|control| failure(control)).collect(),
-            held: controls.iter().filter_map(|control| held(control)).collect(),
+            partitions: &self.observe(),
             liveness: self.balancer.liveness(),
             ending: self.requests.is_requested() || self.requests.has_ended(),
         })

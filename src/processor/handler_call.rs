@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use super::panics::message_of;
 use super::stop::HandlerError;
 use crate::balancer::{BatchGuard, LivenessTracker};
 use crate::error::{Error, ErrorKind};
-use crate::lock::lock;
 use crate::model::PartitionId;
 use crate::telemetry::Causes;
 
@@ -67,31 +65,29 @@ pub(super) struct CallLimit {
     partition: PartitionId,
     liveness: LivenessTracker,
     timeout: Option<Duration>,
-    /// The beginning of the last call.
-    began: Mutex<Instant>,
 }
 
 impl CallLimit {
     pub(super) fn new(partition: PartitionId, liveness: LivenessTracker, timeout: Option<Duration>) -> Self {
-        Self { partition, liveness, timeout, began: Mutex::new(Instant::now()) }
+        Self { partition, liveness, timeout }
     }
 
     /// Begins a call, which ends when the guard is dropped.
     pub(super) fn begin(&self) -> BatchGuard {
-        *lock(&self.began) = Instant::now();
         self.liveness.batch_started(&self.partition)
     }
 
-    /// Waits until the last call has taken as long as it may. Returns that time.
+    /// Waits until the last call has taken as long as it may. Returns that time. Never returns without a call.
     pub(super) async fn expired(&self) -> Duration {
         let Some(timeout) = self.timeout else { return std::future::pending().await };
-        loop {
-            let due = *lock(&self.began) + timeout;
+        while let Some(since) = self.liveness.since(&self.partition) {
+            let due = since + timeout;
             if due <= Instant::now() {
                 return timeout;
             }
             sleep_until(due).await;
         }
+        std::future::pending().await
     }
 
     /// Runs one call. A panic is an error, and so is a call that takes too long. The name of the call is for the error.

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::dropped::HeldCheckpoint;
 use super::error_summary::ErrorSummary;
-use super::status::{PartitionState, PartitionStatus};
+use super::status::{Observed, PartitionState, PartitionStatus};
 use crate::balancer::{LivenessTracker, Snapshot};
 use crate::model::{OwnerId, PartitionId};
 use crate::seconds;
@@ -136,9 +135,7 @@ pub(super) struct HealthInputs<'a> {
     pub(super) storage_unavailable: Option<Duration>,
     /// How long no cycle has succeeded, if that is too long.
     pub(super) cycles_failing: Option<Duration>,
-    pub(super) partitions: &'a [PartitionStatus],
-    pub(super) checkpoint_failures: Vec<(PartitionId, ErrorSummary)>,
-    pub(super) held: Vec<(PartitionId, HeldCheckpoint)>,
+    pub(super) partitions: &'a [Observed],
     pub(super) ending: bool,
     pub(super) liveness: &'a LivenessTracker,
 }
@@ -150,18 +147,21 @@ pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
     let failing_for = inputs.cycles_failing.filter(|_| !inputs.ending);
     issues.extend(failing_for.map(|failing_for| HealthIssue::CyclesFailing { failing_for }));
     issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
-    issues.extend(inputs.partitions.iter().filter_map(|status| partition_issue(status, inputs.liveness)));
-    issues.extend(inputs.checkpoint_failures.iter().map(|(partition, error)| HealthIssue::CheckpointFailing {
-        partition: partition.clone(),
-        error: error.clone(),
-    }));
-    issues.extend(inputs.held.iter().map(|(partition, held)| HealthIssue::CheckpointHeld {
-        partition: partition.clone(),
-        held_for: held.held_for,
-        event: held.event,
-        checkpoint: held.checkpoint,
-        finished_after: held.finished_after,
-    }));
+    for Observed { status, checkpoint_failure, held } in inputs.partitions {
+        let partition = &status.partition;
+        issues.extend(partition_issue(status, inputs.liveness));
+        issues.extend(checkpoint_failure.clone().map(|error| {
+            let partition = partition.clone();
+            HealthIssue::CheckpointFailing { partition, error }
+        }));
+        issues.extend(held.map(|held| HealthIssue::CheckpointHeld {
+            partition: partition.clone(),
+            held_for: held.held_for,
+            event: held.event,
+            checkpoint: held.checkpoint,
+            finished_after: held.finished_after,
+        }));
+    }
     let away = inputs.snapshot.away().into_iter();
     issues.extend(away.map(|(owner, partitions)| HealthIssue::OwnerAway { owner, partitions }));
     let unclaimed = inputs.snapshot.unclaimed_due_to_limit;

@@ -41,6 +41,16 @@ impl RestartBackoff {
         wait.min(longest.max(first))
     }
 
+    /// Records that the partition starts after this event. If it starts `elsewhere`, the event hub may be another one, whose
+    /// events have other numbers.
+    pub(super) fn starts(&mut self, after: Option<i64>, elsewhere: bool) {
+        if elsewhere {
+            (self.furthest, self.finished) = (None, after);
+        } else {
+            self.finished = self.finished.max(after);
+        }
+    }
+
     pub(super) fn furthest(&self) -> Option<i64> {
         self.furthest
     }
@@ -58,6 +68,12 @@ impl RestartBackoff {
             self.finished = last;
             (self.failures, self.progressed) = (0, true);
         }
+    }
+
+    /// Records that a link failed after the handler had accepted new events of it. That is progress of the link, also while
+    /// an earlier event is tracked and not finished.
+    pub(super) fn link_delivered(&mut self) {
+        (self.failures, self.progressed) = (0, true);
     }
 
     /// Records how long a link was open. A link that was open for long was healthy, even without events.
@@ -101,5 +117,33 @@ mod tests {
         }
         backoff.finished(Some(6));
         assert_eq!(backoff.next_between(FIRST_WAIT * 3, LONGEST_WAIT), FIRST_WAIT * 4, "the server asks for more");
+    }
+
+    #[test]
+    fn what_was_finished_before_the_start_is_no_progress() {
+        let mut backoff = RestartBackoff::default();
+        backoff.starts(Some(5), false);
+        backoff.finished(Some(5));
+        assert_eq!(backoff.next(), FIRST_WAIT);
+        backoff.finished(Some(9));
+        backoff.starts(Some(7), false);
+        assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS, "a start takes nothing back");
+        backoff.finished(Some(8));
+        assert_eq!(backoff.next(), FIRST_WAIT, "it was finished before");
+    }
+
+    #[test]
+    fn numbers_of_a_former_hub_count_no_longer() {
+        let mut backoff = RestartBackoff::default();
+        backoff.handled(Some(99));
+        backoff.finished(Some(99));
+        assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS);
+        backoff.starts(Some(-1), true);
+        backoff.finished(Some(-1));
+        assert_eq!(backoff.next(), FIRST_WAIT);
+        for progress in [RestartBackoff::handled, RestartBackoff::finished] {
+            progress(&mut backoff, Some(0));
+            assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS);
+        }
     }
 }

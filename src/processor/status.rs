@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::checkpoint_requests::CheckpointWriter;
+use super::checkpoint_requests::{CheckpointView, CheckpointWriter};
 use super::dropped::HeldCheckpoint;
 use super::error_summary::ErrorSummary;
 use super::lag::Lag;
@@ -114,9 +114,9 @@ pub struct PartitionStatus {
     pub lag: Lag,
     /// By how much the handler lags behind the event hub, as of the last lag check: 0 if no event waits. Otherwise the
     /// time since the last processed event was enqueued, or since the last lag check that found no event waiting,
-    /// whichever is shorter; before both, the time since this instance won the partition. Within a batch of which some
-    /// events are processed, the first event of the batch counts. While lag checks fail, it grows. `None` without lag
-    /// checks, and before the first one.
+    /// whichever is shorter; before both, the time since this instance won the partition, or since it started elsewhere
+    /// because the checkpoint was invalid. Within a batch of which some events are processed, the first event of the batch
+    /// counts. While lag checks fail, it grows. `None` without lag checks, and before the first one.
     #[serde(rename = "seconds_behind", serialize_with = "seconds::serialize_optional")]
     pub behind: Option<Duration>,
     /// How many events are tracked and not finished.
@@ -152,7 +152,8 @@ pub(super) enum Phase {
 struct Inner {
     phase: Phase,
     since: Instant,
-    won: Instant,
+    /// When this instance won the partition, or started elsewhere.
+    began: Instant,
     /// The first and the last event of the batch that the handler has, or with which it failed.
     batch: Option<(i64, i64)>,
     /// When the handler got that batch, and how old its first event was then.
@@ -174,40 +175,51 @@ struct Inner {
     end: End,
 }
 
+/// What is known of a partition at one time.
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) status: PartitionStatus,
+    /// Why the last checkpoint could not be written, if none was since.
+    pub(super) checkpoint_failure: Option<ErrorSummary>,
+    /// The checkpoint that a dropped token holds back.
+    pub(super) held: Option<HeldCheckpoint>,
+}
+
 impl Inner {
-    fn has_processed_all(&self, properties: &PartitionProperties) -> bool {
-        let written = self.writer.as_ref().and_then(CheckpointWriter::written);
+    fn checkpoints(&self) -> CheckpointView {
+        self.writer.as_ref().map(CheckpointWriter::view).unwrap_or_default()
+    }
+
+    fn has_processed_all(&self, checkpoints: &CheckpointView, properties: &PartitionProperties) -> bool {
         let last = properties.last_enqueued().filter(|_| !properties.is_empty());
-        last.is_none_or(|last| self.processed().max(written) >= Some(last.sequence_number))
+        last.is_none_or(|last| self.processed(checkpoints).max(checkpoints.written) >= Some(last.sequence_number))
     }
 
     /// Returns the last event that was processed, in the current or the failed batch or before.
-    fn processed(&self) -> Option<i64> {
-        self.handled.max(self.processed_in_batch())
+    fn processed(&self, checkpoints: &CheckpointView) -> Option<i64> {
+        self.handled.max(self.processed_in_batch(checkpoints))
     }
 
     /// Returns the last event of the batch up to which all its events are finished.
-    fn processed_in_batch(&self) -> Option<i64> {
+    fn processed_in_batch(&self, checkpoints: &CheckpointView) -> Option<i64> {
         let (first, last) = self.batch?;
-        let reached = self.writer.as_ref().and_then(CheckpointWriter::reached)?;
-        (reached >= first).then_some(reached.min(last))
+        checkpoints.reached.filter(|reached| *reached >= first).map(|reached| reached.min(last))
     }
 
     /// Events may wait that stale properties do not show.
-    fn behind(&self, properties: &PartitionProperties, is_stale: bool) -> Duration {
-        if self.has_processed_all(properties) && !is_stale {
+    fn behind(&self, checkpoints: &CheckpointView, properties: &PartitionProperties, is_stale: bool) -> Duration {
+        if self.has_processed_all(checkpoints, properties) && !is_stale {
             return Duration::ZERO;
         }
-        let batch_age = self.batch_age.filter(|_| self.processed_in_batch().is_some());
+        let batch_age = self.batch_age.filter(|_| self.processed_in_batch(checkpoints).is_some());
         let by_event = self.handled_age.into_iter().chain(batch_age).map(|(at, age)| age + at.elapsed());
         let by_check = self.caught_up.map(|at| at.elapsed());
-        by_event.chain(by_check).min().unwrap_or_else(|| self.won.elapsed())
+        by_event.chain(by_check).min().unwrap_or_else(|| self.began.elapsed())
     }
 }
 
 /// How the partition last stopped.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub(super) struct End {
     /// The handler, or an event in flight, did not finish in time.
     pub(super) aborted: bool,
@@ -215,18 +227,26 @@ pub(super) struct End {
     pub(super) uncheckpointed: bool,
     /// A dropped token holds the checkpoint back.
     pub(super) held_back: bool,
-    /// The handler failed with its last batch, which may have been processed in part.
-    failed: bool,
+    /// The handler failed, and has not accepted all events again that it had got by then.
+    failed: Option<Failed>,
+}
+
+/// A failure of the handler. The events before it may have been processed in part.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    /// The last event that the handler had got, if events have numbers.
+    last: Option<i64>,
 }
 
 impl End {
     /// Returns whether no processed event will be processed again.
     pub(super) fn is_settled(self) -> bool {
-        !(self.aborted || self.uncheckpointed || self.held_back || self.failed)
+        !(self.aborted || self.uncheckpointed || self.held_back || self.failed.is_some())
     }
 }
 
-/// The state that the task writes and handles read.
+/// The state that the task writes and handles read. The errors of the application are formatted and dropped while it is
+/// not locked: they may own a [`TrackedEvent`](super::TrackedEvent), or ask for the status.
 #[derive(Debug)]
 pub(super) struct Progress(Mutex<Inner>);
 
@@ -235,7 +255,7 @@ impl Progress {
         Self(Mutex::new(Inner {
             phase: Phase::Adopting,
             since: Instant::now(),
-            won: Instant::now(),
+            began: Instant::now(),
             batch: None,
             batch_age: None,
             handled: None,
@@ -273,10 +293,12 @@ impl Progress {
         inner.batch_age = age.map(|age| (Instant::now(), age));
     }
 
-    /// Records that the batch failed. What was processed of it counts.
-    pub(super) fn batch_ended_early(&self) {
+    /// Records that the handler failed after it had got the events up to `last`. What was processed of the batch counts.
+    pub(super) fn batch_failed(&self, last: Option<i64>) {
         let mut inner = self.inner();
-        let Some(processed) = inner.processed_in_batch() else { return };
+        let before = inner.end.failed.and_then(|failed| failed.last);
+        inner.end.failed = Some(Failed { last: last.max(before) });
+        let Some(processed) = inner.processed_in_batch(&inner.checkpoints()) else { return };
         inner.handled = inner.handled.max(Some(processed));
         inner.handled_age = inner.batch_age.or(inner.handled_age);
     }
@@ -293,17 +315,21 @@ impl Progress {
     pub(super) fn skipped_undecodable(&self) {
         let mut inner = self.inner();
         inner.undecodable += 1;
-        inner.last_error = None;
+        let fixed = inner.last_error.take();
+        drop(inner);
+        drop(fixed);
     }
 
-    /// Records that a batch was handled: the task waits for the next one. The last event was enqueued `age` ago, if that
-    /// is known.
+    /// Records that the handler accepted a batch up to `last`, which was enqueued `age` ago, if that is known.
     pub(super) fn handled(&self, last: Option<i64>, age: Option<Duration>) {
         let mut inner = self.inner();
         inner.handled_age = age.map(|age| (Instant::now(), age));
-        (inner.phase, inner.since, inner.link_stalled) = (Phase::Idle, Instant::now(), false);
         (inner.handled, inner.batch) = (last.max(inner.handled), None);
-        inner.last_error = None;
+        inner.link_stalled = false;
+        inner.end.failed.take_if(|failed| last.is_none() || last >= failed.last);
+        let fixed = inner.last_error.take();
+        drop(inner);
+        drop(fixed);
     }
 
     pub(super) fn link_stalled(&self, link_stalled: bool) {
@@ -318,20 +344,37 @@ impl Progress {
     pub(super) fn failed(&self, error: &Arc<Error>) {
         let mut inner = self.inner();
         inner.failures += 1;
-        inner.last_error = Some(Arc::clone(error));
+        let before = inner.last_error.replace(Arc::clone(error));
+        drop(inner);
+        drop(before);
     }
 
     pub(super) fn lag_checked(&self, properties: PartitionProperties) {
         let mut inner = self.inner();
         let now = Instant::now();
-        if inner.has_processed_all(&properties.without(inner.undelivered)) {
+        if inner.has_processed_all(&inner.checkpoints(), &properties.without(inner.undelivered)) {
             inner.caught_up = Some(now);
         }
         inner.properties = Some((properties, now));
     }
 
-    pub(super) fn writes_with(&self, writer: CheckpointWriter) {
-        self.inner().writer = Some(writer);
+    /// Records that the partition starts, with this writer. If it starts `elsewhere`, the event hub may be another one, so
+    /// that nothing is known about its events.
+    pub(super) fn started(&self, writer: CheckpointWriter, elsewhere: bool) {
+        let mut inner = self.inner();
+        let former_writer = inner.writer.replace(writer);
+        inner.undelivered = None;
+        if elsewhere {
+            inner.began = Instant::now();
+            inner.handled = None;
+            inner.handled_age = None;
+            inner.batch = None;
+            inner.batch_age = None;
+            inner.caught_up = None;
+            inner.end.failed = None;
+        }
+        drop(inner);
+        drop(former_writer);
     }
 
     pub(super) fn aborted(&self) {
@@ -346,21 +389,8 @@ impl Progress {
         self.inner().end.held_back = held_back;
     }
 
-    pub(super) fn batch_failed(&self, failed: bool) {
-        self.inner().end.failed = failed;
-    }
-
-    /// Returns the checkpoint that a dropped token holds back, if there is one.
-    pub(super) fn held(&self) -> Option<HeldCheckpoint> {
-        self.inner().writer.as_ref()?.held()
-    }
-
     pub(super) fn end(&self) -> End {
         self.inner().end
-    }
-
-    pub(super) fn checkpoint_failure(&self) -> Option<ErrorSummary> {
-        self.inner().writer.as_ref().and_then(CheckpointWriter::failure)
     }
 
     /// Returns whether a requested position is not durable.
@@ -368,39 +398,41 @@ impl Progress {
         self.inner().writer.as_ref().is_some_and(CheckpointWriter::is_behind)
     }
 
-    /// Returns the status. Properties older than `lag_checks_due` are stale.
-    pub(super) fn status(
+    /// Observes the partition. Properties older than `lag_checks_due` are stale.
+    pub(super) fn observe(
         &self,
         partition: &PartitionId,
         liveness: &LivenessTracker,
         lag_checks_due: Duration,
-    ) -> PartitionStatus {
+    ) -> Observed {
         let inner = self.inner();
-        let state_for = inner.since.elapsed();
-        let written = inner.writer.as_ref().and_then(CheckpointWriter::written);
+        let called = liveness.since(partition).filter(|_| inner.phase == Phase::Handling);
+        let stalled_for = called.map(|since| since.elapsed()).filter(|age| liveness.is_too_long(*age));
+        let state_for = stalled_for.unwrap_or_else(|| inner.since.elapsed());
+        let checkpoints = inner.checkpoints();
         let known = inner.properties.as_ref().map(|(properties, at)| (properties, at.elapsed()));
         let (properties, age) = known.unzip();
         let readable = properties.map(|properties| properties.without(inner.undelivered));
-        PartitionStatus {
+        let is_stale = age.is_some_and(|age| age > lag_checks_due);
+        let mut status = PartitionStatus {
             partition: partition.clone(),
-            state: state_of(
-                inner.phase,
-                inner.link_stalled,
-                liveness.has_stalled(partition),
-                liveness.is_too_long(state_for),
-            ),
+            state: state_of(inner.phase, inner.link_stalled, stalled_for.is_some(), liveness.is_too_long(state_for)),
             state_for,
-            handled: inner.processed(),
-            checkpoint: written,
+            handled: inner.processed(&checkpoints),
+            checkpoint: checkpoints.written,
             last_enqueued: properties.and_then(PartitionProperties::last_enqueued).map(|last| last.sequence_number),
-            lag: Lag::between(written, readable.as_ref(), age.unwrap_or_default(), lag_checks_due),
-            behind: readable.zip(age).map(|(readable, age)| inner.behind(&readable, age > lag_checks_due)),
-            in_flight: inner.writer.as_ref().map_or(0, CheckpointWriter::in_flight),
+            lag: Lag::between(checkpoints.written, readable.as_ref(), age.unwrap_or_default(), lag_checks_due),
+            behind: readable.map(|readable| inner.behind(&checkpoints, &readable, is_stale)),
+            in_flight: checkpoints.in_flight,
             failures: inner.failures,
             dead_letters: inner.dead_letters,
             undecodable: inner.undecodable,
-            last_error: inner.last_error.as_deref().map(ErrorSummary::of),
-        }
+            last_error: None,
+        };
+        let last_error = inner.last_error.clone();
+        drop(inner);
+        status.last_error = last_error.as_deref().map(ErrorSummary::of);
+        Observed { status, checkpoint_failure: checkpoints.failure, held: checkpoints.held }
     }
 }
 
@@ -426,6 +458,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::error::ErrorKind;
     use crate::model::Position;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -434,10 +467,10 @@ mod tests {
     async fn progress_inside_a_batch_shortens_the_lag() {
         let progress = Progress::new();
         let writer = CheckpointWriter::detached();
-        progress.writes_with(writer.clone());
+        progress.started(writer.clone(), false);
         let waiting = PartitionProperties::new(0, Some(Position::new(99, "99")), false);
-        let processed = || progress.inner().processed();
-        let behind = || progress.inner().behind(&waiting, false);
+        let processed = || progress.inner().processed(&writer.view());
+        let behind = || progress.inner().behind(&writer.view(), &waiting, false);
         advance(300 * SECOND).await;
         progress.handling(Some((0, 9)), Some(20 * SECOND));
         writer.delivered(0..10, Vec::new());
@@ -445,9 +478,73 @@ mod tests {
 
         writer.request(4, "4");
         assert_eq!((processed(), behind()), (Some(4), 20 * SECOND));
-        progress.batch_ended_early();
+        progress.batch_failed(Some(9));
         progress.take_batch();
         advance(10 * SECOND).await;
         assert_eq!((processed(), behind()), (Some(4), 30 * SECOND));
+    }
+
+    /// Until then, an event that was processed before the failure may be processed again.
+    #[tokio::test]
+    async fn a_failure_is_settled_by_all_events_of_its_batch() {
+        for (accepted, settled) in [(Some(4), false), (Some(9), true), (Some(12), true), (None, true)] {
+            let progress = Progress::new();
+            progress.batch_failed(Some(9));
+            progress.batch_failed(Some(6));
+            progress.handled(accepted, None);
+            assert_eq!(progress.end().is_settled(), settled, "{accepted:?}");
+        }
+        let progress = Progress::new();
+        progress.batch_failed(None);
+        progress.handled(Some(0), None);
+        assert!(progress.end().is_settled(), "the failed events have no numbers");
+        for elsewhere in [false, true] {
+            progress.batch_failed(Some(9));
+            progress.started(CheckpointWriter::detached(), elsewhere);
+            assert_eq!(progress.end().is_settled(), elsewhere);
+        }
+    }
+
+    /// An error of an application that looks whether the progress is locked: when it is formatted, and when it is dropped.
+    #[derive(Debug)]
+    struct Looking(Arc<Progress>, Arc<Mutex<Vec<&'static str>>>);
+
+    impl Looking {
+        fn look(&self, when: &'static str) {
+            let locked = self.0.0.try_lock().is_err();
+            self.1.lock().unwrap().push(if locked { "locked" } else { when });
+        }
+    }
+
+    impl std::fmt::Display for Looking {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.look("formatted");
+            Ok(())
+        }
+    }
+
+    impl std::error::Error for Looking {}
+
+    impl Drop for Looking {
+        fn drop(&mut self) {
+            self.look("dropped");
+        }
+    }
+
+    #[tokio::test]
+    async fn errors_are_not_used_while_progress_is_locked() {
+        let (progress, seen) = (Arc::new(Progress::new()), Arc::default());
+        let fail = || {
+            let cause = Looking(Arc::clone(&progress), Arc::clone(&seen));
+            progress.failed(&Arc::new(Error::new(ErrorKind::Handler, "failed").with_source(cause)));
+        };
+        fail();
+        let liveness = LivenessTracker::new(SECOND);
+        progress.observe(&PartitionId::from(0), &liveness, SECOND);
+        fail();
+        progress.handled(None, None);
+        fail();
+        progress.skipped_undecodable();
+        assert_eq!(*seen.lock().unwrap(), ["formatted", "dropped", "dropped", "dropped"]);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, DeadLetterSink, EventError, Handler, HandlerError, HandlerExt, PartitionContext,
-    PartitionStart, StartPosition, StopReason, handler_fn,
+    PartitionStart, PartitionState, StartPosition, StopReason, handler_fn,
 };
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -588,5 +588,28 @@ async fn a_loss_found_by_a_dead_letter_is_no_failure() {
         panic!("{stops:?}");
     };
     assert_eq!(by.as_str(), "b");
+    a.crash().await;
+}
+
+/// Never returns after the handler that it wraps.
+#[derive(Debug)]
+struct HangsAfter<H>(H);
+
+impl<H: Handler<MemoryEvent>> Handler<MemoryEvent> for HangsAfter<H> {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        self.0.handle(events, context).await?;
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_after_the_wrapped_call_is_a_stall() {
+    let world = World::new(1);
+    world.hub.publish(0, "x");
+    let sink = |_: DeadLetter<MemoryEvent>| async { Ok(()) };
+    let handler = HangsAfter(Picky::new(Failure::Unnamed).with_dead_letters(sink, DeadLetterPolicy::default()));
+    let mut a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_until("stalled", |snapshot| snapshot.stalled.partitions.contains(&0.into())).await;
+    assert_eq!(a.status().state, PartitionState::HandlerStalled);
     a.crash().await;
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
-use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, Positioned, StartPosition, StopReason};
+use eventhubs_checkpoint::processor::{
+    Handler, HandlerError, PartitionContext, Positioned, StartPosition, StopReason, handler_fn,
+};
 use eventhubs_checkpoint::testing::memory_hub::MemorySource;
 use eventhubs_checkpoint::{Error, PartitionId, Result};
 use futures::{StreamExt, stream};
@@ -86,6 +88,48 @@ impl EventSource for PanickingSource {
         _: i64,
     ) -> Result<EventReceiver<PanickingEvent>> {
         Ok(EventReceiver::new(move |_| stream::iter([Ok(PanickingEvent)]).chain(stream::pending())))
+    }
+}
+
+/// An event whose position can be read, unless it is event 10.
+struct Fragile(i64);
+
+impl Positioned for Fragile {
+    fn sequence_number(&self) -> Option<i64> {
+        assert_ne!(self.0, 10, "panicked in the position of an event");
+        Some(self.0)
+    }
+
+    fn offset(&self) -> Option<&str> {
+        Some("x")
+    }
+}
+
+/// Delivers the events up to 9, and event 10 a moment later.
+struct FragileSource(MemorySource);
+
+impl EventSource for FragileSource {
+    type Event = Fragile;
+
+    async fn event_hub_properties(&self) -> Result<EventHubProperties> {
+        self.0.event_hub_properties().await
+    }
+
+    async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+        self.0.partition_properties(partition).await
+    }
+
+    async fn open_receiver(
+        &self,
+        _: &PartitionId,
+        from: StartPosition,
+        _: usize,
+        _: i64,
+    ) -> Result<EventReceiver<Fragile>> {
+        let next = if let StartPosition::AfterSequenceNumber(last) = from { last + 1 } else { 0 };
+        let good = stream::iter((next..10).map(|number| Ok(Fragile(number))));
+        let last = stream::once(sleep(SECOND / 100)).map(|()| Ok(Fragile(10)));
+        Ok(EventReceiver::new(move |_| good.chain(last.boxed()).chain(stream::pending())))
     }
 }
 
@@ -172,4 +216,22 @@ async fn a_panic_in_the_text_of_an_error_ends_the_start() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_the_position_of_an_event_is_a_failure() {
     assert_every_start_ends(PanicIn::Position).await;
+}
+
+/// Each start finishes one more event before the panic.
+#[tokio::test(start_paused = true)]
+async fn progress_before_a_panic_ends_the_back_off() {
+    let (world, open) = (World::new(1), Mutex::new(Vec::new()));
+    world.hub.publish_many(0, 11, "x");
+    let handler = handler_fn(move |events: Vec<Fragile>, context: PartitionContext| {
+        let mut tokens: Vec<_> = events.iter().map(|event| context.track(event)).collect();
+        tokens.remove(0).finish();
+        *open.lock().unwrap() = tokens;
+        std::future::ready(Ok(()))
+    });
+    let mut a = world.start_with("a", FragileSource(world.hub.source()), handler).await;
+    a.wait_until_it_holds(1).await;
+    sleep(10 * SECOND).await;
+    assert_eq!(world.checkpoint().await, Some(9), "{:?}", a.status());
+    a.shut_down().await.unwrap();
 }

@@ -1,13 +1,16 @@
 //! Recreated event hubs, recognized by their creation time.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, PartitionStart, StartPosition,
+    Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, PartitionStart, PartitionState, StartPosition,
+    handler_fn,
 };
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::captured::Captured;
 use crate::world::{Recorder, World};
@@ -106,4 +109,53 @@ async fn a_position_before_all_events_is_always_valid() {
     let b = world.start_with("b", world.hub.source(), FromTheBeginning(recorder)).await;
     world.log.wait_for("all events", |log| log.times("new") == 100).await;
     b.shut_down().await.unwrap();
+}
+
+/// Each event of the new event hub fails once. Its numbers are smaller than those that were finished before.
+#[tokio::test(start_paused = true)]
+async fn progress_in_a_recreated_hub_ends_the_back_off() {
+    let (world, failures) = (World::new(1), Arc::new(Mutex::new(Vec::new())));
+    let (failed_at, failed) = (Arc::clone(&failures), Arc::new(Mutex::new(BTreeSet::new())));
+    let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
+        let (failed_at, failed) = (Arc::clone(&failed_at), Arc::clone(&failed));
+        async move {
+            for event in &events {
+                if event.body.starts_with("fail") && failed.lock().unwrap().insert(event.body.clone()) {
+                    failed_at.lock().unwrap().push(Instant::now());
+                    return Err("failed on request".into());
+                }
+                context.checkpoint(event);
+            }
+            Ok(())
+        }
+    });
+    world.hub.publish_many(0, 50, "old");
+    world.hub.publish(0, "fail");
+    let a = world.start_with("a", world.hub.source(), handler).await;
+    a.wait_for_status("51 events", |status| status.handled == Some(50)).await;
+    world.hub.recreate();
+    for number in 0..20 {
+        world.hub.publish(0, format!("fail {number}"));
+    }
+    sleep(10 * MINUTE).await;
+    let failures = failures.lock().unwrap()[1..].to_owned();
+    let waits: Vec<_> = failures.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(waits.len() == 19 && waits.iter().all(|wait| *wait < Duration::from_secs(1)), "{waits:?}");
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_forgets_the_events_of_a_former_hub() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 50, "old");
+    let a = world.start("a").await;
+    a.wait_for_status("50 events", |status| status.handled == Some(49)).await;
+    world.hub.recreate();
+    world.hub.publish(0, "hang");
+    world.log.wait_for("an event", |log| log.times("hang") == 1).await;
+    sleep(2 * MINUTE).await;
+    let status = a.status();
+    assert_eq!((status.state, status.handled), (PartitionState::Handling, None));
+    assert!(status.behind.is_some_and(|behind| (MINUTE..3 * MINUTE).contains(&behind)), "{status:?}");
+    a.crash().await;
 }

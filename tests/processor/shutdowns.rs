@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, PartitionContext, Processor, ProcessorHandle, handler_fn,
+    Handler, HandlerError, PartitionContext, PartitionState, Processor, ProcessorHandle, StopReason, handler_fn,
 };
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -184,4 +184,32 @@ async fn a_processor_that_is_gone_shows_it() {
         let snapshot = handle.snapshots().borrow();
         assert!(snapshot.owned.is_empty() && snapshot.counts().is_empty(), "{end:?}: {snapshot:?}");
     }
+}
+
+/// Finishes its batch a moment after the partition is requested to stop, and takes a while to stop.
+#[derive(Debug)]
+struct FinishesAtTheEnd;
+
+impl Handler<MemoryEvent> for FinishesAtTheEnd {
+    async fn handle(&self, _: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        context.stopping().await;
+        sleep(SECOND / 10).await;
+        Ok(())
+    }
+
+    async fn stopped(&self, _: PartitionContext, _: StopReason) {
+        sleep(SECOND).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_ends_while_draining_is_handled() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 3, "x");
+    let a = world.start_with("a", world.hub.source(), FinishesAtTheEnd).await;
+    a.wait_for_status("a batch", |status| status.state == PartitionState::Handling).await;
+    a.handle.shutdown();
+    let status = a.wait_for_status("stopping", |status| status.state == PartitionState::Stopping).await;
+    assert_eq!(status.handled, Some(2));
+    assert!(a.ended().await.unwrap().is_clean());
 }

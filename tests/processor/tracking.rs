@@ -177,3 +177,19 @@ async fn a_shutdown_does_not_wait_for_dropped_tokens() {
     assert_eq!(report.held_back, [0.into()].into());
     assert_eq!(world.checkpoint().await, Some(0));
 }
+
+/// The first event stays open, so that nothing is finished.
+#[tokio::test(start_paused = true)]
+async fn links_that_deliver_are_reopened_at_once() {
+    let (world, handler) = (World::new(1), OpenTokens::default());
+    let a = world.start_with("a", world.hub.source(), handler.clone()).await;
+    a.wait_until_all_idle(1).await;
+    let began = Instant::now();
+    for number in 0..20 {
+        world.hub.publish(0, "x");
+        a.wait_for_status("in flight", |status| status.in_flight == number + 1).await;
+        world.hub.break_link(0);
+    }
+    assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
+    a.shut_down().await.unwrap();
+}

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
-    DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, HandlerExt, OnUndecodable, PartitionContext,
-    PartitionState, StartPosition, TrackedEvent, UndecodableEvent,
+    DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, HandlerExt, HealthIssue, OnUndecodable,
+    PartitionContext, PartitionState, StartPosition, TrackedEvent, UndecodableEvent,
 };
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;
@@ -339,4 +339,33 @@ async fn only_the_owner_stores_what_it_skips() {
     sleep(MINUTE).await;
     assert_eq!(*sink.numbers.lock().unwrap(), [0_i64; 0]);
     a.shut_down().await.unwrap();
+}
+
+/// Never ends the call that an undecodable event causes.
+#[derive(Debug)]
+struct HangsAtUndecodable;
+
+impl Handler<MemoryEvent> for HangsAtUndecodable {
+    async fn handle(&self, _: Vec<MemoryEvent>, _: PartitionContext) -> Result<(), HandlerError> {
+        Ok(())
+    }
+
+    async fn undecodable(&self, _: UndecodableEvent, _: PartitionContext) -> Result<(), HandlerError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_undecodable_callback_is_reported() {
+    let world = world(OnUndecodable::Skip);
+    let a = world.start_with("a", world.hub.source(), HangsAtUndecodable).await;
+    a.wait_for_status("two events", |status| status.handled == Some(1)).await;
+    sleep(MINUTE).await;
+    assert_eq!(a.status().state, PartitionState::Handling);
+    sleep(5 * MINUTE).await;
+    let (status, issues) = (a.status(), a.handle.health().issues);
+    assert_eq!(status.state, PartitionState::HandlerStalled);
+    let stalled = HealthIssue::HandlerStalled { partition: 0.into(), stalled_for: status.state_for };
+    assert!(issues == [stalled] && status.state_for > 5 * MINUTE, "{issues:?}");
+    a.crash().await;
 }

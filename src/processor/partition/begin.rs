@@ -297,8 +297,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let telemetry = (metrics, self.shared.spans.clone());
         let shows_former_hub = adoption.hub_created_at() != hub_created_at;
         let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, telemetry, start);
-        self.control.progress.writes_with(writer.clone());
-        self.control.progress.set_undelivered(None);
+        self.control.progress.started(writer.clone(), elsewhere.is_some());
         let mut writing = JoinSet::new();
         writing.spawn(checkpointer.run().in_current_span());
         let context = PartitionContext {

@@ -2,8 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
+use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{Instrument, Span};
 
@@ -17,10 +19,20 @@ use crate::processor::handler::Handler;
 use crate::processor::handler_call::{Call, HANDLER, Panic, out_of_time, panicked, result_of};
 use crate::processor::limits::{CLOSE_LIMIT, stop_limit, stopping_time};
 use crate::processor::partition_start::PartitionStart;
+use crate::processor::positioned::Positioned;
+use crate::processor::restart_backoff::RestartBackoff;
 use crate::processor::shared::Shared;
 use crate::processor::source::{EventSource, StartPosition};
 use crate::processor::stop::{HandlerError, NotTaken, StopReason, cause_of};
 use crate::telemetry::{self, span_failed};
+
+/// What is recorded of a batch that the handler accepts.
+struct Accepted {
+    events: usize,
+    /// The number of the last event, and when it was enqueued.
+    last: Option<i64>,
+    enqueued_at: Option<OffsetDateTime>,
+}
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Calls `start_position`. The call counts as a batch: if it takes too long, the partition is stalled.
@@ -64,12 +76,17 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// finish.
     pub(super) async fn handle(&self, batch: Vec<S::Event>, session: &mut Session<S::Event>, span: &Span) -> Happened {
         let _working = self.control.call_limit.begin();
-        let (context, events) = (session.context.clone(), batch.len());
+        let (context, last) = (session.context.clone(), batch.last());
+        let accepted = Accepted {
+            events: batch.len(),
+            last: last.and_then(S::Event::sequence_number),
+            enqueued_at: last.and_then(S::Event::enqueued_at),
+        };
         let handling = async { self.shared.handler.handle(batch, context).await };
         let mut handling = Call::new(handling.instrument(span.clone()));
         let reason = tokio::select! {
             biased;
-            handled = &mut handling => return self.after_handling(handled, events, session, span).await,
+            handled = &mut handling => return self.after_handling(handled, &accepted, session, span).await,
             reason = self.stopping_or_fenced(&mut session.writing) => reason,
             timeout = self.control.call_limit.expired() => {
                 return Happened::HandlerFailed(failed_in(span, out_of_time(HANDLER, "handler", timeout)));
@@ -78,9 +95,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let drained_by = Instant::now() + self.shared.drain_timeout;
         session.drained_by = Some(drained_by);
         match timeout_at(drained_by, &mut handling).await.map(|result| result_of(HANDLER, result)) {
-            Ok(Ok(())) => self.handled(events, session),
+            Ok(Ok(())) => self.handled(&accepted, session),
             Ok(Err(error)) if cause_of::<NotTaken>(&error).is_some() => {}
-            Ok(Err(error)) => self.failed_while_draining(&failed_in(span, error)),
+            Ok(Err(error)) => self.failed_while_draining(&failed_in(span, error), session),
             Err(_) => {
                 let batch = self.control.progress.take_batch();
                 telemetry::drain_timed_out(&self.control.partition, batch, self.shared.drain_timeout);
@@ -100,9 +117,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Handles a failure of a partition that stops anyway.
-    fn failed_while_draining(&self, error: &Arc<Error>) {
+    fn failed_while_draining(&self, error: &Arc<Error>, session: &Session<S::Event>) {
         self.control.progress.failed(error);
-        self.control.progress.batch_failed(true);
+        self.control.progress.batch_failed(session.delivered.last());
         self.control.metrics.handler_failed();
         let batch = self.control.progress.take_batch();
         telemetry::handler_failed_while_draining(&self.control.partition, batch, error);
@@ -114,13 +131,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     async fn after_handling(
         &self,
         handled: Result<Result<(), HandlerError>, Panic>,
-        events: usize,
+        accepted: &Accepted,
         session: &mut Session<S::Event>,
         span: &Span,
     ) -> Happened {
         let failure = match result_of(HANDLER, handled) {
             Ok(()) => {
-                self.handled(events, session);
+                self.handled(accepted, session);
                 return Happened::Done;
             }
             Err(failure) => failure,
@@ -133,10 +150,21 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Happened::HandlerFailed(failed_in(span, failure))
     }
 
-    fn handled(&self, events: usize, session: &Session<S::Event>) {
+    fn handled(&self, accepted: &Accepted, session: &Session<S::Event>) {
         session.writer.handled();
-        self.control.progress.batch_failed(false);
-        self.control.metrics.handled(events);
+        self.control.progress.handled(accepted.last, accepted.enqueued_at.map(|time| self.age_of(time)));
+        self.control.metrics.handled(accepted.events);
+    }
+
+    /// Records that the handler failed. What it has processed of the batch counts.
+    pub(super) fn batch_failed(&self, session: Option<&Session<S::Event>>, backoff: &mut RestartBackoff) {
+        backoff.finished(session.and_then(|session| session.writer.reached()));
+        self.control.progress.batch_failed(session.and_then(|session| session.delivered.last()));
+    }
+
+    /// Returns how long ago an event was enqueued.
+    pub(super) fn age_of(&self, enqueued_at: OffsetDateTime) -> Duration {
+        (self.shared.store.server_time() - enqueued_at).try_into().unwrap_or_default()
     }
 
     /// Waits for the events in flight, calls `stopped`, and writes the last checkpoint.
@@ -149,7 +177,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             self.finish_in_flight(&session.writer, session.drained_by).await;
         }
         if !failed && let Some(error) = session.writer.failed().now_or_never() {
-            self.failed_while_draining(&error);
+            self.failed_while_draining(&error, &session);
         }
         self.call_stopped(session.context.clone(), reason).await;
         session.writer.close(checkpoints_count.then(|| self.last_checkpoint_by(failed)));

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use time::OffsetDateTime;
 use tokio::task::consume_budget;
 use tokio::time::sleep;
 
@@ -34,6 +33,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 "internal error: the partition has no link",
             )));
         };
+        let mut accepted = false;
         let happened = loop {
             let batch = match self.next_batch(&mut link.receiver, session).await {
                 Ok(Ok(Some(batch))) => batch,
@@ -46,15 +46,20 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             };
             match self.hand_out(batch, &mut link.receiver, session, backoff).await {
                 // A source and a handler that are always ready must not keep other tasks from running.
-                Happened::Done => consume_budget().await,
+                Happened::Done => {
+                    accepted = true;
+                    consume_budget().await;
+                }
                 other => break other,
             }
         };
-        if let Happened::HandlerFailed(error) = &happened {
-            backoff.finished(session.writer.reached());
-            self.control.progress.batch_ended_early();
-            self.control.attempts.failed(error);
-            self.control.progress.batch_failed(true);
+        match &happened {
+            Happened::HandlerFailed(error) => {
+                self.batch_failed(Some(session), backoff);
+                self.control.attempts.failed(error);
+            }
+            Happened::Failed(_) if accepted => backoff.link_delivered(),
+            _ => {}
         }
         backoff.link_held(link.opened_at.elapsed());
         session.link = Some(link);
@@ -71,9 +76,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> Happened {
         let Some(last) = batch.last().map(S::Event::sequence_number) else { return Happened::Done };
         let (first, events) = (batch.first().and_then(S::Event::sequence_number), batch.len());
-        let age = |time: OffsetDateTime| (self.shared.store.server_time() - time).try_into().unwrap_or_default();
-        let enqueued_at = batch.last().and_then(S::Event::enqueued_at);
-        self.control.progress.handling(first.zip(last), batch.first().and_then(S::Event::enqueued_at).map(age));
+        let enqueued_at = batch.first().and_then(S::Event::enqueued_at);
+        self.control.progress.handling(first.zip(last), enqueued_at.map(|time| self.age_of(time)));
         if let Some(reached) = session.writer.reached() {
             self.control.attempts.passed(Some(reached));
         }
@@ -88,7 +92,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         handling.end();
         if let Happened::Done = happened {
-            self.control.progress.handled(last, enqueued_at.map(age));
             // Tokens may fail again, so only events that are not open count.
             let is_open = |event: i64| session.writer.waits_for(event).is_some();
             if !backoff.furthest().is_some_and(is_open) {

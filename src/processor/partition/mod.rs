@@ -49,7 +49,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             let performing = self.perform(next, &mut session, &mut resume_failure, &mut machine.backoff);
             let happened = match AssertUnwindSafe(performing).catch_unwind().await {
                 Ok(happened) => happened,
-                Err(panic) => self.panicked(&*panic),
+                Err(panic) => self.panicked(&*panic, session.as_ref(), &mut machine.backoff),
             };
             if let (Happened::Failed(error), Some(session)) = (&happened, &session)
                 && error.kind() == ErrorKind::InvalidPosition
@@ -71,6 +71,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         match (next, session.as_mut()) {
             (Next::Adopt, _) => match self.begin(resume_failure.as_ref()).await {
                 Ok(adopted) => {
+                    backoff.starts(adopted.writer.reached(), adopted.context.started_elsewhere.is_some());
                     *session = Some(adopted);
                     *resume_failure = None;
                     Happened::Done
@@ -96,9 +97,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// A panic outside of the calls of the handler comes from what the application gave to this crate, such as the
-    /// [`Positioned`](super::Positioned) of an event. It is a failure of the handler, so that `stopped` is called.
-    fn panicked(&self, panic: &(dyn Any + Send)) -> Happened {
-        self.control.progress.batch_failed(true);
+    /// [`Positioned`](super::Positioned) of an event. It is a failure of the handler, so that `stopped` is called. It is not
+    /// counted as a failed attempt: the last call may have been that of an earlier batch.
+    fn panicked(
+        &self,
+        panic: &(dyn Any + Send),
+        session: Option<&Session<S::Event>>,
+        backoff: &mut RestartBackoff,
+    ) -> Happened {
+        self.batch_failed(session, backoff);
         Happened::HandlerFailed(Arc::new(panicked(HANDLER, panic)))
     }
 

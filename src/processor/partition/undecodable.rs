@@ -7,6 +7,7 @@ use super::task::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::handler::Handler;
 use crate::processor::source::{EventSource, StartPosition};
+use crate::processor::status::Phase;
 use crate::processor::undecodable::{OnUndecodable, UndecodableEvent, named, reported_number, skip_refused};
 use crate::telemetry;
 
@@ -76,6 +77,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             error: Arc::clone(&error),
         };
         let context = session.context.clone();
+        self.control.progress.enter(Phase::Handling);
         // The call is inside the future because it may panic before it returns one.
         let asking = async { self.shared.handler.undecodable(event, context).await };
         let allowed = tokio::select! {
