@@ -47,11 +47,11 @@ pub enum HealthIssue {
     /// The application's runtime has not run for more than 10 s: all its workers are blocked. This instance claims no
     /// partition meanwhile.
     RuntimeStalled,
-    /// The handler has had one batch for longer than [`stall_timeout`](super::BalancerConfig::stall_timeout).
+    /// A call of the handler has taken longer than [`stall_timeout`](super::BalancerConfig::stall_timeout).
     HandlerStalled {
         /// The partition.
         partition: PartitionId,
-        /// How long the handler has had the batch.
+        /// How long the call has taken.
         #[serde(serialize_with = "seconds::serialize")]
         stalled_for: Duration,
     },

@@ -32,9 +32,9 @@ pub enum PartitionState {
     Idle,
     /// It waits for events, although the event hub has newer ones. It reopens the receiver if this continues.
     LinkStalled,
-    /// The handler has a batch.
+    /// The handler has a batch, or is asked about an event that cannot be decoded.
     Handling,
-    /// The handler has had a batch for longer than [`stall_timeout`](crate::balancer::BalancerConfig::stall_timeout).
+    /// A call of the handler has taken longer than [`stall_timeout`](crate::balancer::BalancerConfig::stall_timeout).
     HandlerStalled,
     /// [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are in flight, and none was finished for longer
     /// than `stall_timeout`.
@@ -100,7 +100,7 @@ pub struct PartitionStatus {
     pub partition: PartitionId,
     /// What the processor does with it.
     pub state: PartitionState,
-    /// How long it has been in this state.
+    /// How long it has been in this state. If the handler is stalled: how long the call has taken.
     #[serde(serialize_with = "seconds::serialize")]
     pub state_for: Duration,
     /// The sequence number of the last event that the handler has processed: of the last batch that it accepted, or in the
