@@ -88,7 +88,7 @@ impl Partitions {
     pub(super) fn on_claimed(&mut self, context: &mut Context, partition: &PartitionId, outcome: ClaimOutcome) {
         let Some(Activity::Claiming { reason, handoff: pending }) = self.activities.remove(partition) else { return };
         match outcome {
-            ClaimOutcome::Won(lease) => self.won(context, lease, reason, pending),
+            ClaimOutcome::Won(lease) => self.won(context, lease, reason, pending.is_some()),
             ClaimOutcome::Lost { by } => {
                 context.note(Note::ClaimLost(partition.clone(), by.clone()));
                 self.lost_claim(context, partition);
@@ -103,12 +103,12 @@ impl Partitions {
         }
     }
 
-    fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, pending: Option<PendingHandoff>) {
+    fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, requested: bool) {
         let (partition, epoch) = (lease.partition().clone(), lease.epoch());
         self.end_setback(&partition);
         context.claim_won();
         // The owner that did not respond may still be processing the partition.
-        if pending.is_some() && matches!(reason, ClaimReason::Stolen(_)) {
+        if requested && matches!(reason, ClaimReason::Stolen(_)) {
             let cause = DuplicateCause::NotAcknowledged;
             context.emit(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
         }

@@ -12,6 +12,7 @@ use crate::store::{Claim, ClaimOutcome, ReleaseOutcome};
 
 /// One input.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "an input is consumed at once, and never stored")]
 pub enum Happened {
     /// The loop begins with these partitions of the event hub.
     Began(Arc<[PartitionId]>),

@@ -381,7 +381,7 @@ mod tests {
         let lease_duration = incarnation.as_ref().map(|_| LEASE_DURATIONS.own);
         Ownership {
             partition: 0.into(),
-            record: OwnershipRecord { owner, lease_duration, incarnation, ..Default::default() },
+            record: OwnershipRecord { owner, incarnation, lease_duration, ..Default::default() },
             age: Duration::from_secs(age),
             etag: ETag::new("seen"),
             server_time: datetime!(2026-01-01 00:00:00 UTC),

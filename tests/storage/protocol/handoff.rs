@@ -11,8 +11,6 @@ use tokio::join;
 use crate::bench::{Bench, Describe, EXPIRY, Owner, Win, metadata, owned_by, ownership};
 use crate::wire::shown;
 
-/// Every step times out.
-
 /// Returns an owner that hands over on request.
 async fn cooperative(bench: &Bench, name: &str) -> Owner {
     let mut owner = bench.owner(name).await;

@@ -367,8 +367,8 @@ impl Driven {
         let age = |record: &OwnershipRecord| match live {
             false => LONG_AGO,
             true if above_share => Duration::ZERO,
-            true if record.owner.is_none() => TERMS.own + LeaseDurations::GRACE - STEP,
-            true => TERMS.lifetime(record) - STEP,
+            true if record.owner.is_none() => (TERMS.own + LeaseDurations::GRACE).saturating_sub(STEP),
+            true => TERMS.lifetime(record).saturating_sub(STEP),
         };
         let mut records = Vec::new();
         if let Some(owner) = owner {
