@@ -55,7 +55,7 @@ pub struct LeaseAge {
 }
 
 impl Snapshot {
-    pub(super) fn unknown(owner: OwnerId, lease_scope: LeaseScope) -> Self {
+    pub(crate) fn unknown(owner: OwnerId, lease_scope: LeaseScope) -> Self {
         Self {
             owner,
             cycles: 0,

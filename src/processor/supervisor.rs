@@ -21,7 +21,7 @@ use super::shared::Shared;
 use super::shutdown::{PhaseReport, phase};
 use super::source::EventSource;
 use super::stop::StopReason;
-use crate::balancer::{BalancerHandle, PartitionOwner, Snapshot};
+use crate::balancer::{BalancerHandle, OnLeaseExpiry, PartitionOwner, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::telemetry;
@@ -93,7 +93,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         self.entries.retain(|partition, Entry { control, ended }| {
             let held = snapshot.owned.get(partition) == Some(&control.epoch);
             if !held {
-                control.stop(lost(snapshot, partition));
+                control.stop(lost(snapshot, partition, self.shared.config.balancer.on_lease_expiry));
             }
             if !*ended {
                 return true;
@@ -216,11 +216,29 @@ impl Drained {
     }
 }
 
-/// Returns why the balancer no longer owns a partition in the epoch that its task was started for.
-fn lost(snapshot: &Snapshot, partition: &PartitionId) -> StopReason {
+/// Returns why the balancer no longer owns a partition in the epoch that its task was started for. It may have won the
+/// partition again while the runtime was blocked: with strict leases, after it gave the partition up.
+fn lost(snapshot: &Snapshot, partition: &PartitionId, on_lease_expiry: OnLeaseExpiry) -> StopReason {
     match (snapshot.owned.get(partition), snapshot.releasing.get(partition)) {
         (None, Some(reason)) => StopReason::Released { reason: *reason },
         (None, None) if snapshot.owner(partition) == Some(&PartitionOwner::Reclaimable) => StopReason::LeaseExpired,
+        (Some(_), _) if on_lease_expiry == OnLeaseExpiry::Stop => StopReason::LeaseExpired,
         _ => StopReason::OwnershipLost { by: snapshot.other_owner(partition).cloned() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{LeaseScope, OwnerId};
+
+    #[test]
+    fn a_partition_won_again_had_expired_if_strict() {
+        let mut snapshot = Snapshot::unknown(OwnerId::new("a").unwrap(), LeaseScope::Partition);
+        snapshot.owned.insert(0.into(), 8);
+        let strict = lost(&snapshot, &0.into(), OnLeaseExpiry::Stop);
+        assert!(matches!(strict, StopReason::LeaseExpired), "{strict:?}");
+        let lenient = lost(&snapshot, &0.into(), OnLeaseExpiry::Continue);
+        assert!(matches!(lenient, StopReason::OwnershipLost { by: None }), "{lenient:?}");
     }
 }
