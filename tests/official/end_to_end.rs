@@ -209,8 +209,9 @@ async fn the_blobs_are_exactly_the_shared_records() {
         ["checkpoint/0", "checkpoint/1", "ownership/0", "ownership/1"].map(|name| format!("{prefix}/{name}")).into();
     assert_eq!(world.raw_names().await, names);
     let released = world.raw_metadata(&format!("{prefix}/ownership/1")).await;
-    let expected = [("epoch".to_owned(), claimed["epoch"].clone()), ("ownerid".to_owned(), String::new())];
-    assert_eq!(released, BTreeMap::from(expected));
+    let kept = ["ehcleaseduration", "epoch"].map(|key| (key.to_owned(), claimed[key].clone()));
+    let expected = kept.into_iter().chain([("ownerid".to_owned(), String::new())]);
+    assert_eq!(released, expected.collect::<BTreeMap<_, _>>());
     let checkpoint = world.raw_metadata(&format!("{prefix}/checkpoint/1")).await;
     let keys = ["ehchubcreated", "offset", "ownerid", "sequencenumber", "updatedat"];
     assert_eq!(checkpoint.keys().collect::<Vec<_>>(), keys);
