@@ -126,8 +126,8 @@ impl Displaced {
 }
 
 impl Operator {
-    /// Connects with the settings of a store. Use the blob-name case of the group's members. The owner id is replaced by a
-    /// unique one that begins with `operator-`.
+    /// Connects with the settings of a store. Use the blob-name case of the group. The operator ignores the owner id and
+    /// generates a unique one that begins with `operator-`.
     ///
     /// # Errors
     ///

@@ -44,7 +44,7 @@ struct LivenessState {
     batches: BTreeMap<PartitionId, Batch>,
 }
 
-/// A batch that a handler has. Its guards are those of nested calls: of a handler, and of those that it wraps.
+/// A batch that a handler is processing. A handler that wraps another one holds a guard for each of the two calls.
 #[derive(Debug)]
 struct Batch {
     /// When the last call began.

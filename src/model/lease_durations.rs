@@ -14,7 +14,7 @@ use super::ownership::OwnershipRecord;
 pub struct LeaseDurations {
     /// For what this instance writes.
     pub own: Duration,
-    /// For records without a lease duration, which are those of other SDKs.
+    /// For records without a lease duration: other SDKs do not write one.
     pub foreign: Duration,
 }
 

@@ -224,8 +224,8 @@ impl<'a> Seen<'a> {
 /// A listing at the moment of observation, and what is known in addition.
 struct Listing<'a: 'o, 'o> {
     here: HashMap<&'a PartitionId, Seen<'a>>,
-    /// The live owners in the other name case, and their lease durations. An earlier incarnation of this instance does not count: this instance
-    /// may take its partitions at any time.
+    /// The live owners in the other name case, with their lease durations. An earlier incarnation of this instance does
+    /// not count: this instance may take its partitions at any time.
     in_other_name_case: HashMap<&'o PartitionId, (&'o OwnerId, Duration)>,
     live_heartbeats: Vec<&'o HeartbeatRecord>,
     /// The lease durations of the owners that are alive by any record. Empty if no record contains a handoff request.

@@ -50,8 +50,8 @@ impl CheckpointPolicy {
         /// twelve requests per minute and partition.
         ///
         /// The processor repeats a write that failed after this time, at least 1 s and at most 30 s, and then doubles the
-        /// wait up to half the lease duration, or waits as long as the server requests. A storage that rejects requests thus
-        /// receives no more of them than one that accepts them, unless the interval is longer than 30 s.
+        /// wait up to half the lease duration, or waits as long as the server requests. A storage that rejects requests
+        /// therefore receives no more of them than one that accepts them, unless the interval is longer than 30 s.
         #[doc(alias = "auto.commit.interval.ms")]
         with_interval(interval: Some(Duration));
     }
@@ -141,7 +141,7 @@ pub enum OnShutdown {
 #[non_exhaustive]
 pub struct ProcessorConfig {
     /// See [`with_balancer`](Self::with_balancer).
-    // Nested in files, too: serde ignores unknown fields beside `flatten`, and a misspelled setting must be rejected.
+    // Not flattened: with `flatten`, serde ignores unknown fields, but a misspelled setting must be rejected.
     pub balancer: BalancerConfig,
     /// See [`with_start_position`](Self::with_start_position).
     pub start_position: StartPosition,

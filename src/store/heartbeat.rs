@@ -84,9 +84,9 @@ impl GroupStore {
         Ok(listing)
     }
 
-    /// Deletes those of these heartbeats that are older than ten of their lease durations, except this owner's own, and returns
-    /// their owners. A heartbeat that was written in the meantime stays. So does one that the storage refuses to
-    /// delete, which is logged.
+    /// Deletes each heartbeat that is older than ten times its lease duration, except this owner's own, and returns the
+    /// owners. A heartbeat that was written in the meantime stays. So does one that the storage refuses to delete, which is
+    /// logged.
     ///
     /// # Errors
     ///

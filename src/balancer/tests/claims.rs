@@ -67,7 +67,18 @@ fn an_expired_owner_is_declared_dead_once() {
     assert_eq!(dead, "claim 0, claim 1");
 }
 
-/// Returns what a loop claims that has won one of three partitions three seconds ago. Others own none.
+/// Returns a loop that has claimed the only unowned partition of this listing, and won it.
+fn with_first_win(reports_starts: bool, listing: &str) -> Loop {
+    let settings = Settings { reports_starts, ..settings(BalancerConfig::default(), 10) };
+    let mut me = Loop::of(settings).began(u32::try_from(listing.len()).unwrap());
+    me.after(0);
+    me.listed(listing);
+    assert_eq!(me.no_other_heartbeats(), "claim 0");
+    me.wins(0, 1);
+    me
+}
+
+/// Returns what the loop claims three seconds later, if all other partitions are unowned by then.
 fn second_claim(me: &mut Loop) -> String {
     me.after(3);
     if me.listed("m..") == "list heartbeats" { me.no_other_heartbeats() } else { String::new() }
@@ -76,12 +87,7 @@ fn second_claim(me: &mut Loop) -> String {
 #[test]
 fn claims_wait_for_a_start_that_is_overdue() {
     for reports_starts in [false, true] {
-        let settings = Settings { reports_starts, ..settings(BalancerConfig::default(), 10) };
-        let mut me = Loop::of(settings).began(3);
-        me.after(0);
-        me.listed(".xx");
-        assert_eq!(me.no_other_heartbeats(), "claim 0");
-        me.wins(0, 1);
+        let mut me = with_first_win(reports_starts, ".xx");
         assert_eq!(second_claim(&mut me).starts_with("claim "), !reports_starts);
         if reports_starts {
             me.command(Command::Started { partition: 0.into(), epoch: 7 });
@@ -95,12 +101,7 @@ fn claims_wait_for_a_start_that_is_overdue() {
 #[test]
 fn no_handoff_is_requested_while_a_start_is_overdue() {
     for reports_starts in [false, true] {
-        let settings = Settings { reports_starts, ..settings(BalancerConfig::default(), 10) };
-        let mut me = Loop::of(settings).began(4);
-        me.after(0);
-        me.listed(".xxx");
-        assert_eq!(me.no_other_heartbeats(), "claim 0");
-        me.wins(0, 1);
+        let mut me = with_first_win(reports_starts, ".xxx");
         let mut requested = String::new();
         for _ in 0..3 {
             me.after(12);

@@ -98,7 +98,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// A panic outside of the calls of the handler comes from what the application gave to this crate, such as the
     /// [`Positioned`](super::Positioned) of an event. It is a failure of the handler, so that `stopped` is called. It is not
-    /// counted as a failed attempt: the last call may have been that of an earlier batch.
+    /// counted as a failed attempt, because the last call may have handled an earlier batch.
     fn panicked(
         &self,
         panic: &(dyn Any + Send),
