@@ -28,9 +28,10 @@ pub enum OnLeaseExpiry {
     /// the lease expires, because server times have a resolution of one second. For handlers whose work must not
     /// overlap. An outage of the storage that is longer than the lease duration stops all processing.
     ///
-    /// The clock of the leases must run for that. On Linux and Android it includes the time that the machine was
-    /// suspended; on macOS and Windows it may not. While a hypervisor pauses or migrates the virtual machine, it stands
-    /// still anywhere, so the handler may go on after the lease has expired. Where that must not matter, store the
+    /// Two things can defeat it. Nothing stops a handler that blocks its thread. And the clock of the leases must run: on
+    /// Linux and Android it includes the time that the machine was suspended; on macOS and Windows it may not, and while
+    /// a hypervisor pauses or migrates the virtual machine, it stands still anywhere. In both cases the handler may go on
+    /// after the lease has expired. Where that must not matter, store the
     /// [epoch](crate::processor::PartitionContext::epoch) with each result.
     Stop,
 }

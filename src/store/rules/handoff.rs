@@ -14,6 +14,8 @@ pub struct Handoff {
     partition: PartitionId,
     owner: OwnerId,
     incarnation: Option<Incarnation>,
+    /// The epoch of the owner. In a later one it has released the partition, and won it again.
+    epoch: Option<i64>,
     /// The lease duration of the owner.
     lease_duration: Duration,
     /// Since when the owner owes an acknowledgment: since the request, or since the record last contained one.
@@ -24,7 +26,7 @@ pub struct Handoff {
 /// The record as the requesting instance sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandoffView {
-    /// It names an owner other than the requested one, or none, or another incarnation.
+    /// It names an owner other than the requested one, or none, or another incarnation or epoch.
     OtherOwner,
     /// It was released, and is reserved for the requesting instance.
     Reserved,
@@ -44,7 +46,9 @@ impl HandoffView {
     /// Returns how `this`, the requesting instance of this handoff, sees the record.
     pub fn at(record: &OwnershipRecord, age: Duration, handoff: &Handoff, this: &OwnerId) -> Self {
         let is_for_this = record.handoff_to.as_ref() == Some(this);
-        let is_same_owner = record.owner.as_ref() == Some(&handoff.owner) && record.incarnation == handoff.incarnation;
+        let is_same_owner = record.owner.as_ref() == Some(&handoff.owner)
+            && record.incarnation == handoff.incarnation
+            && record.epoch == handoff.epoch;
         match &record.owner {
             None if is_for_this => Self::Reserved,
             Some(owner) if is_same_owner && owner != this => match &record.handoff_to {
@@ -143,6 +147,7 @@ impl Handoff {
             partition,
             owner: record.owner.clone()?,
             incarnation: record.incarnation.clone(),
+            epoch: record.epoch,
             lease_duration: lease_durations.of(record),
             since: now,
             requests: 0,
@@ -270,7 +275,10 @@ mod tests {
             assert_eq!(requested_by(owner, by, false), HandoffView::OtherOwner, "{owner} {by:?}");
         }
         let restarted = OwnershipRecord { incarnation: Some(Incarnation::recorded("2")), ..record("a") };
-        assert_eq!(HandoffView::at(&restarted, age, &handoff, &me), HandoffView::OtherOwner);
+        let won_again = OwnershipRecord { epoch: Some(8), ..record("a") };
+        for later in [restarted, won_again] {
+            assert_eq!(HandoffView::at(&later, age, &handoff, &me), HandoffView::OtherOwner, "{later:?}");
+        }
         let own = Handoff::requested(0.into(), &record("me"), DURATIONS, Duration::ZERO).unwrap();
         assert_eq!(
             HandoffView::at(&record("me"), age, &own, &me),

@@ -34,6 +34,8 @@ pub(super) struct IncarnationState {
     pub(super) held_at_shutdown: Option<usize>,
     /// When it last wrote its heartbeat, unless another instance has declared it dead since.
     pub(super) heartbeat_at: Option<Instant>,
+    /// When another instance last declared it dead.
+    pub(super) declared_dead_at: Option<Instant>,
     pub(super) requests: u64,
     /// Set while its requests are rejected.
     pub(super) refused: Option<Refused>,
@@ -72,6 +74,7 @@ impl State {
             stale_view: false,
             held_at_shutdown: None,
             heartbeat_at: None,
+            declared_dead_at: None,
             requests: 0,
             refused: None,
             sessions: BTreeMap::new(),

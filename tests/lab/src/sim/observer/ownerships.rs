@@ -10,6 +10,7 @@ use eventhubs_checkpoint::{Incarnation, OwnerId};
 use tokio::time::Instant;
 
 use super::State;
+use super::incarnations::IncarnationState;
 use super::timeline::TimelineEvent;
 use crate::history::OwnerChange;
 use crate::sim::invariant::Invariant;
@@ -18,8 +19,8 @@ use crate::sim::invariant::Invariant;
 const HANDOFF_KEY: &str = "handoffto";
 
 /// The time until an instance has noticed that its runtime is blocked, and its claims and handoffs in progress have
-/// ended.
-const BLOCK_NOTICED: Duration = Duration::from_secs(30);
+/// ended. A late write takes effect after 40 s.
+const BLOCK_NOTICED: Duration = Duration::from_secs(60);
 
 /// The key that names the lease scope.
 const SCOPE: &str = "leasescope";
@@ -47,18 +48,38 @@ impl State {
         let Some(owner) = metadata.get("ownerid").filter(|_| name.contains("/heartbeat/")) else { return };
         let (record, _) = decode_heartbeat(name, recorded::owner(owner), metadata);
         if let Some(incarnation) = self.find(&record.owner, record.incarnation.as_ref()) {
-            self.incarnations[incarnation].heartbeat_at = record.declared_dead_by.is_none().then(Instant::now);
+            let name = self.name_of(incarnation);
+            let book = &mut self.incarnations[incarnation];
+            match record.declared_dead_by {
+                Some(by) => {
+                    (book.heartbeat_at, book.declared_dead_at) = (None, Some(Instant::now()));
+                    self.note(format!("{name:<6} declared dead by {by}"));
+                }
+                None => {
+                    book.heartbeat_at = Some(Instant::now());
+                    self.note(format!("{name:<6} writes its heartbeat"));
+                }
+            }
         }
     }
 
     /// Returns whether the lease has expired, so that any instance may claim the partition.
     fn is_expired(&self, partition: usize) -> bool {
         let book = &self.partitions[partition];
+        let Some(holder) = book.holder().map(|holder| &self.incarnations[holder]) else {
+            return book.written.elapsed() >= self.longest_expiry;
+        };
         let by_heartbeat = book.record.get(SCOPE).is_some_and(|scope| scope == "instance");
-        let heartbeat =
-            book.holder().filter(|_| by_heartbeat).and_then(|holder| self.incarnations[holder].heartbeat_at);
-        let expiry = book.holder().map_or(self.longest_expiry, |holder| self.incarnations[holder].bounds.expiry);
-        heartbeat.map_or(book.written, |heartbeat| heartbeat.max(book.written)).elapsed() >= expiry
+        let heartbeat = holder.heartbeat_at.filter(|_| by_heartbeat);
+        let age = heartbeat.map_or(book.written, |heartbeat| heartbeat.max(book.written)).elapsed();
+        age >= holder.bounds.expiry || (by_heartbeat && self.was_declared_dead(holder, book.written))
+    }
+
+    /// Returns whether an instance may still have seen the owner declared dead. Its next heartbeat does not protect an
+    /// ownership that it wrote before: it must write the ownership, too.
+    fn was_declared_dead(&self, owner: &IncarnationState, written: Instant) -> bool {
+        let still_seen = |at: &Instant| *at >= written && at.elapsed() <= self.bounds.cycle;
+        owner.declared_dead_at.as_ref().is_some_and(still_seen)
     }
 
     fn owner_in_record(&self, record: &OwnershipRecord) -> Option<usize> {
@@ -189,6 +210,8 @@ impl State {
             && victim.crate_processor
             && victim.alive
             && !victim.stale_view
+            // Nothing can stop a handler that blocks its own thread.
+            && victim.blocked_since.is_none()
             && self.incarnations[to].crate_processor;
         if bound && !same_name {
             let idle = !victim.sessions.contains_key(&partition);

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{NotDone, ResetOutcome};
 use eventhubs_checkpoint::blob::Condition;
-use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_ownership};
+use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_heartbeat, encode_ownership};
 use eventhubs_checkpoint::processor::{ReleaseReason, StopReason};
+use eventhubs_checkpoint::store::membership::HeartbeatRecord;
 use eventhubs_checkpoint::store::{CheckpointRecord, OwnershipRecord};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{Identity, Incarnation, OwnerId};
+use eventhubs_checkpoint::{Identity, Incarnation, LeaseScope, OwnerId};
 use time::macros::datetime;
 use tokio::time::advance;
 
@@ -59,6 +60,14 @@ impl Scene {
     fn resets(&self, operator: usize, to: i64) {
         self.observer.lock().operates(operator, [(0, to)].into(), true);
         self.owns(operator);
+    }
+
+    /// The heartbeat of an instance is written, by the instance that declares it dead if any.
+    fn beats(&self, incarnation: usize, declared_dead_by: Option<usize>) {
+        let Identity { owner, incarnation: id, .. } = self.incarnations[incarnation].clone();
+        let mut record = HeartbeatRecord::new(owner, id, self.plan.settings.expiry);
+        record.declared_dead_by = declared_dead_by.map(|by| self.incarnations[by].owner.clone());
+        self.written(incarnation, "heartbeat", &encode_heartbeat(&record));
     }
 
     fn releases(&self, incarnation: usize) {
@@ -131,9 +140,35 @@ async fn a_live_owner_keeps_what_it_renews() {
     }
 }
 
+/// Until a moment after that, and until the owner has written the ownership again.
+#[tokio::test(start_paused = true)]
+async fn an_owner_declared_dead_loses_its_partitions() {
+    for (renews, later, broken) in [
+        (false, Duration::ZERO, vec![]),
+        (true, Duration::ZERO, vec![Invariant::LiveOwnerKeeps]),
+        (false, Duration::from_secs(3600), vec![Invariant::LiveOwnerKeeps]),
+    ] {
+        let mut scene = Scene::new(|plan| plan.settings.handoff = true);
+        let (one, two) = (scene.register("one", Some(0)), scene.register("two", Some(1)));
+        let Identity { owner, incarnation: id, .. } = scene.incarnations[one].clone();
+        let mut record = OwnershipRecord::owned_by(owner.clone(), Some(id.clone()));
+        (record.cooperative, record.scope) = (true, LeaseScope::Instance);
+        scene.written(one, "ownership", &encode_ownership(&record));
+        scene.beats(one, Some(two));
+        advance(later).await;
+        scene.beats(one, None);
+        if renews {
+            advance(Duration::from_millis(1)).await;
+            scene.written(one, "ownership", &encode_ownership(&record));
+        }
+        scene.owns(two);
+        assert_eq!(scene.broken(), broken, "{renews}, {later:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_blocked_instance_takes_no_partition() {
-    for (seconds, broken) in [(20, vec![]), (40, vec![Invariant::BlockedGainsNothing])] {
+    for (seconds, broken) in [(50, vec![]), (70, vec![Invariant::BlockedGainsNothing])] {
         let mut scene = Scene::new(|_| {});
         let one = scene.register("one", Some(0));
         scene.observer.lock().blocks(one, true);
@@ -473,6 +508,17 @@ async fn a_strict_lease_is_not_processed_after_expiry() {
     advance(scene.plan.settings.expiry).await;
     scene.owns(other);
     assert_eq!(scene.broken(), [Invariant::StrictLease]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_stops_a_handler_that_blocks_its_thread() {
+    let mut scene = Scene::new(|plan| plan.settings.strict = true);
+    let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
+    scene.begins(one);
+    scene.observer.lock().blocks(one, true);
+    advance(scene.plan.settings.expiry).await;
+    scene.owns(other);
+    assert_eq!(scene.broken(), nothing());
 }
 
 #[test]

@@ -1,10 +1,16 @@
 //! Events that a handler cannot process.
 
+use std::time::Duration;
+
+use eventhubs_checkpoint::processor::OnFailure;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Member, OwnPositions, Role, Scale, Settings};
+use super::{Member, OwnPositions, Role, Scale, Settings, Tuning};
+
+/// The longest wait for a full batch.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// One event in so many fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +30,14 @@ impl BadEvents {
     }
 }
 
-/// Draws the members whose handlers fail at some events. Uses its own random numbers, so that the rest of the plan stays
-/// the same.
+/// Draws the members whose handlers fail at some events, unless a failure costs so much that the group cannot keep up:
+/// each gives the partition to another owner, or is followed by a long wait for a full batch. Uses its own random numbers,
+/// so that the rest of the plan stays the same.
 pub(super) fn draw(members: &mut [Member], settings: &Settings, seed: u64, scale: &Scale) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xbadd);
-    if !scale.failures || settings.own_positions != OwnPositions::None {
+    let Tuning { on_failure, batch_wait, .. } = settings.tuning;
+    let keeps_up = !matches!(on_failure, OnFailure::Release { .. }) && batch_wait <= LONGEST_WAIT;
+    if !scale.failures || !keeps_up || settings.own_positions != OwnPositions::None {
         return;
     }
     for member in members.iter_mut().filter(|member| member.role == Role::CrateProcessor) {

@@ -22,7 +22,7 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(10);
 
 /// A start by time is this long before an instance starts. Nothing is skipped if each partition has an owner within
 /// this time.
-const START_AGE: Duration = Duration::from_secs(600);
+const START_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Settings {
     /// Returns the same settings, but far from the defaults.
