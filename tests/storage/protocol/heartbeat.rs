@@ -34,7 +34,7 @@ pub async fn names_owner_and_incarnation(bench: Bench) {
     let a = bench.owner("pod 1/a").await;
     assert_eq!(send_heartbeat(&a).await, "present");
     let incarnation = a.store.identity().incarnation.as_str();
-    let expected = metadata(&[("ehcleaseduration", "60"), ("incarnation", incarnation), ("ownerid", "pod 1/a")]);
+    let expected = metadata(&[("ehcleaseduration", "60"), ("ehcincarnation", incarnation), ("ownerid", "pod 1/a")]);
     assert_eq!(bench.read(&heartbeat("pod%201%2Fa")).await, expected);
     let seen = listed(&bench.owner("b").await).await.remove(0);
     let this = a.store.identity();
@@ -77,18 +77,18 @@ pub async fn invalidated_by_another_means_declared_dead(bench: Bench) {
     let a = bench.owner("a").await;
     send_heartbeat(&a).await;
     let mut broken = bench.read(&heartbeat("a")).await;
-    broken.insert("declareddeadby", "b");
+    broken.insert("ehcdeclareddeadby", "b");
     bench.put(&heartbeat("a"), &broken).await;
     assert_eq!(send_heartbeat(&a).await, "b");
     assert_eq!(bench.read(&heartbeat("a")).await, broken);
     assert_eq!(send_heartbeat(&a).await, "present");
-    assert!(!bench.read(&heartbeat("a")).await.contains_key("declareddeadby"));
+    assert!(!bench.read(&heartbeat("a")).await.contains_key("ehcdeclareddeadby"));
 }
 
 pub async fn a_fresh_later_incarnation_replaces_this_one(bench: Bench) {
     let a = bench.owner("a").await;
     send_heartbeat(&a).await;
-    let later = metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")]);
+    let later = metadata(&[("ownerid", "a"), ("ehcincarnation", LATER), ("ehcleaseduration", "60")]);
     bench.put(&heartbeat("a"), &later).await;
     let outcome = a.store.send_heartbeat().await.unwrap();
     assert!(matches!(&outcome, HeartbeatOutcome::Replaced { by } if by.as_str() == LATER), "{outcome:?}");
@@ -103,7 +103,7 @@ pub async fn an_earlier_incarnation_is_overwritten(bench: Bench) {
     let later = bench.later("a").await;
     assert_eq!(send_heartbeat(&later).await, "present");
     let incarnation = later.store.identity().incarnation.as_str();
-    assert_eq!(&bench.read(&heartbeat("a")).await["incarnation"], incarnation);
+    assert_eq!(&bench.read(&heartbeat("a")).await["ehcincarnation"], incarnation);
 }
 
 pub async fn is_removed_only_by_its_own_incarnation(bench: Bench) {
