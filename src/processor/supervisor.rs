@@ -216,12 +216,18 @@ impl Drained {
     }
 }
 
-/// Returns why the balancer no longer owns a partition in the epoch that its task was started for. It may have won the
-/// partition again while the runtime was blocked: with strict leases, after it gave the partition up.
+/// Returns why the balancer no longer owns a partition in the epoch that its task was started for. While the runtime was
+/// blocked, a lease that the balancer gave up may have expired for all others, too, or the balancer may have won the
+/// partition again: with strict leases, after it gave the partition up.
 fn lost(snapshot: &Snapshot, partition: &PartitionId, on_lease_expiry: OnLeaseExpiry) -> StopReason {
+    let names_this_instance = match snapshot.owner(partition) {
+        Some(PartitionOwner::Reclaimable) => true,
+        Some(PartitionOwner::Expired(owner)) => *owner == snapshot.owner,
+        _ => false,
+    };
     match (snapshot.owned.get(partition), snapshot.releasing.get(partition)) {
         (None, Some(reason)) => StopReason::Released { reason: *reason },
-        (None, None) if snapshot.owner(partition) == Some(&PartitionOwner::Reclaimable) => StopReason::LeaseExpired,
+        (None, None) if names_this_instance => StopReason::LeaseExpired,
         (Some(_), _) if on_lease_expiry == OnLeaseExpiry::Stop => StopReason::LeaseExpired,
         _ => StopReason::OwnershipLost { by: snapshot.other_owner(partition).cloned() },
     }
@@ -230,7 +236,26 @@ fn lost(snapshot: &Snapshot, partition: &PartitionId, on_lease_expiry: OnLeaseEx
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::balancer::PartitionView;
     use crate::model::{LeaseScope, OwnerId};
+
+    #[test]
+    fn a_partition_that_nobody_took_had_expired() {
+        let reason = |owner| {
+            let mut snapshot = Snapshot::unknown(OwnerId::new("a").unwrap(), LeaseScope::Partition);
+            snapshot.partitions = vec![PartitionView::new(0.into(), owner)];
+            lost(&snapshot, &0.into(), OnLeaseExpiry::Stop)
+        };
+        let [this, other] = ["a", "b"].map(|owner| OwnerId::new(owner).unwrap());
+        for owner in [PartitionOwner::Reclaimable, PartitionOwner::Expired(this)] {
+            assert!(matches!(reason(owner), StopReason::LeaseExpired));
+        }
+        for (owner, by) in
+            [(PartitionOwner::Other(other.clone()), Some(&other)), (PartitionOwner::Expired(other.clone()), None)]
+        {
+            assert!(matches!(reason(owner), StopReason::OwnershipLost { by: found } if found.as_ref() == by));
+        }
+    }
 
     #[test]
     fn a_partition_won_again_had_expired_if_strict() {
