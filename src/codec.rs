@@ -433,7 +433,7 @@ fn reported(blob: &str, problems: &[String]) -> Option<MalformedRecord> {
     (!problems.is_empty()).then(|| MalformedRecord::new(blob, problems.join("; ")))
 }
 
-fn insert(metadata: &mut Metadata, key: &str, value: Option<impl AsRef<str>>) {
+fn insert(metadata: &mut Metadata, key: &str, value: Option<impl Into<String>>) {
     if let Some(value) = value {
         metadata.insert(key, value);
     }

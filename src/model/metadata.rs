@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter;
 use std::ops::Index;
+use std::slice;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -85,7 +87,8 @@ impl Metadata {
     }
 
     /// Returns the pairs, ordered by key.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_> {
         self.pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
@@ -102,6 +105,18 @@ impl Metadata {
     /// Returns where the key is, or where it belongs.
     fn position(&self, key: &str) -> Result<usize, usize> {
         self.pairs.binary_search_by(|(present, _)| present.as_str().cmp(key))
+    }
+}
+
+/// The pairs of [`Metadata`], ordered by key.
+pub(crate) type Iter<'a> = iter::Map<slice::Iter<'a, (String, String)>, fn(&'a (String, String)) -> (&'a str, &'a str)>;
+
+impl<'a> IntoIterator for &'a Metadata {
+    type Item = (&'a str, &'a str);
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
     }
 }
 
@@ -156,7 +171,7 @@ impl Index<&str> for Metadata {
 /// Serialized like a map.
 impl Serialize for Metadata {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter())
+        serializer.collect_map(self)
     }
 }
 
@@ -168,7 +183,7 @@ impl<'de> Deserialize<'de> for Metadata {
 
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter()).finish()
+        f.debug_map().entries(self).finish()
     }
 }
 
