@@ -682,7 +682,7 @@ mod tests {
         let (record, problem) = decode_heartbeat(&name, owner.clone(), &metadata([("ownerid", "b")]));
         assert_eq!((record.owner, record.incarnation), (owner, None));
         let problem = problem.unwrap().problem;
-        assert!(["ownerid", "ehcincarnation"].iter().all(|key| problem.contains(key)), "{problem}");
+        assert!(["ownerid", "incarnation"].iter().all(|key| problem.contains(key)), "{problem}");
     }
 
     mod defects {
