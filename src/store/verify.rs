@@ -9,8 +9,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::within;
-use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult};
+use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult, within};
 use crate::clock::WallClock;
 use crate::error::{Error, ErrorKind, Result};
 

@@ -24,7 +24,6 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 /// A container of Azure Blob Storage. Clones share one HTTP client.
 ///
 /// ```
-/// use std::time::Duration;
 /// use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 ///
 /// // With default settings:
@@ -32,7 +31,7 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 ///
 /// // With other settings:
 /// let access = Access::connection_string("UseDevelopmentStorage=true", "leases");
-/// let container = AzureContainer::builder(access).with_request_timeout(Duration::from_secs(2)).build()?;
+/// let container = AzureContainer::builder(access).with_page_size(1000).build()?;
 /// # Ok::<(), eventhubs_checkpoint::Error>(())
 /// ```
 ///
@@ -40,7 +39,8 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 ///
 /// - A write or a deletion is sent once. The one exception does no harm: if the service rejects a signature because the
 ///   local clock is wrong, the request is signed again with the time of the service, over https or on this machine.
-/// - Each request ends within the request timeout.
+/// - A request whose future is dropped ends. It has no other time limit: the caller sets one, as a
+///   [`GroupStore`](crate::store::GroupStore) does.
 /// - Neither errors nor `Debug` output contain keys, signatures or tokens.
 ///
 /// # Caveats

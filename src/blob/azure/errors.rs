@@ -166,12 +166,6 @@ pub(super) fn no_refresh(error: &azure_core::Error) -> Error {
     Error::new(ErrorKind::Unavailable, "the credential returned no token").with_source(RedactedCause::of(error))
 }
 
-/// Returns the error of a response that did not arrive in time.
-pub(in crate::blob) fn timed_out(operation: Operation<'_>, timeout: Duration, host: &str) -> Error {
-    let message = format!("{operation}: no response from {host} within the request timeout of {timeout:?}");
-    Error::new(ErrorKind::Indeterminate, message)
-}
-
 /// Returns the error of a successful response that lacks a required part.
 pub(in crate::blob) fn unusable_response(operation: Operation<'_>, what: &str) -> Error {
     Error::new(ErrorKind::Indeterminate, format!("{operation}: unusable response: {what}"))

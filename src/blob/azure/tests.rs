@@ -1,6 +1,6 @@
 //! Tests that need an emulated service: retries, timeouts, unusable responses, and secrets.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error as StdError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,10 +13,13 @@ use time::macros::datetime;
 
 use super::headers::header;
 use super::{Access, AzureContainer};
-use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata};
+use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata, within};
 use crate::error::{Error, ErrorKind};
+use crate::model::{ConsumerGroup, OwnerId};
+use crate::store::{GroupStore, StoreConfig};
 
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
+const EMPTY_PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
 const SIGNATURE: &str = "hush%2Fhush%3D";
 
 /// How the emulated service responds to a request.
@@ -24,6 +27,8 @@ enum Reply {
     Status(u16, Vec<(&'static str, &'static str)>, &'static str),
     Fails(azure_core::error::ErrorKind),
     Never,
+    /// A page without blobs, after this time.
+    SlowPage(Duration),
 }
 
 /// Responds with the given replies, in order, and records the requests.
@@ -66,6 +71,11 @@ impl Policy for Service {
         let reply = self.replies.lock().unwrap().pop_front().expect("an unexpected request");
         match reply {
             Reply::Never => std::future::pending().await,
+            Reply::SlowPage(time) => {
+                tokio::time::sleep(time).await;
+                let headers = Headers::from(HashMap::from([("date".into(), "Fri, 20 Nov 2026 12:00:00 GMT".into())]));
+                Ok(AsyncRawResponse::from_bytes(200.into(), headers, EMPTY_PAGE))
+            }
             Reply::Fails(kind) => {
                 let cause = std::io::Error::other(format!("error sending request for url ({})", request.url()));
                 Err(azure_core::Error::with_error(kind, cause, "failed to execute request"))
@@ -143,23 +153,32 @@ async fn throttled_read_is_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_operation_ends_at_the_timeout() {
+async fn requests_end_when_their_callers_time_is_over() {
     let service = Service::new((0..5).map(|_| Reply::Never));
     let container = service.container(by_key());
-    let started = tokio::time::Instant::now();
+    let (started, limit) = (tokio::time::Instant::now(), Duration::from_secs(7));
+    let (metadata, matching) = (Metadata::new(), Condition::IfMatch(ETag::new("1")));
     let errors = [
-        container.list("p").await.unwrap_err(),
-        container.get("b").await.unwrap_err(),
-        container.write("b", &Metadata::new(), &Condition::Create).await.unwrap_err(),
-        container.delete("b", &Condition::Unconditional).await.unwrap_err(),
-        container.create_container().await.unwrap_err(),
+        within(limit, "list", container.list("p")).await.unwrap_err(),
+        within(limit, "get", container.get("b")).await.unwrap_err(),
+        within(limit, "write", container.write("b", &metadata, &Condition::Create)).await.unwrap_err(),
+        within(limit, "delete", container.delete("b", &matching)).await.unwrap_err(),
+        within(limit, "create", container.create_container()).await.unwrap_err(),
     ];
-    assert_eq!(started.elapsed().as_secs(), 25);
-    for (error, operation) in errors.iter().zip(["listing", "reading", "writing", "deleting", "creating"]) {
-        assert_eq!(error.kind(), ErrorKind::Indeterminate);
-        let message = error.to_string();
-        assert!(message.starts_with(operation) && message.contains("timeout of 5s"), "{message}");
-    }
+    assert_eq!(started.elapsed(), 5 * limit, "no other limit applies");
+    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Indeterminate), "{errors:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_listing_has_more_time_when_repeated() {
+    let slow = Duration::from_millis(5500);
+    let service = Service::new([Duration::ZERO, Duration::ZERO, slow, slow].map(Reply::SlowPage));
+    let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+    let builder = GroupStore::builder(service.container(by_key()), group, OwnerId::new("a").unwrap());
+    let store = builder.with_config(StoreConfig::default().with_verify_storage(false)).connect().await.unwrap();
+    let error = store.list_ownerships().await.unwrap_err();
+    assert!(error.to_string().contains("within the request timeout of 5s"), "{error}");
+    assert!(store.list_ownerships().await.unwrap().records.is_empty());
 }
 
 #[tokio::test]
@@ -182,8 +201,7 @@ async fn truncated_page_is_indeterminate() {
 /// Blobs of other programs are listed at one level, and read up to a limit.
 #[tokio::test]
 async fn contents_are_read_in_bounded_requests() {
-    const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
-    let service = Service::new([Reply::Status(200, vec![], PAGE), Reply::Status(206, vec![], "{}")]);
+    let service = Service::new([Reply::Status(200, vec![], EMPTY_PAGE), Reply::Status(206, vec![], "{}")]);
     let container = service.container(by_key());
     assert_eq!(container.list_contents("g/").await.unwrap(), []);
     assert_eq!(container.read_content("g/0", 1024).await.unwrap(), b"{}");
@@ -294,8 +312,9 @@ async fn no_output_shows_a_secret() {
             shown.push(format!("{container:?} {container:#?} {}", all_of(&error)));
         }
         for reply in [status(403), status(400), Reply::Never, written()] {
-            let container = Service::new([reply]).container(access.clone());
-            let outcome = container.write("a", &Metadata::new(), &Condition::Create).await;
+            let (container, metadata) = (Service::new([reply]).container(access.clone()), Metadata::new());
+            let write = container.write("a", &metadata, &Condition::Create);
+            let outcome = within(Duration::from_secs(5), "write", write).await;
             shown.push(outcome.map_or_else(|error| all_of(&error), |written| format!("{written:?}")));
         }
     }
