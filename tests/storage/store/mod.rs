@@ -2,6 +2,7 @@
 //! concurrent operations. The rules for the records are in `protocol`.
 
 mod defects;
+mod slow_storage;
 
 use std::sync::Arc;
 use std::time::Duration;
