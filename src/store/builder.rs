@@ -17,10 +17,10 @@ use super::outage::Outages;
 use super::partitions::Partitions;
 use super::verify::{StorageCheck, StorageWarning};
 use super::{GroupStore, Inner, OnCaseMismatch};
-use crate::blob::{Blob, BlobContainer, within};
+use crate::blob::{Blob, BlobContainer, ListResult, within};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_paused};
 use crate::codec::{self, BlobNames, RecordKind};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, OwnerId};
 use crate::random::seeded;
 use crate::telemetry::{self, StorageOperation, Telemetry};
@@ -126,13 +126,7 @@ impl GroupStoreBuilder {
 
     async fn connect_with(self, telemetry: Telemetry, request_timeout: Duration) -> Result<GroupStore> {
         let names = BlobNames::new(&self.group, self.config.blob_name_case);
-        if self.config.create_container {
-            let create = || within(request_timeout, "create container", self.container.create_container());
-            with_retries(request_timeout, create).await?;
-        }
-        let prefix = names.prefix(RecordKind::Ownership);
-        let list = || within(request_timeout, StorageOperation::List.as_str(), self.container.list(prefix));
-        let listing = with_retries(request_timeout, list).await?;
+        let listing = self.first_listing(names.prefix(RecordKind::Ownership), request_timeout).await?;
         let earlier = self.latest_incarnation(&names, &listing.blobs, request_timeout).await?;
         let mut rng = seeded(self.seed)?;
         let incarnation = Incarnation::after(earlier.as_ref(), listing.response.server_time, rng.next_u32());
@@ -174,6 +168,19 @@ impl GroupStoreBuilder {
             with_retries(request_timeout, || store.refuse_other_name_case()).await?;
         }
         Ok(store)
+    }
+
+    /// Lists the ownerships, and before that creates the container if it is missing and the settings ask for it. If it
+    /// exists, the credentials need no permission to create it.
+    async fn first_listing(&self, prefix: &str, timeout: Duration) -> Result<ListResult> {
+        let list = || within(timeout, StorageOperation::List.as_str(), self.container.list(prefix));
+        match with_retries(timeout, list).await {
+            Err(error) if self.config.create_container && error.kind() == ErrorKind::ContainerNotFound => {}
+            listed => return listed,
+        }
+        let create = || within(timeout, "create container", self.container.create_container());
+        with_retries(timeout, create).await?;
+        with_retries(timeout, list).await
     }
 
     /// Returns the latest incarnation of this owner in its ownerships and in its heartbeat. An instance that owned

@@ -101,7 +101,7 @@ impl StoreConfig {
         /// [`OnCaseMismatch::Wait`].
         with_on_case_mismatch(on_case_mismatch: OnCaseMismatch);
         /// Sets whether `connect` creates the container if it does not exist. Default false, because credentials often do
-        /// not permit it.
+        /// not permit it. For a container that exists they need not.
         with_create_container(create_container: bool);
         /// Sets whether `connect` first verifies that the storage does what ownership needs: that it rejects a
         /// conditional write whose condition is not met, shows metadata in listings, and permits listing, reading and

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, WriteResult};
+use eventhubs_checkpoint::blob::{
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, WriteResult,
+};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease, StoreConfig};
 use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
@@ -206,6 +208,28 @@ async fn a_missing_container_is_detected_or_created() {
     let build = || GroupStore::builder(container.clone(), group(), OwnerId::new("a").unwrap());
     assert_eq!(build().connect().await.unwrap_err().kind(), ErrorKind::ContainerNotFound);
     assert!(build().with_config(StoreConfig::default().with_create_container(true)).connect().await.is_ok());
+}
+
+/// The credentials of a container cannot create it.
+struct CannotCreate;
+
+#[async_trait]
+impl Intercept for CannotCreate {
+    async fn create_container(&self, _: &dyn BlobContainer) -> Result<ContainerCreation> {
+        Err(Error::new(ErrorKind::Unauthorized, "no permission to create containers"))
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_exists_is_not_created() {
+    for (inner, expected) in
+        [(MemoryContainer::new(), Ok(())), (MemoryContainer::missing(), Err(ErrorKind::Unauthorized))]
+    {
+        let container = Intercepted { inner: Arc::new(inner), interceptor: CannotCreate };
+        let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
+        let connected = builder.with_config(StoreConfig::default().with_create_container(true)).connect().await;
+        assert_eq!(connected.map(drop).map_err(|error| error.kind()), expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]
