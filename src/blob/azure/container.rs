@@ -1,5 +1,6 @@
 //! The container: sends one request per call of the port.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -105,13 +106,14 @@ impl AzureContainer {
     pub(super) async fn list_all(&self, prefix: &str, detail: Detail) -> Result<(Page, ResponseInfo)> {
         let operation = self.operation(Verb::List, prefix);
         let (mut all, mut response) = self.list_page(prefix, None, detail).await?;
+        let mut markers = HashSet::new();
         loop {
             check_listed(all.blobs.len().max(all.contents.len()) + all.unusable.len(), operation)?;
             let Some(marker) = all.next_marker.take() else { return Ok((all, response)) };
-            let (page, last) = self.list_page(prefix, Some(&marker), detail).await?;
-            if page.next_marker.as_ref() == Some(&marker) {
+            if !markers.insert(marker.clone()) {
                 return Err(unusable_response(operation, "the marker of the next page repeats"));
             }
+            let (page, last) = self.list_page(prefix, Some(&marker), detail).await?;
             all.blobs.extend(page.blobs);
             all.contents.extend(page.contents);
             all.unusable.extend(page.unusable);

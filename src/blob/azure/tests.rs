@@ -1,6 +1,6 @@
 //! Tests that need an emulated service: retries, timeouts, unusable responses, and secrets.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::error::Error as StdError;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,6 +29,7 @@ enum Reply {
     Never,
     /// A page without blobs, after this time.
     SlowPage(Duration),
+    Page(String),
 }
 
 /// Responds with the given replies, in order, and records the requests.
@@ -73,16 +74,15 @@ impl Policy for Service {
             Reply::Never => std::future::pending().await,
             Reply::SlowPage(time) => {
                 tokio::time::sleep(time).await;
-                let headers = Headers::from(HashMap::from([("date".into(), "Fri, 20 Nov 2026 12:00:00 GMT".into())]));
-                Ok(AsyncRawResponse::from_bytes(200.into(), headers, EMPTY_PAGE))
+                Ok(AsyncRawResponse::from_bytes(200.into(), dated(), EMPTY_PAGE))
             }
+            Reply::Page(page) => Ok(AsyncRawResponse::from_bytes(200.into(), dated(), page)),
             Reply::Fails(kind) => {
                 let cause = std::io::Error::other(format!("error sending request for url ({})", request.url()));
                 Err(azure_core::Error::with_error(kind, cause, "failed to execute request"))
             }
             Reply::Status(status, pairs, body) => {
-                let mut headers = Headers::new();
-                headers.insert("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+                let mut headers = dated();
                 for (name, value) in pairs {
                     headers.insert(name, value);
                 }
@@ -90,6 +90,19 @@ impl Policy for Service {
             }
         }
     }
+}
+
+fn dated() -> Headers {
+    let mut headers = Headers::new();
+    headers.insert("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+    headers
+}
+
+/// Returns a page with these blobs, and the marker of the next one.
+fn page(blobs: &str, marker: &str) -> Reply {
+    Reply::Page(format!(
+        "<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker>{marker}</NextMarker></EnumerationResults>"
+    ))
 }
 
 fn status(status: u16) -> Reply {
@@ -211,27 +224,32 @@ async fn contents_are_read_in_bounded_requests() {
 
 #[tokio::test]
 async fn repeated_marker_fails_the_listing() {
-    const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker>m/1 &amp;</NextMarker></EnumerationResults>";
-    let service = Service::new([Reply::Status(200, vec![], PAGE), Reply::Status(200, vec![], PAGE)]);
+    let service = Service::new([page("", "m/1 &amp;"), page("", "m/1 &amp;")]);
     let error = service.container(by_key()).list("p/").await.unwrap_err();
     assert!(error.to_string().contains("next page repeats"), "{error}");
     let first = "GET https://a.example/leases?restype=container&comp=list&include=metadata&prefix=p%2F";
     assert_eq!(service.requests(), [first.to_owned(), format!("{first}&marker=m%2F1%20%26")]);
 }
 
-/// Each page has another marker than the last one, so that the listing would never end.
+#[tokio::test]
+async fn a_cycle_of_markers_fails_the_listing() {
+    let pages = ["a", "b", "c"].into_iter().cycle().map(|marker| page("", marker));
+    let service = Service::new(pages.take(10));
+    let container = service.container(by_key());
+    let error = container.list("p/").await.unwrap_err();
+    assert!(error.to_string().contains("next page repeats"), "{error}");
+    assert_eq!(service.requests().len(), 4);
+    let error = container.list_contents("p/").await.unwrap_err();
+    assert!(error.to_string().contains("next page repeats"), "{error}");
+}
+
+/// Each page has another marker, so that the listing would never end.
 #[tokio::test]
 async fn an_endless_listing_is_rejected() {
     let blob = "<Blob><Name>p/1</Name><Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT</Last-Modified>\
                 <Etag>1</Etag></Properties></Blob>";
     let blobs = blob.repeat(5000);
-    let page = |marker: &str| -> &'static str {
-        let page =
-            format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker>{marker}</NextMarker></EnumerationResults>");
-        page.leak()
-    };
-    let pages = [page("a"), page("b")].into_iter().cycle().map(|page| Reply::Status(200, vec![], page));
-    let service = Service::new(pages.take(100));
+    let service = Service::new((0..52).map(|number| page(&blobs, &number.to_string())));
     let error = service.container(by_key()).list("p/").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("more than 250000 blobs"), "{error}");

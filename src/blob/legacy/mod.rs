@@ -74,6 +74,7 @@ mod client;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::IntoFuture;
 use std::num::NonZeroU32;
@@ -199,7 +200,7 @@ impl BlobContainer for LegacyContainer {
         }
         let mut pages = request.into_stream();
         let mut blobs = Vec::new();
-        let mut marker = None;
+        let mut markers = HashSet::new();
         loop {
             let next = async { pages.next().await.transpose() };
             let (page, received_at) = self.send(operation, Box::pin(next)).await?;
@@ -208,14 +209,13 @@ impl BlobContainer for LegacyContainer {
             let shown = page.blobs.blobs().filter(|blob| blob.name.starts_with(prefix));
             blobs.extend(shown.map(|blob| client::blob_of(blob.clone(), response)));
             check_listed(blobs.len(), operation)?;
-            if page.next_marker.is_none() {
+            let Some(marker) = page.next_marker else {
                 blobs.sort_by(|left, right| left.name.cmp(&right.name));
                 return Ok(ListResult { blobs, response });
-            }
-            if page.next_marker == marker {
+            };
+            if !markers.insert(marker.as_str().to_owned()) {
                 return Err(unusable_response(operation, "the marker of the next page repeats"));
             }
-            marker = page.next_marker;
         }
     }
 

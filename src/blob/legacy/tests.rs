@@ -225,9 +225,11 @@ async fn listing_has_the_prefix_and_lowercase_keys() {
 #[tokio::test]
 async fn unusable_listing_is_indeterminate_and_not_shown() {
     let again = || page("<Blobs /><NextMarker>2!</NextMarker>");
+    let other = || page("<Blobs /><NextMarker>3!</NextMarker>");
     for (replies, problem) in [
         (vec![Reply::Status(200, vec![], "<html>\nhush".to_owned())], "failed to deserialize"),
         (vec![again(), again()], "the marker of the next page repeats"),
+        (vec![again(), other(), again()], "the marker of the next page repeats"),
     ] {
         let error = Service::new(replies).container(RetryOptions::none()).list("a").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
