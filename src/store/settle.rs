@@ -68,6 +68,7 @@ impl GroupStore {
 async fn until_settled<W: ConditionalWrite>(write: &mut W, request_timeout: Duration) -> Result<W::Outcome> {
     let mut next = write.begin().await?;
     let mut unanswered = 0;
+    let mut last = None;
     for writes in 0..MAX_WRITES {
         let under = match next {
             Next::Write(under) => under,
@@ -82,13 +83,14 @@ async fn until_settled<W: ConditionalWrite>(write: &mut W, request_timeout: Dura
         if unanswered == MAX_UNANSWERED {
             return Err(error);
         }
+        last = Some(error);
         // A late write of this operation may still be under way, or another writer may be active.
         sleep(BACK_OFF * 2u32.pow(writes)).await;
         next = write.look().await?;
     }
     match next {
         Next::Done(outcome) => Ok(outcome),
-        Next::Write(_) => Err(write.contended()),
+        Next::Write(_) => Err(last.into_iter().fold(write.contended(), Error::with_source)),
     }
 }
 

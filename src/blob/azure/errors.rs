@@ -66,7 +66,7 @@ pub(in crate::blob) struct ErrorResponse<'a> {
 impl ErrorResponse<'_> {
     /// Converts the response. `credentials` is the kind that was used, if it is known.
     pub(in crate::blob) fn into_error(self, operation: Operation<'_>, credentials: Option<CredentialKind>) -> Error {
-        let (class, advice) = meaning(self.status, self.code.unwrap_or_default(), credentials);
+        let (class, advice) = meaning(operation.verb, self.status, self.code.unwrap_or_default(), credentials);
         let code = self.code.unwrap_or("no error code");
         let clock = self.clock_skew.filter(|_| code == "AuthenticationFailed").map_or_else(String::new, clock_advice);
         let message = format!("{operation}: the service responded {} ({code}){advice}{clock}", self.status);
@@ -281,10 +281,17 @@ mod tests {
         (Verb::Get, Token, 404, "ResourceNotFound", ErrorKind::Rejected, "address of a blob service"),
         // By status only.
         (Verb::Delete, Token, 412, "", ErrorKind::Conflict, ""),
-        (Verb::Get, Token, 404, "", ErrorKind::Rejected, "address of a blob service"),
+        (Verb::Get, Token, 404, "", ErrorKind::NotFound, ""),
+        (Verb::Write, Token, 404, "SomethingNew", ErrorKind::NotFound, ""),
+        (Verb::Delete, Token, 404, "", ErrorKind::NotFound, ""),
+        (Verb::List, Token, 404, "", ErrorKind::Rejected, "address of a blob service"),
+        (Verb::CreateContainer, Token, 404, "", ErrorKind::Rejected, "address of a blob service"),
         (Verb::Get, Token, 403, "", ErrorKind::Unauthorized, "not accepted"),
         (Verb::List, Token, 403, "SomethingNew", ErrorKind::Unauthorized, "not accepted"),
-        (Verb::Write, Token, 409, "SomethingNew", ErrorKind::Rejected, ""),
+        (Verb::Write, Token, 409, "SomethingNew", ErrorKind::Conflict, ""),
+        (Verb::Delete, Token, 409, "", ErrorKind::Conflict, ""),
+        (Verb::Get, Token, 409, "SomethingNew", ErrorKind::Rejected, ""),
+        (Verb::CreateContainer, Token, 409, "SomethingNew", ErrorKind::Rejected, ""),
         (Verb::Write, Token, 429, "", THROTTLED, ""),
         (Verb::List, Token, 503, "", ErrorKind::Unavailable, ""),
         (Verb::Delete, Token, 503, "", ErrorKind::Indeterminate, ""),
