@@ -161,7 +161,8 @@ impl AzureContainerBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
-    /// malformed, or if a credential would be sent over plain http (see [`with_allow_http`](Self::with_allow_http)).
+    /// malformed, if a credential would be sent over plain http (see [`with_allow_http`](Self::with_allow_http)), or if
+    /// the HTTP client cannot be created.
     /// The message names the problem and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
         check_page_size(self.page_size)?;
@@ -179,7 +180,7 @@ impl AzureContainerBuilder {
             Credentials::Token(credential) => Some(TokenSource::new(credential.clone(), self.wall_clock.clone())),
             Credentials::AccountKey { .. } | Credentials::Sas(_) => None,
         };
-        Ok(AzureContainer::connect(Arc::new(Settings {
+        AzureContainer::connect(Arc::new(Settings {
             container_url,
             credentials,
             tokens,
@@ -188,7 +189,7 @@ impl AzureContainerBuilder {
             page_size: self.page_size,
             wall_clock: self.wall_clock,
             client_options: self.client_options,
-        })))
+        }))
     }
 }
 

@@ -7,7 +7,7 @@ use azure_core::http::headers::{CLIENT_REQUEST_ID, ERROR_CODE, Headers, VERSION}
 use azure_core::http::policies::Policy;
 use azure_core::http::{
     ClientOptions, Context, ExponentialRetryOptions, Method, Pipeline, PipelineOptions, PipelineStreamOptions, Request,
-    RetryOptions, StatusCode, Transport, Url, new_http_client,
+    RetryOptions, StatusCode, Transport, Url,
 };
 use azure_core::time::Duration;
 use tokio::time::Instant;
@@ -27,6 +27,13 @@ use crate::error::{Error, Result};
 /// this instance, so the caller must see the response and wait.
 const RETRIED_STATUS_CODES: [StatusCode; 4] =
     [StatusCode::RequestTimeout, StatusCode::InternalServerError, StatusCode::BadGateway, StatusCode::GatewayTimeout];
+
+/// How long it may take to connect: a packet that is dropped is repeated after a second. Less than the shortest usual time
+/// limit of a request, 2 s, so that the error says that nothing was sent.
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(1800);
+
+/// How long a response may pause if the caller has no time limit. That of `azure_core`'s own client.
+const READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A client with its own connection pool.
 #[derive(Debug)]
@@ -56,14 +63,17 @@ pub(super) enum Outcome {
 }
 
 impl Client {
-    pub(super) fn new(settings: Arc<Settings>) -> Self {
+    pub(super) fn new(settings: Arc<Settings>) -> Result<Self> {
         let options = &settings.client_options;
-        let transport = options.transport.clone().unwrap_or_else(|| Transport::new(new_http_client(None)));
+        let transport = match options.transport.clone() {
+            Some(transport) => transport,
+            None => Transport::new(Arc::new(http_client()?)),
+        };
         let policies = Policies::new(&settings);
         let pipeline =
             |retry| policies.pipeline(ClientOptions { retry, transport: Some(transport.clone()), ..options.clone() });
         let (reads, writes) = (pipeline(read_retries()), pipeline(RetryOptions::none()));
-        Self { settings, reads, writes }
+        Ok(Self { settings, reads, writes })
     }
 
     pub(super) fn settings(&self) -> &Arc<Settings> {
@@ -151,6 +161,13 @@ impl Outcome {
             Self::Refused { error, .. } => Err(error),
         }
     }
+}
+
+/// Creates an HTTP client like that of `azure_core`, which waits 20 s for a connection.
+fn http_client() -> Result<reqwest::Client> {
+    let builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(READ_TIMEOUT);
+    let client = builder.redirect(reqwest::redirect::Policy::none()).build();
+    client.map_err(|error| Error::config("the HTTP client cannot be created; see the cause").with_source(error))
 }
 
 /// The delays are so short that a third retry fits into the shortest usual time limit, 2 s, even if an attempt is slow.

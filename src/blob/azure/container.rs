@@ -86,8 +86,8 @@ impl AzureContainer {
         Ok(())
     }
 
-    pub(super) fn connect(settings: Arc<Settings>) -> Self {
-        Self { client: Arc::new(Client::new(settings)) }
+    pub(super) fn connect(settings: Arc<Settings>) -> Result<Self> {
+        Ok(Self { client: Arc::new(Client::new(settings)?) })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -210,7 +210,7 @@ impl BlobContainer for AzureContainer {
     }
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
-        Ok(Arc::new(Self::connect(self.client.settings().clone())))
+        Ok(Arc::new(Self::connect(self.client.settings().clone())?))
     }
 }
 
