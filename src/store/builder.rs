@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::Rng;
+use rand::rngs::StdRng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
@@ -130,11 +131,8 @@ impl GroupStoreBuilder {
         let earlier = self.latest_incarnation(&names, &listing.blobs, request_timeout).await?;
         let mut rng = seeded(self.seed)?;
         let incarnation = Incarnation::after(earlier.as_ref(), listing.response.server_time, rng.next_u32());
-        let warnings = if self.config.verify_storage {
-            self.verify(&names.verify(&self.owner, rng.next_u64()), request_timeout).await?
-        } else {
-            Vec::new()
-        };
+        let warnings =
+            if self.config.verify_storage { self.verify(&names, &mut rng, request_timeout).await? } else { Vec::new() };
         let other_name_case = BlobNames::new(&self.group, self.config.blob_name_case.other());
         let other_name_case = (self.config.on_case_mismatch != OnCaseMismatch::Ignore && other_name_case != names)
             .then_some(other_name_case);
@@ -206,10 +204,14 @@ impl GroupStoreBuilder {
         Ok(owned.chain(heartbeats).filter(|recorded| recorded.began().is_some()).max())
     }
 
-    async fn verify(&self, name: &str, timeout: Duration) -> Result<Vec<StorageWarning>> {
-        let check = StorageCheck { container: &*self.container, name, timeout };
+    async fn verify(&self, names: &BlobNames, rng: &mut StdRng, timeout: Duration) -> Result<Vec<StorageWarning>> {
         let wall_clock = self.wall_clock.clone().or_else(|| (!is_paused()).then(|| Arc::new(SystemWallClock) as _));
-        let warnings = with_retries(timeout, || check.run(wall_clock.as_deref())).await?;
+        let check = || {
+            let name = names.verify(&self.owner, rng.next_u64());
+            let (container, wall_clock) = (&*self.container, wall_clock.as_deref());
+            async move { StorageCheck { container, name: &name, timeout }.run(wall_clock).await }
+        };
+        let warnings = with_retries(timeout, check).await?;
         for warning in &warnings {
             telemetry::storage_warning(&warning.advice());
         }
@@ -219,7 +221,7 @@ impl GroupStoreBuilder {
 
 /// Repeats a request until it succeeds, fails for good, or has failed too often. Waits as long as the server requests, up
 /// to the timeout. A request that timed out is not repeated.
-async fn with_retries<T, F>(timeout: Duration, attempt: impl Fn() -> F) -> Result<T>
+async fn with_retries<T, F>(timeout: Duration, mut attempt: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {

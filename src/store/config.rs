@@ -108,7 +108,7 @@ impl StoreConfig {
         /// writing. `connect` fails if it does not. A storage that works with restrictions is logged as a warning and
         /// reported by [`GroupStore::storage_warnings`](super::GroupStore::storage_warnings).
         ///
-        /// Default true: it costs nine requests per start, and a storage that ignores conditions loses every ownership.
+        /// Default true: it costs twelve requests per start, and a storage that ignores conditions loses every ownership.
         /// Turn it off for a store that must not write.
         with_verify_storage(verify_storage: bool);
     }

@@ -120,6 +120,8 @@ async fn verification_finds_a_wrong_clock_and_cleans_up() {
 #[tokio::test(start_paused = true)]
 async fn verification_rejects_an_unreliable_storage() {
     for (weakness, text) in [
+        (Weakness::RefusesMissing, "a read of a missing blob fails for another reason"),
+        (Weakness::CreatesUnderETags, "accepts a write under an ETag to a missing blob"),
         (Weakness::IgnoresConditions, "accepts a write under an ETag that has changed"),
         (Weakness::RefusesETags, "a blob cannot be written"),
         (Weakness::ListsWithoutMetadata, "does not return the blob that was just written"),
@@ -135,6 +137,10 @@ async fn verification_rejects_an_unreliable_storage() {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Weakness {
+    /// Of a read, with an error that does not say so.
+    RefusesMissing,
+    CreatesUnderETags,
+    /// Of blobs that exist.
     IgnoresConditions,
     /// Whether they are current or not.
     RefusesETags,
@@ -158,7 +164,10 @@ impl Intercept for Weakness {
         if *self == Self::Silent {
             std::future::pending::<()>().await;
         }
-        inner.get(name).await
+        inner.get(name).await.map_err(|error| match self {
+            Self::RefusesMissing => Error::new(ErrorKind::Rejected, "no such blob"),
+            _ => error,
+        })
     }
 
     async fn write(
@@ -169,13 +178,20 @@ impl Intercept for Weakness {
         condition: &Condition,
     ) -> Result<WriteResult> {
         match self {
-            Self::IgnoresConditions => inner.write(name, metadata, &Condition::Unconditional).await,
+            Self::CreatesUnderETags | Self::IgnoresConditions
+                if inner.get(name).await.is_ok() == (*self == Self::IgnoresConditions) =>
+            {
+                inner.write(name, metadata, &Condition::Unconditional).await
+            }
             Self::RefusesETags if matches!(condition, Condition::IfMatch(_)) => {
                 Err(Error::new(ErrorKind::Conflict, "this ETag is not current"))
             }
-            Self::RefusesETags | Self::ListsWithoutMetadata | Self::Silent => {
-                inner.write(name, metadata, condition).await
-            }
+            Self::RefusesMissing
+            | Self::CreatesUnderETags
+            | Self::IgnoresConditions
+            | Self::RefusesETags
+            | Self::ListsWithoutMetadata
+            | Self::Silent => inner.write(name, metadata, condition).await,
             Self::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
         }
     }
