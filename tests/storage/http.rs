@@ -4,7 +4,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
 use eventhubs_checkpoint::internal::blob::within;
 use eventhubs_checkpoint::{Error, ErrorKind, Result};

@@ -305,8 +305,9 @@ async fn no_request_is_sent_without_a_token() {
     {
         let service = Service::new([]);
         let container = service.container(by_token(Some(failure)));
-        assert_eq!(container.list("").await.unwrap_err().kind(), kind);
-        let outcome = container.write("a", &Metadata::new(), &Condition::Unconditional).await;
+        let (limit, metadata) = (Duration::from_secs(5), Metadata::new());
+        assert_eq!(within(limit, "list", container.list("")).await.unwrap_err().kind(), kind);
+        let outcome = within(limit, "write", container.write("a", &metadata, &Condition::Create)).await;
         assert_eq!(outcome.unwrap_err().kind(), kind);
         assert!(service.requests().is_empty());
     }
