@@ -256,7 +256,7 @@ async fn a_short_outage_does_not_end_a_starting_instance() {
     faulty.inject_on(BlobOperation::CreateContainer, Fault::Unreachable);
     faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after });
     faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after: Some(Duration::from_secs(600)) });
-    faulty.inject_on(BlobOperation::List, Fault::TruncatedListing);
+    faulty.inject_on(BlobOperation::List, Fault::Unreachable);
     faulty.inject_on(BlobOperation::Write, Fault::Throttled { retry_after: None });
     let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
     let began = Instant::now();
