@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use super::body::{BodyPolicy, whole};
 use super::credentials::{CredentialKind, Credentials, SasPolicy};
-use super::errors::{ErrorResponse, Operation, issuer_timed_out, no_response, no_token, unusable_response};
+use super::errors::{ErrorResponse, issuer_timed_out, no_response, no_token, unusable_response};
 use super::headers::{header, retry_after, server_time};
+use super::operation::Operation;
 use super::settings::Settings;
 use super::shared_key::{SharedKeyPolicy, skew};
 use super::token::TokenPolicy;

@@ -10,9 +10,10 @@ use azure_core::http::{Method, Request};
 
 use super::client::{Client, Outcome};
 use super::credentials::{self, Credentials};
-use super::errors::{Operation, Verb, check_listed, unusable_response};
+use super::errors::{check_listed, unusable_response};
 use super::headers::{self, METADATA_PREFIX};
 use super::listing::{self, Detail, Page};
+use super::operation::{Operation, Verb};
 use super::settings::Settings;
 use crate::blob::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
 use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};

@@ -1,54 +1,16 @@
 //! Maps error responses and failures of requests to [`crate::Error`].
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::time::Duration;
 
 use azure_core::error::ErrorKind as AzureErrorKind;
 use time::OffsetDateTime;
 
 use super::credentials::CredentialKind;
+use super::operation::{Operation, Verb};
 use super::redacted::RedactedCause;
 use super::refusals::{Class, meaning};
 use crate::error::{Error, ErrorKind};
-
-/// A request to the service. `Display` writes the beginning of its errors.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::blob) struct Operation<'a> {
-    pub(in crate::blob) verb: Verb,
-    /// The blob, or the prefix of a listing.
-    pub(in crate::blob) name: &'a str,
-    pub(in crate::blob) container: &'a str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::blob) enum Verb {
-    List,
-    Get,
-    Write,
-    Delete,
-    CreateContainer,
-}
-
-impl Verb {
-    /// Returns whether the outcome of a request without a response is unknown.
-    fn changes_something(self) -> bool {
-        !matches!(self, Self::List | Self::Get)
-    }
-}
-
-impl fmt::Display for Operation<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verb, name, container } = self;
-        match verb {
-            Verb::List => write!(f, "listing blobs with prefix {name:?} in container {container:?}"),
-            Verb::Get => write!(f, "reading blob {name:?} in container {container:?}"),
-            Verb::Write => write!(f, "writing blob {name:?} in container {container:?}"),
-            Verb::Delete => write!(f, "deleting blob {name:?} in container {container:?}"),
-            Verb::CreateContainer => write!(f, "creating container {container:?}"),
-        }
-    }
-}
 
 /// A response other than success. The body is not used: a HEAD request has none.
 #[derive(Clone, Copy, Debug)]

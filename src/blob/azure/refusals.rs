@@ -5,7 +5,7 @@
 //! that this crate makes.
 
 use super::credentials::CredentialKind;
-use super::errors::Verb;
+use super::operation::Verb;
 
 /// The meaning of an error response for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -92,7 +92,8 @@ pub use self::client::client_options;
 
 use super::azure::builder::check_page_size;
 use super::azure::endpoint::host_of;
-use super::azure::errors::{Operation, Verb, check_listed, unusable_response};
+use super::azure::errors::{check_listed, unusable_response};
+use super::azure::operation::{Operation, Verb};
 use super::validation::{delete_cannot_create, normalize_metadata};
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};

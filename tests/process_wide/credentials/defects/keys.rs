@@ -123,9 +123,7 @@ async fn a09_a_wrong_clock_is_corrected_over_https() {
 /// If the clock is not corrected, or if that does not help, it is named as a cause.
 #[tokio::test]
 async fn a09_a_rejection_names_a_wrong_clock() {
-    for (url, refuses_all, requests) in
-        [("http://storage.internal", false, 1), ("https://account.example", true, 2)]
-    {
+    for (url, refuses_all, requests) in [("http://storage.internal", false, 1), ("https://account.example", true, 2)] {
         for (ahead, expected) in [(-7200, "7200 s behind"), (7200, "7200 s ahead")] {
             let storage = Arc::new(Storage { refuses_all, ..Storage::default() });
             let container = storage.container(by_key(url), Duration::seconds(ahead));
