@@ -12,7 +12,11 @@ tokio::task_local! {
 }
 
 /// Drops a request when its time is over. `what` names it in the error. The backend can ask how much time is
-/// [left](time_left), so that it fails with a reason before that.
+/// left, so that it fails with a reason before that.
+///
+/// # Errors
+///
+/// [`ErrorKind::Indeterminate`] when the time is over, otherwise the error of the request.
 pub async fn within<T>(limit: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
     let deadline = Instant::now() + limit;
     timeout_at(deadline, DEADLINE.scope(deadline, request)).await.unwrap_or_else(|_| {

@@ -134,7 +134,7 @@ impl Client {
         };
         let token = match time_left() {
             Some(left) => {
-                let wait = left - left / 5;
+                let wait = left.saturating_sub(left / 5);
                 let token = tokio::time::timeout(wait, tokens.token()).await;
                 token.map_err(|_| issuer_timed_out(operation, wait, tokens.last_error().as_deref()))?
             }

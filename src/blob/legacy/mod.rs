@@ -258,7 +258,7 @@ impl BlobContainer for LegacyContainer {
     async fn create_container(&self) -> Result<ContainerCreation> {
         let operation = self.operation(Verb::CreateContainer, "");
         match self.client.create().await {
-            Ok(_) => Ok(ContainerCreation::Created),
+            Ok(()) => Ok(ContainerCreation::Created),
             Err(error) if client::code(&error) == Some("ContainerAlreadyExists") => Ok(ContainerCreation::Existed),
             Err(error) => Err(self.failure(&error, operation)),
         }
