@@ -52,7 +52,7 @@ impl GroupStore {
     /// # Errors
     ///
     /// The error of the storage, [`ErrorKind::Contended`] if other writers kept changing the heartbeat, or
-    /// [`ErrorKind::Indeterminate`] if the outcome was still unknown when the time was over. Send it again.
+    /// [`ErrorKind::Indeterminate`] if the outcome is unknown. Send it again.
     pub async fn send_heartbeat(&self) -> Result<HeartbeatOutcome> {
         let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatWrite { store: self, known: &mut known }).await
@@ -63,8 +63,8 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// The error of the storage, or [`ErrorKind::Indeterminate`] if the outcome was still unknown when the time was
-    /// over. The heartbeat then expires by its age.
+    /// The error of the storage, or [`ErrorKind::Indeterminate`] if the outcome is
+    /// unknown. The heartbeat then expires by its age.
     pub async fn remove_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatRemoval { store: self, known: &mut known }).await

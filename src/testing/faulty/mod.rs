@@ -14,10 +14,7 @@
 //! - The kind of an error is true: after [`Unavailable`](crate::ErrorKind::Unavailable),
 //!   [`Throttled`](crate::ErrorKind::Throttled) and [`Conflict`](crate::ErrorKind::Conflict) nothing was applied.
 //!
-//! # Non-guarantees
-//!
-//! Unlike other containers, it does not bound the duration of its requests: [`Fault::Hang`] lasts until the caller's
-//! timeout.
+//! [`Fault::Hang`] lasts until the caller drops the request.
 
 mod fault;
 mod history;

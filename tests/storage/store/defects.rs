@@ -311,7 +311,7 @@ async fn a_cancelled_heartbeat_keeps_what_it_read() {
     ] {
         faulty.inject_on(operation, fault);
     }
-    assert_eq!(store.send_heartbeat().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    timeout(Duration::from_secs(2), store.send_heartbeat()).await.unwrap_err();
     assert_eq!(faulty.pending(), 0);
 
     faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Get, Fault::Unreachable));
