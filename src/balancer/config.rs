@@ -134,6 +134,9 @@ impl BalancerConfig {
         ///
         /// Not together with [`LoadBalancingStrategy::Weighted`], which writes loads with the renewals.
         ///
+        /// If the heartbeat cannot be written, each lease is renewed individually before it expires, until the heartbeat can
+        /// be written again.
+        ///
         /// Only instances of this crate honor such leases; other SDKs consider them expired. If an instance finds another
         /// SDK in the group, it reports that and continues with [`LeaseScope::Partition`]. Until then, within at most three
         /// intervals, it may have claimed more than its share. To change the scope of a running group, restart its

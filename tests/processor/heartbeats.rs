@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::LeaseScope;
+use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::processor::HealthIssue;
 use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use tokio::time::sleep;
 
 use crate::ownership_log::{owner_of_all, record};
-use crate::world::World;
+use crate::world::{Instance, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -69,4 +73,70 @@ async fn the_heartbeat_of_a_removed_instance_is_deleted() {
         joining.shut_down().await.unwrap();
     }
     a.shut_down().await.unwrap();
+}
+
+/// One heartbeat keeps the leases of each instance alive.
+fn by_heartbeat(partitions: u32) -> World {
+    let world = World::new(partitions);
+    let greedy = LoadBalancingStrategy::Greedy;
+    let config = world.config.clone().with_balancer(|balancer| {
+        balancer.with_lease_scope(LeaseScope::Instance).with_load_balancing_strategy(greedy).with_seed(7)
+    });
+    World { config, ..world }
+}
+
+/// No such write reaches the storage.
+fn refuse_writes(world: &World, blob: &str) {
+    let target = Target::from(BlobOperation::Write).named(blob);
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, target, Fault::Unreachable));
+}
+
+/// Returns the health issues of an instance, without their details.
+fn issues(instance: &Instance) -> Vec<String> {
+    let name = |issue: &HealthIssue| format!("{issue:?}").split(' ').next().unwrap().to_owned();
+    instance.handle.health().issues.iter().map(name).collect()
+}
+
+/// A bad blob, or a rule of a proxy. From the start, and later.
+#[tokio::test(start_paused = true)]
+async fn an_instance_without_heartbeat_has_its_share() {
+    for owned_before in [false, true] {
+        let world = by_heartbeat(8);
+        if !owned_before {
+            refuse_writes(&world, "heartbeat/a");
+        }
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(8).await;
+        refuse_writes(&world, "heartbeat/a");
+        sleep(2 * world.expiry).await;
+        assert_eq!(a.snapshots.borrow().lease_scope, LeaseScope::Partition);
+        assert_eq!(issues(&a), ["HeartbeatFailing"]);
+        let mut b = world.start("b").await;
+        b.wait_until_it_holds(4).await;
+        sleep(10 * world.expiry).await;
+        assert_eq!((a.held(), b.held()), (4, 4));
+
+        world.faulty.set_plan(FaultPlan::default());
+        a.wait_until("the heartbeat", |snapshot| snapshot.lease_scope == LeaseScope::Instance).await;
+        sleep(10 * world.expiry).await;
+        assert_eq!((a.held(), b.held(), issues(&a).len()), (4, 4, 0));
+        assert!(world.oldest().await > 9 * world.expiry, "no record is renewed individually");
+        a.shut_down().await.unwrap();
+        b.shut_down().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_cannot_be_claimed_is_an_issue() {
+    for world in [World::new(4), by_heartbeat(4)] {
+        refuse_writes(&world, "ownership/2");
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(3).await;
+        sleep(world.expiry).await;
+        assert_eq!(issues(&a), ["ClaimFailing"]);
+        world.faulty.set_plan(FaultPlan::default());
+        a.wait_until_it_holds(4).await;
+        assert_eq!(issues(&a), [""; 0]);
+        a.shut_down().await.unwrap();
+    }
 }
