@@ -13,6 +13,10 @@ use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
 use crate::planner::{PartitionOwner, PartitionView, View};
 use crate::store::membership::{HeartbeatOutcome, stale_age};
 
+/// The heartbeat is written this often per lease duration: several writes may fail before other instances take over what
+/// it keeps alive.
+const PER_LEASE_DURATION: u32 = 4;
+
 /// The leases are renewed individually once the heartbeat has failed for the lease duration divided by this. Then as
 /// much time is left as if they had always been.
 const LATE_AFTER: u32 = 4;
@@ -168,7 +172,7 @@ impl OwnHeartbeat {
                 self.recover(context, partitions);
                 partitions.heartbeat_sent(self.sent);
                 (self.failures, self.trying_since, self.error) = (0, None, None);
-                self.next = Some(self.sent + context.settings.lease_duration() / 2);
+                self.next = Some(self.sent + context.settings.lease_duration() / PER_LEASE_DURATION);
             }
             Ok(HeartbeatOutcome::DeclaredDead { by }) => {
                 partitions.declared_dead();
@@ -178,7 +182,7 @@ impl OwnHeartbeat {
             Ok(HeartbeatOutcome::Replaced { by }) => context.replaced(by),
             Err(error) => {
                 let valid_from = partitions.kept_alive_by.heartbeat.map(|heartbeat| heartbeat.last).unwrap_or_default();
-                self.next = Some(context.retry_at(self.failures, valid_from, &error));
+                self.next = Some(context.retry_heartbeat_at(self.failures, valid_from, &error));
                 self.failures = self.failures.saturating_add(1);
                 let error = Arc::new(error);
                 self.error = Some(Arc::clone(&error));

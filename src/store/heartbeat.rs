@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::time::sleep;
+
 use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, sending_heartbeat};
 use super::settle::{ConditionalWrite, is_ambiguous};
 use super::{GroupStore, Listing};
@@ -15,6 +18,11 @@ use crate::telemetry::StorageOperation;
 
 /// A heartbeat that is this many times older than its lease duration is stale, and any instance may delete it.
 const DELETED_AFTER: u32 = 10;
+
+/// A request about the heartbeat of this instance that has no response after this time is sent once more, and so on: one
+/// request that hangs must not cost the time of all leases that the heartbeat keeps alive. A storage that works responds
+/// within a tenth of it.
+const RESPONSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// The index of heartbeats among the kinds of listings, after those of the two kinds of record.
 pub(super) const HEARTBEATS: usize = 2;
@@ -43,11 +51,12 @@ pub enum HeartbeatOutcome {
 
 impl GroupStore {
     /// Sends a heartbeat: writes that this owner is alive. An owner needs it while it owns nothing, and always if it
-    /// claims with [`LeaseScope::Instance`]. Repeat it every half lease duration, and at once when the last partition
-    /// is released or lost.
+    /// claims with [`LeaseScope::Instance`]. Repeat it every quarter of the lease duration, and at once when the last
+    /// partition is released or lost.
     ///
     /// It is written only under the version of the last heartbeat, so that a declaration of another instance is never
-    /// overwritten unnoticed.
+    /// overwritten unnoticed. A write without a response is sent again every half second, under the same version; the first
+    /// response counts.
     ///
     /// # Errors
     ///
@@ -142,7 +151,8 @@ impl GroupStore {
 
     /// Reads the blob under this owner's name, if there is one.
     async fn read_own_heartbeat(&self) -> Result<Option<(HeartbeatRecord, OwnHeartbeat<ETag>)>> {
-        let found = self.read(&self.inner.names.heartbeat(&self.identity().owner)).await?;
+        let name = self.inner.names.heartbeat(&self.identity().owner);
+        let found = first_response(|| self.read(&name)).await?;
         Ok(found.map(|blob| self.own_heartbeat(&blob)))
     }
 
@@ -159,6 +169,20 @@ impl GroupStore {
 /// Returns the age at which a heartbeat may be deleted.
 pub(crate) fn stale_age(record: &HeartbeatRecord, lease_durations: LeaseDurations) -> Duration {
     lease_durations.of_heartbeat(record) * DELETED_AFTER
+}
+
+/// Sends a request again and again until the first response arrives, and returns that. If a conditional write took effect
+/// without a response, the next one gets a conflict, which the rule of the write settles.
+async fn first_response<T, F: Future<Output = Result<T>>>(send: impl Fn() -> F) -> Result<T> {
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        under_way.push(send());
+        tokio::select! {
+            biased;
+            Some(response) = under_way.next() => return response,
+            () = sleep(RESPONSE_LIMIT) => {}
+        }
+    }
 }
 
 struct HeartbeatWrite<'a> {
@@ -186,9 +210,9 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
         let this = self.store.identity();
         let lease_duration = self.store.lease_durations().recorded();
         let record = HeartbeatRecord::new(this.owner.clone(), this.incarnation.clone(), lease_duration);
-        let name = self.store.inner.names.heartbeat(&record.owner);
-        let written =
-            self.store.write(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&record), under).await?;
+        let (name, record) = (self.store.inner.names.heartbeat(&record.owner), codec::encode_heartbeat(&record));
+        let write = || self.store.write(StorageOperation::Heartbeat, &name, &record, under);
+        let written = first_response(write).await?;
         *self.known = Some(written.etag);
         Ok(HeartbeatOutcome::Written)
     }

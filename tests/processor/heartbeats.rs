@@ -1,12 +1,16 @@
 //! An instance without partitions sends a heartbeat while it is running.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::LeaseScope;
-use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
-use eventhubs_checkpoint::processor::HealthIssue;
-use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
+use eventhubs_checkpoint::balancer::{Balancer, BalancerHandle, LoadBalancingStrategy, OwnershipEvent};
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::processor::{HealthIssue, ProcessorConfig};
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
+use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId};
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::ownership_log::{owner_of_all, record};
@@ -138,5 +142,62 @@ async fn a_partition_that_cannot_be_claimed_is_an_issue() {
         a.wait_until_it_holds(4).await;
         assert_eq!(issues(&a), [""; 0]);
         a.shut_down().await.unwrap();
+    }
+}
+
+/// Four balancing loops with the profile for a fast failover, over 64 partitions.
+struct Fleet {
+    faulty: FaultyContainer,
+    events: Vec<broadcast::Receiver<OwnershipEvent>>,
+    handles: Vec<BalancerHandle>,
+    _hub: watch::Sender<Arc<[PartitionId]>>,
+    _running: JoinSet<()>,
+}
+
+impl Fleet {
+    async fn balanced(seed: u64) -> Self {
+        let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), seed);
+        let (hub, partitions) = watch::channel((0..64).map(PartitionId::from).collect());
+        let (mut handles, mut running) = (Vec::new(), JoinSet::new());
+        for owner in ["a", "b", "c", "d"] {
+            let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
+            let builder = GroupStore::builder(Arc::new(faulty.clone()), group, OwnerId::new(owner).unwrap());
+            let store = builder.with_config(StoreConfig::fast_failover()).with_seed(seed).connect().await.unwrap();
+            let config = ProcessorConfig::fast_failover().balancer.with_seed(seed);
+            let (balancer, handle) = Balancer::new(store, config, partitions.clone()).unwrap();
+            running.spawn(async move { balancer.run().await.unwrap() });
+            handles.push(handle);
+        }
+        for handle in &handles {
+            handle.snapshots().wait_for(|snapshot| snapshot.owned.len() == 16).await.unwrap();
+        }
+        let events = handles.iter().map(BalancerHandle::ownership_events).collect();
+        Self { faulty, events, handles, _hub: hub, _running: running }
+    }
+
+    /// Returns how many partitions moved since the last call.
+    fn moved(&mut self) -> usize {
+        let mut moved = 0;
+        for events in &mut self.events {
+            while let Ok(event) = events.try_recv() {
+                moved += usize::from(matches!(event, OwnershipEvent::Claimed { .. }));
+            }
+        }
+        moved
+    }
+}
+
+/// For an hour, whichever way the requests fail.
+#[tokio::test(start_paused = true)]
+async fn failing_requests_cost_live_owners_no_partition() {
+    let throttled = Fault::Throttled { retry_after: None };
+    for (percent, fault) in [(20, Fault::Hang), (30, Fault::Hang), (50, throttled), (50, Fault::ResponseLost)] {
+        let mut fleet = Fleet::balanced(3).await;
+        fleet.faulty.set_plan(FaultPlan::default().with(f64::from(percent) / 100.0, fault.clone()));
+        sleep(3600 * SECOND).await;
+        let moved = fleet.moved();
+        println!("{percent} % {fault:?}: {moved}");
+        assert_eq!(moved, 0, "{percent} % {fault:?}");
+        assert!(fleet.handles.iter().all(|handle| handle.snapshots().borrow().owned.len() == 16));
     }
 }

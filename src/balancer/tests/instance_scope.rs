@@ -58,7 +58,7 @@ fn a_late_heartbeat_is_replaced_by_renewals() {
     me.renewed(0, 1);
     assert!(me.after(20).contains("heartbeat"), "it is tried on");
     assert!(!failed(&mut me).contains("HeartbeatLate"));
-    assert!(me.after(9).contains("renew 0"), "by its age");
+    assert!(me.after(10).contains("renew 0"), "by its age");
     me.renewed(0, 1);
 
     assert_eq!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written))), "HeartbeatBack");
