@@ -8,7 +8,7 @@ use super::context::Context;
 use super::events::OwnershipEvent;
 use super::note::Note;
 use super::partitions::Partitions;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
 use crate::planner::{PartitionOwner, PartitionView, View};
 use crate::store::membership::{HeartbeatOutcome, stale_age};
@@ -42,6 +42,8 @@ pub(super) struct OwnHeartbeat {
     error: Option<Arc<Error>>,
     /// Whether an owner of another SDK was found, so that the heartbeat keeps no leases alive anymore.
     scope_given_up: bool,
+    /// Whether the storage does not permit this instance to delete blobs.
+    may_not_delete: bool,
     /// The heartbeats as last listed, including that of this instance.
     pub(super) listed: Vec<Heartbeat>,
 }
@@ -132,8 +134,8 @@ impl OwnHeartbeat {
         is_due
     }
 
-    /// Deletes it. At shutdown, a deletion that fails is repeated for as long as the shutdown may take: while the
-    /// heartbeat exists, other instances leave a share to this one.
+    /// Ends it. At shutdown, a write that fails is repeated for as long as the shutdown may take: until then, other
+    /// instances leave a share to this one.
     pub(super) fn remove(&mut self, context: &mut Context, persistently: bool) {
         if std::mem::take(&mut self.may_exist) {
             self.under_way += 1;
@@ -196,16 +198,29 @@ impl OwnHeartbeat {
     pub(super) fn on_removed(&mut self, context: &mut Context, outcome: Result<()>) {
         self.under_way -= 1;
         if let Err(error) = outcome {
-            context.note(Note::HeartbeatFailed(error.into()));
+            context.note(Note::HeartbeatNotEnded(error));
         }
     }
 
     pub(super) fn on_listed(&mut self, context: &mut Context, heartbeats: Vec<Heartbeat>) {
         let durations = context.settings.lease_durations;
-        if heartbeats.iter().any(|seen| seen.age_at(context.now) > stale_age(&seen.record, durations)) {
+        let is_stale = |seen: &Heartbeat| seen.age_at(context.now) > stale_age(&seen.record, durations);
+        if !self.may_not_delete && heartbeats.iter().any(is_stale) {
             context.request(Request::DeleteHeartbeats(heartbeats.clone()));
         }
         self.listed = heartbeats;
+    }
+
+    /// Reports which stale heartbeats were deleted. A failure does no harm: a later listing tries again, unless the
+    /// permission is missing.
+    pub(super) fn on_deleted(&mut self, context: &mut Context, outcome: Result<Vec<OwnerId>>) {
+        match outcome {
+            Ok(owners) => owners.into_iter().for_each(|owner| context.note(Note::HeartbeatDeleted(owner))),
+            Err(error) => {
+                self.may_not_delete = error.kind() == ErrorKind::Unauthorized;
+                context.note(Note::StaleHeartbeatsStay(error));
+            }
+        }
     }
 
     /// Stops using the lease scope [`Instance`](LeaseScope::Instance), because another SDK is active in the group. Other
@@ -221,13 +236,5 @@ impl OwnHeartbeat {
         partitions.set_scope(LeaseScope::Partition);
         context.note(Note::ScopeGivenUp(foreign.and_then(|seen| seen.record.owner.clone())));
         context.change();
-    }
-}
-
-/// Reports which stale heartbeats were deleted. A failure does no harm: a later listing tries again.
-pub(super) fn on_deleted(context: &mut Context, outcome: Result<Vec<OwnerId>>) {
-    match outcome {
-        Ok(owners) => owners.into_iter().for_each(|owner| context.note(Note::HeartbeatDeleted(owner))),
-        Err(error) => context.note(Note::HeartbeatFailed(error.into())),
     }
 }

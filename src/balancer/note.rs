@@ -25,10 +25,14 @@ pub enum Note {
     ReleaseIndeterminate(PartitionId, Error),
     /// A handoff could not be requested.
     HandoffNotRequested(PartitionId, HandoffRequestOutcome<Handoff>),
-    /// The heartbeat of this instance could not be written, or a heartbeat not be deleted.
+    /// The heartbeat of this instance could not be written.
     HeartbeatFailed(Arc<Error>),
     /// The heartbeat that keeps the leases of this instance alive could not be written.
     KeepAliveFailed(Arc<Error>),
+    /// The heartbeat of this instance could not be ended.
+    HeartbeatNotEnded(Error),
+    /// Stale heartbeats could not be deleted.
+    StaleHeartbeatsStay(Error),
     /// A stale heartbeat was deleted.
     HeartbeatDeleted(OwnerId),
     /// A partition is owned in the other name case.
@@ -66,6 +70,8 @@ impl Note {
             Self::HandoffNotRequested(partition, reason) => telemetry::handoff_not_requested(&partition, &reason),
             Self::HeartbeatFailed(error) => store.heartbeat_failed(&error),
             Self::KeepAliveFailed(error) => store.keep_alive_failed(&error),
+            Self::HeartbeatNotEnded(error) => store.heartbeat_not_ended(&error),
+            Self::StaleHeartbeatsStay(error) => store.stale_heartbeats_stay(&error),
             Self::HeartbeatDeleted(owner) => telemetry::stale_heartbeat_deleted(&owner),
             Self::InOtherNameCase(partition, owner) => telemetry::in_other_name_case(&partition, &owner),
             Self::OwnerIdle(owner) => telemetry::owner_idle(&owner),

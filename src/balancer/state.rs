@@ -15,7 +15,7 @@ use super::context::{Change, Context, Phase};
 use super::cycle::{Cycles, Needs, drop_lost, is_settled, needs};
 use super::events::OwnershipEvent;
 use super::happened::{Command, Done, Happened, Others};
-use super::heartbeat::{OwnHeartbeat, on_deleted};
+use super::heartbeat::OwnHeartbeat;
 use super::lease::OwnedLease;
 use super::liveness::Stalled;
 use super::note::Note;
@@ -216,7 +216,7 @@ impl State {
                 }
             }
             Done::HeartbeatRemoved(outcome) => heartbeat.on_removed(context, outcome),
-            Done::HeartbeatsDeleted(outcome) => on_deleted(context, outcome),
+            Done::HeartbeatsDeleted(outcome) => heartbeat.on_deleted(context, outcome),
         }
     }
 

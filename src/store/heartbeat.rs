@@ -67,16 +67,22 @@ impl GroupStore {
         self.settle(&mut HeartbeatWrite { store: self, known: &mut known }).await
     }
 
-    /// Removes the heartbeat of this owner; does nothing if it never sent one. The heartbeat of a later incarnation of
-    /// this owner stays.
+    /// Ends the heartbeat of this owner: writes that this owner declares itself dead, from which moment on no instance
+    /// counts it, and then deletes it, if the storage permits that. Does nothing if it never sent one. The heartbeat of a
+    /// later incarnation of this owner stays.
     ///
     /// # Errors
     ///
     /// The error of the storage, or [`ErrorKind::Indeterminate`] if the outcome was still unknown when the time was
-    /// over. The heartbeat then expires by its age.
+    /// over. The heartbeat then expires by its age. A deletion that fails is not an error.
     pub async fn remove_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.heartbeat.lock().await;
-        self.settle(&mut HeartbeatRemoval { store: self, known: &mut known }).await
+        self.settle(&mut HeartbeatEnd { store: self, known: &mut known }).await?;
+        let Some(ended) = known.take() else { return Ok(()) };
+        if let Err(error) = self.delete_heartbeat(&self.identity().owner, &WriteCondition::IfMatch(ended)).await {
+            self.telemetry().ended_heartbeat_stays(&error);
+        }
+        Ok(())
     }
 
     /// Reads the heartbeats of all owners, including this one.
@@ -109,7 +115,7 @@ impl GroupStore {
                 Ok(()) => deleted.push(owner.clone()),
                 Err(error) if is_ambiguous(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
-                    self.telemetry().heartbeat_failed(&error);
+                    self.telemetry().stale_heartbeats_stay(&error);
                 }
                 Err(error) => return Err(error),
             }
@@ -149,6 +155,18 @@ impl GroupStore {
         Ok(())
     }
 
+    fn heartbeat_record(&self) -> HeartbeatRecord {
+        let this = self.identity();
+        HeartbeatRecord::new(this.owner.clone(), this.incarnation.clone(), self.lease_durations().recorded())
+    }
+
+    /// Writes the heartbeat of this owner, and returns its new version.
+    async fn write_heartbeat(&self, record: &HeartbeatRecord, under: &WriteCondition<ETag>) -> Result<ETag> {
+        let (name, metadata) = (self.inner.names.heartbeat(&record.owner), codec::encode_heartbeat(record));
+        let write = || self.write(StorageOperation::Heartbeat, &name, &metadata, under);
+        Ok(first_response(write).await?.etag)
+    }
+
     /// Reads the blob under this owner's name, if there is one.
     async fn read_own_heartbeat(&self) -> Result<Option<(HeartbeatRecord, OwnHeartbeat<ETag>)>> {
         let name = self.inner.names.heartbeat(&self.identity().owner);
@@ -161,7 +179,7 @@ impl GroupStore {
         let (record, _) = codec::decode_heartbeat(&blob.name, this.owner.clone(), &blob.metadata);
         let (relation, etag, age) = (record.relation_to(this), blob.etag.clone(), blob.age());
         let lifetime = self.lease_durations().of_heartbeat(&record) + LeaseDurations::GRACE;
-        let declared_dead = record.declared_dead_by.is_some();
+        let declared_dead = record.declared_dead_by.as_ref().is_some_and(|by| *by != this.owner);
         (record, OwnHeartbeat { relation, etag, age, lifetime, declared_dead })
     }
 }
@@ -207,13 +225,7 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HeartbeatOutcome> {
-        let this = self.store.identity();
-        let lease_duration = self.store.lease_durations().recorded();
-        let record = HeartbeatRecord::new(this.owner.clone(), this.incarnation.clone(), lease_duration);
-        let (name, record) = (self.store.inner.names.heartbeat(&record.owner), codec::encode_heartbeat(&record));
-        let write = || self.store.write(StorageOperation::Heartbeat, &name, &record, under);
-        let written = first_response(write).await?;
-        *self.known = Some(written.etag);
+        *self.known = Some(self.store.write_heartbeat(&self.store.heartbeat_record(), under).await?);
         Ok(HeartbeatOutcome::Written)
     }
 
@@ -242,12 +254,12 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 }
 
-struct HeartbeatRemoval<'a> {
+struct HeartbeatEnd<'a> {
     store: &'a GroupStore,
     known: &'a mut Option<ETag>,
 }
 
-impl ConditionalWrite for HeartbeatRemoval<'_> {
+impl ConditionalWrite for HeartbeatEnd<'_> {
     type Outcome = ();
 
     fn operation(&self) -> StorageOperation {
@@ -263,17 +275,19 @@ impl ConditionalWrite for HeartbeatRemoval<'_> {
     }
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<()> {
-        self.store.delete_heartbeat(&self.store.identity().owner, under).await?;
-        *self.known = None;
+        let owner = self.store.identity().owner.clone();
+        let record = HeartbeatRecord { declared_dead_by: Some(owner), ..self.store.heartbeat_record() };
+        *self.known = Some(self.store.write_heartbeat(&record, under).await?);
         Ok(())
     }
 
-    /// If the blob is gone, or belongs to another incarnation, this store must not delete it.
+    /// If the blob is gone, or belongs to another incarnation, this store must not write it.
     async fn look(&mut self) -> Result<Next<ETag, ()>> {
         let found = self.store.read_own_heartbeat().await?;
         let own = found.filter(|(_, found)| found.relation == Relation::This);
+        let has_ended = own.as_ref().is_some_and(|(record, _)| record.declared_dead_by.is_some());
         *self.known = own.map(|(_, found)| found.etag);
-        self.begin().await
+        if has_ended { Ok(Next::Done(())) } else { self.begin().await }
     }
 }
 

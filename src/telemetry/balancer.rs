@@ -51,6 +51,38 @@ impl Telemetry {
         });
     }
 
+    pub(crate) fn heartbeat_not_ended(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "failed to end the heartbeat; other instances leave a share to this one until it expires",
+                operation
+            );
+        });
+    }
+
+    pub(crate) fn ended_heartbeat_stays(&self, error: &Error) {
+        self.span().in_scope(|| {
+            debug!(target: BALANCER, error = %Causes(error), "failed to delete the ended heartbeat; no instance counts it");
+        });
+    }
+
+    pub(crate) fn stale_heartbeats_stay(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "failed to delete stale heartbeats; every listing returns them",
+                operation
+            );
+        });
+    }
+
     pub(crate) fn loop_not_on_thread(&self, error: &Error) {
         self.span().in_scope(|| {
             warn!(

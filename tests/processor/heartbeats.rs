@@ -7,11 +7,12 @@ use eventhubs_checkpoint::balancer::{Balancer, BalancerHandle, LoadBalancingStra
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{HealthIssue, ProcessorConfig};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::testing::SystemWallClock;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::ownership_log::{owner_of_all, record};
 use crate::world::{Instance, World};
@@ -200,4 +201,36 @@ async fn failing_requests_cost_live_owners_no_partition() {
         assert_eq!(moved, 0, "{percent} % {fault:?}");
         assert!(fleet.handles.iter().all(|handle| handle.snapshots().borrow().owned.len() == 16));
     }
+}
+
+/// The heartbeat is ended by a write, so the others need not wait until it expires.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_needs_no_right_to_delete() {
+    let mut taken_after = Vec::new();
+    for denied in [false, true] {
+        let mut world = by_heartbeat(12);
+        world.wall_clock = Some(Arc::new(SystemWallClock));
+        if denied {
+            world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Delete, Fault::Unauthorized));
+        }
+        let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
+        for instance in &mut instances {
+            instance.wait_until_it_holds(4).await;
+        }
+        sleep(10 * world.expiry).await;
+        let [mut a, mut b, c] = instances;
+        c.shut_down().await.unwrap();
+        let began = Instant::now();
+        assert_eq!(record(&world, "heartbeat/c").await.is_some(), denied);
+        a.wait_until_it_holds(6).await;
+        b.wait_until_it_holds(6).await;
+        taken_after.push(began.elapsed());
+        let group = "ns.servicebus.windows.net/hub/$default/";
+        let listed = world.container.list(group).await.unwrap().blobs;
+        assert!(listed.iter().all(|blob| !blob.name.contains("verify")), "{listed:?}");
+        a.shut_down().await.unwrap();
+        b.shut_down().await.unwrap();
+    }
+    println!("{taken_after:?}");
+    assert!(taken_after[1] <= taken_after[0] + SECOND, "{taken_after:?}");
 }
