@@ -146,12 +146,13 @@ impl BlobNames {
             BlobNameCase::Lower => verbatim.to_lowercase(),
             BlobNameCase::Verbatim => verbatim,
         };
+        let (namespace, rest) = base.split_once('/').unwrap_or((&base, ""));
         Self {
             group: format!("{base}/"),
             ownership: format!("{base}/ownership/"),
             checkpoint: format!("{base}/checkpoint/"),
             heartbeat: format!("{base}/heartbeat/"),
-            verify: format!("{base}/verify/"),
+            verify: format!("{namespace}/verify/{rest}/"),
         }
     }
 
@@ -177,7 +178,8 @@ impl BlobNames {
     }
 
     /// Returns the name of the blob with which this owner verifies the storage. `random` distinguishes instances that
-    /// start at the same time with the same owner id.
+    /// start at the same time with the same owner id. It is outside of the group: if it cannot be deleted, no listing
+    /// returns it.
     #[must_use]
     pub fn verify(&self, owner: &OwnerId, random: u64) -> String {
         format!("{}{}-{random:016x}", self.verify, segment(owner))
@@ -538,8 +540,9 @@ mod tests {
             "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
         );
         let owner = OwnerId::new("pod 1/a").unwrap();
-        let verify = "ns.servicebus.windows.net/hub/$default/verify/pod%201%2Fa-0000000000000abc";
+        let verify = "ns.servicebus.windows.net/verify/hub/$default/pod%201%2Fa-0000000000000abc";
         assert_eq!(lower.verify(&owner, 0xabc), verify);
+        assert!(!verify.starts_with(lower.group_prefix()), "no instance lists it");
     }
 
     #[test]

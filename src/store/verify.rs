@@ -1,7 +1,12 @@
 //! Verifies that a storage does what ownership needs, before anything depends on it.
 //!
+<<<<<<< HEAD
 //! The check reads, writes, lists and deletes one blob below `{namespace}/{event hub}/{consumer group}/verify/`, which no SDK
 //! reads. No other instance uses the same blob name: replicas that start at the same time must not disturb each other's
+=======
+//! The check writes, lists and deletes one blob below `{namespace}/verify/{event hub}/{consumer group}/`, which no SDK
+//! reads or lists. No other instance uses the same blob name: replicas that start at the same time must not disturb each other's
+>>>>>>> wc
 //! checks.
 
 use std::time::Duration;
@@ -43,8 +48,9 @@ pub enum StorageWarning {
         /// Whether the local clock is ahead.
         ahead: bool,
     },
-    /// The blob of the check could not be deleted because the permission is missing, so that each start leaves one. No
-    /// other operation needs the permission.
+    /// The blob of the check could not be deleted because the permission is missing. Each start leaves one, which nothing
+    /// lists, and each owner id that is not used again leaves its heartbeat, which all instances list. Everything else
+    /// works without the permission.
     CannotDelete,
 }
 
@@ -66,8 +72,8 @@ impl StorageWarning {
                 )
             }
             Self::CannotDelete => {
-                "deleting blobs is not permitted, so each start leaves the blob of its storage check: \
-                 grant the permission, or delete these blobs"
+                "deleting blobs is not permitted, so each start leaves the blob of its storage check, and each owner id its \
+                 heartbeat, which makes listings longer: grant the permission, or delete these blobs"
                     .to_owned()
             }
         }

@@ -1,7 +1,10 @@
 //! Heartbeat: an owner's blob about itself.
 
+use std::time::Duration;
+
 use eventhubs_checkpoint::store::membership::{Heartbeat, HeartbeatOutcome};
-use eventhubs_checkpoint::testing::faulty::Fault;
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
+use tokio::time::Instant;
 
 use crate::bench::{Bench, EXPIRY, LOWER, Owner, metadata};
 use crate::wire::shown;
@@ -60,8 +63,35 @@ pub async fn survives_lost_responses(bench: Bench) {
             a.next_write("heartbeat/a", fault.clone());
             assert_eq!(send_heartbeat(&a).await, "present", "{fault:?}");
         }
+        a.next_write("heartbeat/a", fault.clone());
         a.store.remove_heartbeat().await.unwrap();
+        assert!(bench.blob(&heartbeat("a")).await.is_none(), "{fault:?}");
     }
+}
+
+/// Long before the request timeout. A read that hangs is sent again, too.
+pub async fn is_sent_again_if_it_hangs(bench: Bench) {
+    let a = bench.owner("a").await;
+    send_heartbeat(&a).await;
+    a.next_write("heartbeat/a", Fault::ResponseLost);
+    a.faulty.inject_on(Target::from(BlobOperation::Get).named("heartbeat/a"), Fault::Hang);
+    a.next_write("heartbeat/a", Fault::Hang);
+    let began = Instant::now();
+    assert_eq!(send_heartbeat(&a).await, "present");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(a.faulty.pending(), 0);
+}
+
+/// From then on no instance counts it. Its owner may send it again.
+pub async fn ends_without_a_right_to_delete(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    send_heartbeat(&a).await;
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Delete, Fault::Unauthorized));
+    a.store.remove_heartbeat().await.unwrap();
+    let by = listed(&b).await.remove(0).record.declared_dead_by;
+    assert_eq!(by.as_ref(), Some(&a.store.identity().owner));
+    assert_eq!(send_heartbeat(&a).await, "present");
+    assert_eq!(listed(&b).await.remove(0).record.declared_dead_by, None);
 }
 
 pub async fn a_404_on_its_own_means_declared_dead(bench: Bench) {
