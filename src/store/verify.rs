@@ -1,13 +1,8 @@
 //! Verifies that a storage does what ownership needs, before anything depends on it.
 //!
-<<<<<<< HEAD
-//! The check reads, writes, lists and deletes one blob below `{namespace}/{event hub}/{consumer group}/verify/`, which no SDK
-//! reads. No other instance uses the same blob name: replicas that start at the same time must not disturb each other's
-=======
-//! The check writes, lists and deletes one blob below `{namespace}/verify/{event hub}/{consumer group}/`, which no SDK
-//! reads or lists. No other instance uses the same blob name: replicas that start at the same time must not disturb each other's
->>>>>>> wc
-//! checks.
+//! The check reads, writes, lists and deletes one blob below `{namespace}/verify/{event hub}/{consumer group}/`, which no
+//! SDK reads or lists. No other instance uses the same blob name: replicas that start at the same time must not disturb each
+//! other's checks.
 
 use std::time::Duration;
 
