@@ -23,6 +23,7 @@ const LATE_AFTER: u32 = 4;
 
 /// What this instance wrote about itself, and the heartbeats of the other instances.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct OwnHeartbeat {
     /// Whether a heartbeat of this instance may exist.
     may_exist: bool,

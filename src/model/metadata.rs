@@ -87,7 +87,6 @@ impl Metadata {
     }
 
     /// Returns the pairs, ordered by key.
-    #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         self.pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
