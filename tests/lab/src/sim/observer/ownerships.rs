@@ -50,15 +50,12 @@ impl State {
         if let Some(incarnation) = self.find(&record.owner, record.incarnation.as_ref()) {
             let name = self.name_of(incarnation);
             let book = &mut self.incarnations[incarnation];
-            match record.declared_dead_by {
-                Some(by) => {
-                    (book.heartbeat_at, book.declared_dead_at) = (None, Some(Instant::now()));
-                    self.note(format!("{name:<6} declared dead by {by}"));
-                }
-                None => {
-                    book.heartbeat_at = Some(Instant::now());
-                    self.note(format!("{name:<6} writes its heartbeat"));
-                }
+            if let Some(by) = record.declared_dead_by {
+                (book.heartbeat_at, book.declared_dead_at) = (None, Some(Instant::now()));
+                self.note(format!("{name:<6} declared dead by {by}"));
+            } else {
+                book.heartbeat_at = Some(Instant::now());
+                self.note(format!("{name:<6} writes its heartbeat"));
             }
         }
     }
