@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Balancer, BalancerHandle, LoadBalancingStrategy, OwnershipEvent};
+use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{HealthIssue, ProcessorConfig};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
@@ -197,7 +198,6 @@ async fn failing_requests_cost_live_owners_no_partition() {
         fleet.faulty.set_plan(FaultPlan::default().with(f64::from(percent) / 100.0, fault.clone()));
         sleep(3600 * SECOND).await;
         let moved = fleet.moved();
-        println!("{percent} % {fault:?}: {moved}");
         assert_eq!(moved, 0, "{percent} % {fault:?}");
         assert!(fleet.handles.iter().all(|handle| handle.snapshots().borrow().owned.len() == 16));
     }
@@ -231,6 +231,5 @@ async fn a_shutdown_needs_no_right_to_delete() {
         a.shut_down().await.unwrap();
         b.shut_down().await.unwrap();
     }
-    println!("{taken_after:?}");
     assert!(taken_after[1] <= taken_after[0] + SECOND, "{taken_after:?}");
 }
