@@ -27,7 +27,7 @@ mod validation;
 pub use contents::{BlobContent, BlobContents};
 pub(crate) use deadline::within;
 pub(crate) use validation::take_unwritable;
-pub use validation::{normalize_metadata, validate_blob_name};
+pub use validation::{validate_blob_name, validate_metadata};
 
 pub use crate::model::{ETag, Metadata};
 

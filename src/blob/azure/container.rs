@@ -15,7 +15,7 @@ use super::headers::{self, METADATA_PREFIX};
 use super::listing::{self, Detail, Page};
 use super::operation::{Operation, Verb};
 use super::settings::Settings;
-use crate::blob::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
+use crate::blob::validation::{delete_cannot_create, validate_blob_name, validate_metadata};
 use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
 
@@ -163,7 +163,7 @@ impl BlobContainer for AzureContainer {
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         validate_blob_name(name)?;
-        let metadata = normalize_metadata(metadata)?;
+        validate_metadata(metadata)?;
         let operation = self.operation(Verb::Write, name);
         let mut request = self.blob_request(Method::Put, name);
         match condition {
@@ -177,7 +177,7 @@ impl BlobContainer for AzureContainer {
             }
             Condition::Unconditional => request.insert_header(BLOB_TYPE, "BlockBlob"),
         }
-        for (key, value) in &metadata {
+        for (key, value) in metadata {
             request.insert_header(format!("{METADATA_PREFIX}{key}"), value.to_owned());
         }
         let reply = self.client.write(operation, request).await?;

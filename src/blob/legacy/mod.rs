@@ -94,7 +94,7 @@ use super::azure::builder::check_page_size;
 use super::azure::endpoint::host_of;
 use super::azure::errors::{check_listed, unusable_response};
 use super::azure::operation::{Operation, Verb};
-use super::validation::{delete_cannot_create, normalize_metadata};
+use super::validation::{delete_cannot_create, validate_metadata};
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
 
@@ -227,9 +227,9 @@ impl BlobContainer for LegacyContainer {
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let metadata = normalize_metadata(metadata)?;
+        validate_metadata(metadata)?;
         let mut sdk_metadata = SdkMetadata::new();
-        for (key, value) in &metadata {
+        for (key, value) in metadata {
             sdk_metadata.insert(key.to_owned(), value.to_owned());
         }
         let written = match condition {
@@ -237,7 +237,7 @@ impl BlobContainer for LegacyContainer {
             Condition::Unconditional => self.put(name, sdk_metadata, None).await,
             Condition::IfMatch(etag) => self.replace(name, sdk_metadata, etag).await,
         };
-        written.map_err(|error| client::explained(error, &metadata))
+        written.map_err(|error| client::explained(error, metadata))
     }
 
     async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
