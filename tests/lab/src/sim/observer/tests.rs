@@ -151,7 +151,7 @@ async fn an_owner_declared_dead_loses_its_partitions() {
         let mut scene = Scene::new(|plan| plan.settings.handoff = true);
         let (one, two) = (scene.register("one", Some(0)), scene.register("two", Some(1)));
         let Identity { owner, incarnation: id, .. } = scene.incarnations[one].clone();
-        let mut record = OwnershipRecord::owned_by(owner.clone(), Some(id.clone()));
+        let mut record = OwnershipRecord::owned_by(owner, Some(id));
         (record.cooperative, record.scope) = (true, LeaseScope::Instance);
         scene.written(one, "ownership", &encode_ownership(&record));
         scene.beats(one, Some(two));
