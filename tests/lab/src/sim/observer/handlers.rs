@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::internal::codec::decode_ownership;
 use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 
@@ -25,7 +26,7 @@ impl State {
         let since = book.history.started();
         let verdict = epoch.map(|epoch| book.epochs.processes(epoch));
         let delivery = put_to.map_or_else(Delivery::default, |number| Delivery::beginning_with(number + 1));
-        let session = Session { since, busy: false, delivery };
+        let session = Session { since, epoch, busy: false, delivery };
         let before = self.incarnations[incarnation].sessions.insert(partition, session);
         let name = self.name_of(incarnation);
         self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));
@@ -136,9 +137,16 @@ impl State {
         self.check(Invariant::OneHandler, session.is_some(), || format!("{name} stopped partition {partition} twice"));
         self.record(incarnation, TimelineEvent::HandlerStopped { partition });
         let Some(session) = session.filter(|_| matches!(reason, StopReason::OwnershipLost { .. })) else { return };
-        if !self.incarnations[incarnation].stale_view {
+        if !self.incarnations[incarnation].stale_view && !self.was_claimed_again(partition, session.epoch) {
             let verdict = self.partitions[partition].history.lost_by(&incarnation, session.since);
             self.judged(incarnation, partition, verdict);
         }
+    }
+
+    /// Returns whether the record has a later epoch. An instance with strict leases gives a partition up that the record
+    /// still names as its own, and may claim it again before its handler has stopped.
+    fn was_claimed_again(&self, partition: usize, epoch: Option<i64>) -> bool {
+        let (record, _) = decode_ownership("", &self.partitions[partition].record);
+        epoch.is_some() && record.epoch > epoch
     }
 }

@@ -51,8 +51,13 @@ impl Scene {
     }
 
     fn owns(&self, incarnation: usize) {
+        self.owns_in_epoch(incarnation, None);
+    }
+
+    fn owns_in_epoch(&self, incarnation: usize, epoch: Option<i64>) {
         let Identity { owner, incarnation: id, .. } = self.incarnations[incarnation].clone();
-        let record = OwnershipRecord::owned_by(owner, Some(id));
+        let mut record = OwnershipRecord::owned_by(owner, Some(id));
+        record.epoch = epoch;
         self.written(incarnation, "ownership", &encode_ownership(&record));
     }
 
@@ -394,10 +399,7 @@ fn a_later_ownership_has_the_greater_epoch() {
         let mut scene = Scene::new(|_| {});
         for (member, epoch) in (0..).zip(epochs) {
             let incarnation = scene.register(["one", "other"][member as usize], Some(member));
-            let Identity { owner, incarnation: id, .. } = scene.incarnations[incarnation].clone();
-            let mut record = OwnershipRecord::owned_by(owner, Some(id));
-            record.epoch = Some(epoch);
-            scene.written(incarnation, "ownership", &encode_ownership(&record));
+            scene.owns_in_epoch(incarnation, Some(epoch));
             scene.reporter(incarnation).started(&0.into(), Some(epoch));
         }
         assert_eq!(scene.broken(), broken, "{epochs:?}");
@@ -428,6 +430,19 @@ fn a_loss_is_reported_only_if_the_record_changed() {
     scene.begins(other);
     scene.reporter(other).stopped(&0.into(), &StopReason::OwnershipLost { by: None });
     assert_eq!(scene.broken(), [Invariant::NoSpuriousLoss]);
+}
+
+#[test]
+fn a_partition_claimed_again_may_be_reported_as_lost() {
+    for (epoch, broken) in [(7, vec![Invariant::NoSpuriousLoss]), (8, vec![])] {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.register("one", Some(0));
+        scene.owns_in_epoch(one, Some(7));
+        scene.reporter(one).started(&0.into(), Some(7));
+        scene.owns_in_epoch(one, Some(epoch));
+        scene.reporter(one).stopped(&0.into(), &StopReason::OwnershipLost { by: None });
+        assert_eq!(scene.broken(), broken, "{epoch}");
+    }
 }
 
 #[test]
