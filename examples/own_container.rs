@@ -7,7 +7,7 @@ use std::{fs, io};
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
-    normalize_metadata,
+    validate_metadata,
 };
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
@@ -34,10 +34,10 @@ impl BlobContainer for Folder {
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let metadata = normalize_metadata(metadata)?;
+        validate_metadata(metadata)?;
         self.request(|request| {
             request.check(name, condition)?;
-            let etag = request.store(name, metadata)?;
+            let etag = request.store(name, metadata.clone())?;
             Ok(WriteResult::new(etag, request.response.server_time, request.response))
         })
     }

@@ -5,11 +5,11 @@
 //!
 //! | record | keys that all SDKs know | keys that only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always present; `""` means released) | `incarnation`, `claimedat`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `leasescope`, `ehcleaseduration` |
-//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `updatedat`, `sourceetag`, `initial`, `ehchubcreated` |
+//! | ownership | `ownerid` (always present; `""` means released) | `ehcincarnation`, `ehcclaimedat`, `ehcepoch`, `ehcload`, `ehccooperative`, `ehchandoffto`, `ehcoperator`, `ehcdraining`, `ehcaway`, `ehcleasescope`, `ehcleaseduration` |
+//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `ehcupdatedat`, `ehcsourceetag`, `ehcinitial`, `ehchubcreated` |
 //!
 //! Only this crate reads and writes `.../heartbeat/{percent-encoded owner}`, in which a final dot is encoded, too:
-//! `ownerid`, `incarnation`, `declareddeadby`, `ehcleaseduration`.
+//! `ownerid`, `ehcincarnation`, `ehcdeclareddeadby`, `ehcleaseduration`.
 //!
 //! The reader is tolerant: other SDKs omit keys or leave them empty. It reports what it cannot use, and continues.
 
@@ -27,26 +27,28 @@ use crate::model::{
     PartitionId,
 };
 
+// Keys that all SDKs know.
 const OWNER_ID: &str = "ownerid";
-const INCARNATION: &str = "incarnation";
-const CLAIMED_AT: &str = "claimedat";
-const EPOCH: &str = "epoch";
 const SEQUENCE_NUMBER: &str = "sequencenumber";
 const OFFSET: &str = "offset";
-const UPDATED_AT: &str = "updatedat";
-const SOURCE_ETAG: &str = "sourceetag";
-const INITIAL: &str = "initial";
-/// With the prefix of this crate, unlike the older keys: other programs may have a key for the same fact.
+
+// Keys of this crate. They begin with `ehc`, so that no key of another program has the same name; without a hyphen or an
+// underscore, which some proxies drop.
+const INCARNATION: &str = "ehcincarnation";
+const CLAIMED_AT: &str = "ehcclaimedat";
+const EPOCH: &str = "ehcepoch";
+const UPDATED_AT: &str = "ehcupdatedat";
+const SOURCE_ETAG: &str = "ehcsourceetag";
+const INITIAL: &str = "ehcinitial";
 const HUB_CREATED: &str = "ehchubcreated";
-const LOAD: &str = "load";
-const COOPERATIVE: &str = "cooperative";
-const HANDOFF_TO: &str = "handoffto";
-const OPERATOR: &str = "operator";
-const DRAINING: &str = "draining";
-const AWAY: &str = "away";
-const LEASE_SCOPE: &str = "leasescope";
-const DECLARED_DEAD_BY: &str = "declareddeadby";
-/// With the prefix of this crate, as [`HUB_CREATED`].
+const LOAD: &str = "ehcload";
+const COOPERATIVE: &str = "ehccooperative";
+const HANDOFF_TO: &str = "ehchandoffto";
+const OPERATOR: &str = "ehcoperator";
+const DRAINING: &str = "ehcdraining";
+const AWAY: &str = "ehcaway";
+const LEASE_SCOPE: &str = "ehcleasescope";
+const DECLARED_DEAD_BY: &str = "ehcdeclareddeadby";
 const LEASE_DURATION: &str = "ehcleaseduration";
 
 /// The value of a flag. Without the flag the key is absent.
@@ -144,12 +146,13 @@ impl BlobNames {
             BlobNameCase::Lower => verbatim.to_lowercase(),
             BlobNameCase::Verbatim => verbatim,
         };
+        let (namespace, rest) = base.split_once('/').unwrap_or((&base, ""));
         Self {
             group: format!("{base}/"),
             ownership: format!("{base}/ownership/"),
             checkpoint: format!("{base}/checkpoint/"),
             heartbeat: format!("{base}/heartbeat/"),
-            verify: format!("{base}/verify/"),
+            verify: format!("{namespace}/verify/{rest}/"),
         }
     }
 
@@ -175,7 +178,8 @@ impl BlobNames {
     }
 
     /// Returns the name of the blob with which this owner verifies the storage. `random` distinguishes instances that
-    /// start at the same time with the same owner id.
+    /// start at the same time with the same owner id. It is outside of the group: if it cannot be deleted, no listing
+    /// returns it.
     #[must_use]
     pub fn verify(&self, owner: &OwnerId, random: u64) -> String {
         format!("{}{}-{random:016x}", self.verify, segment(owner))
@@ -431,7 +435,7 @@ fn reported(blob: &str, problems: &[String]) -> Option<MalformedRecord> {
     (!problems.is_empty()).then(|| MalformedRecord::new(blob, problems.join("; ")))
 }
 
-fn insert(metadata: &mut Metadata, key: &str, value: Option<impl AsRef<str>>) {
+fn insert(metadata: &mut Metadata, key: &str, value: Option<impl Into<String>>) {
     if let Some(value) = value {
         metadata.insert(key, value);
     }
@@ -536,8 +540,9 @@ mod tests {
             "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
         );
         let owner = OwnerId::new("pod 1/a").unwrap();
-        let verify = "ns.servicebus.windows.net/hub/$default/verify/pod%201%2Fa-0000000000000abc";
+        let verify = "ns.servicebus.windows.net/verify/hub/$default/pod%201%2Fa-0000000000000abc";
         assert_eq!(lower.verify(&owner, 0xabc), verify);
+        assert!(!verify.starts_with(lower.group_prefix()), "no instance lists it");
     }
 
     #[test]
@@ -553,11 +558,11 @@ mod tests {
         };
         let wire = metadata([
             ("ehcleaseduration", "60"),
-            ("epoch", "1795179607001"),
-            ("incarnation", "20261120T130000Z-00000abc"),
-            ("load", "1200"),
+            ("ehcepoch", "1795179607001"),
+            ("ehcincarnation", "20261120T130000Z-00000abc"),
+            ("ehcload", "1200"),
             ("ownerid", "pod-1"),
-            ("claimedat", "2026-11-20T13:00:07Z"),
+            ("ehcclaimedat", "2026-11-20T13:00:07Z"),
         ]);
         assert_eq!(encode_ownership(&claimed), wire);
         assert_eq!(decode_ownership("b", &wire), (claimed, None));
@@ -581,11 +586,11 @@ mod tests {
             ..OwnershipRecord::default()
         };
         let wire = metadata([
-            ("cooperative", "1"),
-            ("draining", "1"),
-            ("handoffto", "pod-2"),
+            ("ehccooperative", "1"),
+            ("ehcdraining", "1"),
+            ("ehchandoffto", "pod-2"),
             ("ownerid", "pod-1"),
-            ("leasescope", "instance"),
+            ("ehcleasescope", "instance"),
         ]);
         assert_eq!(encode_ownership(&requested), wire);
         assert_eq!(decode_ownership("b", &wire), (requested, None));
@@ -599,7 +604,12 @@ mod tests {
             operator: Some(OwnerId::new("operator-0abc").unwrap()),
             ..OwnershipRecord::default()
         };
-        let wire = metadata([("epoch", "-1"), ("handoffto", "pod-2"), ("operator", "operator-0abc"), ("ownerid", "")]);
+        let wire = metadata([
+            ("ehcepoch", "-1"),
+            ("ehchandoffto", "pod-2"),
+            ("ehcoperator", "operator-0abc"),
+            ("ownerid", ""),
+        ]);
         assert_eq!(encode_ownership(&returned), wire);
         assert_eq!(decode_ownership("b", &wire), (returned, None));
     }
@@ -615,10 +625,10 @@ mod tests {
             other: foreign(),
         };
         let wire = metadata([
-            ("declareddeadby", "pod-2"),
+            ("ehcdeclareddeadby", "pod-2"),
             ("ehcleaseduration", "14"),
             ("foreign", "1"),
-            ("incarnation", "20261120T130000Z-00000abc"),
+            ("ehcincarnation", "20261120T130000Z-00000abc"),
             ("ownerid", "pod-1"),
         ]);
         assert_eq!(encode_heartbeat(&heartbeat), wire);
@@ -628,11 +638,11 @@ mod tests {
     #[test]
     fn unknown_values_are_reported_and_count_as_absent() {
         for (key, value) in [
-            ("cooperative", "2"),
-            ("draining", "yes"),
-            ("away", "2"),
-            ("leasescope", "universe"),
-            ("epoch", "7.0"),
+            ("ehccooperative", "2"),
+            ("ehcdraining", "yes"),
+            ("ehcaway", "2"),
+            ("ehcleasescope", "universe"),
+            ("ehcepoch", "7.0"),
             ("ehcleaseduration", "60s"),
             ("ehcleaseduration", "-1"),
         ] {
@@ -697,6 +707,46 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_no_other_sdk_knows_have_a_prefix() {
+        let owner = OwnerId::new("pod-1").unwrap();
+        let incarnation = Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 1);
+        let ownership = OwnershipRecord {
+            owner: Some(owner.clone()),
+            incarnation: Some(incarnation.clone()),
+            claimed_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            epoch: Some(1),
+            load: Some(1),
+            cooperative: true,
+            handoff_to: Some(owner.clone()),
+            operator: Some(owner.clone()),
+            draining: true,
+            away: true,
+            scope: LeaseScope::Instance,
+            lease_duration: Some(Duration::from_secs(60)),
+            other: BTreeMap::new(),
+        };
+        let checkpoint = CheckpointRecord {
+            sequence_number: Some(1),
+            offset: Some("1".to_owned()),
+            owner: Some(owner.clone()),
+            updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            hub_created_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            initial: true,
+            source_etag: Some("0x1".to_owned()),
+            other: BTreeMap::new(),
+        };
+        let mut heartbeat = HeartbeatRecord::new(owner.clone(), incarnation, Duration::from_secs(60));
+        heartbeat.declared_dead_by = Some(owner);
+        for metadata in [encode_ownership(&ownership), encode_checkpoint(&checkpoint), encode_heartbeat(&heartbeat)] {
+            for (key, _) in &metadata {
+                let is_known = ["ownerid", "sequencenumber", "offset"].contains(&key);
+                assert!(is_known || key.starts_with("ehc"), "{key}");
+                assert!(key.bytes().all(|byte| byte.is_ascii_lowercase()), "{key}");
+            }
+        }
+    }
+
+    #[test]
     fn golden_checkpoint() {
         let record = CheckpointRecord {
             sequence_number: Some(42),
@@ -710,13 +760,13 @@ mod tests {
         };
         let wire = metadata([
             ("foreign", "1"),
-            ("sourceetag", "0x1"),
+            ("ehcsourceetag", "0x1"),
             ("ehchubcreated", "2026-01-31T08:00:00Z"),
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),
-            ("initial", "42"),
+            ("ehcinitial", "42"),
             ("sequencenumber", "42"),
-            ("updatedat", "2026-11-20T13:00:07Z"),
+            ("ehcupdatedat", "2026-11-20T13:00:07Z"),
         ]);
         assert_eq!(encode_checkpoint(&record), wire);
         assert_eq!(decode_checkpoint("b", &wire), (record, None));
@@ -725,7 +775,7 @@ mod tests {
     #[test]
     fn initial_only_at_the_recorded_sequence_number() {
         let is_initial = |number, recorded| {
-            let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("initial", recorded)]);
+            let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("ehcinitial", recorded)]);
             decode_checkpoint("b", &metadata).0.initial
         };
         assert!(is_initial("41", "41") && is_initial("-1", "-1"));
@@ -739,7 +789,7 @@ mod tests {
             updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             ..CheckpointRecord::default()
         };
-        let wire = metadata([("sequencenumber", "42"), ("offset", ""), ("updatedat", "2026-11-20T13:00:07Z")]);
+        let wire = metadata([("sequencenumber", "42"), ("offset", ""), ("ehcupdatedat", "2026-11-20T13:00:07Z")]);
         assert_eq!(encode_checkpoint(&left_empty), wire);
         assert_eq!(decode_checkpoint("b", &wire), (left_empty, None));
     }
@@ -828,7 +878,7 @@ mod tests {
             number in hostile_text(&["41", "-1", "9223372036854775807", "4,1"]),
             text in hostile_text(&["2026-01-01T00:00:00Z", "true", "60", "4100", "worker-1"]),
         ) {
-            let keys = ["sequencenumber", "epoch", "load", "incarnation", "leaseduration", "offset", "ownerid"];
+            let keys = ["sequencenumber", "ehcepoch", "ehcload", "ehcincarnation", "leaseduration", "offset", "ownerid"];
             let wire = |value: &str| -> Metadata { keys.iter().map(|key| ((*key).to_owned(), value.to_owned())).collect() };
             for wire in [wire(&number), wire(&text)] {
                 let written = encode_ownership(&decode_ownership("b", &wire).0);

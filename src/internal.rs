@@ -15,6 +15,11 @@ pub mod planner {
     pub use crate::planner::*;
 }
 
+/// Requests without a store.
+pub mod blob {
+    pub use crate::blob::deadline::within;
+}
+
 /// Time.
 pub mod clock {
     pub use crate::clock::*;

@@ -59,7 +59,7 @@ pub enum Request {
     PollHandoff(Handoff),
     /// Writes the heartbeat of this instance.
     SendHeartbeat,
-    /// Deletes the heartbeat of this instance. If `persistently`, a deletion that fails is repeated.
+    /// Ends the heartbeat of this instance. If `persistently`, a write that fails is repeated.
     RemoveHeartbeat { persistently: bool },
     /// Deletes those of these heartbeats that are stale.
     DeleteHeartbeats(Vec<Heartbeat>),

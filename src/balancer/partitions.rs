@@ -1,12 +1,14 @@
 //! What this instance does with each partition.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
 use super::handle::LeftOwned;
 use super::lease::{HeartbeatSince, KeptAliveBy, OwnedLease, Renewed};
 use super::retries::Turns;
+use crate::error::Error;
 use crate::model::{LeaseScope, Moment, OwnerId, PartitionId};
 use crate::planner::{ClaimReason, PartitionOwner, ReleaseReason, View};
 use crate::store::Lease;
@@ -45,6 +47,8 @@ pub(super) struct PendingHandoff {
 struct Setback {
     failures: u32,
     until: Moment,
+    /// Why the storage did not decide about the last claim.
+    error: Option<Arc<Error>>,
 }
 
 /// How long the start of a partition may take before nothing more is claimed. A runtime that works needs milliseconds.
@@ -184,20 +188,32 @@ impl Partitions {
         busy.chain(set_back.map(|(partition, _)| partition))
     }
 
-    /// Postpones the next claim of a partition.
-    pub(super) fn set_back(&mut self, context: &Context, partition: &PartitionId, at_least: Duration) {
+    /// Returns the partitions whose last claims failed because of the storage, and the last error of each.
+    pub(super) fn unclaimable(&self) -> impl Iterator<Item = (&PartitionId, &Arc<Error>)> {
+        let failing = self.setbacks.iter().filter(|(partition, _)| self.keeps_failing(partition));
+        failing.filter_map(|(partition, setback)| Some((partition, setback.error.as_ref()?)))
+    }
+
+    /// Postpones the next claim of a partition, because of this error if the storage failed.
+    pub(super) fn set_back(
+        &mut self,
+        context: &Context,
+        partition: &PartitionId,
+        at_least: Duration,
+        error: Option<Arc<Error>>,
+    ) {
         let failures = self.setbacks.get(partition).map_or(0, |setback| setback.failures);
         let until = context.now + context.settings.set_back(failures, at_least);
-        self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until });
+        self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until, error });
     }
 
     /// Records that another writer has won a partition. Usually the next listing shows its owner, and until then it is
     /// not avoided. If it was lost before and still has no owner, its next claim is postponed.
     pub(super) fn lost_claim(&mut self, context: &Context, partition: &PartitionId) {
         if self.setbacks.contains_key(partition) {
-            self.set_back(context, partition, Duration::ZERO);
+            self.set_back(context, partition, Duration::ZERO, None);
         } else {
-            self.setbacks.insert(partition.clone(), Setback { failures: 1, until: context.now });
+            self.setbacks.insert(partition.clone(), Setback { failures: 1, until: context.now, error: None });
         }
     }
 

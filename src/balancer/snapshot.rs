@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// How many partitions stay unowned because of `max_partitions`.
     pub unclaimed_due_to_limit: usize,
     /// What keeps the leases of this instance alive: the configured scope, or [`LeaseScope::Partition`] because an
-    /// owner of another SDK was found.
+    /// owner of another SDK was found, or while the heartbeat of this instance cannot be written.
     pub lease_scope: LeaseScope,
     /// The stalled components of the application.
     pub stalled: Stalled,

@@ -15,16 +15,25 @@ use super::context::{Change, Context, Phase};
 use super::cycle::{Cycles, Needs, drop_lost, is_settled, needs};
 use super::events::OwnershipEvent;
 use super::happened::{Command, Done, Happened, Others};
-use super::heartbeat::{OwnHeartbeat, fall_back, on_deleted};
+use super::heartbeat::OwnHeartbeat;
 use super::lease::OwnedLease;
 use super::liveness::Stalled;
 use super::note::Note;
 use super::partitions::Partitions;
 use super::settings::Settings;
 use super::snapshot::{LeaseAge, Snapshot};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId, Ownership, PartitionId};
 use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, View, observe};
+
+/// What the storage has not let an instance write, with the last error of each.
+#[derive(Clone, Debug, Default)]
+pub struct Unwritten {
+    /// The heartbeat, and since when.
+    pub heartbeat: Option<(Moment, Arc<Error>)>,
+    /// The claims, by partition.
+    pub claims: BTreeMap<PartitionId, Arc<Error>>,
+}
 
 /// The most partitions for which ownerships and heartbeats are listed together. Such a listing also contains the
 /// checkpoints. One response holds 5000 blobs.
@@ -117,6 +126,19 @@ impl State {
         self.partitions.greatest_age(now)
     }
 
+    /// Returns what the storage has not let this instance write: since when its heartbeat, and which claims of partitions
+    /// that no other instance owns.
+    #[must_use]
+    pub fn unwritten(&self) -> Unwritten {
+        let heartbeat = self.heartbeat.failing().map(|(since, error)| (since, Arc::clone(error)));
+        let is_owned = |partition| matches!(self.snapshot.owner(partition), Some(PartitionOwner::Other(_)));
+        let claims = self.partitions.unclaimable().filter(|(partition, _)| !is_owned(partition));
+        Unwritten {
+            heartbeat,
+            claims: claims.map(|(partition, error)| (partition.clone(), Arc::clone(error))).collect(),
+        }
+    }
+
     fn on_woke(&mut self) {
         let Self { context, partitions, heartbeat, cycles, .. } = self;
         if context.is_ending() {
@@ -124,6 +146,7 @@ impl State {
         }
         partitions.release_overdue(context);
         partitions.drop_expired(context);
+        heartbeat.fall_back_if_late(context, partitions);
         partitions.start_renewals(context);
         partitions.start_handoff_polls(context);
         heartbeat.keep(context, partitions);
@@ -193,7 +216,7 @@ impl State {
                 }
             }
             Done::HeartbeatRemoved(outcome) => heartbeat.on_removed(context, outcome),
-            Done::HeartbeatsDeleted(outcome) => on_deleted(context, outcome),
+            Done::HeartbeatsDeleted(outcome) => heartbeat.on_deleted(context, outcome),
         }
     }
 
@@ -208,7 +231,7 @@ impl State {
         }
         let view = self.observe(&records, &[]);
         let is_first = self.snapshot.cycles == 0;
-        let Self { context, partitions, cycles, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, .. } = self;
         partitions.poll_failed_owners_soon(context);
         if let Some(by) = view.replaced_by {
             return context.replaced(by);
@@ -217,7 +240,7 @@ impl State {
         partitions.end_setbacks_of_owned(&view, context.now);
         context.foreign_owner = view.foreign_owner;
         if view.foreign_owner {
-            fall_back(context, partitions, &view);
+            heartbeat.give_up_scope(context, partitions, &view);
         }
         if has_heartbeats {
             partitions.accept_handoff_requests(context, &view);

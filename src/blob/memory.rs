@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::Instant;
 
-use super::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
+use super::validation::{delete_cannot_create, validate_blob_name, validate_metadata};
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::clock::{SystemWallClock, WallClock, is_paused};
 use crate::error::{Error, ErrorKind, Result};
@@ -202,11 +202,11 @@ impl BlobContainer for MemoryContainer {
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         validate_blob_name(name)?;
-        let metadata = normalize_metadata(metadata)?;
+        validate_metadata(metadata)?;
         self.request(|state, response| {
             state.check_container()?;
             state.check_condition(name, condition)?;
-            Ok(state.write(name, metadata, response))
+            Ok(state.write(name, metadata.clone(), response))
         })
         .await
     }

@@ -18,14 +18,16 @@ use crate::error::Result;
 #[cfg(feature = "azure")]
 pub mod azure;
 mod contents;
+pub(crate) mod deadline;
 #[cfg(feature = "legacy-sdk")]
 pub mod legacy;
 pub mod memory;
 mod validation;
 
 pub use contents::{BlobContent, BlobContents};
+pub(crate) use deadline::within;
 pub(crate) use validation::take_unwritable;
-pub use validation::{normalize_metadata, validate_blob_name};
+pub use validation::{validate_blob_name, validate_metadata};
 
 pub use crate::model::{ETag, Metadata};
 
@@ -168,8 +170,10 @@ pub enum ContainerCreation {
 /// Azure drops dots at the end of each segment of a blob name, so `a.` is `a`. Emulators keep them. Do not use such
 /// names. A backend may do either, or reject them.
 ///
-/// Always used as `Arc<dyn BlobContainer>`. An implementation bounds the duration of each request. It never repeats a
-/// conditional write, because after a lost response only the caller can determine what a conflict means.
+/// Always used as `Arc<dyn BlobContainer>`. An implementation has no timeout of its own: its caller, such as a
+/// [`GroupStore`](crate::store::GroupStore), drops the future of a request when its time is over, and that must end the
+/// request. An implementation never repeats a conditional write, because after a lost response only the caller can
+/// determine what a conflict means.
 ///
 /// # Errors
 ///

@@ -89,14 +89,15 @@ impl GroupStore {
     /// Whether a checkpoint in the other name case counts depends on [`OnCaseMismatch`](crate::store::OnCaseMismatch).
     ///
     /// First waits for earlier operations on this checkpoint and for a free request, see
-    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then takes at most two
-    /// [request timeouts](Self::request_timeout).
+    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then sends up to four requests in
+    /// a row, more if other writers interfere. Each may take a [request timeout](Self::request_timeout); a read or a second
+    /// write without a response ends the adoption.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept changing the checkpoint: release the
     /// partition and wait before you claim it again. [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if
-    /// the outcome was still unknown when the time was over, otherwise the error of the storage: adopt again while the
+    /// a request had no response, otherwise the error of the storage: adopt again while the
     /// lease is valid.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
         let _guard = self.acquire(RecordKind::Checkpoint, partition).await;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::Rng;
+use rand::rngs::StdRng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
@@ -16,11 +17,11 @@ use super::listing::ListingTimeouts;
 use super::outage::Outages;
 use super::partitions::Partitions;
 use super::verify::{StorageCheck, StorageWarning};
-use super::{GroupStore, Inner, OnCaseMismatch, within};
-use crate::blob::{Blob, BlobContainer};
+use super::{GroupStore, Inner, OnCaseMismatch};
+use crate::blob::{Blob, BlobContainer, ListResult, within};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_paused};
 use crate::codec::{self, BlobNames, RecordKind};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, OwnerId};
 use crate::random::seeded;
 use crate::telemetry::{self, StorageOperation, Telemetry};
@@ -126,21 +127,12 @@ impl GroupStoreBuilder {
 
     async fn connect_with(self, telemetry: Telemetry, request_timeout: Duration) -> Result<GroupStore> {
         let names = BlobNames::new(&self.group, self.config.blob_name_case);
-        if self.config.create_container {
-            let create = || within(request_timeout, "create container", self.container.create_container());
-            with_retries(request_timeout, create).await?;
-        }
-        let prefix = names.prefix(RecordKind::Ownership);
-        let list = || within(request_timeout, StorageOperation::List.as_str(), self.container.list(prefix));
-        let listing = with_retries(request_timeout, list).await?;
+        let listing = self.first_listing(names.prefix(RecordKind::Ownership), request_timeout).await?;
         let earlier = self.latest_incarnation(&names, &listing.blobs, request_timeout).await?;
         let mut rng = seeded(self.seed)?;
         let incarnation = Incarnation::after(earlier.as_ref(), listing.response.server_time, rng.next_u32());
-        let warnings = if self.config.verify_storage {
-            self.verify(&names.verify(&self.owner, rng.next_u64()), request_timeout).await?
-        } else {
-            Vec::new()
-        };
+        let warnings =
+            if self.config.verify_storage { self.verify(&names, &mut rng, request_timeout).await? } else { Vec::new() };
         let other_name_case = BlobNames::new(&self.group, self.config.blob_name_case.other());
         let other_name_case = (self.config.on_case_mismatch != OnCaseMismatch::Ignore && other_name_case != names)
             .then_some(other_name_case);
@@ -176,6 +168,19 @@ impl GroupStoreBuilder {
         Ok(store)
     }
 
+    /// Lists the ownerships, and before that creates the container if it is missing and the settings ask for it. If it
+    /// exists, the credentials need no permission to create it.
+    async fn first_listing(&self, prefix: &str, timeout: Duration) -> Result<ListResult> {
+        let list = || within(timeout, StorageOperation::List.as_str(), self.container.list(prefix));
+        match with_retries(timeout, list).await {
+            Err(error) if self.config.create_container && error.kind() == ErrorKind::ContainerNotFound => {}
+            listed => return listed,
+        }
+        let create = || within(timeout, "create container", self.container.create_container());
+        with_retries(timeout, create).await?;
+        with_retries(timeout, list).await
+    }
+
     /// Returns the latest incarnation of this owner in its ownerships and in its heartbeat. An instance that owned
     /// nothing, or whose leases its heartbeat keeps alive, may be recorded only there. The heartbeat is listed, not read,
     /// because this owner needs the permission to list in any case.
@@ -199,10 +204,14 @@ impl GroupStoreBuilder {
         Ok(owned.chain(heartbeats).filter(|recorded| recorded.began().is_some()).max())
     }
 
-    async fn verify(&self, name: &str, timeout: Duration) -> Result<Vec<StorageWarning>> {
-        let check = StorageCheck { container: &*self.container, name, timeout };
+    async fn verify(&self, names: &BlobNames, rng: &mut StdRng, timeout: Duration) -> Result<Vec<StorageWarning>> {
         let wall_clock = self.wall_clock.clone().or_else(|| (!is_paused()).then(|| Arc::new(SystemWallClock) as _));
-        let warnings = with_retries(timeout, || check.run(wall_clock.as_deref())).await?;
+        let check = || {
+            let name = names.verify(&self.owner, rng.next_u64());
+            let (container, wall_clock) = (&*self.container, wall_clock.as_deref());
+            async move { StorageCheck { container, name: &name, timeout }.run(wall_clock).await }
+        };
+        let warnings = with_retries(timeout, check).await?;
         for warning in &warnings {
             telemetry::storage_warning(&warning.advice());
         }
@@ -212,7 +221,7 @@ impl GroupStoreBuilder {
 
 /// Repeats a request until it succeeds, fails for good, or has failed too often. Waits as long as the server requests, up
 /// to the timeout. A request that timed out is not repeated.
-async fn with_retries<T, F>(timeout: Duration, attempt: impl Fn() -> F) -> Result<T>
+async fn with_retries<T, F>(timeout: Duration, mut attempt: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {

@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
 use super::GroupStore;
 use super::adopt::{Adoption, decoded};
@@ -39,17 +40,28 @@ impl GroupStore {
     /// Writes a checkpoint. In the steady state this is one request.
     ///
     /// First waits for earlier operations on this checkpoint and for a free request, see
-    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then takes at most two
-    /// [request timeouts](Self::request_timeout).
+    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then sends one request, or after
+    /// a conflict or a lost response several in a row. Each may take a [request timeout](Self::request_timeout); a read or a
+    /// second write without a response ends the attempt.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Contended`] if another writer kept changing the checkpoint, [`ErrorKind::Indeterminate`] if the
-    /// outcome was still unknown when the time was over, otherwise the error of the storage. The position is not lost:
+    /// outcome is unknown, otherwise the error of the storage. The position is not lost:
     /// write it, or a later one, again.
     #[doc(alias = "commit")]
     #[doc(alias = "update_checkpoint")]
     pub async fn checkpoint(&self, adoption: &mut Adoption, position: &Position) -> Result<CheckpointOutcome> {
+        self.checkpoint_by(adoption, position, None).await
+    }
+
+    /// Writes a checkpoint like [`checkpoint`](Self::checkpoint), and ends by the deadline if there is one.
+    pub(crate) async fn checkpoint_by(
+        &self,
+        adoption: &mut Adoption,
+        position: &Position,
+        deadline: Option<Instant>,
+    ) -> Result<CheckpointOutcome> {
         if Place::of(&adoption.record).compared_with(position.sequence_number).is_some_and(Ordering::is_ge) {
             return Ok(CheckpointOutcome::Superseded);
         }
@@ -57,7 +69,7 @@ impl GroupStore {
         if guard.state.may_be_superseded(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
-        self.settle(&mut CheckpointWrite { store: self, adoption, position }).await
+        self.settle(&mut CheckpointWrite { store: self, adoption, position, deadline }).await
     }
 
     /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except those of
@@ -86,6 +98,7 @@ struct CheckpointWrite<'a> {
     store: &'a GroupStore,
     adoption: &'a mut Adoption,
     position: &'a Position,
+    deadline: Option<Instant>,
 }
 
 impl CheckpointWrite<'_> {
@@ -115,6 +128,10 @@ impl ConditionalWrite for CheckpointWrite<'_> {
 
     fn subject(&self) -> String {
         format!("the checkpoint of partition {}", self.adoption.partition)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline
     }
 
     /// Without a version, nothing fences this owner yet.

@@ -90,9 +90,8 @@ impl StoreConfig {
         /// 180 s, the longest default of the other SDKs. At least 4 s, and at most a day.
         with_foreign_lease_duration(foreign_lease_duration: Duration);
         /// Sets how long one request to the storage may take. Default: 5 s, or a quarter of the lease duration if that is
-        /// less, so that there is time to repeat a renewal that hangs. Less than half the lease duration.
-        ///
-        /// The backend may have a timeout of its own; the shorter one applies. `AzureContainer` has one of 5 s.
+        /// less, so that there is time to repeat a renewal that hangs. Less than half the lease duration. The wait for a
+        /// token counts. A listing that timed out has twice the time when it is repeated, up to half the lease duration.
         with_request_timeout(request_timeout: Some(Duration));
         /// Sets how many operations may run at the same time, on ownerships and on checkpoints each. Default 32.
         with_max_concurrent_requests(max_concurrent_requests: usize);
@@ -102,14 +101,14 @@ impl StoreConfig {
         /// [`OnCaseMismatch::Wait`].
         with_on_case_mismatch(on_case_mismatch: OnCaseMismatch);
         /// Sets whether `connect` creates the container if it does not exist. Default false, because credentials often do
-        /// not permit it.
+        /// not permit it. For a container that exists they need not.
         with_create_container(create_container: bool);
         /// Sets whether `connect` first verifies that the storage does what ownership needs: that it rejects a
         /// conditional write whose condition is not met, shows metadata in listings, and permits listing, reading and
         /// writing. `connect` fails if it does not. A storage that works with restrictions is logged as a warning and
         /// reported by [`GroupStore::storage_warnings`](super::GroupStore::storage_warnings).
         ///
-        /// Default true: it costs nine requests per start, and a storage that ignores conditions loses every ownership.
+        /// Default true: it costs twelve requests per start, and a storage that ignores conditions loses every ownership.
         /// Turn it off for a store that must not write.
         with_verify_storage(verify_storage: bool);
     }

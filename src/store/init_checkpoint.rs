@@ -40,7 +40,7 @@ impl GroupStore {
     /// # Errors
     ///
     /// [`ErrorKind::Contended`] if other writers kept changing the checkpoint, [`ErrorKind::Indeterminate`] if the
-    /// outcome was still unknown when the time was over, otherwise the error of the storage. Repeat the call until it
+    /// outcome is unknown, otherwise the error of the storage. Repeat the call until it
     /// succeeds.
     pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<InitOutcome> {
         let _guard = self.acquire(RecordKind::Checkpoint, partition).await;

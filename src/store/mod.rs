@@ -50,10 +50,10 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use time::OffsetDateTime;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, take_unwritable};
+use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, take_unwritable, within};
 use crate::clock::LeaseClock;
 use crate::codec::{self, BlobNames, RecordKind};
 pub use crate::codec::{BlobNameCase, MalformedRecord};
@@ -439,13 +439,4 @@ impl GroupStore {
         let permit = self.inner.permits[kind as usize].acquire().await.ok();
         OperationGuard { state, _alone: alone, _permit: permit }
     }
-}
-
-async fn within<T>(limit: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(limit, request).await.unwrap_or_else(|_| {
-        Err(Error::new(
-            ErrorKind::Indeterminate,
-            format!("no response to the {what} request within the request timeout of {limit:?}"),
-        ))
-    })
 }

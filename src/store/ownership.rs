@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use time::OffsetDateTime;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::lease::{Claim, Lease};
 use super::partitions::PartitionState;
@@ -328,6 +328,12 @@ impl ConditionalWrite for OwnershipWrite<'_> {
 
     fn subject(&self) -> String {
         format!("the ownership record of partition {}", self.partition)
+    }
+
+    /// A renewal or a release must end before the lease does, or the shutdown: it has time for a write without a response
+    /// and the read after it.
+    fn deadline(&self) -> Option<Instant> {
+        (self.goal != Goal::Claim).then(|| Instant::now() + 2 * self.store.request_timeout())
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, Self::Outcome>> {

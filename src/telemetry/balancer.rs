@@ -38,6 +38,51 @@ impl Telemetry {
         });
     }
 
+    pub(crate) fn keep_alive_failed(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "heartbeat failed, which keeps the leases of this instance alive; retrying",
+                operation
+            );
+        });
+    }
+
+    pub(crate) fn heartbeat_not_ended(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "failed to end the heartbeat; other instances leave a share to this one until it expires",
+                operation
+            );
+        });
+    }
+
+    pub(crate) fn ended_heartbeat_stays(&self, error: &Error) {
+        self.span().in_scope(|| {
+            debug!(target: BALANCER, error = %Causes(error), "failed to delete the ended heartbeat; no instance counts it");
+        });
+    }
+
+    pub(crate) fn stale_heartbeats_stay(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "failed to delete stale heartbeats; every listing returns them",
+                operation
+            );
+        });
+    }
+
     pub(crate) fn loop_not_on_thread(&self, error: &Error) {
         self.span().in_scope(|| {
             warn!(
@@ -196,6 +241,17 @@ pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {
         advice = SCOPE_ADVICE,
         "another SDK is active in the group and does not honor LeaseScope::Instance; renewing partitions individually"
     );
+}
+
+pub(crate) fn heartbeat_late() {
+    warn!(
+        target: BALANCER,
+        "no heartbeat was written for half a lease duration; renewing partitions individually until one is"
+    );
+}
+
+pub(crate) fn heartbeat_back() {
+    info!(target: BALANCER, "the heartbeat is written again, and keeps the leases of this instance alive");
 }
 
 pub(crate) fn stale_heartbeat_deleted(owner: &OwnerId) {

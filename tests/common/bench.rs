@@ -62,15 +62,16 @@ pub fn position(sequence_number: i64) -> Metadata {
 pub fn owned_by(owner: &str) -> Metadata {
     metadata(&[
         ("ownerid", owner),
-        ("incarnation", "20260101T000000Z-00000001"),
-        ("epoch", "1"),
+        ("ehcincarnation", "20260101T000000Z-00000001"),
+        ("ehcepoch", "1"),
         ("ehcleaseduration", "60"),
     ])
 }
 
 /// Ownership records, or none, that do not name this incarnation of `a`; each with its owner.
 pub fn not_owned_by_a() -> [(Option<Metadata>, &'static str); 5] {
-    let later = metadata(&[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000"), ("ehcleaseduration", "60")]);
+    let later =
+        metadata(&[("ownerid", "a"), ("ehcincarnation", "29990101T000000Z-00000000"), ("ehcleaseduration", "60")]);
     [
         (Some(owned_by("b")), "b"),
         (Some(metadata(&[("ownerid", "")])), "no owner"),
@@ -285,7 +286,7 @@ impl Owner {
         let found = self.container.get(&name).await.unwrap_or_else(|_| {
             let (now, response) =
                 (self.store.server_time(), ResponseInfo::new(self.store.server_time(), Instant::now()));
-            Blob::new(name, metadata(&[("ownerid", ""), ("epoch", "0")]), etag.clone(), now, response)
+            Blob::new(name, metadata(&[("ownerid", ""), ("ehcepoch", "0")]), etag.clone(), now, response)
         });
         let mut seen = listed::ownership(partition.into(), &found, self.store.lease_clock_now());
         seen.etag = etag.clone();

@@ -34,6 +34,10 @@ pub trait Intercept: Send + Sync + 'static {
         inner.delete(name, condition).await
     }
 
+    async fn create_container(&self, inner: &dyn BlobContainer) -> Result<ContainerCreation> {
+        inner.create_container().await
+    }
+
     fn with_new_connections(&self, inner: &dyn BlobContainer) -> Result<Arc<dyn BlobContainer>> {
         inner.with_new_connections()
     }
@@ -69,7 +73,7 @@ impl<M: Intercept> BlobContainer for Intercepted<M> {
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
-        self.inner.create_container().await
+        self.interceptor.create_container(&self.inner).await
     }
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {

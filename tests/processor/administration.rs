@@ -338,9 +338,9 @@ mod stale_plans {
         let operator = operator(&world, 5).await;
         let held = [
             ("ownerid", "operator-1".to_owned()),
-            ("operator", "operator-1".to_owned()),
-            ("incarnation", "20260101T000000Z-00000001".to_owned()),
-            ("epoch", "7".to_owned()),
+            ("ehcoperator", "operator-1".to_owned()),
+            ("ehcincarnation", "20260101T000000Z-00000001".to_owned()),
+            ("ehcepoch", "7".to_owned()),
             ("ehcleaseduration", "60".to_owned()),
         ];
         write(&world, "ownership/0", &held).await;

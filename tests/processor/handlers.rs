@@ -239,7 +239,7 @@ async fn a_takeover_has_a_greater_epoch() {
     };
     wait_for(4).await;
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    let recorded: i64 = world.container.get(name).await.unwrap().metadata["epoch"].parse().unwrap();
+    let recorded: i64 = world.container.get(name).await.unwrap().metadata["ehcepoch"].parse().unwrap();
     let first = epochs.seen.lock().unwrap().clone();
     let expected = ["started", "handle", "started", "handle"].map(|call| ("a", call, recorded));
     assert_eq!(first, expected, "it started again after the failure");

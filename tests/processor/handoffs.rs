@@ -214,7 +214,7 @@ async fn an_erased_request_is_repeated() {
     let mut log_b = OwnershipLog::of(&b);
     let name = format!("ownership/{requested}");
     let mut without_request = record(&world, &name).await.unwrap();
-    assert_eq!(without_request.remove("handoffto").as_deref(), Some("b"));
+    assert_eq!(without_request.remove("ehchandoffto").as_deref(), Some("b"));
     let full_name = format!("ns.servicebus.windows.net/hub/$default/{name}");
     world.container.write(&full_name, &without_request, &Condition::Unconditional).await.unwrap();
     log_b.wait_for("claimed: HandedOver").await;

@@ -283,7 +283,7 @@ mod defects {
         let kept = world.container.get(RECORD).await.unwrap().metadata;
         assert_eq!((&kept["sequencenumber"], &kept["offset"]), ("2", "20"));
         assert_eq!((&kept["note"], &kept["ownerid"]), ("kept", "a"));
-        assert_eq!(&kept["updatedat"], "2026-01-01T00:00:00Z", "when the other SDK wrote it: nothing was processed");
+        assert_eq!(&kept["ehcupdatedat"], "2026-01-01T00:00:00Z", "when the other SDK wrote it: nothing was processed");
         world.hub.publish(0, "new");
         world.log.wait_for("new", |log| log.times("new") == 1).await;
         a.shut_down().await.unwrap();

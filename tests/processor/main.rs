@@ -52,6 +52,9 @@ mod resets;
 mod restarts;
 mod scripted_source;
 mod shutdowns;
+#[path = "../common/slow.rs"]
+mod slow;
+mod slow_storage;
 mod spans;
 mod stalls;
 mod starts;

@@ -10,6 +10,8 @@ mod intercepted;
 mod placing;
 #[path = "../common/sas.rs"]
 mod sas;
+#[path = "../common/slow.rs"]
+mod slow;
 #[path = "../common/stub.rs"]
 mod stub;
 #[path = "../../examples/support/mod.rs"]

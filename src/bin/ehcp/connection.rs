@@ -8,7 +8,7 @@ use std::time::Duration;
 use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, WorkloadIdentityCredential};
 use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator};
 use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
-use eventhubs_checkpoint::blob::azure::{Access, AzureContainer, AzureContainerBuilder};
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, OnCaseMismatch, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
 use tokio::time::timeout;
@@ -240,9 +240,7 @@ impl StorageConnection {
             (None, Some(account)) => Access::token(format!("{}/{name}", account_url(account)), self.credential()?),
             (None, None) => return Err(Failure::usage("the storage account is missing: pass --account")),
         };
-        let builder = AzureContainer::builder(access);
-        let builder = self.global.timeout.into_iter().fold(builder, AzureContainerBuilder::with_request_timeout);
-        Ok(builder.build()?)
+        Ok(AzureContainer::builder(access).build()?)
     }
 
     fn store(&self, group: &ConsumerGroup, container: &str) -> Result<GroupStoreBuilder> {

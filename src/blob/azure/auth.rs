@@ -72,7 +72,8 @@ impl Access {
     /// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returned share one token. From five
     /// minutes before the token expires, a background task requests a new one, and never two at once. While the token
     /// is valid, failures and delays of the issuer do not affect requests. Without a valid token, a request waits for
-    /// one for at most four fifths of the request timeout. The credential is called on the runtime of the request that
+    /// one for at most four fifths of the time that its caller gives it, such as
+    /// [`with_request_timeout`](crate::store::StoreConfig::with_request_timeout). The credential is called on the runtime of the request that
     /// finds the token close to its expiry.
     #[must_use]
     pub fn token(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Self {

@@ -1,5 +1,6 @@
 //! The container: sends one request per call of the port.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use azure_core::http::{Method, Request};
 
 use super::client::{Client, Outcome};
 use super::credentials::{self, Credentials};
-use super::errors::{Operation, Verb, check_listed, unusable_response};
+use super::errors::{check_listed, unusable_response};
 use super::headers::{self, METADATA_PREFIX};
 use super::listing::{self, Detail, Page};
+use super::operation::{Operation, Verb};
 use super::settings::Settings;
-use crate::blob::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
+use crate::blob::validation::{delete_cannot_create, validate_blob_name, validate_metadata};
 use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
 
@@ -24,7 +26,6 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 /// A container of Azure Blob Storage. Clones share one HTTP client.
 ///
 /// ```
-/// use std::time::Duration;
 /// use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 ///
 /// // With default settings:
@@ -32,7 +33,7 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 ///
 /// // With other settings:
 /// let access = Access::connection_string("UseDevelopmentStorage=true", "leases");
-/// let container = AzureContainer::builder(access).with_request_timeout(Duration::from_secs(2)).build()?;
+/// let container = AzureContainer::builder(access).with_page_size(1000).build()?;
 /// # Ok::<(), eventhubs_checkpoint::Error>(())
 /// ```
 ///
@@ -40,7 +41,8 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 ///
 /// - A write or a deletion is sent once. The one exception does no harm: if the service rejects a signature because the
 ///   local clock is wrong, the request is signed again with the time of the service, over https or on this machine.
-/// - Each request ends within the request timeout.
+/// - A request whose future is dropped ends. It has no other time limit: the caller sets one, as a
+///   [`GroupStore`](crate::store::GroupStore) does.
 /// - Neither errors nor `Debug` output contain keys, signatures or tokens.
 ///
 /// # Caveats
@@ -85,8 +87,8 @@ impl AzureContainer {
         Ok(())
     }
 
-    pub(super) fn connect(settings: Arc<Settings>) -> Self {
-        Self { client: Arc::new(Client::new(settings)) }
+    pub(super) fn connect(settings: Arc<Settings>) -> Result<Self> {
+        Ok(Self { client: Arc::new(Client::new(settings)?) })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -105,13 +107,14 @@ impl AzureContainer {
     pub(super) async fn list_all(&self, prefix: &str, detail: Detail) -> Result<(Page, ResponseInfo)> {
         let operation = self.operation(Verb::List, prefix);
         let (mut all, mut response) = self.list_page(prefix, None, detail).await?;
+        let mut markers = HashSet::new();
         loop {
             check_listed(all.blobs.len().max(all.contents.len()) + all.unusable.len(), operation)?;
             let Some(marker) = all.next_marker.take() else { return Ok((all, response)) };
-            let (page, last) = self.list_page(prefix, Some(&marker), detail).await?;
-            if page.next_marker.as_ref() == Some(&marker) {
+            if !markers.insert(marker.clone()) {
                 return Err(unusable_response(operation, "the marker of the next page repeats"));
             }
+            let (page, last) = self.list_page(prefix, Some(&marker), detail).await?;
             all.blobs.extend(page.blobs);
             all.contents.extend(page.contents);
             all.unusable.extend(page.unusable);
@@ -160,7 +163,7 @@ impl BlobContainer for AzureContainer {
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         validate_blob_name(name)?;
-        let metadata = normalize_metadata(metadata)?;
+        validate_metadata(metadata)?;
         let operation = self.operation(Verb::Write, name);
         let mut request = self.blob_request(Method::Put, name);
         match condition {
@@ -174,7 +177,7 @@ impl BlobContainer for AzureContainer {
             }
             Condition::Unconditional => request.insert_header(BLOB_TYPE, "BlockBlob"),
         }
-        for (key, value) in &metadata {
+        for (key, value) in metadata {
             request.insert_header(format!("{METADATA_PREFIX}{key}"), value.to_owned());
         }
         let reply = self.client.write(operation, request).await?;
@@ -208,7 +211,7 @@ impl BlobContainer for AzureContainer {
     }
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
-        Ok(Arc::new(Self::connect(self.client.settings().clone())))
+        Ok(Arc::new(Self::connect(self.client.settings().clone())?))
     }
 }
 

@@ -16,6 +16,7 @@ pub(super) mod endpoint;
 pub(super) mod errors;
 pub(super) mod headers;
 mod listing;
+pub(super) mod operation;
 mod redacted;
 mod refresh;
 mod refusals;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use azure_core::http::ClientOptions;
 
@@ -18,7 +17,6 @@ pub(super) struct Settings {
     pub(super) credentials: Credentials,
     pub(super) tokens: Option<Arc<TokenSource>>,
     pub(super) unusable: Reported,
-    pub(super) request_timeout: Duration,
     pub(super) api_version: String,
     pub(super) page_size: Option<u32>,
     pub(super) wall_clock: Arc<dyn WallClock>,
@@ -30,7 +28,6 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("url", &self.container_url.url().as_str())
             .field("credentials", &self.credentials.kind())
-            .field("request_timeout", &self.request_timeout)
             .field("api_version", &self.api_version)
             .field("page_size", &self.page_size)
             .finish_non_exhaustive()

@@ -15,7 +15,7 @@ pub struct OwnHeartbeat<E> {
     pub age: Duration,
     /// The age at which it expires.
     pub lifetime: Duration,
-    /// Whether another instance has declared this owner dead.
+    /// Whether another instance has declared this owner dead. A heartbeat that the owner itself has ended may be written again.
     pub declared_dead: bool,
 }
 

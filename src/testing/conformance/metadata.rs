@@ -29,7 +29,7 @@ pub async fn no_metadata_is_kept(container: Container) -> Result<()> {
 
 /// An empty value is kept as a value, in reads and in listings.
 pub async fn an_empty_value_is_kept(container: Container) -> Result<()> {
-    let metadata = metadata_of(&[("ownerid", ""), ("claimedat", "")]);
+    let metadata = metadata_of(&[("ownerid", ""), ("ehcclaimedat", "")]);
     let written = container.write("a", &metadata, &Condition::Create).await?;
     assert_eq!(container.get("a").await?.metadata, metadata);
     container.write("a", &metadata, &Condition::IfMatch(written.etag)).await?;

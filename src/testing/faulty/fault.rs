@@ -65,6 +65,9 @@ pub enum Fault {
         /// How long the service asks to wait.
         retry_after: Option<Duration>,
     },
+    /// The credentials do not permit the request. It is not applied, and fails with
+    /// [`Unauthorized`](crate::ErrorKind::Unauthorized).
+    Unauthorized,
     /// A listing shows the state of an earlier listing, older by this duration, with the ETags and times of that
     /// listing, but with the server's time of now. It uses the latest recorded listing of this prefix that is old
     /// enough, or the oldest one. A prefix that has not been listed before is not affected.
@@ -89,6 +92,7 @@ pub enum FaultKind {
     Conflict,
     ConcurrentWrite,
     Throttled,
+    Unauthorized,
     StaleListing,
     TruncatedListing,
 }
@@ -107,6 +111,7 @@ impl Fault {
             Self::Conflict => FaultKind::Conflict,
             Self::ConcurrentWrite(_) => FaultKind::ConcurrentWrite,
             Self::Throttled { .. } => FaultKind::Throttled,
+            Self::Unauthorized => FaultKind::Unauthorized,
             Self::StaleListing(_) => FaultKind::StaleListing,
             Self::TruncatedListing => FaultKind::TruncatedListing,
         }
@@ -115,7 +120,12 @@ impl Fault {
     /// Returns whether this fault can affect such a request.
     pub(super) fn applies_to(&self, call: &Call<'_>) -> bool {
         match self {
-            Self::Latency(_) | Self::Unreachable | Self::RequestLost | Self::Hang | Self::Throttled { .. } => true,
+            Self::Latency(_)
+            | Self::Unreachable
+            | Self::RequestLost
+            | Self::Hang
+            | Self::Throttled { .. }
+            | Self::Unauthorized => true,
             Self::ResponseLost => !matches!(call.operation, BlobOperation::List | BlobOperation::Get),
             Self::AppliedLate(_) => matches!(call.operation, BlobOperation::Write | BlobOperation::Delete),
             Self::ConcurrentWrite(_) => call.operation == BlobOperation::Write,

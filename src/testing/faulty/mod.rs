@@ -12,12 +12,10 @@
 //!   paused time a test is deterministic.
 //! - All times are those of tokio's clock.
 //! - The kind of an error is true: after [`Unavailable`](crate::ErrorKind::Unavailable),
-//!   [`Throttled`](crate::ErrorKind::Throttled) and [`Conflict`](crate::ErrorKind::Conflict) nothing was applied.
+//!   [`Throttled`](crate::ErrorKind::Throttled), [`Conflict`](crate::ErrorKind::Conflict) and
+//!   [`Unauthorized`](crate::ErrorKind::Unauthorized) nothing was applied.
 //!
-//! # Non-guarantees
-//!
-//! Unlike other containers, it does not bound the duration of its requests: [`Fault::Hang`] lasts until the caller's
-//! timeout.
+//! [`Fault::Hang`] lasts until the caller drops the request.
 
 mod fault;
 mod history;
@@ -174,6 +172,10 @@ impl FaultyContainer {
             }
             Some(Fault::Throttled { retry_after }) => {
                 let error = failure(ErrorKind::Throttled { retry_after }, &call, "the service limits the request rate");
+                error.with_server_time(self.server_time().await)
+            }
+            Some(Fault::Unauthorized) => {
+                let error = failure(ErrorKind::Unauthorized, &call, "the credentials do not permit the request");
                 error.with_server_time(self.server_time().await)
             }
             arriving => return Ok(arriving),

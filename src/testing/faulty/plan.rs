@@ -117,6 +117,7 @@ mod tests {
         for (fault, expected) in [
             (Fault::Hang, [true; 7]),
             (Fault::Throttled { retry_after: None }, [true; 7]),
+            (Fault::Unauthorized, [true; 7]),
             (Fault::ResponseLost, [false, false, false, true, true, true, true]),
             (Fault::AppliedLate(second), [false, false, false, true, true, true, false]),
             (Fault::ConcurrentWrite(crate::blob::Metadata::new()), [false, false, false, true, true, false, false]),

@@ -10,7 +10,7 @@ use azure_core::hmac::hmac_sha256;
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
 use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, StoreConfig};
@@ -339,8 +339,7 @@ impl Drop for Fleet {
 
 /// Returns a store that only reads: no request of it is ever late, even on a busy machine.
 async fn observer(connection_string: String, container: &str, case: BlobNameCase) -> GroupStore {
-    let access = Access::connection_string(connection_string, container);
-    let container = AzureContainer::builder(access).with_request_timeout(TIMEOUT).build().unwrap();
+    let container = AzureContainer::from_connection_string(connection_string, container).unwrap();
     let config = StoreConfig::default()
         .with_blob_name_case(case)
         .with_lease_duration(4 * TIMEOUT)

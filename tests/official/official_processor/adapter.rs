@@ -75,7 +75,7 @@ async fn a_lease_is_as_fresh_as_its_heartbeat() {
     sleep(Duration::from_secs(70)).await;
     assert!(listed(&*a).await.is_empty());
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
-    assert_eq!(&container.get(&heartbeat).await.unwrap().metadata["declareddeadby"], "a");
+    assert_eq!(&container.get(&heartbeat).await.unwrap().metadata["ehcdeclareddeadby"], "a");
 
     // A claim from a live owner is not a claim from a dead one.
     let c = group_store(container.clone(), "c").await;
@@ -83,7 +83,7 @@ async fn a_lease_is_as_fresh_as_its_heartbeat() {
     let _ = c.claim(&Claim::unowned(1.into()).with_lease_scope(LeaseScope::Instance)).await;
     assert_eq!(cycle(&*a, "a", [1]).await, [1]);
     let heartbeat = container.get(&heartbeat.replace("heartbeat/b", "heartbeat/c")).await.unwrap();
-    assert!(!heartbeat.metadata.contains_key("declareddeadby"));
+    assert!(!heartbeat.metadata.contains_key("ehcdeclareddeadby"));
 }
 
 #[tokio::test(start_paused = true)]

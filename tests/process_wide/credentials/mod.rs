@@ -15,8 +15,9 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{ClientOptions, Context, Request, Transport};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::internal::blob::within;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
-use eventhubs_checkpoint::{Error, ErrorKind};
+use eventhubs_checkpoint::{Error, ErrorKind, Result};
 use serde_json::json;
 use tempfile::TempDir;
 use time::OffsetDateTime;
@@ -227,11 +228,16 @@ async fn shown_in_use(service: &Service, accesses: Vec<Access>, spy: &Arc<Spy>) 
     shown
 }
 
+/// Returns the error of a request, which is dropped after this time if the service does not respond.
+async fn soon<T: std::fmt::Debug>(request: impl Future<Output = Result<T>>) -> Error {
+    within(Duration::from_millis(300), "test", request).await.unwrap_err()
+}
+
 async fn shown_in_errors(container: &AzureContainer) -> Vec<String> {
     let errors = [
-        container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err(),
-        container.create_container().await.unwrap_err(),
-        container.delete("a", &Condition::Unconditional).await.unwrap_err(),
+        soon(container.write("a", &Metadata::new(), &Condition::Unconditional)).await,
+        soon(container.create_container()).await,
+        soon(container.delete("a", &Condition::Unconditional)).await,
     ];
     errors.iter().map(all_of).collect()
 }
@@ -240,10 +246,9 @@ async fn shown_without_answer(accesses: Vec<Access>, spy: &Arc<Spy>) -> Vec<Stri
     let mut shown = Vec::new();
     for access in accesses {
         let options = ClientOptions { per_try_policies: vec![spy.clone()], ..ClientOptions::default() };
-        let builder = AzureContainer::builder(access).with_client_options(options);
-        let container = builder.with_request_timeout(Duration::from_millis(300)).build().unwrap();
+        let container = AzureContainer::builder(access).with_client_options(options).build().unwrap();
         shown.extend(shown_in_errors(&container).await);
-        shown.push(all_of(&container.list("p").await.unwrap_err()));
+        shown.push(all_of(&soon(container.list("p")).await));
     }
     shown
 }

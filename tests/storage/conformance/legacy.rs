@@ -12,7 +12,7 @@ use eventhubs_checkpoint::{ErrorKind, conformance_tests};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use super::{assert_survives_deletion, assert_usable, delete_container, endpoint, existing_container};
+use super::{assert_survives_deletion, assert_usable, delete_container, endpoint, existing_container, timed_out};
 use crate::sas::{FUTURE, account_sas, fresh_name};
 use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 
@@ -94,8 +94,7 @@ async fn an_unreachable_service_is_unavailable_soon() {
 async fn a_silent_service_is_indeterminate_at_the_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&format!("http://{}", silent.local_addr().unwrap()), by_key(), "leases");
-    let container = LegacyContainer::builder(client).with_request_timeout(Duration::from_millis(200)).build().unwrap();
-    let error = container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err();
+    let error = timed_out(&LegacyContainer::new(client).unwrap()).await;
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(error.to_string().contains("200ms"), "{error}");
 }

@@ -54,13 +54,14 @@ async fn a_request_that_does_not_arrive_is_not_applied() {
         (Fault::Unreachable, ErrorKind::Unavailable),
         (Fault::Throttled { retry_after: Some(9 * SECOND) }, ErrorKind::Throttled { retry_after: Some(9 * SECOND) }),
         (Fault::Conflict, ErrorKind::Conflict),
+        (Fault::Unauthorized, ErrorKind::Unauthorized),
     ] {
         let (inner, faulty) = pair();
         faulty.inject(fault.clone());
         let began = Instant::now();
         let error = create(&faulty, "1").await.unwrap_err();
         assert_eq!((error.kind(), began.elapsed()), (expected, Duration::ZERO), "{fault:?}");
-        let is_answer = matches!(fault, Fault::Throttled { .. } | Fault::Conflict);
+        let is_answer = matches!(fault, Fault::Throttled { .. } | Fault::Conflict | Fault::Unauthorized);
         assert_eq!(error.server_time().is_some(), is_answer, "{fault:?}");
         sleep(100 * SECOND).await;
         assert_eq!(mark_of(&inner, "a").await, None, "{fault:?}");

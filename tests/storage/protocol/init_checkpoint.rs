@@ -13,7 +13,7 @@ use crate::placing::place;
 
 fn pinned(sequence_number: i64) -> Metadata {
     let mut record = position(sequence_number);
-    record.insert("initial", sequence_number.to_string());
+    record.insert("ehcinitial", sequence_number.to_string());
     record
 }
 
@@ -34,7 +34,7 @@ pub async fn creates_a_first_checkpoint_without_an_ownership(bench: Bench) {
     for (key, value) in [("sequencenumber", "41"), ("offset", "410"), ("ownerid", "a")] {
         assert_eq!(&written[key], value);
     }
-    assert!(written.contains_key("updatedat"));
+    assert!(written.contains_key("ehcupdatedat"));
     assert_eq!(bench.read(&ownership(0)).await, owned_by("b"));
 }
 
@@ -164,7 +164,7 @@ pub async fn one_in_the_other_name_case_is_taken_over(bench: Bench) {
     a.win(0).await;
     let adoption = a.adopt(0, Some(90)).await.adoption();
     assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(41), true));
-    assert_eq!(&bench.read(&checkpoint(0)).await["initial"], "41");
+    assert_eq!(&bench.read(&checkpoint(0)).await["ehcinitial"], "41");
 }
 
 /// It started before the initial checkpoint was written, and an adoption without a known start wrote nothing.
@@ -175,7 +175,7 @@ pub async fn yields_to_an_owner_that_adopted_before(bench: Bench) {
     assert!(pin(&a, 0, 41).await);
     assert_eq!(b.checkpoint(&mut adoption, 20).await.describe(), "written");
     assert_eq!(bench.position_of(0).await, 20);
-    assert!(!bench.read(&checkpoint(0)).await.contains_key("initial"));
+    assert!(!bench.read(&checkpoint(0)).await.contains_key("ehcinitial"));
     assert_eq!(b.checkpoint(&mut adoption, 19).await.describe(), "superseded");
 }
 
@@ -200,19 +200,19 @@ pub async fn yields_even_if_responses_are_lost(bench: Bench) {
 pub async fn is_flagged_until_the_first_checkpoint(bench: Bench) {
     let a = bench.owner("a").await;
     assert!(pin(&a, 0, 41).await);
-    assert_eq!(&bench.read(&checkpoint(0)).await["initial"], "41");
+    assert_eq!(&bench.read(&checkpoint(0)).await["ehcinitial"], "41");
     a.win(0).await;
     let mut adoption = a.adopt(0, Some(90)).await.adoption();
     assert!(adoption.record().initial);
-    assert_eq!(&bench.read(&checkpoint(0)).await["initial"], "41");
+    assert_eq!(&bench.read(&checkpoint(0)).await["ehcinitial"], "41");
     assert_eq!(a.checkpoint(&mut adoption, 42).await.describe(), "written");
     let written = bench.read(&checkpoint(0)).await;
-    assert!(!written.contains_key("initial") && !written.contains_key("sourceetag"), "{written:?}");
+    assert!(!written.contains_key("ehcinitial") && !written.contains_key("ehcsourceetag"), "{written:?}");
     assert!(!adoption.record().initial);
     // A position that was written explicitly is not a start that yields.
     assert!(pin(&a, 1, 41).await);
     place(&a.store, 1, &at(7)).await;
-    assert!(!bench.read(&checkpoint(1)).await.contains_key("initial"));
+    assert!(!bench.read(&checkpoint(1)).await.contains_key("ehcinitial"));
 }
 
 pub async fn ignores_an_ignored_name_case(bench: Bench) {
@@ -220,5 +220,5 @@ pub async fn ignores_an_ignored_name_case(bench: Bench) {
     bench.put(&there(0), &position(7)).await;
     assert!(pin(&a, 0, 41).await);
     assert_eq!(a.requests(), ["create checkpoint/0"]);
-    assert!(!bench.read(&checkpoint(0)).await.contains_key("sourceetag"));
+    assert!(!bench.read(&checkpoint(0)).await.contains_key("ehcsourceetag"));
 }

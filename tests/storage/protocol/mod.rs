@@ -214,6 +214,8 @@ macro_rules! tests {
                 names_owner_and_incarnation,
                 is_written_only_under_its_own_etag,
                 survives_lost_responses,
+                is_sent_again_if_it_hangs,
+                ends_without_a_right_to_delete,
                 a_404_on_its_own_means_declared_dead,
                 invalidated_by_another_means_declared_dead,
                 a_fresh_later_incarnation_replaces_this_one,

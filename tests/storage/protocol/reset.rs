@@ -58,15 +58,15 @@ impl Describe for ResetOutcome {
 /// A released record of this operator, reserved for an owner.
 fn returned(operator: &Owner<Operator>, to: Option<&str>) -> Metadata {
     let (id, lease_duration) = (operator.store.id().as_str(), EXPIRY.to_string());
-    let mut record = metadata(&[("ownerid", ""), ("operator", id), ("ehcleaseduration", &lease_duration)]);
-    record.extend(to.map(|to| ("handoffto".to_owned(), to.to_owned())));
+    let mut record = metadata(&[("ownerid", ""), ("ehcoperator", id), ("ehcleaseduration", &lease_duration)]);
+    record.extend(to.map(|to| ("ehchandoffto".to_owned(), to.to_owned())));
     record
 }
 
 /// The ownership record without its epoch, which every record of an ownership has.
 async fn record_of(bench: &Bench, partition: u32) -> Metadata {
     let mut record = bench.read(&ownership(partition)).await;
-    assert!(record.remove("epoch").is_some(), "{record:?}");
+    assert!(record.remove("ehcepoch").is_some(), "{record:?}");
     record
 }
 
@@ -152,11 +152,11 @@ pub async fn every_record_of_an_operator_names_it(bench: Bench) {
     let writes: Vec<_> = operator.sent().into_iter().filter(|sent| sent.is_write_of("ownership/")).collect();
     let [claim, release] = <[_; 2]>::try_from(writes).unwrap();
     for (record, owner) in [(&claim.metadata, id), (&release.metadata, "")] {
-        assert_eq!((&record["ownerid"], &record["operator"]), (owner, id));
-        assert_eq!(&record["handoffto"], "a");
-        assert!(!record.contains_key("cooperative") && !record.contains_key("leasescope"), "{record:?}");
+        assert_eq!((&record["ownerid"], &record["ehcoperator"]), (owner, id));
+        assert_eq!(&record["ehchandoffto"], "a");
+        assert!(!record.contains_key("ehccooperative") && !record.contains_key("ehcleasescope"), "{record:?}");
     }
-    assert!(claim.metadata.contains_key("incarnation"));
+    assert!(claim.metadata.contains_key("ehcincarnation"));
     let other = bench.operator("p", quick_retries).await;
     assert_ne!(other.store.id(), operator.store.id());
 }
@@ -164,12 +164,12 @@ pub async fn every_record_of_an_operator_names_it(bench: Bench) {
 pub async fn keeps_the_measured_load(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
     let mut record = owned_by("a");
-    record.insert("load", "7");
+    record.insert("ehcload", "7");
     bench.put(&ownership(0), &record).await;
     bench.put(&checkpoint(0), &position(OLD)).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let mut expected = returned(&operator, Some("a"));
-    expected.insert("load", "7");
+    expected.insert("ehcload", "7");
     assert_eq!(record_of(&bench, 0).await, expected);
 }
 
@@ -201,7 +201,7 @@ pub async fn an_expired_heartbeat_is_declared_dead_first(bench: Bench) {
     let (_a, _, operator) = by_heartbeat(&bench, EXPIRY + 2).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     assert_eq!(operator.requests()[3..5], ["match heartbeat/a", "match ownership/0"]);
-    assert_eq!(&bench.read(&format!("{LOWER}heartbeat/a")).await["declareddeadby"], operator.store.id().as_str());
+    assert_eq!(&bench.read(&format!("{LOWER}heartbeat/a")).await["ehcdeclareddeadby"], operator.store.id().as_str());
     assert_eq!(record_of(&bench, 0).await, returned(&operator, None));
 }
 
@@ -222,7 +222,7 @@ pub async fn a_valid_reservation_is_kept(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
     bench.put(&ownership(7), &owned_by("b")).await;
     for (partition, age, to) in [(0, EXPIRY + 1, Some("b")), (1, EXPIRY + 2, None)] {
-        put_young(&bench, partition, &[("ownerid", ""), ("handoffto", "b")]).await;
+        put_young(&bench, partition, &[("ownerid", ""), ("ehchandoffto", "b")]).await;
         operator.wire().age(&ownership(partition), age);
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "done");
         assert_eq!(record_of(&bench, partition).await, returned(&operator, to));
@@ -245,7 +245,7 @@ pub async fn a_requested_partition_goes_to_the_requester(bench: Bench) {
     bench.put(&ownership(7), &owned_by("b")).await;
     for (partition, asking, to) in [(0, "b", "b"), (1, "c", "a")] {
         let mut requested = owned_by("a");
-        requested.extend(metadata(&[("cooperative", "1"), ("handoffto", asking)]));
+        requested.extend(metadata(&[("ehccooperative", "1"), ("ehchandoffto", asking)]));
         bench.put(&ownership(partition), &requested).await;
         bench.put(&checkpoint(partition), &position(OLD)).await;
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "done");
@@ -256,7 +256,7 @@ pub async fn a_requested_partition_goes_to_the_requester(bench: Bench) {
 /// The record of an operator that is working on it.
 fn operated(by: &str) -> Metadata {
     let mut record = owned_by(by);
-    record.extend(metadata(&[("operator", by), ("handoffto", "a")]));
+    record.extend(metadata(&[("ehcoperator", by), ("ehchandoffto", "a")]));
     record
 }
 
@@ -430,7 +430,7 @@ pub async fn keeps_every_other_key(bench: Bench) {
     let (a, _) = running(&bench, 0).await;
     let operator = bench.operator("o", quick_retries).await;
     let mut theirs = bench.read(&checkpoint(0)).await;
-    theirs.extend(metadata(&[("theirs", "1"), ("rewound", "x"), ("epoch", "5")]));
+    theirs.extend(metadata(&[("theirs", "1"), ("rewound", "x"), ("ehcepoch", "5")]));
     bench.put(&checkpoint(0), &theirs).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let mut found = bench.read(&checkpoint(0)).await;
@@ -438,7 +438,7 @@ pub async fn keeps_every_other_key(bench: Bench) {
     for (key, value) in [("ownerid", id), ("sequencenumber", NEW.to_string()), ("offset", at(NEW).offset)] {
         assert_eq!(found.insert(key, &theirs[key]), Some(value), "{key}");
     }
-    found.insert("updatedat", &theirs["updatedat"]);
+    found.insert("ehcupdatedat", &theirs["ehcupdatedat"]);
     assert_eq!(found, theirs);
     starts_at(&a, 0, NEW).await;
 }

@@ -13,7 +13,7 @@ fn there() -> String {
 /// A checkpoint of this crate that records this version of the one in the other name case.
 fn copied(sequence_number: i64, etag: &str) -> Metadata {
     let mut record = position(sequence_number);
-    record.insert("sourceetag", etag);
+    record.insert("ehcsourceetag", etag);
     record
 }
 
@@ -38,7 +38,7 @@ pub async fn it_counts_while_there_is_none_here(bench: Bench) {
     assert_eq!(a.requests(), expected);
     let ours = bench.read(&checkpoint(0)).await;
     assert_eq!((&ours["offset"], &ours["ownerid"]), ("x", "a"));
-    assert_eq!(&ours["sourceetag"], theirs.as_str());
+    assert_eq!(&ours["ehcsourceetag"], theirs.as_str());
 }
 
 pub async fn a_changed_one_counts_if_it_is_greater(bench: Bench) {
@@ -49,7 +49,7 @@ pub async fn a_changed_one_counts_if_it_is_greater(bench: Bench) {
         assert_eq!(position, wins, "{ours} {theirs}");
         assert_eq!(a.requests().pop(), Some("match checkpoint/0".to_owned()));
         // It was read, whichever won.
-        assert_eq!(&bench.read(&checkpoint(0)).await["sourceetag"], etag.as_str());
+        assert_eq!(&bench.read(&checkpoint(0)).await["ehcsourceetag"], etag.as_str());
     }
 }
 
@@ -65,7 +65,7 @@ pub async fn the_key_is_kept_by_every_checkpoint(bench: Bench) {
     let (a, _) = adopted(&bench).await;
     let mut adoption = a.adopted(0).await;
     assert_eq!(a.checkpoint(&mut adoption, 8).await.describe(), "written");
-    assert_eq!(&bench.read(&checkpoint(0)).await["sourceetag"], etag.as_str());
+    assert_eq!(&bench.read(&checkpoint(0)).await["ehcsourceetag"], etag.as_str());
     bench.put(&there(), &position(20)).await;
     assert_eq!(adopted(&bench).await.1, 20);
 }
@@ -98,7 +98,7 @@ pub async fn a_reset_is_not_undone_by_an_unread_number(bench: Bench) {
         let theirs = bench.put(&there(), &position(90)).await;
         a.store.replace_checkpoint(&mut adoption, &at(2)).await.unwrap();
         assert_eq!(adopted(&bench).await.1, 2, "{ours:?}");
-        assert_ne!(bench.read(&checkpoint(0)).await.get("sourceetag"), Some(theirs.as_str()));
+        assert_ne!(bench.read(&checkpoint(0)).await.get("ehcsourceetag"), Some(theirs.as_str()));
         bench.delete(&there()).await;
     }
 }

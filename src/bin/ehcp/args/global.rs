@@ -93,8 +93,8 @@ pub struct Global {
     /// Entra ID].
     #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
     pub storage_connection_string: Option<String>,
-    /// How long a request to the storage may take [default: 5s], and to the event hub
-    /// [default: 20s].
+    /// How long a request to the storage may take [default: 5s; 30s to list the container], and to
+    /// the event hub [default: 20s].
     #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
     pub timeout: Option<Duration>,
     /// Does not connect to the event hub.
@@ -115,6 +115,11 @@ pub struct Global {
 }
 
 impl Global {
+    /// Returns how long a listing may take that no store limits.
+    pub fn listing_timeout(&self) -> Duration {
+        self.timeout.unwrap_or(Duration::from_secs(30))
+    }
+
     /// Fails if a name has a secret, without showing it.
     pub fn check_secrets(&self) -> Result<()> {
         let settings = &self.settings;

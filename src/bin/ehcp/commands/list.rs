@@ -42,7 +42,7 @@ pub async fn run(global: &Global, list: &List) -> Result<Exit> {
     let storage = StorageConnection::resolve(global)?;
     let progress = Progress::spinner("reading the groups");
     let container = storage.container(&storage.container_name)?;
-    let found = list_groups(&container, &list.prefix).await?;
+    let found = list_groups(&container, &list.prefix, global.listing_timeout()).await?;
     let read = stream::iter(found).map(|group| {
         let storage = &storage;
         async move {

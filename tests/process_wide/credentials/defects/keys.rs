@@ -84,7 +84,7 @@ fn by_key(account_url: &str) -> Access {
 #[tokio::test]
 async fn a09_a_forged_date_does_not_stay() {
     for forged in [datetime!(2099-11-20 12:00:00 UTC), datetime!(1999-11-20 12:00:00 UTC)] {
-        for url in ["http://storage.internal/account", "https://account.example", "http://127.0.0.1:10000/account"] {
+        for url in ["http://storage.internal", "https://account.example", "http://127.0.0.1:10000/account"] {
             let storage = Arc::new(Storage { forged: Mutex::new([forged].into()), ..Storage::default() });
             let container = storage.container(by_key(url), Duration::ZERO);
             assert_eq!(write(&container).await.unwrap_err().kind(), ErrorKind::Unauthorized);
@@ -99,7 +99,7 @@ async fn a09_a_forged_date_does_not_stay() {
 async fn a09_over_plain_http_no_other_date_is_signed() {
     let forged = Mutex::new([datetime!(2099-11-20 12:00:00 UTC)].into());
     let storage = Arc::new(Storage { forged, ..Storage::default() });
-    let container = storage.container(by_key("http://storage.internal/account"), Duration::ZERO);
+    let container = storage.container(by_key("http://storage.internal"), Duration::ZERO);
     assert_eq!(write(&container).await.unwrap_err().kind(), ErrorKind::Unauthorized);
     assert_eq!(storage.dates(), (1, true));
 }
@@ -123,9 +123,7 @@ async fn a09_a_wrong_clock_is_corrected_over_https() {
 /// If the clock is not corrected, or if that does not help, it is named as a cause.
 #[tokio::test]
 async fn a09_a_rejection_names_a_wrong_clock() {
-    for (url, refuses_all, requests) in
-        [("http://storage.internal/account", false, 1), ("https://account.example", true, 2)]
-    {
+    for (url, refuses_all, requests) in [("http://storage.internal", false, 1), ("https://account.example", true, 2)] {
         for (ahead, expected) in [(-7200, "7200 s behind"), (7200, "7200 s ahead")] {
             let storage = Arc::new(Storage { refuses_all, ..Storage::default() });
             let container = storage.container(by_key(url), Duration::seconds(ahead));
@@ -154,8 +152,6 @@ fn a10_plain_http_needs_an_emulator() {
         by_string("DefaultEndpointsProtocol=http;AccountName=account"),
         by_string("AccountName=account;BlobEndpoint=http://account.blob.core.windows.net"),
         Access::sas_url("http://account.blob.core.windows.net/leases?sv=1&sig=hush"),
-        // Of a blob, by mistake.
-        Access::sas_url("http://account.blob.core.windows.net/leases/blob?sv=1&sig=hush"),
         Access::account_sas_url("http://account.blob.core.windows.net/?sv=1&sig=hush", "leases"),
     ] {
         let error = AzureContainer::builder(access).build().unwrap_err();

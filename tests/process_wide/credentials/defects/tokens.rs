@@ -17,8 +17,10 @@ use azure_identity::{
 };
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::internal::blob::within;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
-use eventhubs_checkpoint::{Error, ErrorKind, Result};
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 use futures::future::join_all;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -186,7 +188,8 @@ impl Policy for Storage {
 }
 
 async fn write(container: &AzureContainer) -> Result<()> {
-    container.write("a", &Metadata::new(), &Condition::Unconditional).await.map(drop)
+    let metadata = Metadata::new();
+    within(DEADLINE, "write", container.write("a", &metadata, &Condition::Unconditional)).await.map(drop)
 }
 
 /// Returns the error, with its causes.
@@ -280,6 +283,23 @@ async fn a03_without_a_token_the_issuer_is_named() {
             until_written(&container).await;
             assert_eq!(issuer.most_at_once.load(Ordering::SeqCst), 1, "{random_faults:?}");
         }
+    }
+}
+
+/// Nothing was sent, so the start is attempted again, and says what it waits for.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_starts_names_a_slow_issuer() {
+    for (config, waits) in [(StoreConfig::default(), 4 * 4), (StoreConfig::fast_failover(), 4 * 8 / 5)] {
+        let (issuer, storage) = (Issuer::new(Behavior::Hangs), Arc::new(Storage::default()));
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let container = storage.container(issuer.client_secret());
+        let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).with_config(config);
+        let began = Instant::now();
+        let error = builder.connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("the token issuer returned none within"), "{error}");
+        assert!(began.elapsed() >= Duration::from_secs(waits), "{:?}", began.elapsed());
+        assert_eq!(storage.tokens(), Vec::<String>::new());
     }
 }
 

@@ -461,7 +461,7 @@ fn an_ownership_names_its_writer_or_no_owner() {
 
 #[test]
 fn a_handoff_request_changes_nothing_else() {
-    for (key, broken) in [("handoffto", vec![]), ("load", vec![Invariant::OwnRecord])] {
+    for (key, broken) in [("ehchandoffto", vec![]), ("ehcload", vec![Invariant::OwnRecord])] {
         let mut scene = Scene::new(|_| {});
         let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.owns(one);
