@@ -16,6 +16,7 @@ use crate::store::handoff::Handoff;
 
 /// What this instance does with one partition.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost every partition is owned, which is the largest variant")]
 pub(super) enum Activity {
     /// It writes a handoff request into the record.
     RequestingHandoff,

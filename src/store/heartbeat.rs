@@ -79,7 +79,7 @@ impl GroupStore {
         let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatEnd { store: self, known: &mut known }).await?;
         let Some(ended) = known.take() else { return Ok(()) };
-        if let Err(error) = self.delete_heartbeat(&self.identity().owner, &WriteCondition::IfMatch(ended)).await {
+        if let Err(error) = self.delete_heartbeat(&self.identity().owner, &ended).await {
             self.telemetry().ended_heartbeat_stays(&error);
         }
         Ok(())
@@ -111,7 +111,7 @@ impl GroupStore {
         let mut deleted = Vec::new();
         for old in seen.iter().filter(|seen| seen.record.owner != self.identity().owner && self.is_stale(seen)) {
             let owner = &old.record.owner;
-            match self.delete_heartbeat(owner, &WriteCondition::IfMatch(old.etag.clone())).await {
+            match self.delete_heartbeat(owner, &old.etag).await {
                 Ok(()) => deleted.push(owner.clone()),
                 Err(error) if is_ambiguous(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
@@ -148,9 +148,9 @@ impl GroupStore {
         Ok(heartbeat.map_or(age, |heartbeat| heartbeat.min(age)))
     }
 
-    async fn delete_heartbeat(&self, owner: &OwnerId, under: &WriteCondition<ETag>) -> Result<()> {
-        let (name, condition) = (self.inner.names.heartbeat(owner), under.into());
-        let response = self.send(StorageOperation::Heartbeat, self.container.delete(&name, &condition)).await?;
+    async fn delete_heartbeat(&self, owner: &OwnerId, etag: &ETag) -> Result<()> {
+        let name = self.inner.names.heartbeat(owner);
+        let response = self.send(StorageOperation::Heartbeat, self.container.delete(&name, etag)).await?;
         self.note(response);
         Ok(())
     }

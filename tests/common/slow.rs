@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, ResponseInfo, WriteResult};
+use eventhubs_checkpoint::blob::{
+    Blob, BlobContainer, Condition, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+};
 use tokio::time::sleep;
 
 use crate::intercepted::{Intercept, Intercepted};
@@ -53,9 +55,9 @@ impl Intercept for Latency {
         inner.write(name, metadata, condition).await
     }
 
-    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         self.pass().await;
-        inner.delete(name, condition).await
+        inner.delete(name, etag).await
     }
 
     fn with_new_connections(&self, inner: &dyn BlobContainer) -> Result<Arc<dyn BlobContainer>> {

@@ -5,7 +5,8 @@ use std::process::Stdio;
 
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::testing::Overwrite;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -42,7 +43,7 @@ fn at(positions: &[(&str, i64)]) -> BTreeMap<String, i64> {
 
 async fn write(fleet: &Fleet, blob: &str, pairs: &[(&str, &str)]) {
     let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    fleet.container.write(&format!("localhost/orders/{blob}"), &metadata, &Condition::Unconditional).await.unwrap();
+    fleet.container.overwrite(&format!("localhost/orders/{blob}"), &metadata).await.unwrap();
 }
 
 /// A shell runs the commands that a run shows for its undoing.

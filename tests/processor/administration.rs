@@ -8,11 +8,12 @@ use eventhubs_checkpoint::admin::{
     Deletion, Export, GroupState, HubRanges, NotDone, Operator, OwnershipState, Plan, PlannedEffect, RecordName, Reset,
     ResetOptions, ResetOutcome, ResetTarget,
 };
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::processor::{StartPosition, StopReason};
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome, StoreConfig,
 };
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
 use futures::StreamExt;
@@ -104,7 +105,7 @@ pub async fn write_checkpoint(world: &World, partition: u32, number: i64) {
 
 async fn write(world: &World, name: &str, pairs: &[(&str, String)]) {
     let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    world.container.write(&format!("{PREFIX}/{name}"), &metadata, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(&format!("{PREFIX}/{name}"), &metadata).await.unwrap();
 }
 
 /// Returns a group without an owner, whose checkpoints are at 9, of 20 events each.
@@ -306,7 +307,7 @@ mod stale_plans {
         let (world, _a, _) = with_owner().await;
         let operator = operator(&world, 5).await;
         let plan = planned(&world, &operator, &after(4)).await;
-        world.container.delete(&format!("{PREFIX}/checkpoint/0"), &Condition::Unconditional).await.unwrap();
+        world.container.remove(&format!("{PREFIX}/checkpoint/0")).await.unwrap();
         assert_eq!(refused(&plan, &operator).await, None);
         assert_eq!(checkpoints(&world).await.len(), 0);
     }
@@ -396,7 +397,7 @@ mod other_name_case {
         let name = "ns.servicebus.windows.net/hub/$Default/checkpoint/0";
         let record =
             [("sequencenumber".to_owned(), number.to_string()), ("offset".to_owned(), (number * 10).to_string())];
-        world.container.write(name, &record.into(), &Condition::Unconditional).await.unwrap();
+        world.container.overwrite(name, &record.into()).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
@@ -736,7 +737,7 @@ mod initial_checkpoints {
         let operator = operator(&world, 5).await;
         for partition in [1, 3] {
             let name = format!("{PREFIX}/checkpoint/{partition}");
-            world.container.delete(&name, &Condition::Unconditional).await.unwrap();
+            world.container.remove(&name).await.unwrap();
         }
         let plan = planned(&world, &operator, &after(15)).await;
         assert_eq!(plan.writes().count(), 4);

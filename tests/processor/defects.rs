@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, StartPosition};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use tokio::time::sleep;
 
@@ -75,7 +76,7 @@ async fn check_foreign_owner(group: &str) {
     let write = async |kind: &str, pairs: &[(&str, &str)]| {
         let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let name = format!("{NAMESPACE}/{HUB}/{group}/{kind}/0");
-        world.container.write(&name, &metadata, &Condition::Unconditional).await.unwrap();
+        world.container.overwrite(&name, &metadata).await.unwrap();
     };
     write("ownership", &[("ownerid", "old")]).await;
     assert_resumes_after_80(&world, write("checkpoint", &[("sequencenumber", "80"), ("offset", "80")])).await;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, ResponseInfo, WriteResult};
+use eventhubs_checkpoint::blob::{
+    Blob, BlobContainer, Condition, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+};
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, Processor,
     ShutdownReport,
@@ -241,9 +243,9 @@ impl Intercept for SlowContainer {
         written
     }
 
-    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         self.delay(name).await;
-        let deleted = inner.delete(name, condition).await;
+        let deleted = inner.delete(name, etag).await;
         self.delay(name).await;
         deleted
     }

@@ -51,7 +51,7 @@ async fn all_errors(container: &AzureContainer) -> [(&'static str, Error); 5] {
         in_time(DEADLINE, container.list("p")),
         in_time(DEADLINE, container.get("a")),
         in_time(DEADLINE, container.write("a", &metadata, &condition)),
-        in_time(DEADLINE, container.delete("a", &condition)),
+        in_time(DEADLINE, container.delete("a", &ETag::new("0x1"))),
         in_time(DEADLINE, container.create_container()),
     );
     assert!((DEADLINE..DEADLINE + TOLERANCE).contains(&began.elapsed()), "{:?}", began.elapsed());
@@ -165,7 +165,7 @@ async fn a_conditional_write_is_sent_exactly_once() {
 
         let stub = Stub::start([random_faults.clone(), success()]);
         let container = self::container(&stub);
-        let error = container.delete("a", &condition).await.unwrap_err();
+        let error = container.delete("a", &ETag::new("0x1")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{random_faults:?}: {error}");
         assert_eq!(stub.requests(), ["DELETE /a/leases/a HTTP/1.1"], "{random_faults:?}");
     }

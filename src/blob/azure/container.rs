@@ -15,8 +15,10 @@ use super::headers::{self, METADATA_PREFIX};
 use super::listing::{self, Detail, Page};
 use super::operation::{Operation, Verb};
 use super::settings::Settings;
-use crate::blob::validation::{delete_cannot_create, validate_blob_name, validate_metadata};
-use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
+use crate::blob::validation::{validate_blob_name, validate_metadata};
+use crate::blob::{
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+};
 use crate::error::{Error, Result};
 
 const BLOB_TYPE: HeaderName = HeaderName::from_static("x-ms-blob-type");
@@ -155,8 +157,9 @@ impl BlobContainer for AzureContainer {
         validate_blob_name(name)?;
         let operation = self.operation(Verb::Get, name);
         let reply = self.client.read(operation, self.blob_request(Method::Head, name)).await?;
-        let (etag, last_modified) =
-            headers::version(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag or date"))?;
+        let etag = headers::etag(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
+        let last_modified = headers::last_modified(&reply.headers)
+            .ok_or_else(|| unusable_response(operation, "it has no time of the last write"))?;
         let metadata = headers::metadata(&reply.headers);
         Ok(Blob { name: name.to_owned(), metadata, etag, last_modified, response: reply.response })
     }
@@ -175,26 +178,20 @@ impl BlobContainer for AzureContainer {
                 request.insert_header(BLOB_TYPE, "BlockBlob");
                 request.insert_header(IF_NONE_MATCH, "*");
             }
-            Condition::Unconditional => request.insert_header(BLOB_TYPE, "BlockBlob"),
         }
         for (key, value) in metadata {
             request.insert_header(format!("{METADATA_PREFIX}{key}"), value.to_owned());
         }
         let reply = self.client.write(operation, request).await?;
-        let (etag, last_modified) =
-            headers::version(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag or date"))?;
+        let etag = headers::etag(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
         let versioned = headers::header(&reply.headers, &VERSION_ID).is_some();
-        Ok(WriteResult { etag, last_modified, versioned, response: reply.response })
+        Ok(WriteResult { etag, versioned, response: reply.response })
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         validate_blob_name(name)?;
         let mut request = self.blob_request(Method::Delete, name);
-        match condition {
-            Condition::Create => return Err(delete_cannot_create()),
-            Condition::IfMatch(etag) => request.insert_header(IF_MATCH, etag.quoted()),
-            Condition::Unconditional => {}
-        }
+        request.insert_header(IF_MATCH, etag.quoted());
         Ok(self.client.write(self.operation(Verb::Delete, name), request).await?.response)
     }
 

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::testing::Overwrite;
 use tokio::time::{Instant, sleep};
 
 use super::adapted_processor::AdaptedProcessor;
@@ -116,13 +117,13 @@ pub async fn a_malformed_checkpoint_ends_only_the_old_ones() {
     fleet.settles_among(&["a", c.owner(), d.owner()]).await;
     let metadata = [("sequencenumber", ""), ("offset", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     let name = "localhost/orders/$Default/checkpoint/9";
-    fleet.container.write(name, &Metadata::from(metadata), &Condition::Unconditional).await.unwrap();
+    fleet.container.overwrite(name, &Metadata::from(metadata)).await.unwrap();
     for old in [c, d] {
         let errors = old.ends_with_error().await;
         assert!(errors.contains("empty string"), "{errors}");
     }
     fleet.settles_among(&["a"]).await;
-    fleet.container.delete(name, &Condition::Unconditional).await.unwrap();
+    fleet.container.remove(name).await.unwrap();
     nothing_is_lost(fleet).await;
     a.shut_down().await;
 }

@@ -8,6 +8,7 @@ use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, LeaseDurations,
 };
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::Platform;
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, Position};
 
@@ -56,7 +57,7 @@ async fn a_name_that_ends_with_a_dot_means_the_other_blob() {
     }
     platform.write("g/a..", &marked("2"), &Condition::IfMatch(written.etag)).await.unwrap();
     assert_eq!(mark_of(&inner, "g/a").await.as_deref(), Some("2"));
-    platform.delete("g./a", &Condition::Unconditional).await.unwrap();
+    platform.remove("g./a").await.unwrap();
     assert!(names(&inner, "").await.is_empty());
     for name in ["...", "g/..", "g/./a"] {
         assert_eq!(kind(create_named(&platform, name).await), Some(ErrorKind::Rejected), "{name}");
@@ -75,7 +76,7 @@ async fn directories_are_listed_and_outlive_their_blobs() {
     assert_eq!(listed.metadata, Metadata::from([("hdi_isfolder".to_owned(), "true".to_owned())]));
     assert_eq!(platform.get("ns/hub/ownership").await.unwrap().etag, listed.etag);
 
-    platform.delete("ns/hub/ownership/0", &Condition::Unconditional).await.unwrap();
+    platform.remove("ns/hub/ownership/0").await.unwrap();
     assert!(names(&inner, "").await.is_empty());
     assert_eq!(names(&platform, "").await, ["ns", "ns/hub", "ns/hub/ownership"]);
     create_named(&inner, "a/b").await.unwrap();
@@ -93,8 +94,7 @@ async fn seconds_ahead(platform: &Platform, inner: &MemoryContainer) -> BTreeMap
     for _ in 0..200 {
         advance(Duration::from_millis(137)).await;
         let truth = inner.list("").await.unwrap().response.server_time;
-        let written = platform.write("a", &marked("1"), &Condition::Unconditional).await.unwrap();
-        assert_eq!(written.last_modified, truth);
+        let written = platform.overwrite("a", &marked("1")).await.unwrap();
         let read = platform.get("a").await.unwrap();
         assert_eq!(read.last_modified, truth);
         let list = platform.list("").await.unwrap();
@@ -170,7 +170,7 @@ async fn clones_share_the_directories() {
     let platform = platform.with_directories(true);
     let (clone, isolated) = (platform.clone(), platform.with_new_connections().unwrap());
     create_named(&isolated, "a/1").await.unwrap();
-    isolated.delete("a/1", &Condition::Unconditional).await.unwrap();
+    isolated.remove("a/1").await.unwrap();
     assert_eq!(names(&platform, "").await, ["a"]);
     assert_eq!(names(&clone, "").await, ["a"]);
 }

@@ -1,7 +1,7 @@
 //! Epochs: they only grow.
 
-use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::store::Claim;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -117,7 +117,7 @@ pub async fn line_3_a_partition_taken_meanwhile_is_lost(bench: Bench) {
     let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
     let container = bench.container.clone();
     a.wire().after(BlobOperation::Write, "ownership/0", async move {
-        container.write(&ownership(0), &owned_by("b"), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&ownership(0), &owned_by("b")).await.unwrap();
     });
     assert_eq!(a.store.claim_all(vec![Claim::over(&seen)]).await.remove(0).1.describe(), "lost to b");
     assert_eq!(bench.owner_of(0).await, "b");

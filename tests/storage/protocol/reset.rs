@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
-use eventhubs_checkpoint::blob::{Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::{Adoption, GroupStoreBuilder, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{LeaseScope, OwnerId, PartitionId};
 use tokio::time::Instant;
@@ -340,7 +341,7 @@ pub async fn waits_again_after_a_foreign_checkpoint(bench: Bench) {
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let container = bench.container.clone();
     operator.wire().after_nth(2, BlobOperation::Write, "ownership/0", async move {
-        container.write(&checkpoint(0), &position(OLD + 1), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&checkpoint(0), &position(OLD + 1)).await.unwrap();
     });
     let began = Instant::now();
     assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "done");
@@ -353,7 +354,7 @@ pub async fn a_partition_taken_by_a_foreign_owner_is_lost(bench: Bench) {
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let container = bench.container.clone();
     operator.wire().after(BlobOperation::Write, "checkpoint/0", async move {
-        container.write(&ownership(0), &metadata(&[("ownerid", "java")]), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&ownership(0), &metadata(&[("ownerid", "java")])).await.unwrap();
     });
     assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "lost to java");
     assert_eq!(bench.position_of(0).await, OLD);

@@ -2,6 +2,7 @@
 
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::{BlobNameCase, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 
 use crate::bench::{Adopted, Bench, Describe, Owner, VERBATIM, at, checkpoint, metadata, position};
@@ -155,7 +156,7 @@ pub async fn it_is_read_again_after_a_takeover(bench: Bench) {
     let a = bench.owner("a").await;
     let container = bench.container.clone();
     a.wire().after(BlobOperation::Write, "ownership/0", async move {
-        container.write(&there(), &position(9), &eventhubs_checkpoint::blob::Condition::Unconditional).await.unwrap();
+        container.overwrite(&there(), &position(9)).await.unwrap();
     });
     a.win(0).await;
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(9));

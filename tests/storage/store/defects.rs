@@ -6,10 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, ResponseInfo, WriteResult};
+use eventhubs_checkpoint::blob::{
+    Blob, BlobContainer, Condition, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+};
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
 use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Result};
 use futures::future::join_all;
@@ -34,7 +37,7 @@ fn metadata(pairs: &[(&str, &str)]) -> Metadata {
 }
 
 async fn put(container: &MemoryContainer, name: &str, pairs: &[(&str, &str)]) {
-    container.write(&format!("{PREFIX}/{name}"), &metadata(pairs), &Condition::Unconditional).await.unwrap();
+    container.overwrite(&format!("{PREFIX}/{name}"), &metadata(pairs)).await.unwrap();
 }
 
 /// The replicas of one deployment, with requests of up to 20 ms.
@@ -220,11 +223,11 @@ struct Undeletable(&'static [&'static str], ErrorKind);
 
 #[async_trait]
 impl Intercept for Undeletable {
-    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         if self.0.iter().any(|part| name.ends_with(part)) {
             return Err(Error::new(self.1, format!("blob {name} has snapshots")));
         }
-        inner.delete(name, condition).await
+        inner.delete(name, etag).await
     }
 }
 

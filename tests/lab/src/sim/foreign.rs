@@ -165,7 +165,6 @@ impl Instance {
     async fn claim(&self, partition: &PartitionId, seen: Option<&Seen>) -> Result<bool> {
         let condition = match seen {
             Some(seen) => Condition::IfMatch(seen.etag.clone()),
-            None if self.rules.creates_unconditionally => Condition::Unconditional,
             None => Condition::Create,
         };
         match self.write(partition, self.host.owner.as_str(), &condition).await {
