@@ -45,13 +45,15 @@ async fn in_time<T>(deadline: Duration, request: impl Future<Output = Result<T>>
 
 /// Returns the name of each operation and its error; all run concurrently.
 async fn all_errors(container: &AzureContainer) -> [(&'static str, Error); 5] {
-    let (metadata, condition) = (Metadata::new(), Condition::IfMatch(ETag::new("0x1")));
+    let metadata = Metadata::new();
+    let etag = ETag::new("0x1");
+    let condition = Condition::IfMatch(etag.clone());
     let began = Instant::now();
     let (list, get, write, delete, create) = tokio::join!(
         in_time(DEADLINE, container.list("p")),
         in_time(DEADLINE, container.get("a")),
         in_time(DEADLINE, container.write("a", &metadata, &condition)),
-        in_time(DEADLINE, container.delete("a", &ETag::new("0x1"))),
+        in_time(DEADLINE, container.delete("a", &etag)),
         in_time(DEADLINE, container.create_container()),
     );
     assert!((DEADLINE..DEADLINE + TOLERANCE).contains(&began.elapsed()), "{:?}", began.elapsed());

@@ -108,7 +108,7 @@ impl Server {
         let late = if write.late { " (late)" } else { "" };
         let under = match &write.condition {
             Condition::IfMatch(etag) => format!("under {}", etag.as_str()),
-            other => format!("{other:?}"),
+            Condition::Create => "Create".to_owned(),
         };
         let outcome = written.as_ref().map_or("refused", |_| "accepted");
         judge.note(write.incarnation, format_args!("writes {} {under}: {outcome}{late}", short(&write.name)));
