@@ -322,9 +322,9 @@ impl Partitions {
         self.owned_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
     }
 
-    /// Records that the heartbeat does not count anymore: other instances may have taken over the leases that it kept
-    /// alive, or may be about to.
-    pub(super) fn declared_dead(&mut self) {
+    /// Records that the heartbeat does not count anymore, because it was declared dead or is being ended: other instances
+    /// may have taken over the leases that it kept alive, or may be about to.
+    pub(super) fn heartbeat_invalid(&mut self) {
         self.kept_alive_by.heartbeat = None;
         self.owned_mut().for_each(|(_, owned)| owned.set_ambiguous());
     }

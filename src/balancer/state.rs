@@ -75,7 +75,7 @@ impl State {
             Happened::Began(partitions) => {
                 self.hub = partitions;
                 // The first cycle waits for the first heartbeat, so that instances that list later count this one.
-                if !self.heartbeat.keep(&mut self.context, &self.partitions) {
+                if !self.heartbeat.keep(&mut self.context, &mut self.partitions) {
                     self.cycles.begin(&self.context);
                 }
             }
@@ -91,6 +91,7 @@ impl State {
                 self.context.outage_ended = Some(at);
                 self.context.note(Note::OutageOver(silence));
                 self.context.disturb();
+                self.heartbeat.retry_now();
             }
             Happened::Commanded(command) => self.on_command(command),
             Happened::Done(done) => self.on_done(done),
@@ -181,7 +182,7 @@ impl State {
                 context.end();
                 partitions.release_all(context);
                 partitions.cancel_handoffs(context);
-                self.heartbeat.remove(context, true);
+                self.heartbeat.remove(context, partitions, true);
             }
             Command::Keep => {
                 context.end();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::sleep;
 
-use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, sending_heartbeat};
+use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, ending_heartbeat, sending_heartbeat};
 use super::settle::{ConditionalWrite, is_ambiguous};
 use super::{GroupStore, Listing};
 use crate::blob::{Blob, ETag};
@@ -179,8 +179,10 @@ impl GroupStore {
         let (record, _) = codec::decode_heartbeat(&blob.name, this.owner.clone(), &blob.metadata);
         let (relation, etag, age) = (record.relation_to(this), blob.etag.clone(), blob.age());
         let lifetime = self.lease_durations().of_heartbeat(&record) + LeaseDurations::GRACE;
-        let declared_dead = record.declared_dead_by.as_ref().is_some_and(|by| *by != this.owner);
-        (record, OwnHeartbeat { relation, etag, age, lifetime, declared_dead })
+        let by = record.declared_dead_by.as_ref();
+        let declared_dead = by.is_some_and(|by| *by != this.owner);
+        let ended = by.is_some_and(|by| *by == this.owner);
+        (record, OwnHeartbeat { relation, etag, age, lifetime, declared_dead, ended })
     }
 }
 
@@ -281,13 +283,14 @@ impl ConditionalWrite for HeartbeatEnd<'_> {
         Ok(())
     }
 
-    /// If the blob is gone, or belongs to another incarnation, this store must not write it.
     async fn look(&mut self) -> Result<Next<ETag, ()>> {
         let found = self.store.read_own_heartbeat().await?;
-        let own = found.filter(|(_, found)| found.relation == Relation::This);
-        let has_ended = own.as_ref().is_some_and(|(record, _)| record.declared_dead_by.is_some());
-        *self.known = own.map(|(_, found)| found.etag);
-        if has_ended { Ok(Next::Done(())) } else { self.begin().await }
+        let next = ending_heartbeat(found.map(|(_, found)| found));
+        *self.known = match &next {
+            Next::Write(under) => under.clone().version(),
+            Next::Done(ended) => ended.clone(),
+        };
+        Ok(next.map(|_| ()))
     }
 }
 

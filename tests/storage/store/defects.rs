@@ -299,7 +299,8 @@ async fn a12_a_server_at_the_last_date_causes_no_panic() {
 /// It is cancelled after it has read what its lost response hid.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_heartbeat_keeps_what_it_read() {
-    const SLOW: Fault = Fault::Latency(Duration::from_millis(900));
+    // Less than the time after which a request about a heartbeat is repeated.
+    const SLOW: Fault = Fault::Latency(Duration::from_millis(450));
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
     let config = StoreConfig::default().with_request_timeout(Duration::from_secs(1));
     let store = build(faulty.clone(), "a").with_config(config).connect().await.unwrap();
@@ -314,7 +315,7 @@ async fn a_cancelled_heartbeat_keeps_what_it_read() {
     ] {
         faulty.inject_on(operation, fault);
     }
-    timeout(Duration::from_secs(2), store.send_heartbeat()).await.unwrap_err();
+    timeout(Duration::from_millis(1200), store.send_heartbeat()).await.unwrap_err();
     assert_eq!(faulty.pending(), 0);
 
     faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Get, Fault::Unreachable));
