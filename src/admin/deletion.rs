@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::description::OwnershipState;
 use super::operator::Operator;
 use crate::error::Result;
 use crate::model::{ETag, PartitionId};
@@ -45,9 +44,7 @@ impl Operator {
         let group = records.describe(None);
         let is_selected =
             |partition: &PartitionId| deletion.partitions.as_ref().is_none_or(|selected| selected.contains(partition));
-        // An owner under names in the other letter case does not use these records.
-        let is_used = |state: OwnershipState| state.is_live() && state != OwnershipState::OtherNameCase;
-        let is_owned = |partition: &PartitionId| group.partition(partition).is_some_and(|it| is_used(it.state));
+        let is_owned = |partition: &PartitionId| group.partition(partition).is_some_and(|it| it.state.is_live());
         let mut found = Vec::new();
         for seen in
             records.checkpoints.records.iter().filter(|seen| deletion.checkpoints && is_selected(&seen.partition))

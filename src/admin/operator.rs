@@ -126,7 +126,7 @@ impl Displaced {
 }
 
 impl Operator {
-    /// Connects with the settings of a store. Use the blob-name case of the group. The operator ignores the owner id and
+    /// Connects with the settings of a store. The operator ignores the owner id and
     /// generates a unique one that begins with `operator-`.
     ///
     /// # Errors
