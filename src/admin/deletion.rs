@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::operator::Operator;
+use super::reader::Reader;
 use crate::error::Result;
 use crate::model::{ETag, PartitionId};
 use crate::store::RecordName;
@@ -33,7 +33,7 @@ pub struct DeletableRecord {
     version: ETag,
 }
 
-impl Operator {
+impl Reader {
     /// Lists the records that a deletion concerns. Writes nothing.
     ///
     /// # Errors
@@ -75,6 +75,6 @@ impl Operator {
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if the record has changed: list the records again. Otherwise
     /// the error of the storage.
     pub async fn delete(&self, record: &DeletableRecord) -> Result<()> {
-        self.store().delete_record(&record.record, &record.version).await
+        self.store.delete_record(&record.record, &record.version).await
     }
 }

@@ -10,7 +10,7 @@
 //! | [`plan`](Operator::plan), [`Plan::execute`] | resets checkpoints, after a look at what would change |
 //! | [`Plan::init`] | writes initial checkpoints, where there are none |
 //! | [`release`](Operator::release) | frees a partition of an owner that is stuck |
-//! | [`plan_deletion`](Operator::plan_deletion), [`delete`](Operator::delete) | deletes records |
+//! | [`plan_deletion`](Reader::plan_deletion), [`delete`](Reader::delete) | deletes records |
 //! | [`Export`] | keeps checkpoints in a file, and brings them back or to another group |
 //! | `migrate` | reads checkpoints of legacy SDKs, Azure Functions, Dapr and Kafka |
 //! | [`keda`](GroupRecords::keda) | shows what KEDA's scaler counts, and why |

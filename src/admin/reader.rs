@@ -1,16 +1,16 @@
-//! A program that only looks at a consumer group.
+//! A program that looks at a consumer group, and claims nothing in it.
 
 use super::survey::GroupRecords;
 use crate::error::Result;
 use crate::store::{GroupStore, GroupStoreBuilder, RequestCounts};
 
-/// A program that looks at one consumer group and writes nothing.
+/// A program that looks at one consumer group. It claims nothing and writes no position, but it can delete records.
 ///
-/// Other than an [`Operator`](super::Operator), it can look at a group that has live owners under both name cases, if the
-/// settings say which one to look at.
+/// Other than an [`Operator`](super::Operator), it can connect to a group that has live owners under both name cases, if
+/// the settings say which one to look at. So it can delete what is left in a case that is not used anymore.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    store: GroupStore,
+    pub(super) store: GroupStore,
 }
 
 impl Reader {
@@ -22,6 +22,10 @@ impl Reader {
     /// [`BlobNameCase::Auto`](crate::store::BlobNameCase::Auto), if this case has one, too.
     pub async fn connect(settings: GroupStoreBuilder) -> Result<Self> {
         Ok(Self { store: settings.for_operator()?.read_only().connect().await? })
+    }
+
+    pub(super) fn of(store: GroupStore) -> Self {
+        Self { store }
     }
 
     /// Reads all records of the group.

@@ -22,7 +22,7 @@ use super::{GroupStore, Inner, Records};
 use crate::blob::{Blob, BlobContainer, ListResult, ResponseInfo, within};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_paused};
 use crate::codec::{self, BlobNames, RecordKind};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, NameCase, OwnerId};
 use crate::random::seeded;
 use crate::telemetry::{self, StorageOperation, Telemetry};
@@ -214,6 +214,9 @@ impl GroupStoreBuilder {
                 Ok(case)
             }
             (Err(_), Some(case)) if self.read_only => Ok(case),
+            (Err(conflict), None) if self.read_only => {
+                Err(Error::config(format!("{conflict}: name the case to look at, with `--blob-name-case` in `ehcp`")))
+            }
             (Err(conflict), _) => Err(conflict.into()),
         }
     }
