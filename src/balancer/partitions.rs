@@ -111,6 +111,12 @@ impl Partitions {
         self.owned().next().is_none()
     }
 
+    /// Returns whether a lease of this instance is valid: other instances see that it is alive.
+    pub(super) fn has_valid_lease(&self, context: &Context) -> bool {
+        self.owned()
+            .any(|(_, owned)| context.now < owned.valid_from(self.kept_alive_by) + context.settings.lease_duration())
+    }
+
     /// Returns whether no partition is owned, being claimed, or being released.
     pub(super) fn is_idle(&self) -> bool {
         !self.activities.values().any(is_in_use)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::sleep;
 
+use super::records::heartbeat_listed;
 use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, ending_heartbeat, sending_heartbeat};
 use super::settle::{ConditionalWrite, is_ambiguous};
 use super::{GroupStore, Listing};
@@ -94,7 +95,7 @@ impl GroupStore {
     pub async fn list_heartbeats(&self) -> Result<Listing<Heartbeat>> {
         let names = &self.inner.names;
         let (listing, versions) =
-            self.list_below(names.heartbeats(), |blob| self.heartbeat_listed(names, blob)).await?;
+            self.list_below(names.heartbeats(), |blob| heartbeat_listed(names, blob, self.moment_of(blob))).await?;
         self.inner.malformed[HEARTBEATS].report(self.telemetry(), &listing.malformed, versions);
         Ok(listing)
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::store::NameCase;
 use eventhubs_checkpoint::testing::Overwrite;
 use tokio::time::{Instant, sleep};
 
@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 async fn verbatim(partitions: u16) -> Fleet {
     let mut fleet = Fleet::new(partitions).await;
-    fleet.case = BlobNameCase::Verbatim;
+    fleet.case = NameCase::Verbatim;
     fleet
 }
 
@@ -86,8 +86,8 @@ pub async fn a_frozen_owner_checkpoints_late() {
     a.shut_down().await;
 }
 
-/// The old instances do not see the records of the new ones. If they are started again, each partition has two owners,
-/// which take it from each other at the broker.
+/// Instances of this SDK do not look at the other case. If they are started although the group is live under lower-case
+/// names, each partition has two owners, which take it from each other at the broker.
 pub async fn both_name_cases_have_owners_at_once() {
     let fleet = Fleet::new(2).await;
     let a = fleet.own("a").await;
@@ -95,7 +95,7 @@ pub async fn both_name_cases_have_owners_at_once() {
     let observation = Continuity::of(&fleet);
     let c = fleet.foreign(Sdk::Rust).await;
     let started = Instant::now();
-    while fleet.records_in(BlobNameCase::Verbatim).await.len() < 2 {
+    while fleet.records_in(NameCase::Verbatim).await.len() < 2 {
         assert!(started.elapsed() < TIMEOUT, "the old instance claims nothing");
         sleep(POLL).await;
     }

@@ -155,15 +155,6 @@ pub async fn line_4_a_record_with_another_epoch_is_not_own(bench: Bench) {
     assert_eq!(adoption.epoch(), claimed.epoch());
 }
 
-pub async fn line_6_the_epoch_in_the_other_name_case_counts(bench: Bench) {
-    let a = bench.owner("a").await;
-    let there = metadata(&[("ownerid", ""), ("ehcepoch", "9000000000000000")]);
-    bench.put(&format!("{VERBATIM}ownership/0"), &there).await;
-    assert!(a.win(0).await.epoch() < 9_000_000_000_000_000);
-    a.store.list_other_name_case().await.unwrap();
-    assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
-}
-
 /// Responses of writes are lost; reads are late.
 pub async fn owners_in_turn_always_have_a_greater_epoch(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);

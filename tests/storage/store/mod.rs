@@ -2,6 +2,7 @@
 //! concurrent operations. The rules for the records are in `protocol`.
 
 mod defects;
+mod name_case_races;
 mod slow_storage;
 
 use std::sync::Arc;

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{Condition, Metadata};
-use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
+use eventhubs_checkpoint::internal::codec::{BlobNames, NameCase, RecordKind};
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::testing::Overwrite;
@@ -82,7 +82,7 @@ impl InstanceKind for LeaseGrab {
 
     fn live(&self, host: Host) -> InstanceFuture {
         let instance = Instance {
-            names: BlobNames::new(&host.group, BlobNameCase::Lower),
+            names: BlobNames::new(&host.group, NameCase::Lower),
             host: Arc::new(host),
             notices: self.notices.clone(),
             readings: Mutex::default(),
