@@ -385,7 +385,7 @@ impl State {
         if partitions.is_idle() || *until <= context.now {
             context.end();
             partitions.release_all(context);
-            heartbeat.remove(context, true);
+            heartbeat.remove(context, partitions, true);
         }
     }
 
