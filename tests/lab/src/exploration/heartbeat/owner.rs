@@ -215,8 +215,9 @@ impl Model {
             from.owner.heartbeat_write,
             HeartbeatWrite::Write { .. } | HeartbeatWrite::Waiting { .. } | HeartbeatWrite::Read
         );
-        if is_trying && from.owner.scope == Scope::Instance {
+        if is_trying && from.owner.scope == Scope::Instance && from.fallbacks > 0 {
             let mut to = *from;
+            to.fallbacks -= 1;
             to.owner.scope = Scope::Partition;
             if to.owner.lease.is_some() && to.owner.rewriting == Rewriting::No {
                 to.owner.rewriting = Rewriting::Owed;

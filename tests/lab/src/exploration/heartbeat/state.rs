@@ -165,6 +165,8 @@ pub(super) struct State {
     pub(super) faults: u8,
     /// How many times A may end its heartbeat.
     pub(super) ends: u8,
+    /// How many times A may be late with it.
+    pub(super) fallbacks: u8,
 }
 
 impl State {

@@ -68,6 +68,8 @@ pub(super) struct Model {
     pub(super) faults: u8,
     /// How many times A may end its heartbeat.
     pub(super) ends: u8,
+    /// How many times A may be late with it.
+    pub(super) fallbacks: u8,
 }
 
 pub(super) type Edges = Vec<Edge<State, Label>>;
@@ -139,7 +141,7 @@ impl Model {
             let Some(mut to) = arrived.applied(write) else { continue };
             let harms = match write.content {
                 Content::OwnedBy(owner, _) => owner != A,
-                Content::Deleted { .. } => true,
+                Content::Deleted { .. } => from.heartbeat.is_some_and(Standing::is_live),
                 Content::KeptAlive | Content::DeclaredDead | Content::Ended => false,
             };
             let notes = Notes::default().breaking(Invariant::KeptAlive, harms && is_sure(from));
@@ -206,6 +208,7 @@ impl System for Model {
             late: [None; MOST_LATE],
             faults: self.faults,
             ends: self.ends,
+            fallbacks: self.fallbacks,
         }
     }
 
