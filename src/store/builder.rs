@@ -123,7 +123,8 @@ impl GroupStoreBuilder {
     /// The server time of the listing becomes the start of this owner's [`Incarnation`]. It is later than every
     /// incarnation of this owner that is recorded in an ownership or in its heartbeat, also after a restart within one
     /// second. If the storage is throttled or unavailable, `connect` repeats the request up to three times with growing
-    /// waits and logs a warning for each failure. It does not repeat a request that timed out.
+    /// waits and logs a warning for each failure. It does not repeat a request that timed out. A listing may take up to half
+    /// the lease duration.
     ///
     /// # Errors
     ///
@@ -228,7 +229,7 @@ impl GroupStoreBuilder {
     /// Lists the ownerships, and before that creates the container if it is missing and the settings ask for it. If it
     /// exists, the credentials need no permission to create it.
     async fn first_listing(&self, prefix: &str, timeout: Duration) -> Result<ListResult> {
-        let list = || within(timeout, StorageOperation::List.as_str(), self.container.list(prefix));
+        let list = || self.list(prefix);
         match with_retries(timeout, list).await {
             Err(error) if self.config.create_container && error.kind() == ErrorKind::ContainerNotFound => {}
             listed => return listed,
@@ -236,6 +237,12 @@ impl GroupStoreBuilder {
         let create = || within(timeout, "create container", self.container.create_container());
         with_retries(timeout, create).await?;
         with_retries(timeout, list).await
+    }
+
+    /// Lists blobs before there is a store that remembers how long listings take: in as much time as it gives them at
+    /// most. An instance that restarts must not fail where a running one goes on.
+    async fn list(&self, prefix: &str) -> Result<ListResult> {
+        within(self.config.lease_duration / 2, StorageOperation::List.as_str(), self.container.list(prefix)).await
     }
 
     /// Returns the latest incarnation of this owner in its ownerships and in its heartbeat. An instance that owned

@@ -51,9 +51,9 @@ mod recreations;
 mod resets;
 mod restarts;
 mod scripted_source;
+#[path = "../common/service.rs"]
+mod service;
 mod shutdowns;
-#[path = "../common/slow.rs"]
-mod slow;
 mod slow_storage;
 mod spans;
 mod stalls;

@@ -36,7 +36,7 @@ use tokio::time::{Instant, sleep};
 
 pub use self::fault::{BlobOperation, Fault, FaultKind, Target};
 pub use self::plan::FaultPlan;
-pub use self::platform::Platform;
+pub use self::platform::{Latency, Platform};
 
 use self::fault::Call;
 use self::history::History;
@@ -171,27 +171,27 @@ impl FaultyContainer {
             Some(Fault::RequestLost) => failure(ErrorKind::Indeterminate, &call, "the request was lost"),
             Some(Fault::Conflict) => {
                 let error = failure(ErrorKind::Conflict, &call, "the service responded 412, although nothing changed");
-                error.with_server_time(self.server_time().await)
+                error.with_server_time(server_time(&*self.inner).await)
             }
             Some(Fault::Throttled { retry_after }) => {
                 let error = failure(ErrorKind::Throttled { retry_after }, &call, "the service limits the request rate");
-                error.with_server_time(self.server_time().await)
+                error.with_server_time(server_time(&*self.inner).await)
             }
             Some(Fault::Unauthorized) => {
                 let error = failure(ErrorKind::Unauthorized, &call, "the credentials do not permit the request");
-                error.with_server_time(self.server_time().await)
+                error.with_server_time(server_time(&*self.inner).await)
             }
             arriving => return Ok(arriving),
         };
         Err(failure)
     }
+}
 
-    /// Returns the time of an error response.
-    async fn server_time(&self) -> Option<OffsetDateTime> {
-        match self.inner.get(CLOCK).await {
-            Ok(blob) => Some(blob.response.server_time),
-            Err(error) => error.server_time(),
-        }
+/// Returns the time of an error response.
+async fn server_time(inner: &dyn BlobContainer) -> Option<OffsetDateTime> {
+    match inner.get(CLOCK).await {
+        Ok(blob) => Some(blob.response.server_time),
+        Err(error) => error.server_time(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Each behavior of the platform, separately and switched off, and a group of stores that works with all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 
 use eventhubs_checkpoint::blob::{ContainerCreation, ResponseInfo};
 use eventhubs_checkpoint::store::handoff::{HandoffRequestOutcome, HandoffStatus};
@@ -9,7 +10,7 @@ use eventhubs_checkpoint::store::{
     AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, LeaseDurations,
 };
 use eventhubs_checkpoint::testing::Overwrite;
-use eventhubs_checkpoint::testing::faulty::Platform;
+use eventhubs_checkpoint::testing::faulty::{Latency, Platform};
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, Position};
 
 use super::*;
@@ -173,6 +174,71 @@ async fn clones_share_the_directories() {
     isolated.remove("a/1").await.unwrap();
     assert_eq!(names(&platform, "").await, ["a"]);
     assert_eq!(names(&clone, "").await, ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_takes_the_latency() {
+    let (inner, platform) = plain();
+    let platform = platform.with_latency(Latency::growing(SECOND, 3 * SECOND, 9 * SECOND));
+    let began = Instant::now();
+    create_named(&platform, "a").await.unwrap();
+    assert_eq!(began.elapsed(), SECOND);
+    sleep(10 * SECOND).await;
+    let began = Instant::now();
+    assert!(platform.get("b").await.is_err());
+    platform.list("").await.unwrap();
+    platform.create_container().await.unwrap();
+    assert_eq!(began.elapsed(), 9 * SECOND);
+    // It takes effect in the middle.
+    timeout(SECOND, platform.delete("a", &Condition::Unconditional)).await.unwrap_err();
+    assert!(inner.get("a").await.is_ok());
+    timeout(2 * SECOND, platform.delete("a", &Condition::Unconditional)).await.unwrap_err();
+    assert!(inner.get("a").await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_passes_what_it_does_not_show() {
+    let (inner, platform) = plain();
+    let platform = platform.with_latency(Latency::constant(SECOND)).with_history(NonZeroUsize::new(4).unwrap());
+    for _ in 0..3 {
+        let written = platform.write("a/1", &marked("1"), &Condition::Unconditional).await.unwrap();
+        assert!(written.versioned);
+    }
+    create_named(&platform, "a/2").await.unwrap();
+    create_named(&platform, "a/3").await.unwrap();
+    platform.delete("a/3", &Condition::Unconditional).await.unwrap();
+    for (prefix, pages) in [("a/", 2), ("a/1", 1), ("b/", 1)] {
+        let began = Instant::now();
+        assert_eq!(platform.list(prefix).await.unwrap().blobs, inner.list(prefix).await.unwrap().blobs);
+        assert_eq!(began.elapsed(), pages * SECOND, "{prefix}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_operation_changes_nothing() {
+    let (inner, platform) = plain();
+    create_named(&inner, "a").await.unwrap();
+    let platform = platform.with_denied([BlobOperation::Delete, BlobOperation::CreateContainer]);
+    let denied = platform.delete("a", &Condition::Unconditional).await.unwrap_err();
+    assert_eq!(denied.kind(), ErrorKind::Unauthorized);
+    assert!(denied.server_time().is_some() && denied.to_string().contains("403"), "{denied}");
+    assert_eq!(kind(platform.create_container().await), Some(ErrorKind::Unauthorized));
+    assert!(platform.get("a").await.is_ok());
+    create_named(&platform, "b").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_container_without_code_is_a_missing_blob() {
+    let (inner, platform) = plain();
+    let platform = platform.with_error_codes(false);
+    assert_eq!(kind(platform.get("a").await), Some(ErrorKind::NotFound));
+    create_named(&platform, "a").await.unwrap();
+    assert_eq!(kind(create_named(&platform, "a").await), Some(ErrorKind::Conflict));
+    inner.delete_container();
+    let missing = platform.get("a").await.unwrap_err();
+    assert_eq!((missing.kind(), missing.server_time().is_some()), (ErrorKind::NotFound, true));
+    assert_eq!(kind(create_named(&platform, "a").await), Some(ErrorKind::NotFound));
+    assert_eq!(kind(platform.list("").await), Some(ErrorKind::Rejected));
 }
 
 fn group() -> ConsumerGroup {

@@ -9,11 +9,12 @@ use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
 use eventhubs_checkpoint::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome, Lease, ReleaseOutcome,
+    StoreConfig,
 };
-use eventhubs_checkpoint::{OwnerId, Position};
+use eventhubs_checkpoint::testing::faulty::{Latency, Platform};
+use eventhubs_checkpoint::{LeaseScope, OwnerId, Position};
 
 use super::{group, zero};
-use crate::slow::Latency;
 
 const CHECKPOINT: &str = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
 
@@ -21,27 +22,35 @@ fn position(number: i64) -> Position {
     Position::new(number, number.to_string())
 }
 
-/// Two owners in one container, whose requests take as long as the latency says.
+/// The settings of a store, what keeps its leases alive, and how long each request takes.
+#[derive(Clone, Debug)]
+struct Terms {
+    config: StoreConfig,
+    scope: LeaseScope,
+    latency: Duration,
+}
+
+/// Two owners in one container.
 struct Slow {
+    terms: Terms,
     container: MemoryContainer,
     a: GroupStore,
     b: GroupStore,
 }
 
 impl Slow {
-    async fn new(latency: Duration) -> Self {
-        let (container, slow) = (MemoryContainer::new(), Latency::default());
-        slow.set(latency);
-        let connect = async |owner| {
-            let container = slow.before(Arc::new(container.clone()));
-            GroupStore::builder(container, group(), OwnerId::new(owner).unwrap()).connect().await.unwrap()
-        };
-        let (a, b) = (connect("a").await, connect("b").await);
-        Self { container, a, b }
+    async fn new(terms: Terms) -> Self {
+        let container = MemoryContainer::new();
+        let (a, b) = (terms.connect(&container, "a").await, terms.connect(&container, "b").await);
+        Self { terms, container, a, b }
+    }
+
+    fn claim(&self) -> Claim {
+        Claim::unowned(zero()).with_lease_scope(self.terms.scope)
     }
 
     async fn won(&self) -> Lease {
-        match self.a.claim(&Claim::unowned(zero())).await {
+        match self.a.claim(&self.claim()).await {
             ClaimOutcome::Won(lease) => lease,
             other => panic!("not won: {other:?}"),
         }
@@ -63,10 +72,25 @@ impl Slow {
     }
 }
 
-/// Each request takes almost as long as it may, 5 s, or less.
+impl Terms {
+    async fn connect(&self, container: &MemoryContainer, owner: &str) -> GroupStore {
+        let slow = Platform::new(Arc::new(container.clone()), 7).with_latency(Latency::constant(self.latency));
+        let builder = GroupStore::builder(Arc::new(slow), group(), OwnerId::new(owner).unwrap());
+        builder.with_config(self.config.clone()).connect().await.unwrap()
+    }
+}
+
+/// Each request takes almost as long as it may, or less.
 async fn latencies(check: impl AsyncFn(Slow)) {
-    for milliseconds in [100, 1000, 2600, 3400, 4900] {
-        check(Slow::new(Duration::from_millis(milliseconds)).await).await;
+    let (config, fast) = (StoreConfig::default(), StoreConfig::fast_failover());
+    for (config, scope, milliseconds) in [
+        (&config, LeaseScope::Partition, [100, 1000, 2600, 3400, 4900]),
+        (&config, LeaseScope::Instance, [100, 1000, 2600, 3400, 4900]),
+        (&fast, LeaseScope::Instance, [100, 500, 1100, 1500, 1900]),
+    ] {
+        for latency in milliseconds.map(Duration::from_millis) {
+            check(Slow::new(Terms { config: config.clone(), scope, latency }).await).await;
+        }
     }
 }
 
@@ -107,7 +131,7 @@ async fn a_checkpoint_is_written_by_slow_requests() {
 #[tokio::test(start_paused = true)]
 async fn a_handoff_is_requested_by_slow_requests() {
     latencies(async |slow| {
-        drop(slow.a.claim(&Claim::unowned(zero()).with_cooperative(true)).await);
+        drop(slow.a.claim(&slow.claim().with_cooperative(true)).await);
         let seen = slow.b.read_ownership(&zero()).await.unwrap().unwrap();
         let requested = slow.b.request_handoff(&seen).await.unwrap();
         let HandoffRequestOutcome::Requested(mut handoff) = requested else { panic!("{requested:?}") };
@@ -121,17 +145,39 @@ async fn a_handoff_is_requested_by_slow_requests() {
 async fn a_heartbeat_is_sent_by_slow_requests() {
     latencies(async |slow| {
         assert_eq!(slow.a.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
-        let latency = Latency::default();
-        latency.set(Duration::from_millis(4900));
-        let container = latency.before(Arc::new(slow.container.clone()));
-        let restarted = GroupStore::builder(container, group(), OwnerId::new("a").unwrap()).connect().await.unwrap();
+        let restarted = slow.terms.connect(&slow.container, "a").await;
         assert_eq!(restarted.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
-        drop(restarted.claim(&Claim::unowned(zero())).await);
+        drop(restarted.claim(&slow.claim()).await);
         tokio::time::sleep(Duration::from_secs(70)).await;
         let seen = slow.b.read_ownership(&zero()).await.unwrap().unwrap();
         let declared = slow.b.declare_dead(&seen, None).await.unwrap();
         assert_eq!(declared, DeclareDeadOutcome::Declared);
         restarted.remove_heartbeat().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_are_read_and_listed_by_slow_requests() {
+    latencies(async |slow| {
+        let _ = (slow.adopted().await, slow.a.send_heartbeat().await.unwrap());
+        assert_eq!(slow.b.list_ownerships().await.unwrap().records.len(), 1);
+        assert_eq!(slow.b.list_checkpoints().await.unwrap().records.len(), 1);
+        assert_eq!(slow.b.list_heartbeats().await.unwrap().records.len(), 1);
+        assert!(slow.b.checkpoint_of(&zero()).await.unwrap().is_some());
+        assert!(slow.b.read_ownership(&zero()).await.unwrap().is_some());
+    })
+    .await;
+}
+
+/// Ten lease durations later.
+#[tokio::test(start_paused = true)]
+async fn stale_heartbeats_are_deleted_by_slow_requests() {
+    latencies(async |slow| {
+        let _ = slow.a.send_heartbeat().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(700)).await;
+        let seen = slow.b.list_heartbeats().await.unwrap().records;
+        assert_eq!(slow.b.delete_stale_heartbeats(&seen).await.unwrap().len(), 1);
     })
     .await;
 }
