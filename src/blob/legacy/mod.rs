@@ -53,8 +53,6 @@
 //!
 //! # Limits of the SDK
 //!
-//! - The response to a write with [`Condition::IfMatch`] has no `Last-Modified`. The `Date` of the response is used
-//!   instead, which is later by at most the duration of the request.
 //! - [`WriteResult::versioned`] is never true, so
 //!   [`StorageWarning::Versioning`](crate::store::StorageWarning::Versioning) is not detected.
 //! - The SDK requires a header in the response to a deletion that Azurite does not send (unless the SDK's feature
