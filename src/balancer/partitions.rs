@@ -16,6 +16,7 @@ use crate::store::handoff::Handoff;
 
 /// What this instance does with one partition.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "most are owned")]
 pub(super) enum Activity {
     /// It writes a handoff request into the record.
     RequestingHandoff,
