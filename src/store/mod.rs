@@ -84,7 +84,7 @@ pub use ownership::{ClaimOutcome, ReleaseOutcome};
 use partitions::{OperationGuard, Partitions};
 pub(crate) use records::Records;
 use rules::WriteCondition;
-pub(crate) use rules::{CaseConflict, CaseWarning, LiveOwner};
+pub(crate) use rules::{CaseConflict, CaseWarning};
 pub use verify::StorageWarning;
 
 pub use crate::model::{BlobNameCase, CheckpointRecord, LeaseDurations, NameCase, Ownership, OwnershipRecord};

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::NameCase;
 use crate::store::CaseConflict;
+use crate::store::rules::LiveOwner;
 
 const LOOK: &str = "look at the other case";
 
@@ -33,7 +34,7 @@ fn conflict() -> CaseConflict {
         Duration::ZERO,
         (datetime!(2026-01-01 00:00:00 UTC), Duration::ZERO),
     );
-    CaseConflict::Other { used: NameCase::Lower, live: crate::store::LiveOwner::of(&seen).unwrap() }
+    CaseConflict::Other { used: NameCase::Lower, live: LiveOwner::of(&seen).unwrap() }
 }
 
 #[test]

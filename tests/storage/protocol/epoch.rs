@@ -6,7 +6,7 @@ use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 use std::time::Duration;
 use tokio::time::Instant;
 
-use crate::bench::{Adopted, Bench, Describe, LOWER, VERBATIM, Win, metadata, owned_by, ownership, position};
+use crate::bench::{Adopted, Bench, Describe, LOWER, Win, metadata, owned_by, ownership, position};
 
 /// Returns the recorded epoch.
 async fn recorded(bench: &Bench, partition: u32) -> Option<i64> {

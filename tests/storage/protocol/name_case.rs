@@ -9,6 +9,7 @@ use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 
 use super::group::Group;
 use crate::bench::{Adopted, Bench, EXPIRY, LOWER, Owner, VERBATIM, group, metadata, owned_by, position};
+use crate::wire::Wire;
 
 const CHOICES: [BlobNameCase; 3] = [BlobNameCase::Auto, BlobNameCase::Lower, BlobNameCase::Verbatim];
 
@@ -34,8 +35,8 @@ fn heartbeat(owner: &str) -> Metadata {
 /// Connects an owner that sees blobs with these parts in their names at these ages.
 async fn connected(bench: &Bench, wanted: BlobNameCase, ages: &[(String, i64)]) -> Result<Owner> {
     let config = StoreConfig::default().with_blob_name_case(wanted);
-    let aged = |wire: &crate::wire::Wire| ages.iter().for_each(|(part, age)| wire.age(part, *age));
-    bench.try_owner("a", |builder| builder.with_config(config), aged).await
+    let prepare = |wire: &Wire| ages.iter().for_each(|(part, age)| wire.age(part, *age));
+    bench.try_owner("a", |builder| builder.with_config(config), prepare).await
 }
 
 fn settings(bench: &Bench, wanted: BlobNameCase) -> GroupStoreBuilder {
@@ -75,10 +76,11 @@ pub async fn live_owners_in_the_other_case_are_refused(bench: Bench) {
             let (record, sign) = (format!("{prefix}ownership/0"), format!("{prefix}heartbeat/x"));
             bench.put(&record, &if by_heartbeat { of_instance("x") } else { owned_by("x") }).await;
             bench.put(&sign, &heartbeat("x")).await;
-            let [live, expired] = [EXPIRY + 1, EXPIRY + 2].map(|age| match by_heartbeat {
-                true => [(record.clone(), 5 * EXPIRY), (sign.clone(), age)],
-                false => [(record.clone(), age), (sign.clone(), 0)],
-            });
+            let ages = |age| {
+                let (of_record, of_sign) = if by_heartbeat { (5 * EXPIRY, age) } else { (age, 0) };
+                [(record.clone(), of_record), (sign.clone(), of_sign)]
+            };
+            let [live, expired] = [EXPIRY + 1, EXPIRY + 2].map(ages);
             let here = BlobNameCase::from(case_of(prefix));
             let there = BlobNameCase::from(case_of(other(prefix)));
             for wanted in [BlobNameCase::Auto, here] {

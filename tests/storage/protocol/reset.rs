@@ -11,7 +11,7 @@ use eventhubs_checkpoint::{LeaseScope, OwnerId, PartitionId};
 use tokio::time::Instant;
 
 use crate::bench::{
-    Adopted, Bench, Describe, EXPIRY, LOWER, Owner, VERBATIM, at, checkpoint, metadata, owned_by, ownership, position,
+    Adopted, Bench, Describe, EXPIRY, LOWER, Owner, at, checkpoint, metadata, owned_by, ownership, position,
 };
 
 /// The position before the reset, and the position of the reset.
