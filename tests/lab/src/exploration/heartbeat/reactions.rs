@@ -145,7 +145,8 @@ impl Instance {
     }
 
     fn lease_in(&self, scope: LeaseScope) -> Lease {
-        let record = OwnershipRecord { scope, ..record("me") };
+        let mut record = record("me");
+        record.scope = scope;
         Lease::of(0.into(), record, ETag::new("renewed"), self.now, EPOCH)
     }
 
