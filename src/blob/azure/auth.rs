@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn token_requires_https() {
-        let message = Access::token("http://a.example/leases", Arc::new(NoToken)).resolve(&clock()).unwrap_err().to_string();
+        let message =
+            Access::token("http://a.example/leases", Arc::new(NoToken)).resolve(&clock()).unwrap_err().to_string();
         assert!(message.contains("only sent over https") && message.contains("http://a.example/leases"), "{message}");
         assert!(Access::token("https://a.example/leases", Arc::new(NoToken)).resolve(&clock()).is_ok());
     }
