@@ -18,8 +18,8 @@ const DEADLINE: Duration = Duration::from_millis(400);
 /// Added to the timeout, for a busy machine.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
-const HEADERS: &str =
-    "date: Fri, 20 Nov 2026 12:00:00 GMT\r\netag: \"0x1\"\r\nlast-modified: Fri, 20 Nov 2026 11:59:00 GMT\r\n";
+const HEADERS: &str = "date: Fri, 20 Nov 2026 12:00:00 GMT\r\nx-ms-request-id: 1\r\netag: \"0x1\"\r\n\
+                       last-modified: Fri, 20 Nov 2026 11:59:00 GMT\r\n";
 const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
 
 fn response(status: &str, body: &str) -> String {
@@ -192,8 +192,9 @@ async fn also_on_a_used_connection_a_write_is_sent_once() {
 /// (<https://github.com/Azure/azure-storage-azcopy/pull/3312>).
 #[tokio::test]
 async fn metadata_names_are_read_in_lower_case() {
-    let head = "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nEtag: \"0x1\"\r\nLast-Modified: Fri, 20 Nov 2026 \
-                11:59:00 GMT\r\nX-Ms-Meta-Ownerid: Me\r\nx-ms-meta-sequenceNumber: 7\r\nContent-Length: 0\r\n\r\n";
+    let head = "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nX-Ms-Request-Id: 1\r\nEtag: \"0x1\"\r\n\
+                Last-Modified: Fri, 20 Nov 2026 11:59:00 GMT\r\nX-Ms-Meta-Ownerid: Me\r\nx-ms-meta-sequenceNumber: 7\r\n\
+                Content-Length: 0\r\n\r\n";
     let stub = Stub::start([Act::Send(head.to_owned())]);
     let read = container(&stub).get("a").await.unwrap().metadata;
     let expected = [("ownerid", "Me"), ("sequencenumber", "7")].map(|(key, value)| (key.to_owned(), value.to_owned()));

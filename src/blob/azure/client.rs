@@ -123,8 +123,9 @@ impl Client {
         if !status.is_success() {
             return Ok(self.refused(operation, credentials.kind(), status.into(), &headers));
         }
-        let server_time =
-            server_time(&headers).ok_or_else(|| unusable_response(operation, "it has no readable date"))?;
+        let server_time = server_time(&headers).ok_or_else(|| {
+            unusable_response(operation, "it has no date of the service; is this the address of a blob service?")
+        })?;
         let response = ResponseInfo { server_time, received_at: received };
         Ok(Outcome::Success(Reply { headers, body, response }))
     }

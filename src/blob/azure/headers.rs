@@ -10,6 +10,7 @@ use crate::blob::{ETag, Metadata};
 
 pub(super) const METADATA_PREFIX: &str = "x-ms-meta-";
 const DATE: HeaderName = HeaderName::from_static("date");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 
 /// Starts with the year in which the service went into production.
 const PLAUSIBLE_YEARS: RangeInclusive<i32> = 2010..=2199;
@@ -22,9 +23,15 @@ pub(super) fn header<'a>(headers: &'a Headers, name: &HeaderName) -> Option<&'a 
     headers.iter().find(|(other, _)| other.as_str() == name.as_str()).map(|(_, value)| value.as_str())
 }
 
-/// Returns the server's `Date`. Ignores a date that no clock of the service can have, because values computed from it
-/// would be wrong or out of range.
+/// Returns the `Date` of a response of the service. Every such response has a request id; without one it is the response
+/// of a proxy or gateway, whose clock must not count. Ignores a date that no clock of the service can have, because
+/// values computed from it would be wrong or out of range.
 pub(in crate::blob) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
+    header(headers, &REQUEST_ID)?;
+    date(headers)
+}
+
+fn date(headers: &Headers) -> Option<OffsetDateTime> {
     parse_http_date(header(headers, &DATE)?).filter(|date| PLAUSIBLE_YEARS.contains(&date.year()))
 }
 
@@ -59,7 +66,7 @@ fn requested_wait(headers: &Headers) -> Option<std::time::Duration> {
         return Some(std::time::Duration::from_secs(seconds));
     }
     let until = parse_http_date(value)?;
-    (until - server_time(headers)?).try_into().ok()
+    (until - date(headers)?).try_into().ok()
 }
 
 #[cfg(test)]
@@ -67,6 +74,7 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
+    use time::macros::datetime;
 
     use super::*;
     use crate::hostile::hostile_text;
@@ -100,6 +108,14 @@ mod tests {
     }
 
     #[test]
+    fn the_date_of_a_proxy_is_no_time_of_the_server() {
+        let date = ("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+        assert_eq!(server_time(&with(&[date])), None);
+        let of_service = with(&[date, ("x-ms-request-id", "1")]);
+        assert_eq!(server_time(&of_service), Some(datetime!(2026-11-20 12:00:00 UTC)));
+    }
+
+    #[test]
     fn an_unreadable_time_of_the_last_write_is_none() {
         let written = |time| last_modified(&with(&[("last-modified", time)]));
         assert!(written("Fri, 26 Jun 2015 23:39:12 GMT").is_some());
@@ -112,7 +128,7 @@ mod tests {
 
         #[test]
         fn a12_implausible_date_is_ignored() {
-            let at = |date| server_time(&with(&[("date", date)]));
+            let at = |date| server_time(&with(&[("date", date), ("x-ms-request-id", "1")]));
             for absurd in
                 ["Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"]
             {

@@ -275,6 +275,7 @@ mod tests {
             self.dates.lock().unwrap().push(date);
             let mut headers = Headers::new();
             headers.insert("date", to_rfc7231(&self.now));
+            headers.insert("x-ms-request-id", "1");
             if self.accepts_key && (signed_at - self.now).abs() < Duration::minutes(15) {
                 return Ok(AsyncRawResponse::from_bytes(StatusCode::Ok, headers, ""));
             }

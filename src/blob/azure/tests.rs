@@ -16,7 +16,7 @@ use super::{Access, AzureContainer};
 use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata, within};
 use crate::error::{Error, ErrorKind};
 use crate::model::{ConsumerGroup, OwnerId};
-use crate::store::{GroupStore, StoreConfig};
+use crate::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
 use crate::testing::Overwrite;
 
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
@@ -28,6 +28,8 @@ enum Reply {
     Status(u16, Vec<(&'static str, &'static str)>, &'static str),
     Fails(azure_core::error::ErrorKind),
     Never,
+    /// From a proxy on the way, whose clock is a year ahead.
+    OfProxy(u16),
     /// A page without blobs, after this time.
     SlowPage(Duration),
     Page(String),
@@ -73,6 +75,12 @@ impl Policy for Service {
         let reply = self.replies.lock().unwrap().pop_front().expect("an unexpected request");
         match reply {
             Reply::Never => std::future::pending().await,
+            Reply::OfProxy(status) => {
+                let mut headers = Headers::new();
+                headers.insert("date", "Sat, 20 Nov 2027 12:00:00 GMT");
+                headers.insert("etag", "\"0x1\"");
+                Ok(AsyncRawResponse::from_bytes(status.into(), headers, ""))
+            }
             Reply::SlowPage(time) => {
                 tokio::time::sleep(time).await;
                 Ok(AsyncRawResponse::from_bytes(200.into(), dated(), EMPTY_PAGE))
@@ -96,6 +104,7 @@ impl Policy for Service {
 fn dated() -> Headers {
     let mut headers = Headers::new();
     headers.insert("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+    headers.insert("x-ms-request-id", "1");
     headers
 }
 
@@ -195,9 +204,24 @@ async fn a_slow_listing_has_more_time_when_repeated() {
     assert!(store.list_ownerships().await.unwrap().records.is_empty());
 }
 
+/// Epochs contain the time of the service.
+#[tokio::test]
+async fn the_clock_of_a_proxy_raises_no_epoch() {
+    let pages = [page("", ""), page("", "")];
+    let service = Service::new(pages.into_iter().chain([Reply::OfProxy(403), written()]));
+    let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+    let builder = GroupStore::builder(service.container(by_key()), group, OwnerId::new("a").unwrap());
+    let store = builder.with_config(StoreConfig::default().with_verify_storage(false)).connect().await.unwrap();
+    let error = store.list_checkpoints().await.unwrap_err();
+    assert_eq!((error.kind(), error.server_time()), (ErrorKind::Unauthorized, None));
+    let ClaimOutcome::Won(lease) = store.claim(&Claim::unowned(0.into())).await else { panic!("not won") };
+    assert_eq!(lease.epoch(), datetime!(2026-11-20 12:00:00 UTC).unix_timestamp() * 1000 + 1);
+}
+
 #[tokio::test]
 async fn response_without_version_or_date_is_indeterminate() {
-    for reply in [status(201), Reply::Status(201, vec![("date", "today"), ("etag", "\"1\"")], "")] {
+    let undated = Reply::Status(201, vec![("date", "today"), ("etag", "\"1\"")], "");
+    for reply in [status(201), undated, Reply::OfProxy(201)] {
         let container = Service::new([reply]).container(by_key());
         let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);

@@ -173,6 +173,7 @@ impl Policy for Storage {
         self.tokens.lock().unwrap().push(token.clone());
         let mut headers = Headers::new();
         headers.insert("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+        headers.insert("x-ms-request-id", "1");
         if self.hangs {
             std::future::pending::<()>().await;
         }
