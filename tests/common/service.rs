@@ -243,14 +243,15 @@ impl fmt::Display for Received<'_> {
 impl Answer {
     /// Returns a response with all headers that one of the clients needs.
     fn dated(status: u16, date: OffsetDateTime) -> Self {
+        let date = http_date(date);
         let headers = [
-            ("date", http_date(date).as_str()),
+            ("date", date.as_str()),
             ("server", "blob"),
             ("x-ms-request-id", "00000000-0000-0000-0000-000000000000"),
             ("x-ms-request-server-encrypted", "true"),
             ("x-ms-server-encrypted", "true"),
             ("x-ms-delete-type-permanent", "true"),
-            ("x-ms-creation-time", http_date(date).as_str()),
+            ("x-ms-creation-time", date.as_str()),
             ("x-ms-blob-type", "BlockBlob"),
             ("content-length", "0"),
         ];
