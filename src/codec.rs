@@ -6,7 +6,7 @@
 //! | record | keys that all SDKs know | keys that only this crate writes |
 //! |---|---|---|
 //! | ownership | `ownerid` (always present; `""` means released) | `ehcincarnation`, `ehcclaimedat`, `ehcepoch`, `ehcload`, `ehccooperative`, `ehchandoffto`, `ehcoperator`, `ehcdraining`, `ehcaway`, `ehcleasescope`, `ehcleaseduration` |
-//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `ehcupdatedat`, `ehcsourceetag`, `ehcinitial`, `ehchubcreated` |
+//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `ehcupdatedat`, `ehcinitial`, `ehchubcreated` |
 //!
 //! Only this crate reads and writes `.../heartbeat/{percent-encoded owner}`, in which a final dot is encoded, too:
 //! `ownerid`, `ehcincarnation`, `ehcdeclareddeadby`, `ehcleaseduration`.
@@ -14,17 +14,15 @@
 //! The reader is tolerant: other SDKs omit keys or leave them empty. It reports what it cannot use, and continues.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::model::{
-    CheckpointRecord, ConsumerGroup, HeartbeatRecord, Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord,
-    PartitionId,
+    CheckpointRecord, ConsumerGroup, HeartbeatRecord, Incarnation, LeaseScope, Metadata, NameCase, OwnerId,
+    OwnershipRecord, PartitionId,
 };
 
 // Keys that all SDKs know.
@@ -38,7 +36,6 @@ const INCARNATION: &str = "ehcincarnation";
 const CLAIMED_AT: &str = "ehcclaimedat";
 const EPOCH: &str = "ehcepoch";
 const UPDATED_AT: &str = "ehcupdatedat";
-const SOURCE_ETAG: &str = "ehcsourceetag";
 const INITIAL: &str = "ehcinitial";
 const HUB_CREATED: &str = "ehchubcreated";
 const LOAD: &str = "ehcload";
@@ -54,40 +51,6 @@ const LEASE_DURATION: &str = "ehcleaseduration";
 /// The value of a flag. Without the flag the key is absent.
 const YES: &str = "1";
 const SCOPE_INSTANCE: &str = "instance";
-
-/// How the first three segments of a blob name are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum BlobNameCase {
-    /// In lower case, as the .NET, Java, JavaScript and Python processors do. The default.
-    #[default]
-    Lower,
-    /// As given: for groups that are shared with the official Go and Rust stores. The two already differ for
-    /// `$Default`.
-    Verbatim,
-}
-
-impl BlobNameCase {
-    /// Returns the other case, which other programs may use for the names of the same group.
-    #[must_use]
-    pub fn other(self) -> Self {
-        match self {
-            Self::Lower => Self::Verbatim,
-            Self::Verbatim => Self::Lower,
-        }
-    }
-}
-
-/// Writes the case as it is serialized.
-impl fmt::Display for BlobNameCase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Lower => "lower",
-            Self::Verbatim => "verbatim",
-        })
-    }
-}
 
 /// The kinds of record of a partition. The blobs of each kind have their own segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,10 +92,10 @@ impl BlobNames {
     /// Creates the names for this group.
     ///
     /// ```
-    /// use eventhubs_checkpoint::internal::codec::{BlobNames, BlobNameCase, RecordKind};
+    /// use eventhubs_checkpoint::internal::codec::{BlobNames, NameCase, RecordKind};
     /// use eventhubs_checkpoint::ConsumerGroup;
     /// let group = ConsumerGroup::new("Example.servicebus.windows.net", "Orders", "$Default")?;
-    /// let names = BlobNames::new(&group, BlobNameCase::Lower);
+    /// let names = BlobNames::new(&group, NameCase::Lower);
     /// assert_eq!(
     ///     names.of(RecordKind::Checkpoint, &7.into()),
     ///     "example.servicebus.windows.net/orders/$default/checkpoint/7"
@@ -140,11 +103,11 @@ impl BlobNames {
     /// # Ok::<(), eventhubs_checkpoint::InvalidName>(())
     /// ```
     #[must_use]
-    pub fn new(group: &ConsumerGroup, case: BlobNameCase) -> Self {
+    pub fn new(group: &ConsumerGroup, case: NameCase) -> Self {
         let verbatim = group.to_string();
         let base = match case {
-            BlobNameCase::Lower => verbatim.to_lowercase(),
-            BlobNameCase::Verbatim => verbatim,
+            NameCase::Lower => verbatim.to_lowercase(),
+            NameCase::Verbatim => verbatim,
         };
         let (namespace, rest) = base.split_once('/').unwrap_or((&base, ""));
         Self {
@@ -354,21 +317,18 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     metadata.insert(OFFSET, record.offset.as_deref().unwrap_or_default());
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
     insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
-    insert(&mut metadata, SOURCE_ETAG, record.source_etag.as_ref());
     insert(&mut metadata, HUB_CREATED, record.hub_created_at.and_then(format_time));
     metadata
 }
 
 /// Adds what an adoption changes to the metadata of a checkpoint blob, which otherwise stays exactly as it was read: the
-/// new owner, the time at which the position was written, and the version of the checkpoint that was read under the other
-/// blob-name casing.
+/// new owner, and the time at which the position was written.
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
     if !has_key(&metadata, UPDATED_AT) {
         insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
     }
-    insert(&mut metadata, SOURCE_ETAG, record.source_etag.as_ref());
     metadata
 }
 
@@ -383,7 +343,6 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         offset: offset.filter(|offset| is_usable_offset(offset)).map(str::to_owned),
         owner: fields.take_some(OWNER_ID).map(OwnerId::recorded),
         updated_at: fields.take(UPDATED_AT).and_then(parse_time),
-        source_etag: fields.take_some(SOURCE_ETAG).map(str::to_owned),
         // Another program may have changed the position and kept the keys that it does not know.
         initial: fields.take_some(INITIAL).is_some_and(|recorded| number == Some(recorded)),
         hub_created_at: fields.take(HUB_CREATED).and_then(parse_time),
@@ -525,16 +484,16 @@ mod tests {
 
     fn names() -> BlobNames {
         let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();
-        BlobNames::new(&group, BlobNameCase::Lower)
+        BlobNames::new(&group, NameCase::Lower)
     }
 
     #[test]
     fn golden_names() {
         let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();
         let partition = PartitionId::from(12);
-        let lower = BlobNames::new(&group, BlobNameCase::Lower);
+        let lower = BlobNames::new(&group, NameCase::Lower);
         assert_eq!(lower.of(RecordKind::Ownership, &partition), "ns.servicebus.windows.net/hub/$default/ownership/12");
-        let verbatim = BlobNames::new(&group, BlobNameCase::Verbatim);
+        let verbatim = BlobNames::new(&group, NameCase::Verbatim);
         assert_eq!(
             verbatim.of(RecordKind::Checkpoint, &partition),
             "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
@@ -732,7 +691,6 @@ mod tests {
             updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             hub_created_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             initial: true,
-            source_etag: Some("0x1".to_owned()),
             other: BTreeMap::new(),
         };
         let mut heartbeat = HeartbeatRecord::new(owner.clone(), incarnation, Duration::from_secs(60));
@@ -753,14 +711,12 @@ mod tests {
             offset: Some("4311810305".into()),
             owner: Some(OwnerId::new("pod-1").unwrap()),
             updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
-            source_etag: Some("0x1".into()),
             initial: true,
             hub_created_at: Some(datetime!(2026-01-31 08:00:00 UTC)),
             other: foreign(),
         };
         let wire = metadata([
             ("foreign", "1"),
-            ("ehcsourceetag", "0x1"),
             ("ehchubcreated", "2026-01-31T08:00:00Z"),
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),

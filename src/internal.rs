@@ -28,6 +28,7 @@ pub mod clock {
 /// The wire format.
 pub mod codec {
     pub use crate::codec::*;
+    pub use crate::model::NameCase;
 }
 
 /// Names as other SDKs record them, by their own rules.

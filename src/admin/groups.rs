@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::model::ConsumerGroup;
 
 /// Lists the groups that have records in a container, below a prefix of their names. Their names are written as those of
-/// their blobs are: use [`BlobNameCase::Verbatim`](crate::store::BlobNameCase) to connect to them. Blobs that are no
+/// their blobs are: use [`BlobNameCase::Verbatim`](crate::store::BlobNameCase::Verbatim) to connect to them. Blobs that are no
 /// records are ignored. The listing may take as long as the timeout; one of a container with many blobs has many pages.
 ///
 /// # Errors

@@ -113,9 +113,17 @@ impl OwnHeartbeat {
         }
     }
 
+    /// Ends the wait for the next attempt, because the storage responds again: until it is written, other instances take
+    /// over what it kept alive.
+    pub(super) fn retry_now(&mut self) {
+        if self.failures > 0 {
+            self.next = None;
+        }
+    }
+
     /// Writes it when it is due, and deletes it if this instance does not take part anymore. Returns whether a write
     /// begins.
-    pub(super) fn keep(&mut self, context: &mut Context, partitions: &Partitions) -> bool {
+    pub(super) fn keep(&mut self, context: &mut Context, partitions: &mut Partitions) -> bool {
         if self.is_busy() {
             return false;
         }
@@ -124,7 +132,7 @@ impl OwnHeartbeat {
             // While this instance owns partitions, other instances count it anyway, and an old heartbeat does no harm.
             // It must be deleted only if the instance does not take part.
             if !context.takes_part() {
-                self.remove(context, false);
+                self.remove(context, partitions, false);
             }
             return false;
         }
@@ -135,20 +143,23 @@ impl OwnHeartbeat {
         is_due
     }
 
-    /// Ends it. At shutdown, a write that fails is repeated for as long as the shutdown may take: until then, other
-    /// instances leave a share to this one.
-    pub(super) fn remove(&mut self, context: &mut Context, persistently: bool) {
+    /// Ends it. A claim that is still under way must not count on it: after the end, other instances declare nothing.
+    ///
+    /// At shutdown, a write that fails is repeated for as long as the shutdown may take: until then, other instances
+    /// leave a share to this one.
+    pub(super) fn remove(&mut self, context: &mut Context, partitions: &mut Partitions, persistently: bool) {
         if std::mem::take(&mut self.may_exist) {
             self.under_way += 1;
+            partitions.heartbeat_invalid();
             context.request(Request::RemoveHeartbeat { persistently });
         }
     }
 
     /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner, and deletes it
     /// otherwise.
-    pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &Partitions) {
+    pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &mut Partitions) {
         if !partitions.any_by_heartbeat() {
-            return self.remove(context, true);
+            return self.remove(context, partitions, true);
         }
         if !self.is_busy() {
             self.send(context);
@@ -178,7 +189,7 @@ impl OwnHeartbeat {
                 self.next = Some(self.sent + context.settings.lease_duration() / PER_LEASE_DURATION);
             }
             Ok(HeartbeatOutcome::DeclaredDead { by }) => {
-                partitions.declared_dead();
+                partitions.heartbeat_invalid();
                 self.next = None;
                 context.emit(OwnershipEvent::DeclaredDead { by });
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
+use crate::store::CaseConflict;
 use crate::store::handoff::{Handoff, HandoffRequestOutcome};
 use crate::telemetry::{self, StorageOperation, Telemetry};
 
@@ -35,8 +36,10 @@ pub enum Note {
     StaleHeartbeatsStay(Error),
     /// A stale heartbeat was deleted.
     HeartbeatDeleted(OwnerId),
-    /// A partition is owned in the other name case.
-    InOtherNameCase(PartitionId, OwnerId),
+    /// It is not known whether there is a live owner in the other name case.
+    CaseConflictUnknown(Error),
+    /// There is one.
+    CaseConflictFound(CaseConflict),
     /// An owner below its share claims nothing.
     OwnerIdle(OwnerId),
     /// Leases are renewed individually from now on, because of this owner of another SDK.
@@ -73,7 +76,8 @@ impl Note {
             Self::HeartbeatNotEnded(error) => store.heartbeat_not_ended(&error),
             Self::StaleHeartbeatsStay(error) => store.stale_heartbeats_stay(&error),
             Self::HeartbeatDeleted(owner) => telemetry::stale_heartbeat_deleted(&owner),
-            Self::InOtherNameCase(partition, owner) => telemetry::in_other_name_case(&partition, &owner),
+            Self::CaseConflictUnknown(error) => telemetry::other_name_case_unknown(&error),
+            Self::CaseConflictFound(conflict) => telemetry::other_name_case_live(&conflict),
             Self::OwnerIdle(owner) => telemetry::owner_idle(&owner),
             Self::ScopeGivenUp(owner) => telemetry::lease_scope_given_up(owner.as_ref()),
             Self::HeartbeatLate => telemetry::heartbeat_late(),

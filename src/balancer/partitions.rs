@@ -16,6 +16,7 @@ use crate::store::handoff::Handoff;
 
 /// What this instance does with one partition.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost every partition is owned, which is the largest variant")]
 pub(super) enum Activity {
     /// It writes a handoff request into the record.
     RequestingHandoff,
@@ -108,6 +109,12 @@ impl Partitions {
 
     pub(super) fn holds_nothing(&self) -> bool {
         self.owned().next().is_none()
+    }
+
+    /// Returns whether a lease of this instance is valid: other instances see that it is alive.
+    pub(super) fn has_valid_lease(&self, context: &Context) -> bool {
+        self.owned()
+            .any(|(_, owned)| context.now < owned.valid_from(self.kept_alive_by) + context.settings.lease_duration())
     }
 
     /// Returns whether no partition is owned, being claimed, or being released.
@@ -321,9 +328,9 @@ impl Partitions {
         self.owned_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
     }
 
-    /// Records that the heartbeat does not count anymore: other instances may have taken over the leases that it kept
-    /// alive, or may be about to.
-    pub(super) fn declared_dead(&mut self) {
+    /// Records that the heartbeat does not count anymore, because it was declared dead or is being ended: other instances
+    /// may have taken over the leases that it kept alive, or may be about to.
+    pub(super) fn heartbeat_invalid(&mut self) {
         self.kept_alive_by.heartbeat = None;
         self.owned_mut().for_each(|(_, owned)| owned.set_ambiguous());
     }

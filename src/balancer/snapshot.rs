@@ -77,7 +77,7 @@ impl Snapshot {
         for view in &self.partitions {
             let owner = match &view.owner {
                 PartitionOwner::This => &self.owner,
-                PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => owner,
+                PartitionOwner::Other(owner) => owner,
                 _ => continue,
             };
             *counts.entry(owner.clone()).or_default() += 1;
@@ -130,7 +130,7 @@ impl Snapshot {
     #[must_use]
     pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
         match self.owner(partition)? {
-            PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => Some(owner),
+            PartitionOwner::Other(owner) => Some(owner),
             _ => None,
         }
     }

@@ -76,11 +76,6 @@ fn check_value(key: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// The error of a deletion with [`Condition::Create`](super::Condition::Create), which is meaningless.
-pub(super) fn delete_cannot_create() -> Error {
-    Error::new(ErrorKind::InvalidArgument, "a deletion cannot have the condition Create; use IfMatch or Unconditional")
-}
-
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }

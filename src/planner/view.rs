@@ -29,9 +29,6 @@ pub enum PartitionOwner {
     Reclaimable,
     /// Another live owner.
     Other(OwnerId),
-    /// A live owner in the other name case, where claims of this crate can be neither won nor lost. The partition is
-    /// neither claimed nor stolen.
-    OtherNameCase(OwnerId),
     /// An owner that did not renew in time.
     Expired(OwnerId),
 }
@@ -76,7 +73,7 @@ impl PartitionView {
     pub(crate) fn counts_for<'a>(&'a self, this: &'a OwnerId) -> Option<&'a OwnerId> {
         let owner = match &self.owner {
             PartitionOwner::This | PartitionOwner::Reclaimable => Some(this),
-            PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => Some(owner),
+            PartitionOwner::Other(owner) => Some(owner),
             PartitionOwner::Unowned | PartitionOwner::Released | PartitionOwner::Expired(_) => None,
         };
         let is_member = |owner: &&OwnerId| self.operator.as_ref() != Some(*owner);
@@ -94,7 +91,7 @@ impl PartitionView {
 pub struct View<'a> {
     /// Every partition of the event hub, in order.
     pub partitions: Vec<PartitionView>,
-    /// The records that it was read from: those of this name case.
+    /// The records that it was read from.
     pub records: HashMap<&'a PartitionId, &'a Ownership>,
     /// Partitions that this instance runs, but that the event hub no longer has.
     pub removed: Vec<PartitionId>,
@@ -134,7 +131,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the record of a partition in this name case, if it has one.
+    /// Returns the record of a partition, if it has one.
     #[must_use]
     pub fn record(&self, partition: &PartitionId) -> Option<&'a Ownership> {
         self.records.get(partition).copied()
@@ -183,10 +180,6 @@ pub fn observe<'a>(
             note_other_owner(&mut view, seen, observer.this, now);
         }
         let owner = owner_of(seen, observer.this, running.contains(&partition));
-        let owner = match listing.in_other_name_case.get(&partition) {
-            Some((other, _)) if owner != PartitionOwner::This => PartitionOwner::OtherNameCase((*other).clone()),
-            _ => owner,
-        };
         let entry = PartitionView::new(partition, owner);
         view.partitions.push(match seen {
             Some(seen) => listing.with_handoff(entry, seen, observer),
@@ -224,9 +217,6 @@ impl<'a> Seen<'a> {
 /// A listing at the moment of observation, and what is known in addition.
 struct Listing<'a: 'o, 'o> {
     here: HashMap<&'a PartitionId, Seen<'a>>,
-    /// The live owners in the other name case, with their lease durations. An earlier incarnation of this instance does
-    /// not count: this instance may take its partitions at any time.
-    in_other_name_case: HashMap<&'o PartitionId, (&'o OwnerId, Duration)>,
     live_heartbeats: Vec<&'o HeartbeatRecord>,
     /// The lease durations of the owners that are alive by any record. Empty if no record contains a handoff request.
     alive: HashMap<&'o OwnerId, Duration>,
@@ -237,17 +227,7 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let heartbeats = Heartbeats::of(observer.heartbeats);
         let here = listed.iter().map(|seen| (&seen.partition, Seen::at(now, seen, observer, &heartbeats)));
         let here = here.collect();
-        let is_other_owner = |record: &OwnershipRecord| {
-            matches!(record.relation_to(observer.this), Relation::Other | Relation::LaterIncarnation)
-        };
-        let other_name_case = observer.other_name_case.iter().filter_map(|seen| {
-            let is_live = Seen::at(now, seen, observer, &heartbeats).live;
-            let owner = seen.record.owner.as_ref().filter(|_| is_live && is_other_owner(&seen.record))?;
-            Some((&seen.partition, (owner, observer.lease_durations.of(&seen.record))))
-        });
-        let in_other_name_case = other_name_case.collect();
-        let mut listing =
-            Self { here, in_other_name_case, live_heartbeats: heartbeats.live(observer, now), alive: HashMap::new() };
+        let mut listing = Self { here, live_heartbeats: heartbeats.live(observer, now), alive: HashMap::new() };
         if listing.here.values().any(|seen| seen.record.handoff_to.is_some()) {
             listing.alive = listing.live_owners(observer);
         }
@@ -260,7 +240,7 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let live = self.here.values().filter(|seen| seen.live);
         let here = live.filter_map(|seen| Some((seen.record.owner.as_ref()?, durations.of(seen.record))));
         let this = [(&observer.this.owner, durations.own)];
-        self.in_other_name_case.values().copied().chain(heartbeats).chain(here).chain(this).collect()
+        heartbeats.chain(here).chain(this).collect()
     }
 
     /// Adds the handoff in the record, if it counts.

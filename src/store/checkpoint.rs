@@ -9,11 +9,11 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::GroupStore;
-use super::adopt::{Adoption, decoded};
-use super::init_checkpoint::NO_CHECKPOINT;
+use super::adopt::Adoption;
+use super::checkpoint_read::CheckpointRead;
 use super::rules::{Checkpointed, Next, Place, WriteCondition, checkpointing};
 use super::settle::ConditionalWrite;
-use crate::blob::{Blob, ETag};
+use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
@@ -73,8 +73,7 @@ impl GroupStore {
     }
 
     /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except those of
-    /// an initial checkpoint. If nothing was taken over from the other name case before, nothing will be: a checkpoint
-    /// there belongs to another application.
+    /// an initial checkpoint.
     pub(super) fn checkpoint_record(
         &self,
         position: &Position,
@@ -82,7 +81,6 @@ impl GroupStore {
         hub_created_at: Option<OffsetDateTime>,
     ) -> CheckpointRecord {
         CheckpointRecord {
-            source_etag: last.source_etag.clone().filter(|version| version != NO_CHECKPOINT),
             sequence_number: Some(position.sequence_number),
             offset: Some(position.offset.clone()),
             owner: Some(self.identity().owner.clone()),
@@ -103,13 +101,12 @@ struct CheckpointWrite<'a> {
 
 impl CheckpointWrite<'_> {
     /// Decides by the checkpoint that was read, and by the ownership, which is read now.
-    async fn by(&mut self, seen: Option<(CheckpointRecord, Blob)>) -> Result<Next<ETag, CheckpointOutcome>> {
+    async fn by(&mut self, read: CheckpointRead) -> Result<Next<ETag, CheckpointOutcome>> {
         let Adoption { partition, epoch, .. } = &*self.adoption;
-        let (owned, by) = self.store.is_owned_in(partition, *epoch).await?;
-        let found = seen.as_ref().map(|(record, blob)| (blob.etag.clone(), Place::of(record)));
-        let next = checkpointing(found, owned, self.position.sequence_number);
+        let (owned, by) = self.store.is_owned_after(&read, partition, *epoch).await?;
+        let next = checkpointing(read.version().zip(read.place()), owned, self.position.sequence_number);
         if owned {
-            self.adoption.take_over(seen);
+            self.adoption.take_over(read);
         }
         Ok(next.map(|checkpointed| match checkpointed {
             Checkpointed::Written => CheckpointOutcome::Written,
@@ -138,7 +135,7 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     async fn begin(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
         match self.adoption.etag.clone() {
             Some(last) => Ok(Next::Write(WriteCondition::IfMatch(last))),
-            None => self.by(None).await,
+            None => self.by(CheckpointRead::before_creation()).await,
         }
     }
 
@@ -153,9 +150,8 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     }
 
     async fn look(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
-        let name = self.store.inner.names.of(RecordKind::Checkpoint, &self.adoption.partition);
-        let seen = self.store.read(&name).await?.map(|blob| decoded(self.store.telemetry(), blob));
-        self.by(seen).await
+        let read = self.store.read_checkpoint(&self.adoption.partition).await?;
+        self.by(read).await
     }
 
     fn contended(&self) -> Error {
@@ -166,8 +162,8 @@ impl ConditionalWrite for CheckpointWrite<'_> {
 
 impl Adoption {
     /// Makes the blob as it is now the last one that was written, including its position.
-    fn take_over(&mut self, seen: Option<(CheckpointRecord, Blob)>) {
-        let (record, etag) = seen.map(|(record, blob)| (record, blob.etag)).unzip();
+    fn take_over(&mut self, read: CheckpointRead) {
+        let (record, etag) = read.into_found().map(|(record, blob)| (record, blob.etag)).unzip();
         self.record = record.unwrap_or_default();
         self.etag = etag;
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::sleep;
 
-use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, sending_heartbeat};
+use super::records::heartbeat_listed;
+use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, ending_heartbeat, sending_heartbeat};
 use super::settle::{ConditionalWrite, is_ambiguous};
 use super::{GroupStore, Listing};
 use crate::blob::{Blob, ETag};
@@ -79,7 +80,7 @@ impl GroupStore {
         let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatEnd { store: self, known: &mut known }).await?;
         let Some(ended) = known.take() else { return Ok(()) };
-        if let Err(error) = self.delete_heartbeat(&self.identity().owner, &WriteCondition::IfMatch(ended)).await {
+        if let Err(error) = self.delete_heartbeat(&self.identity().owner, &ended).await {
             self.telemetry().ended_heartbeat_stays(&error);
         }
         Ok(())
@@ -94,7 +95,7 @@ impl GroupStore {
     pub async fn list_heartbeats(&self) -> Result<Listing<Heartbeat>> {
         let names = &self.inner.names;
         let (listing, versions) =
-            self.list_below(names.heartbeats(), |blob| self.heartbeat_listed(names, blob)).await?;
+            self.list_below(names.heartbeats(), |blob| heartbeat_listed(names, blob, self.moment_of(blob))).await?;
         self.inner.malformed[HEARTBEATS].report(self.telemetry(), &listing.malformed, versions);
         Ok(listing)
     }
@@ -111,7 +112,7 @@ impl GroupStore {
         let mut deleted = Vec::new();
         for old in seen.iter().filter(|seen| seen.record.owner != self.identity().owner && self.is_stale(seen)) {
             let owner = &old.record.owner;
-            match self.delete_heartbeat(owner, &WriteCondition::IfMatch(old.etag.clone())).await {
+            match self.delete_heartbeat(owner, &old.etag).await {
                 Ok(()) => deleted.push(owner.clone()),
                 Err(error) if is_ambiguous(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
@@ -148,9 +149,9 @@ impl GroupStore {
         Ok(heartbeat.map_or(age, |heartbeat| heartbeat.min(age)))
     }
 
-    async fn delete_heartbeat(&self, owner: &OwnerId, under: &WriteCondition<ETag>) -> Result<()> {
-        let (name, condition) = (self.inner.names.heartbeat(owner), under.into());
-        let response = self.send(StorageOperation::Heartbeat, self.container.delete(&name, &condition)).await?;
+    async fn delete_heartbeat(&self, owner: &OwnerId, etag: &ETag) -> Result<()> {
+        let name = self.inner.names.heartbeat(owner);
+        let response = self.send(StorageOperation::Heartbeat, self.container.delete(&name, etag)).await?;
         self.note(response);
         Ok(())
     }
@@ -179,8 +180,10 @@ impl GroupStore {
         let (record, _) = codec::decode_heartbeat(&blob.name, this.owner.clone(), &blob.metadata);
         let (relation, etag, age) = (record.relation_to(this), blob.etag.clone(), blob.age());
         let lifetime = self.lease_durations().of_heartbeat(&record) + LeaseDurations::GRACE;
-        let declared_dead = record.declared_dead_by.as_ref().is_some_and(|by| *by != this.owner);
-        (record, OwnHeartbeat { relation, etag, age, lifetime, declared_dead })
+        let by = record.declared_dead_by.as_ref();
+        let declared_dead = by.is_some_and(|by| *by != this.owner);
+        let ended = by.is_some_and(|by| *by == this.owner);
+        (record, OwnHeartbeat { relation, etag, age, lifetime, declared_dead, ended })
     }
 }
 
@@ -281,13 +284,14 @@ impl ConditionalWrite for HeartbeatEnd<'_> {
         Ok(())
     }
 
-    /// If the blob is gone, or belongs to another incarnation, this store must not write it.
     async fn look(&mut self) -> Result<Next<ETag, ()>> {
         let found = self.store.read_own_heartbeat().await?;
-        let own = found.filter(|(_, found)| found.relation == Relation::This);
-        let has_ended = own.as_ref().is_some_and(|(record, _)| record.declared_dead_by.is_some());
-        *self.known = own.map(|(_, found)| found.etag);
-        if has_ended { Ok(Next::Done(())) } else { self.begin().await }
+        let next = ending_heartbeat(found.map(|(_, found)| found));
+        *self.known = match &next {
+            Next::Write(under) => under.clone().version(),
+            Next::Done(ended) => ended.clone(),
+        };
+        Ok(next.map(|_| ()))
     }
 }
 

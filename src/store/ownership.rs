@@ -103,13 +103,6 @@ impl GroupStore {
         Ok(blob.map(|blob| self.ownership(partition.clone(), &blob).0))
     }
 
-    /// Returns whether this instance owns a partition in this epoch, and the current owner.
-    pub(super) async fn is_owned_in(&self, partition: &PartitionId, epoch: i64) -> Result<(bool, Option<OwnerId>)> {
-        let record = self.read_ownership(partition).await?.map(|seen| seen.record);
-        let owned = record.as_ref().is_some_and(|record| record.is_mine_in(self.identity(), epoch));
-        Ok((owned, record.and_then(|record| record.owner)))
-    }
-
     /// Claims one partition. See [`claim_all`](Self::claim_all).
     pub async fn claim(&self, claim: &Claim) -> ClaimOutcome {
         let this = self.identity();
@@ -282,8 +275,7 @@ impl<'a> OwnershipWrite<'a> {
             Some(seen) => (seen.record.epoch, seen.server_time),
             None => (self.record.epoch, *lock(&self.store.inner.latest_server_time)),
         };
-        let other_name_case = self.state.as_ref().and_then(|state| state.epoch_in_other_name_case());
-        Some(next_epoch(before.max(other_name_case), milliseconds(server_time)))
+        Some(next_epoch(before, milliseconds(server_time)))
     }
 
     /// Keeps what other programs have added to this owner's record, and the handoff request. Only the programs that

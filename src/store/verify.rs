@@ -168,7 +168,7 @@ impl StorageCheck<'_> {
     async fn delete(&self) -> Result<Option<StorageWarning>> {
         let deleted = async {
             let current = self.container.get(self.name).await?.etag;
-            self.container.delete(self.name, &Condition::IfMatch(current)).await
+            self.container.delete(self.name, &current).await
         };
         match self.in_time(deleted).await {
             Ok(_) => Ok(None),

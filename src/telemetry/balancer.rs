@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::Telemetry;
 use super::causes::Causes;
@@ -15,6 +15,7 @@ use super::requests::StorageOperation;
 use super::spans::BALANCER;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
+use crate::store::CaseConflict;
 
 /// Advice for the operator when [`LeaseScope::Instance`](crate::LeaseScope::Instance) is given up.
 const SCOPE_ADVICE: &str = "Set the lease scope to `Partition` while instances of another SDK are in the group";
@@ -258,11 +259,14 @@ pub(crate) fn stale_heartbeat_deleted(owner: &OwnerId) {
     debug!(target: BALANCER, other_owner_id = owner.as_str(), "deleted stale heartbeat");
 }
 
-pub(crate) fn in_other_name_case(partition: &PartitionId, owner: &OwnerId) {
-    warn!(
+pub(crate) fn other_name_case_unknown(error: &Error) {
+    warn!(target: BALANCER, error = %Causes(error), "cannot look for owners in the other blob-name case; will retry");
+}
+
+pub(crate) fn other_name_case_live(conflict: &CaseConflict) {
+    error!(
         target: BALANCER,
-        partition_id = %partition,
-        other_owner_id = owner.as_str(),
-        "partition is owned under a different blob-name case; waiting until it is released or expires"
+        %conflict,
+        "another application owns partitions in the other blob-name case; releasing everything"
     );
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::Operator;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata, ResponseInfo};
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo};
 use eventhubs_checkpoint::internal::listed;
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
     ReleaseOutcome, StoreConfig,
 };
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, Position, Result};
 
@@ -158,7 +159,7 @@ impl Bench {
 
     /// Writes a blob directly.
     pub async fn put(&self, name: &str, metadata: &Metadata) -> ETag {
-        self.container.write(name, metadata, &Condition::Unconditional).await.unwrap().etag
+        self.container.overwrite(name, metadata).await.unwrap().etag
     }
 
     /// The same with keys whose case is kept on the way to the server, which no port of this crate does. In memory this
@@ -185,7 +186,7 @@ impl Bench {
     }
 
     pub async fn delete(&self, name: &str) {
-        self.container.delete(name, &Condition::Unconditional).await.unwrap();
+        self.container.remove(name).await.unwrap();
     }
 
     pub async fn blob(&self, name: &str) -> Option<Blob> {

@@ -163,10 +163,11 @@ impl Service {
             "PUT" => {
                 let written = self.container.write(&name, &request.metadata(), &request.condition()).await?;
                 let answer = Answer::dated(201, written.response.server_time);
-                Ok(answer.with(version(&written.etag, written.last_modified)))
+                Ok(answer.with(version(&written.etag, written.response.server_time)))
             }
             _ => {
-                let deleted = self.container.delete(&name, &request.condition()).await?;
+                let etag = ETag::new(request.header("if-match").unwrap());
+                let deleted = self.container.delete(&name, &etag).await?;
                 Ok(Answer::dated(202, deleted.server_time))
             }
         }
@@ -205,11 +206,14 @@ impl Received<'_> {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
+    /// Returns the condition of a write. This crate sends no write without one.
     fn condition(&self) -> Condition {
         match self.header("if-match") {
             Some(etag) => Condition::IfMatch(ETag::new(etag)),
-            None if self.header("if-none-match").is_some() => Condition::Create,
-            None => Condition::Unconditional,
+            None => {
+                assert_eq!(self.header("if-none-match"), Some("*"), "{self}");
+                Condition::Create
+            }
         }
     }
 

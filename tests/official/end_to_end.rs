@@ -197,7 +197,7 @@ async fn the_blobs_are_exactly_the_shared_records() {
     let claimed = world.raw_metadata(&format!("{prefix}/ownership/1")).await;
     assert_eq!(
         claimed.keys().collect::<Vec<_>>(),
-        ["ehcclaimedat", "ehccooperative", "ehcleaseduration", "ehcepoch", "ehcincarnation", "ownerid"]
+        ["ehcclaimedat", "ehccooperative", "ehcepoch", "ehcincarnation", "ehcleaseduration", "ownerid"]
     );
     assert_eq!(claimed["ownerid"], "pod-1");
     let (began, random) = claimed["ehcincarnation"].split_once('-').unwrap();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition};
 use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use tokio::time::{Instant, sleep};
 
@@ -204,7 +204,7 @@ async fn a_record_deleted_during_a_handoff() {
     log_a.wait_for("releasing: HandedOver").await;
     let stop_requested_at = Instant::now();
     sleep(SECOND).await;
-    world.container.delete(&name, &Condition::Unconditional).await.unwrap();
+    world.container.remove(&name).await.unwrap();
     log_a.wait_for("released").await;
     assert!(stop_requested_at.elapsed() < 14 * SECOND, "{:?}", stop_requested_at.elapsed());
     b.wait_until_it_holds(1).await;

@@ -45,13 +45,15 @@ async fn in_time<T>(deadline: Duration, request: impl Future<Output = Result<T>>
 
 /// Returns the name of each operation and its error; all run concurrently.
 async fn all_errors(container: &AzureContainer) -> [(&'static str, Error); 5] {
-    let (metadata, condition) = (Metadata::new(), Condition::IfMatch(ETag::new("0x1")));
+    let metadata = Metadata::new();
+    let etag = ETag::new("0x1");
+    let condition = Condition::IfMatch(etag.clone());
     let began = Instant::now();
     let (list, get, write, delete, create) = tokio::join!(
         in_time(DEADLINE, container.list("p")),
         in_time(DEADLINE, container.get("a")),
         in_time(DEADLINE, container.write("a", &metadata, &condition)),
-        in_time(DEADLINE, container.delete("a", &condition)),
+        in_time(DEADLINE, container.delete("a", &etag)),
         in_time(DEADLINE, container.create_container()),
     );
     assert!((DEADLINE..DEADLINE + TOLERANCE).contains(&began.elapsed()), "{:?}", began.elapsed());
@@ -165,7 +167,7 @@ async fn a_conditional_write_is_sent_exactly_once() {
 
         let stub = Stub::start([random_faults.clone(), success()]);
         let container = self::container(&stub);
-        let error = container.delete("a", &condition).await.unwrap_err();
+        let error = container.delete("a", &ETag::new("0x1")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{random_faults:?}: {error}");
         assert_eq!(stub.requests(), ["DELETE /a/leases/a HTTP/1.1"], "{random_faults:?}");
     }

@@ -109,3 +109,33 @@ fn a_foreign_owner_ends_the_instance_scope() {
     assert_eq!(me.snapshot.lease_scope, LeaseScope::Partition);
     assert!(me.after(0).contains("renew 0"), "with the other lease scope");
 }
+
+/// After the end of a heartbeat other instances declare nothing, and the next one does not show that they could.
+#[test]
+fn a_claim_under_way_counts_on_no_ended_heartbeat() {
+    let mut me = Loop::claiming(config());
+    me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
+    assert!(me.after(0).contains("remove heartbeat"));
+    let outcome = ClaimOutcome::Won(lease(&me, 0));
+    me.done(Done::Claimed { partition: 0.into(), outcome });
+    me.done(Done::HeartbeatRemoved(Ok(())));
+    assert!(me.after(1).contains("heartbeat"), "it keeps a lease alive again");
+    me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
+    assert!(me.after(1).contains("renew 0"));
+    let outcome = ClaimOutcome::Won(lease(&me, 0));
+    me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
+    assert!(!me.after(1).contains("renew 0"));
+}
+
+#[test]
+fn the_end_of_an_outage_brings_the_heartbeat_forward() {
+    let mut me = owning();
+    me.after(30);
+    failed(&mut me);
+    me.after(2);
+    failed(&mut me);
+    assert!(!me.after(0).contains("heartbeat"));
+    let (at, silence) = (me.now, 40 * SECOND);
+    me.step(Happened::OutageEnded { at, silence });
+    assert!(me.after(0).contains("heartbeat"));
+}

@@ -8,9 +8,8 @@ use azure_core::http::ClientOptions;
 
 use super::auth::Access;
 use super::container::AzureContainer;
-use super::credentials::Credentials;
+use super::credentials::CurrentCredentials;
 use super::settings::Settings;
-use super::token::TokenSource;
 use super::unusable::Reported;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
@@ -172,18 +171,13 @@ impl AzureContainerBuilder {
                 "the API version {version:?} must be a date like {DEFAULT_API_VERSION}"
             )));
         }
-        let (container_url, credentials) = self.access.resolve()?;
+        let (container_url, credentials) = self.access.resolve(&self.wall_clock)?;
         if !self.allow_http {
             container_url.check_encrypted()?;
         }
-        let tokens = match &credentials {
-            Credentials::Token(credential) => Some(TokenSource::new(credential.clone(), self.wall_clock.clone())),
-            Credentials::AccountKey { .. } | Credentials::Sas(_) => None,
-        };
         AzureContainer::connect(Arc::new(Settings {
             container_url,
-            credentials,
-            tokens,
+            credentials: CurrentCredentials::new(credentials),
             unusable: Reported::default(),
             api_version: self.api_version,
             page_size: self.page_size,

@@ -13,7 +13,7 @@ use azure_core::time::Duration;
 use tokio::time::Instant;
 
 use super::body::{BodyPolicy, whole};
-use super::credentials::{CredentialKind, Credentials, SasPolicy};
+use super::credentials::{CredentialKind, Credentials, add_sas};
 use super::errors::{ErrorResponse, issuer_timed_out, no_response, no_token, unusable_response};
 use super::headers::{header, retry_after, server_time};
 use super::operation::Operation;
@@ -106,7 +106,11 @@ impl Client {
     }
 
     async fn send(&self, pipeline: &Pipeline, operation: Operation<'_>, mut request: Request) -> Result<Outcome> {
-        let context = self.context(operation).await?;
+        let credentials = self.settings.credentials.get();
+        if let Credentials::Sas(sas) = &*credentials {
+            add_sas(&mut request, sas);
+        }
+        let context = context(operation, &credentials).await?;
         let options = PipelineStreamOptions { skip_checks: true, ..PipelineStreamOptions::default() };
         let sending = async {
             let (status, headers, body) = pipeline.stream(&context, &mut request, Some(options)).await?.deconstruct();
@@ -117,7 +121,7 @@ impl Client {
         let (status, headers, body) =
             sent.map_err(|error| no_response(&error, operation, &self.settings.container_url.host()))?;
         if !status.is_success() {
-            return Ok(self.refused(operation, status.into(), &headers));
+            return Ok(self.refused(operation, credentials.kind(), status.into(), &headers));
         }
         let server_time =
             server_time(&headers).ok_or_else(|| unusable_response(operation, "it has no readable date"))?;
@@ -125,34 +129,35 @@ impl Client {
         Ok(Outcome::Success(Reply { headers, body, response }))
     }
 
-    /// Returns what the policies need for this request: the token, if the credentials require one. The wait for the
-    /// token ends before the time of the request does, so that the error names the issuer, and no request is sent only to
-    /// be abandoned.
-    async fn context(&self, operation: Operation<'_>) -> Result<Context<'static>> {
-        let Some(tokens) = &self.settings.tokens else {
-            return Ok(Context::new());
-        };
-        let token = match time_left() {
-            Some(left) => {
-                let wait = left.saturating_sub(left / 5);
-                let token = tokio::time::timeout(wait, tokens.token()).await;
-                token.map_err(|_| issuer_timed_out(operation, wait, tokens.last_error().as_deref()))?
-            }
-            None => tokens.token().await,
-        };
-        let token = token.map_err(|error| no_token(&error, operation))?;
-        Ok(Context::new().with_value(token))
-    }
-
-    fn refused(&self, operation: Operation<'_>, status: u16, headers: &Headers) -> Outcome {
+    fn refused(&self, operation: Operation<'_>, kind: CredentialKind, status: u16, headers: &Headers) -> Outcome {
         let code = header(headers, &ERROR_CODE);
-        let (kind, server_time) = (self.settings.credentials.kind(), server_time(headers));
+        let server_time = server_time(headers);
         let clock_skew = server_time.filter(|_| kind == CredentialKind::AccountKey);
         let clock_skew = clock_skew.and_then(|time| skew(self.settings.wall_clock.now(), time));
         let refusal = ErrorResponse { status, code, retry_after: retry_after(headers), server_time, clock_skew };
         let error = refusal.into_error(operation, Some(kind));
         Outcome::Refused { error, code: code.map(str::to_owned) }
     }
+}
+
+/// Returns what the policies need for this call: the credentials, and the token, if they have one. The wait for the token
+/// ends before the time of the request does, so that the error names the issuer, and no request is sent only to be
+/// abandoned.
+async fn context(operation: Operation<'_>, credentials: &Arc<Credentials>) -> Result<Context<'static>> {
+    let context = Context::new().with_value(Arc::clone(credentials));
+    let Credentials::Token(tokens) = &**credentials else {
+        return Ok(context);
+    };
+    let token = match time_left() {
+        Some(left) => {
+            let wait = left.saturating_sub(left / 5);
+            let token = tokio::time::timeout(wait, tokens.token()).await;
+            token.map_err(|_| issuer_timed_out(operation, wait, tokens.last_error().as_deref()))?
+        }
+        None => tokens.token().await,
+    };
+    let token = token.map_err(|error| no_token(&error, operation))?;
+    Ok(context.with_value(token))
 }
 
 impl Outcome {
@@ -181,27 +186,16 @@ fn read_retries() -> RetryOptions {
     })
 }
 
-/// The policies that add credentials to a request.
-struct Policies {
-    per_call: Vec<Arc<dyn Policy>>,
-    per_try: Vec<Arc<dyn Policy>>,
-}
+/// The policies that add credentials to each attempt. Each acts only if the call has credentials of its kind.
+struct Policies(Vec<Arc<dyn Policy>>);
 
 impl Policies {
     fn new(settings: &Settings) -> Self {
-        let mut policies = Self { per_call: Vec::new(), per_try: Vec::new() };
-        match settings.credentials.clone() {
-            Credentials::AccountKey { account, key } => {
-                policies.per_try.push(Arc::new(SharedKeyPolicy::new(account, key, settings.wall_clock.clone())));
-            }
-            Credentials::Sas(sas) => policies.per_call.push(Arc::new(SasPolicy::new(sas))),
-            Credentials::Token(_) => {}
-        }
-        if let Some(tokens) = &settings.tokens {
-            policies.per_try.push(Arc::new(TokenPolicy::new(Arc::clone(tokens))));
-        }
-        policies.per_try.push(Arc::new(BodyPolicy::default()));
-        policies
+        Self(vec![
+            Arc::new(SharedKeyPolicy::new(settings.wall_clock.clone())),
+            Arc::new(TokenPolicy),
+            Arc::new(BodyPolicy::default()),
+        ])
     }
 
     fn pipeline(&self, options: ClientOptions) -> Pipeline {
@@ -211,8 +205,8 @@ impl Policies {
             Some(env!("CARGO_PKG_NAME")),
             Some(env!("CARGO_PKG_VERSION")),
             options,
-            self.per_call.clone(),
-            self.per_try.clone(),
+            Vec::new(),
+            self.0.clone(),
             Some(pipeline_options),
         )
     }

@@ -57,14 +57,6 @@ impl ContainerUrl {
         url
     }
 
-    /// Returns whether `url` is the URL of the container or of its account.
-    pub(super) fn is_below(&self, url: &Url) -> bool {
-        let url = without_trailing_slash(without_query(url.clone()));
-        let account = self.url.path().strip_suffix(&self.container).map(|path| path.trim_end_matches('/'));
-        let is_path = url.path() == self.url.path() || account == Some(url.path().trim_end_matches('/'));
-        url.origin() == self.url.origin() && is_path
-    }
-
     /// Returns the URL of the container with a query.
     pub(super) fn with_query(&self, pairs: &[(&str, &str)]) -> Url {
         let encoded: Vec<String> =

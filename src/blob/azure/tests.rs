@@ -17,6 +17,7 @@ use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata, within
 use crate::error::{Error, ErrorKind};
 use crate::model::{ConsumerGroup, OwnerId};
 use crate::store::{GroupStore, StoreConfig};
+use crate::testing::Overwrite;
 
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
 const EMPTY_PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
@@ -142,7 +143,7 @@ async fn write_is_sent_once_for_every_response() {
 #[tokio::test(start_paused = true)]
 async fn deletion_is_sent_once() {
     let service = Service::new([status(500)]);
-    let error = service.container(by_key()).delete("a", &Condition::Unconditional).await.unwrap_err();
+    let error = service.container(by_key()).remove("a").await.unwrap_err();
     assert_eq!((error.kind(), service.requests().len()), (ErrorKind::Indeterminate, 1));
 }
 
@@ -170,12 +171,12 @@ async fn requests_end_when_their_callers_time_is_over() {
     let service = Service::new((0..5).map(|_| Reply::Never));
     let container = service.container(by_key());
     let (started, limit) = (tokio::time::Instant::now(), Duration::from_secs(7));
-    let (metadata, matching) = (Metadata::new(), Condition::IfMatch(ETag::new("1")));
+    let metadata = Metadata::new();
     let errors = [
         within(limit, "list", container.list("p")).await.unwrap_err(),
         within(limit, "get", container.get("b")).await.unwrap_err(),
         within(limit, "write", container.write("b", &metadata, &Condition::Create)).await.unwrap_err(),
-        within(limit, "delete", container.delete("b", &matching)).await.unwrap_err(),
+        within(limit, "delete", container.delete("b", &ETag::new("1"))).await.unwrap_err(),
         within(limit, "create", container.create_container()).await.unwrap_err(),
     ];
     assert_eq!(started.elapsed(), 5 * limit, "no other limit applies");

@@ -53,8 +53,6 @@
 //!
 //! # Limits of the SDK
 //!
-//! - The response to a write with [`Condition::IfMatch`] has no `Last-Modified`. The `Date` of the response is used
-//!   instead, which is later by at most the duration of the request.
 //! - [`WriteResult::versioned`] is never true, so
 //!   [`StorageWarning::Versioning`](crate::store::StorageWarning::Versioning) is not detected.
 //! - The SDK requires a header in the response to a deletion that Azurite does not send (unless the SDK's feature
@@ -94,7 +92,7 @@ use super::azure::builder::check_page_size;
 use super::azure::endpoint::host_of;
 use super::azure::errors::{check_listed, unusable_response};
 use super::azure::operation::{Operation, Verb};
-use super::validation::{delete_cannot_create, validate_metadata};
+use super::validation::validate_metadata;
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
 
@@ -156,21 +154,19 @@ impl LegacyContainer {
         client::failure(error, operation, &self.settings.host)
     }
 
-    async fn put(&self, name: &str, metadata: SdkMetadata, condition: Option<IfMatchCondition>) -> Result<WriteResult> {
-        let mut request = self.blob(name)?.put_block_blob(Vec::new()).metadata(metadata);
-        if let Some(condition) = condition {
-            request = request.if_match(condition);
-        }
+    async fn create(&self, name: &str, metadata: SdkMetadata) -> Result<WriteResult> {
+        let no_blob = IfMatchCondition::NotMatch("*".to_owned());
+        let request = self.blob(name)?.put_block_blob(Vec::new()).metadata(metadata).if_match(no_blob);
         let (put, received_at) = self.send(self.operation(Verb::Write, name), request).await?;
         let response = ResponseInfo { server_time: put.date, received_at };
-        Ok(WriteResult { etag: ETag::new(&put.etag), last_modified: put.last_modified, versioned: false, response })
+        Ok(WriteResult { etag: ETag::new(&put.etag), versioned: false, response })
     }
 
     async fn replace(&self, name: &str, metadata: SdkMetadata, etag: &ETag) -> Result<WriteResult> {
         let request = self.blob(name)?.set_metadata().metadata(metadata).if_match(matching(etag));
         let (set, received_at) = self.send(self.operation(Verb::Write, name), request).await?;
         let response = ResponseInfo { server_time: set.date, received_at };
-        Ok(WriteResult { etag: ETag::new(&set.etag), last_modified: set.date, versioned: false, response })
+        Ok(WriteResult { etag: ETag::new(&set.etag), versioned: false, response })
     }
 
     /// Returns the server's time after a deletion whose response only the SDK could not use. The time comes from the
@@ -233,20 +229,14 @@ impl BlobContainer for LegacyContainer {
             sdk_metadata.insert(key.to_owned(), value.to_owned());
         }
         let written = match condition {
-            Condition::Create => self.put(name, sdk_metadata, Some(IfMatchCondition::NotMatch("*".to_owned()))).await,
-            Condition::Unconditional => self.put(name, sdk_metadata, None).await,
+            Condition::Create => self.create(name, sdk_metadata).await,
             Condition::IfMatch(etag) => self.replace(name, sdk_metadata, etag).await,
         };
         written.map_err(|error| client::explained(error, metadata))
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        let mut request = self.blob(name)?.delete();
-        match condition {
-            Condition::Create => return Err(delete_cannot_create()),
-            Condition::IfMatch(etag) => request = request.if_match(matching(etag)),
-            Condition::Unconditional => {}
-        }
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        let request = self.blob(name)?.delete().if_match(matching(etag));
         let operation = self.operation(Verb::Delete, name);
         match request.await {
             Ok(deleted) => Ok(ResponseInfo { server_time: deleted.date, received_at: Instant::now() }),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::blob::{Condition, Metadata};
+use crate::blob::Metadata;
 
 /// A method of [`BlobContainer`](crate::blob::BlobContainer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,7 +129,7 @@ impl Fault {
             Self::ResponseLost => !matches!(call.operation, BlobOperation::List | BlobOperation::Get),
             Self::AppliedLate(_) => matches!(call.operation, BlobOperation::Write | BlobOperation::Delete),
             Self::ConcurrentWrite(_) => call.operation == BlobOperation::Write,
-            Self::Conflict => call.is_conditional,
+            Self::Conflict => matches!(call.operation, BlobOperation::Write | BlobOperation::Delete),
             Self::StaleListing(_) => call.was_listed_before,
             Self::TruncatedListing => call.operation == BlobOperation::List,
         }
@@ -193,16 +193,11 @@ impl From<BlobOperation> for Target {
 pub(super) struct Call<'a> {
     pub(super) operation: BlobOperation,
     pub(super) name: &'a str,
-    pub(super) is_conditional: bool,
     pub(super) was_listed_before: bool,
 }
 
 impl<'a> Call<'a> {
     pub(super) fn new(operation: BlobOperation, name: &'a str) -> Self {
-        Self { operation, name, is_conditional: false, was_listed_before: false }
-    }
-
-    pub(super) fn under(self, condition: &Condition) -> Self {
-        Self { is_conditional: *condition != Condition::Unconditional, ..self }
+        Self { operation, name, was_listed_before: false }
     }
 }

@@ -41,9 +41,12 @@ pub use self::platform::{Latency, Platform};
 use self::fault::Call;
 use self::history::History;
 use self::plan::Fate;
-use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
+use crate::blob::{
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
+use crate::testing::Overwrite;
 
 /// A name that no record has. It is read to get the server's time.
 const CLOCK: &str = "clock";
@@ -239,7 +242,7 @@ impl BlobContainer for FaultyContainer {
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let call = Call::new(BlobOperation::Write, name).under(condition);
+        let call = Call::new(BlobOperation::Write, name);
         let fault = self.send(call).await?;
         match &fault {
             Some(Fault::AppliedLate(delay)) => {
@@ -249,22 +252,22 @@ impl BlobContainer for FaultyContainer {
                 return Err(apply_later(&call, *delay, apply));
             }
             Some(Fault::ConcurrentWrite(by)) => {
-                self.inner.write(name, by, &Condition::Unconditional).await.map(drop)?;
+                self.inner.overwrite(name, by).await.map(drop)?;
             }
             _ => {}
         }
         apply_response_fault(&call, fault.as_ref(), self.inner.write(name, metadata, condition).await)
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        let call = Call::new(BlobOperation::Delete, name).under(condition);
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        let call = Call::new(BlobOperation::Delete, name);
         let fault = self.send(call).await?;
         if let Some(Fault::AppliedLate(delay)) = fault {
-            let (inner, name, condition) = (self.inner.clone(), name.to_owned(), condition.clone());
-            let apply = async move { inner.delete(&name, &condition).await.map(drop) };
+            let (inner, name, etag) = (self.inner.clone(), name.to_owned(), etag.clone());
+            let apply = async move { inner.delete(&name, &etag).await.map(drop) };
             return Err(apply_later(&call, delay, apply));
         }
-        apply_response_fault(&call, fault.as_ref(), self.inner.delete(name, condition).await)
+        apply_response_fault(&call, fault.as_ref(), self.inner.delete(name, etag).await)
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult};
+use eventhubs_checkpoint::blob::{BlobContainer, ListResult};
 use eventhubs_checkpoint::store::{Claim, ReleaseOutcome};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Result};
 use tokio::time::{Instant, advance, sleep};
@@ -153,7 +154,7 @@ async fn release_all_releases_all_partitions_and_the_store() {
 async fn a_deleted_record_is_recreated_and_adopted_again() {
     let container = MemoryContainer::new();
     let a = settled(container.clone()).await;
-    container.delete(&name_of("ownership", 0), &Condition::Unconditional).await.unwrap();
+    container.remove(&name_of("ownership", 0)).await.unwrap();
     // Another owner may have owned it in between, so that it must be adopted again.
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
     assert_eq!(owner_in(&container, 0).await, "a");

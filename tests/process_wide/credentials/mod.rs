@@ -16,6 +16,7 @@ use azure_core::http::{ClientOptions, Context, Request, Transport};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::internal::blob::within;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 use serde_json::json;
@@ -157,7 +158,7 @@ async fn assert_usable(container: &AzureContainer) {
     let updated = container.write(name, &metadata, &Condition::IfMatch(created.etag)).await.unwrap();
     assert_eq!(container.get(name).await.unwrap().etag, updated.etag);
     assert_eq!(container.list("ns/").await.unwrap().blobs[0].metadata, metadata);
-    container.delete(name, &Condition::IfMatch(updated.etag)).await.unwrap();
+    container.delete(name, &updated.etag).await.unwrap();
 }
 
 #[tokio::test]
@@ -235,9 +236,9 @@ async fn soon<T: std::fmt::Debug>(request: impl Future<Output = Result<T>>) -> E
 
 async fn shown_in_errors(container: &AzureContainer) -> Vec<String> {
     let errors = [
-        soon(container.write("a", &Metadata::new(), &Condition::Unconditional)).await,
+        soon(container.overwrite("a", &Metadata::new())).await,
         soon(container.create_container()).await,
-        soon(container.delete("a", &Condition::Unconditional)).await,
+        soon(container.remove("a")).await,
     ];
     errors.iter().map(all_of).collect()
 }

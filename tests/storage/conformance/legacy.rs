@@ -8,6 +8,7 @@ use azure_storage::{CloudLocation, StorageCredentials};
 use azure_storage_blobs::prelude::{ClientBuilder, ContainerClient};
 use eventhubs_checkpoint::blob::legacy::{LegacyContainer, client_options};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::{ErrorKind, conformance_tests};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -54,7 +55,7 @@ async fn wrong_credentials_are_unauthorized_and_dated() {
     let narrow = StorageCredentials::sas_token(account_sas("rl", FUTURE)).unwrap();
     for credentials in [StorageCredentials::access_key(ACCOUNT, "d3Jvbmc="), narrow] {
         let container = existing(credentials).await;
-        let error = container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err();
+        let error = container.overwrite("a", &Metadata::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
         assert!(error.server_time().is_some(), "{error:?}");
     }
@@ -78,10 +79,7 @@ async fn wrongly_signed_metadata_is_rejected_by_its_keys() {
 async fn an_unreachable_service_is_unavailable_soon() {
     let container = LegacyContainer::new(client("http://127.0.0.1:1", by_sas(), "leases")).unwrap();
     let started = Instant::now();
-    let errors = [
-        container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err(),
-        container.list("").await.unwrap_err(),
-    ];
+    let errors = [container.overwrite("a", &Metadata::new()).await.unwrap_err(), container.list("").await.unwrap_err()];
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");

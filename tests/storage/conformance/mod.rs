@@ -7,6 +7,7 @@ use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ContainerCreation, Metadata};
 use eventhubs_checkpoint::internal::blob::within;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::conformance::Container;
 use eventhubs_checkpoint::testing::faulty::{FaultyContainer, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, conformance_tests};
@@ -75,11 +76,11 @@ async fn assert_usable(container: &dyn BlobContainer) {
     let updated = container.write(name, &metadata, &Condition::IfMatch(created.etag)).await.unwrap();
     assert_eq!(container.get(name).await.unwrap().etag, updated.etag);
     assert_eq!(container.list("ns/").await.unwrap().blobs[0].metadata, metadata);
-    container.delete(name, &Condition::IfMatch(updated.etag)).await.unwrap();
+    container.delete(name, &updated.etag).await.unwrap();
 }
 
 async fn refusal(container: &AzureContainer) -> Error {
-    container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err()
+    container.overwrite("a", &Metadata::new()).await.unwrap_err()
 }
 
 /// Returns the error of a write that its caller drops soon.
@@ -131,14 +132,14 @@ async fn a_memory_listing_may_have_more_than_5000_blobs() {
 async fn assert_survives_deletion(container: &dyn BlobContainer, delete: impl Future<Output = ()>) {
     let metadata = Metadata::from([("ownerid".to_owned(), "me".to_owned())]);
     let written = container.write("a", &metadata, &Condition::Create).await.unwrap();
-    let condition = Condition::IfMatch(written.etag);
+    let condition = Condition::IfMatch(written.etag.clone());
     delete.await;
     let errors = [
         container.list("").await.unwrap_err(),
         container.get("a").await.unwrap_err(),
         container.write("a", &metadata, &condition).await.unwrap_err(),
         container.write("a", &metadata, &Condition::Create).await.unwrap_err(),
-        container.delete("a", &condition).await.unwrap_err(),
+        container.delete("a", &written.etag).await.unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::ContainerNotFound, "{error}");

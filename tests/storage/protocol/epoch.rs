@@ -1,7 +1,7 @@
 //! Epochs: they only grow.
 
-use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::store::Claim;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -117,7 +117,7 @@ pub async fn line_3_a_partition_taken_meanwhile_is_lost(bench: Bench) {
     let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
     let container = bench.container.clone();
     a.wire().after(BlobOperation::Write, "ownership/0", async move {
-        container.write(&ownership(0), &owned_by("b"), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&ownership(0), &owned_by("b")).await.unwrap();
     });
     assert_eq!(a.store.claim_all(vec![Claim::over(&seen)]).await.remove(0).1.describe(), "lost to b");
     assert_eq!(bench.owner_of(0).await, "b");
@@ -153,15 +153,6 @@ pub async fn line_4_a_record_with_another_epoch_is_not_own(bench: Bench) {
     assert!(claimed.epoch() > lease.epoch() + 5);
     let adoption = a.store.adopt(&0.into(), claimed.epoch(), None).await.unwrap().adoption();
     assert_eq!(adoption.epoch(), claimed.epoch());
-}
-
-pub async fn line_6_the_epoch_in_the_other_name_case_counts(bench: Bench) {
-    let a = bench.owner("a").await;
-    let there = metadata(&[("ownerid", ""), ("ehcepoch", "9000000000000000")]);
-    bench.put(&format!("{VERBATIM}ownership/0"), &there).await;
-    assert!(a.win(0).await.epoch() < 9_000_000_000_000_000);
-    a.store.list_other_name_case().await.unwrap();
-    assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
 }
 
 /// Responses of writes are lost; reads are late.

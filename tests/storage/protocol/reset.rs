@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
-use eventhubs_checkpoint::blob::{Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::{Adoption, GroupStoreBuilder, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{LeaseScope, OwnerId, PartitionId};
 use tokio::time::Instant;
@@ -46,7 +47,6 @@ impl Describe for ResetOutcome {
             Self::NotDone(NotDone::Lost { by }) => format!("lost to {}", named(by)),
             Self::NotDone(NotDone::Busy { operator }) => format!("busy: {operator}"),
             Self::NotDone(NotDone::Foreign { owner }) => format!("foreign: {owner}"),
-            Self::NotDone(NotDone::OtherNameCase { owner }) => format!("other name case: {owner}"),
             Self::NotDone(NotDone::Failed(error)) => format!("failed: {:?}", error.kind()),
             Self::Indeterminate { written: true, .. } => "indeterminate, written".to_owned(),
             Self::Indeterminate { written: false, .. } => "indeterminate".to_owned(),
@@ -96,11 +96,9 @@ pub async fn a_never_owned_partition_is_created(bench: Bench) {
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let requests = [
         "list ownership/",
-        "list verbatim ownership/",
         "list heartbeat/",
         "create ownership/0",
         "read checkpoint/0",
-        "read verbatim checkpoint/0",
         "read ownership/0",
         "create checkpoint/0",
         "match ownership/0",
@@ -128,7 +126,6 @@ pub async fn a_live_owner_is_displaced_and_gets_it_back(bench: Bench) {
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let requests = [
         "list ownership/",
-        "list verbatim ownership/",
         "list heartbeat/",
         "match ownership/0",
         "read checkpoint/0",
@@ -265,7 +262,7 @@ pub async fn another_live_operator_means_busy(bench: Bench) {
     bench.put(&ownership(0), &operated("operator-1")).await;
     operator.wire().age("ownership/0", EXPIRY + 1);
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "busy: operator-1");
-    assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
+    assert_eq!(operator.requests(), ["list ownership/", "list heartbeat/"]);
 }
 
 pub async fn after_a_dead_operator_inherits_its_owner(bench: Bench) {
@@ -297,7 +294,7 @@ pub async fn with_a_foreign_owner_is_rejected(bench: Bench) {
     operator.wire().age("ownership/1", 3 * EXPIRY + 1);
     for partition in [0, 1, 2] {
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "foreign: python");
-        assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
+        assert_eq!(operator.requests(), ["list ownership/", "list heartbeat/"]);
     }
 }
 
@@ -340,7 +337,7 @@ pub async fn waits_again_after_a_foreign_checkpoint(bench: Bench) {
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let container = bench.container.clone();
     operator.wire().after_nth(2, BlobOperation::Write, "ownership/0", async move {
-        container.write(&checkpoint(0), &position(OLD + 1), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&checkpoint(0), &position(OLD + 1)).await.unwrap();
     });
     let began = Instant::now();
     assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "done");
@@ -353,21 +350,11 @@ pub async fn a_partition_taken_by_a_foreign_owner_is_lost(bench: Bench) {
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let container = bench.container.clone();
     operator.wire().after(BlobOperation::Write, "checkpoint/0", async move {
-        container.write(&ownership(0), &metadata(&[("ownerid", "java")]), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&ownership(0), &metadata(&[("ownerid", "java")])).await.unwrap();
     });
     assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "lost to java");
     assert_eq!(bench.position_of(0).await, OLD);
     assert_eq!(bench.owner_of(0).await, "java");
-}
-
-pub async fn one_owned_in_the_other_name_case_is_rejected(bench: Bench) {
-    let operator = bench.operator("o", quick_retries).await;
-    bench.put(&ownership(0), &metadata(&[("ownerid", "")])).await;
-    bench.put(&format!("{VERBATIM}ownership/0"), &metadata(&[("ownerid", "go")])).await;
-    for options in [ResetOptions::default(), ResetOptions::default().with_allow_foreign(true)] {
-        assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "other name case: go");
-        assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
-    }
 }
 
 /// A blob without a position, and no blob.
@@ -440,16 +427,6 @@ pub async fn keeps_every_other_key(bench: Bench) {
     }
     found.insert("ehcupdatedat", &theirs["ehcupdatedat"]);
     assert_eq!(found, theirs);
-    starts_at(&a, 0, NEW).await;
-}
-
-/// It was taken over from there once, and may be further there: the reset counts.
-pub async fn is_not_undone_by_the_other_name_case(bench: Bench) {
-    let (a, operator) = (bench.owner("a").await, bench.operator("o", quick_retries).await);
-    let there = format!("{VERBATIM}checkpoint/0");
-    bench.put(&there, &position(OLD)).await;
-    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
-    bench.put(&there, &position(OLD + 5)).await;
     starts_at(&a, 0, NEW).await;
 }
 

@@ -81,7 +81,7 @@ pub async fn an_ownership_of_an_owner_with_an_unusual_name(bench: Bench) {
 }
 
 pub async fn an_ownership_with_keys_of_another_case(bench: Bench) {
-    let (_, listing) = ownerships_with(&bench, "3", &[("OwnerId", "python"), ("INCARNATION", "1")]).await;
+    let (_, listing) = ownerships_with(&bench, "3", &[("OwnerId", "python"), ("EHCINCARNATION", "1")]).await;
     assert!(listing.malformed.is_empty());
     let record = &listing.records[1].record;
     assert_eq!(record.owner.as_ref().unwrap().as_str(), "python");

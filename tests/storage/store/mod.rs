@@ -2,6 +2,7 @@
 //! concurrent operations. The rules for the records are in `protocol`.
 
 mod defects;
+mod name_case_races;
 mod slow_storage;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, WriteResult,
 };
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
@@ -48,7 +50,7 @@ async fn a_bad_blob_is_logged_once_per_version() {
     let a = store_on(container.clone(), "a").await;
     let name = "ns.servicebus.windows.net/hub/$default/ownership/7";
     for expected in 1..=2 {
-        container.write(name, &Metadata::new(), &Condition::Unconditional).await.unwrap();
+        container.overwrite(name, &Metadata::new()).await.unwrap();
         for _ in 0..3 {
             assert_eq!(a.list_ownerships().await.unwrap().malformed.len(), 1);
             assert_eq!(times(), expected);
@@ -181,7 +183,7 @@ impl Intercept for Weakness {
             Self::CreatesUnderETags | Self::IgnoresConditions
                 if inner.get(name).await.is_ok() == (*self == Self::IgnoresConditions) =>
             {
-                inner.write(name, metadata, &Condition::Unconditional).await
+                inner.overwrite(name, metadata).await
             }
             Self::RefusesETags if matches!(condition, Condition::IfMatch(_)) => {
                 Err(Error::new(ErrorKind::Conflict, "this ETag is not current"))

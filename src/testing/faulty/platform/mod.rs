@@ -85,7 +85,7 @@ use self::history::History;
 use super::fault::BlobOperation;
 use super::server_time;
 use crate::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
     validate_blob_name,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -328,14 +328,14 @@ impl BlobContainer for Platform {
         };
         let written =
             self.send(BlobOperation::Write, Duration::ZERO, write).await.map_err(|error| clock.date_error(error))?;
-        lock(&self.directories).note(&stored, &written.etag, written.last_modified);
+        lock(&self.directories).note(&stored, &written.etag, written.response.server_time);
         Ok(WriteResult { response: clock.date(written.response), ..written })
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         let stored = self.stored(name)?;
         let clock = self.front_end();
-        let deleted = self.send(BlobOperation::Delete, Duration::ZERO, self.inner.delete(&stored, condition)).await;
+        let deleted = self.send(BlobOperation::Delete, Duration::ZERO, self.inner.delete(&stored, etag)).await;
         deleted.map(|response| clock.date(response)).map_err(|error| clock.date_error(error))
     }
 

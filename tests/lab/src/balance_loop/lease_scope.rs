@@ -59,8 +59,7 @@ async fn a_crashed_owner_is_declared_dead_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_recovered_owner_keeps_what_is_left() {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(3);
-    let group = group_with(seed, 8, &["a", "b"], &by_heartbeat()).await;
+    let group = group_with(3, 8, &["a", "b"], &by_heartbeat()).await;
     let (before, ownership_count) = (group.trace().len(), held(&group, "a"));
     assert_eq!(ownership_count.len(), 4);
     group.outage(Some("a"));

@@ -8,7 +8,8 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, ClientOptions, Context, Request, StatusCode, Transport};
 use azure_core::time::{parse_rfc7231, to_rfc7231};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{ErrorKind, Result};
 use time::macros::datetime;
@@ -73,7 +74,7 @@ impl Policy for Storage {
 }
 
 async fn write(container: &AzureContainer) -> Result<()> {
-    container.write("a", &Metadata::new(), &Condition::Unconditional).await.map(drop)
+    container.overwrite("a", &Metadata::new()).await.map(drop)
 }
 
 fn by_key(account_url: &str) -> Access {
@@ -216,7 +217,7 @@ async fn a15_a_signature_is_replaced_for_all_clones() {
         ] {
             kept.replace_sas(&text).unwrap();
             write(&container).await.unwrap();
-            isolated.delete("a", &Condition::Unconditional).await.unwrap();
+            isolated.remove("a").await.unwrap();
             let expected = format!("{url}/a?{signature}");
             assert_eq!(storage.urls.lock().unwrap().split_off(1), [expected.as_str(); 2]);
         }

@@ -16,9 +16,10 @@ use azure_identity::{
     ClientSecretCredential, ClientSecretCredentialOptions, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
 };
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::internal::blob::within;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 use futures::future::join_all;
@@ -189,7 +190,7 @@ impl Policy for Storage {
 
 async fn write(container: &AzureContainer) -> Result<()> {
     let metadata = Metadata::new();
-    within(DEADLINE, "write", container.write("a", &metadata, &Condition::Unconditional)).await.map(drop)
+    within(DEADLINE, "write", container.overwrite("a", &metadata)).await.map(drop)
 }
 
 /// Returns the error, with its causes.
@@ -335,7 +336,7 @@ async fn a03_fifty_requests_without_a_token_request_one() {
         let (issuer, storage) = (Issuer::new(Behavior::Slow(Duration::from_secs(1))), Arc::new(Storage::default()));
         let container = storage.container(credential(&issuer));
         let isolated = container.with_new_connections().unwrap();
-        let by_isolated = (0..25).map(|_| isolated.delete("a", &Condition::Unconditional));
+        let by_isolated = (0..25).map(|_| isolated.remove("a"));
         let (written, deleted) = tokio::join!(join_all((0..25).map(|_| write(&container))), join_all(by_isolated));
         assert!(written.iter().all(Result::is_ok) && deleted.iter().all(Result::is_ok), "{written:?} {deleted:?}");
         assert_eq!((issuer.requests(), storage.tokens().len()), (1, 50));
@@ -397,7 +398,7 @@ async fn a03_a_runtime_that_ends_does_not_affect_others() {
     let container = storage.container(issuer.client_secret());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let isolated = container.with_new_connections().unwrap();
-    let hung = runtime.spawn(async move { isolated.delete("a", &Condition::Unconditional).await });
+    let hung = runtime.spawn(async move { isolated.remove("a").await });
     while issuer.requests() == 0 {
         tokio::task::yield_now().await;
     }
