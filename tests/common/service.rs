@@ -163,10 +163,11 @@ impl Service {
             "PUT" => {
                 let written = self.container.write(&name, &request.metadata(), &request.condition()).await?;
                 let answer = Answer::dated(201, written.response.server_time);
-                Ok(answer.with(version(&written.etag, written.last_modified)))
+                Ok(answer.with(version(&written.etag, written.response.server_time)))
             }
             _ => {
-                let deleted = self.container.delete(&name, &request.condition()).await?;
+                let etag = ETag::new(request.header("if-match").unwrap());
+                let deleted = self.container.delete(&name, &etag).await?;
                 Ok(Answer::dated(202, deleted.server_time))
             }
         }
@@ -205,11 +206,14 @@ impl Received<'_> {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
+    /// Returns the condition of a write. This crate sends no write without one.
     fn condition(&self) -> Condition {
         match self.header("if-match") {
             Some(etag) => Condition::IfMatch(ETag::new(etag)),
-            None if self.header("if-none-match").is_some() => Condition::Create,
-            None => Condition::Unconditional,
+            None => {
+                assert_eq!(self.header("if-none-match"), Some("*"), "{self}");
+                Condition::Create
+            }
         }
     }
 
@@ -243,14 +247,15 @@ impl fmt::Display for Received<'_> {
 impl Answer {
     /// Returns a response with all headers that one of the clients needs.
     fn dated(status: u16, date: OffsetDateTime) -> Self {
+        let date = http_date(date);
         let headers = [
-            ("date", http_date(date).as_str()),
+            ("date", date.as_str()),
             ("server", "blob"),
             ("x-ms-request-id", "00000000-0000-0000-0000-000000000000"),
             ("x-ms-request-server-encrypted", "true"),
             ("x-ms-server-encrypted", "true"),
             ("x-ms-delete-type-permanent", "true"),
-            ("x-ms-creation-time", http_date(date).as_str()),
+            ("x-ms-creation-time", date.as_str()),
             ("x-ms-blob-type", "BlockBlob"),
             ("content-length", "0"),
         ];

@@ -221,12 +221,12 @@ async fn an_instance_lives_just_below_the_timeout() {
 #[tokio::test(start_paused = true)]
 async fn a_write_without_permission_changes_nothing() {
     let service = Service::new(Manners { refuses_deletions: true, ..Manners::default() });
-    for container in clients(&service) {
-        container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap();
+    for (name, container) in ["a", "b"].into_iter().zip(clients(&service)) {
+        let written = container.write(name, &Metadata::new(), &Condition::Create).await.unwrap();
         service.requests();
-        let error = container.delete("a", &Condition::Unconditional).await.unwrap_err();
+        let error = container.delete(name, &written.etag).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
-        assert_eq!(service.requests(), ["DELETE a"]);
-        assert!(container.get("a").await.is_ok());
+        assert_eq!(service.requests(), [format!("DELETE {name}")]);
+        assert!(container.get(name).await.is_ok());
     }
 }

@@ -181,7 +181,7 @@ async fn every_request_takes_the_latency() {
     let (inner, platform) = plain();
     let platform = platform.with_latency(Latency::growing(SECOND, 3 * SECOND, 9 * SECOND));
     let began = Instant::now();
-    create_named(&platform, "a").await.unwrap();
+    let written = platform.write("a", &marked("a"), &Condition::Create).await.unwrap();
     assert_eq!(began.elapsed(), SECOND);
     sleep(10 * SECOND).await;
     let began = Instant::now();
@@ -190,24 +190,26 @@ async fn every_request_takes_the_latency() {
     platform.create_container().await.unwrap();
     assert_eq!(began.elapsed(), 9 * SECOND);
     // It takes effect in the middle.
-    timeout(SECOND, platform.delete("a", &Condition::Unconditional)).await.unwrap_err();
+    timeout(SECOND, platform.delete("a", &written.etag)).await.unwrap_err();
     assert!(inner.get("a").await.is_ok());
-    timeout(2 * SECOND, platform.delete("a", &Condition::Unconditional)).await.unwrap_err();
+    timeout(2 * SECOND, platform.delete("a", &written.etag)).await.unwrap_err();
     assert!(inner.get("a").await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_listing_passes_what_it_does_not_show() {
     let (inner, platform) = plain();
-    let platform = platform.with_latency(Latency::constant(SECOND)).with_history(NonZeroUsize::new(4).unwrap());
+    let platform = platform.with_history(NonZeroUsize::new(4).unwrap(), SECOND);
+    let mut condition = Condition::Create;
     for _ in 0..3 {
-        let written = platform.write("a/1", &marked("1"), &Condition::Unconditional).await.unwrap();
+        let written = platform.write("a/1", &marked("1"), &condition).await.unwrap();
         assert!(written.versioned);
+        condition = Condition::IfMatch(written.etag);
     }
     create_named(&platform, "a/2").await.unwrap();
-    create_named(&platform, "a/3").await.unwrap();
-    platform.delete("a/3", &Condition::Unconditional).await.unwrap();
-    for (prefix, pages) in [("a/", 2), ("a/1", 1), ("b/", 1)] {
+    let written = platform.write("a/3", &marked("3"), &Condition::Create).await.unwrap();
+    platform.delete("a/3", &written.etag).await.unwrap();
+    for (prefix, pages) in [("a/", 1), ("a/1", 0), ("b/", 0)] {
         let began = Instant::now();
         assert_eq!(platform.list(prefix).await.unwrap().blobs, inner.list(prefix).await.unwrap().blobs);
         assert_eq!(began.elapsed(), pages * SECOND, "{prefix}");
@@ -217,9 +219,9 @@ async fn a_listing_passes_what_it_does_not_show() {
 #[tokio::test(start_paused = true)]
 async fn a_denied_operation_changes_nothing() {
     let (inner, platform) = plain();
-    create_named(&inner, "a").await.unwrap();
+    let written = inner.write("a", &marked("a"), &Condition::Create).await.unwrap();
     let platform = platform.with_denied([BlobOperation::Delete, BlobOperation::CreateContainer]);
-    let denied = platform.delete("a", &Condition::Unconditional).await.unwrap_err();
+    let denied = platform.delete("a", &written.etag).await.unwrap_err();
     assert_eq!(denied.kind(), ErrorKind::Unauthorized);
     assert!(denied.server_time().is_some() && denied.to_string().contains("403"), "{denied}");
     assert_eq!(kind(platform.create_container().await), Some(ErrorKind::Unauthorized));

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 /// How many versions each blob has had. The account keeps all of them, also those of deleted blobs.
 #[derive(Debug)]
 pub(super) struct History {
     page_size: NonZeroUsize,
+    /// How long each page takes, except the first.
+    page: Duration,
     versions: BTreeMap<String, usize>,
 }
 
 impl History {
-    pub(super) fn new(page_size: NonZeroUsize) -> Self {
-        Self { page_size, versions: BTreeMap::new() }
+    pub(super) fn new(page_size: NonZeroUsize, page: Duration) -> Self {
+        Self { page_size, page, versions: BTreeMap::new() }
     }
 
     /// Records one more version of a blob.
@@ -23,11 +26,12 @@ impl History {
         }
     }
 
-    /// Returns over how many pages a listing of the blobs with this prefix passes.
-    pub(super) fn pages(&self, prefix: &str) -> u32 {
+    /// Returns how much longer a listing of the blobs with this prefix takes.
+    pub(super) fn time_of(&self, prefix: &str) -> Duration {
         let from_prefix = self.versions.range(prefix.to_owned()..).take_while(|(name, _)| name.starts_with(prefix));
         let versions: usize = from_prefix.map(|(_, versions)| versions).sum();
-        u32::try_from(versions.div_ceil(self.page_size.get()).max(1)).unwrap_or(u32::MAX)
+        let further = versions.div_ceil(self.page_size.get()).saturating_sub(1);
+        self.page.saturating_mul(u32::try_from(further).unwrap_or(u32::MAX))
     }
 
     pub(super) fn clear(&mut self) {
@@ -41,13 +45,15 @@ mod tests {
 
     #[test]
     fn a_listing_passes_all_versions_of_its_prefix() {
-        let mut history = History::new(const { NonZeroUsize::new(2).unwrap() });
-        assert_eq!(history.pages(""), 1);
+        let second = Duration::from_secs(1);
+        let mut history = History::new(const { NonZeroUsize::new(2).unwrap() }, second);
+        assert_eq!(history.time_of(""), Duration::ZERO);
         for blob in ["a/1", "a/1", "a/2", "b/1", "b/1", "b/1"] {
             history.note(blob);
         }
-        assert_eq!(["a/", "a/2", "b/", "c/", ""].map(|prefix| history.pages(prefix)), [2, 1, 2, 1, 3]);
+        let times = ["a/", "a/2", "b/", "c/", ""].map(|prefix| history.time_of(prefix));
+        assert_eq!(times, [1, 0, 1, 0, 2].map(|pages| pages * second));
         history.clear();
-        assert_eq!(history.pages(""), 1);
+        assert_eq!(history.time_of(""), Duration::ZERO);
     }
 }

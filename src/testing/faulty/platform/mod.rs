@@ -181,11 +181,11 @@ impl Platform {
     }
 
     /// Keeps deleted blobs and former versions, which no response shows. A listing passes them nevertheless: it takes the
-    /// latency of a request for every page of this many blobs, shown or not. Default: nothing is kept, and a listing is
-    /// one page.
+    /// time `page` for every page but the first of this many blobs and versions, shown or not. Default: nothing is kept,
+    /// and a listing is one page.
     #[must_use]
-    pub fn with_history(mut self, page_size: NonZeroUsize) -> Self {
-        self.history = Some(Arc::new(Mutex::new(History::new(page_size))));
+    pub fn with_history(mut self, page_size: NonZeroUsize, page: Duration) -> Self {
+        self.history = Some(Arc::new(Mutex::new(History::new(page_size, page))));
         self
     }
 
@@ -204,14 +204,14 @@ impl Platform {
         self
     }
 
-    /// Sends a request that takes the latency of this many requests.
+    /// Sends a request. It arrives after half of its time.
     async fn send<T>(
         &self,
         operation: BlobOperation,
-        pages: u32,
+        extra: Duration,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let latency = self.latency.after(self.started.elapsed()) * pages;
+        let latency = self.latency.after(self.started.elapsed()) + extra;
         pass(latency / 2).await;
         let response = if self.denied.contains(&operation) {
             Err(denied(operation).with_server_time(server_time(&*self.inner).await))
@@ -292,8 +292,8 @@ impl Clock {
 impl BlobContainer for Platform {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
         let clock = self.front_end();
-        let pages = self.history.as_ref().map_or(1, |history| lock(history).pages(prefix));
-        let listed = self.send(BlobOperation::List, pages, self.inner.list(prefix)).await;
+        let extra = self.history.as_ref().map_or(Duration::ZERO, |history| lock(history).time_of(prefix));
+        let listed = self.send(BlobOperation::List, extra, self.inner.list(prefix)).await;
         let mut list = listed.map_err(|error| clock.date_error(error))?;
         if self.shows_directories {
             lock(&self.directories).add_to(&mut list, prefix);
@@ -309,7 +309,7 @@ impl BlobContainer for Platform {
     async fn get(&self, name: &str) -> Result<Blob> {
         let stored = self.stored(name)?;
         let clock = self.front_end();
-        let blob = match self.send(BlobOperation::Get, 1, self.inner.get(&stored)).await {
+        let blob = match self.send(BlobOperation::Get, Duration::ZERO, self.inner.get(&stored)).await {
             Ok(blob) => blob,
             Err(error) => self.directory(&stored, &error).ok_or_else(|| clock.date_error(error))?,
         };
@@ -326,7 +326,8 @@ impl BlobContainer for Platform {
             }
             Ok(written.with_versioned(self.history.is_some()))
         };
-        let written = self.send(BlobOperation::Write, 1, write).await.map_err(|error| clock.date_error(error))?;
+        let written =
+            self.send(BlobOperation::Write, Duration::ZERO, write).await.map_err(|error| clock.date_error(error))?;
         lock(&self.directories).note(&stored, &written.etag, written.response.server_time);
         Ok(WriteResult { response: clock.date(written.response), ..written })
     }
@@ -334,13 +335,13 @@ impl BlobContainer for Platform {
     async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         let stored = self.stored(name)?;
         let clock = self.front_end();
-        let deleted = self.send(BlobOperation::Delete, 1, self.inner.delete(&stored, etag)).await;
+        let deleted = self.send(BlobOperation::Delete, Duration::ZERO, self.inner.delete(&stored, etag)).await;
         deleted.map(|response| clock.date(response)).map_err(|error| clock.date_error(error))
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
         let clock = self.front_end();
-        let created = self.send(BlobOperation::CreateContainer, 1, self.inner.create_container()).await;
+        let created = self.send(BlobOperation::CreateContainer, Duration::ZERO, self.inner.create_container()).await;
         let creation = created.map_err(|error| clock.date_error(error))?;
         if creation == ContainerCreation::Created {
             lock(&self.directories).clear();
