@@ -796,6 +796,7 @@ mod tests {
 
     #[test]
     fn the_first_unknown_partition_is_found() {
+        use super::super::survey::GroupRecords;
         use super::super::survey::samples::hub;
         let group = GroupRecords::empty().describe(Some(&hub(&[(0, 9), (0, 9)])));
         let at = |partition: u32| (partition.into(), recorded_at((Some(3), Some("30"))));

@@ -345,14 +345,7 @@ mod tests {
     }
 
     fn observer<'a>(me: &'a Identity, running: &'a BTreeSet<PartitionId>) -> Observer<'a> {
-        Observer {
-            this: me,
-            lease_durations: LEASE_DURATIONS,
-            running,
-            other_name_case: &[],
-            heartbeats: &[],
-            outage_ended: None,
-        }
+        Observer { this: me, lease_durations: LEASE_DURATIONS, running, heartbeats: &[], outage_ended: None }
     }
 
     /// A record of this crate if it has an incarnation, and of another SDK otherwise.
@@ -453,49 +446,6 @@ mod tests {
         assert!(!view(Some(incarnation(0)), 0).foreign_owner);
     }
 
-    fn view_with_other_name_case(here: &[Ownership], other: Ownership, running: bool) -> View<'static> {
-        let (me, none, other_name_case) = (me(), BTreeSet::new(), [other]);
-        let observer = Observer { other_name_case: &other_name_case, ..observer(&me, &none) };
-        look_at(here, &observer, running, None, 100)
-    }
-
-    mod other_name_case {
-        use super::*;
-
-        #[test]
-        fn a_live_owner_there_takes_precedence() {
-            let other = OwnerId::new("other").unwrap();
-            let in_other_name_case = PartitionOwner::OtherNameCase(other.clone());
-            for here in [
-                vec![],
-                vec![seen("", None, 0)],
-                vec![seen("x", Some(incarnation(0)), 0)],
-                vec![seen("x", Some(incarnation(0)), 70)],
-            ] {
-                let view = view_with_other_name_case(&here, seen("other", None, 0), false);
-                assert_eq!(view.partitions[0].owner, in_other_name_case);
-                assert_eq!(view.counts()[&other], 1);
-                assert!(!view.foreign_owner, "it does not read the records of this name case");
-            }
-        }
-
-        /// A record there does not count once it is released or expired, if this instance runs the partition, or if an
-        /// earlier incarnation of this instance wrote it.
-        #[test]
-        fn released_expired_or_own_records_do_not_count() {
-            for (other, running) in [
-                (seen("", None, 0), false),
-                (seen("other", None, 182), false),
-                (seen("other", Some(incarnation(0)), 62), false),
-                (seen("me", Some(incarnation(4)), 0), false),
-            ] {
-                assert_eq!(view_with_other_name_case(&[], other, running).partitions[0].owner, PartitionOwner::Unowned);
-            }
-            let view = view_with_other_name_case(&[seen("me", Some(incarnation(5)), 0)], seen("other", None, 0), true);
-            assert_eq!(view.partitions[0].owner, PartitionOwner::This);
-        }
-    }
-
     /// Their records are left out, and those that this instance runs are reported as removed.
     #[test]
     fn partitions_missing_in_the_event_hub_are_removed() {
@@ -581,14 +531,6 @@ mod tests {
                     );
                 }
             }
-            let in_other_name_case = Ownership { partition: 1.into(), ..seen("c", Some(incarnation(0)), 0) };
-            let (listing, other_name_case) =
-                ([with_handoff_request(seen("b", Some(incarnation(5)), 0), "c")], [in_other_name_case]);
-            let entry = first_of(
-                &listing,
-                &Observer { other_name_case: &other_name_case, ..observer(&me(), &[0.into()].into()) },
-            );
-            assert_eq!(entry.handoff_to, Some(c));
             let to_me = view_of_handoff(with_handoff_request(seen("b", Some(incarnation(5)), 0), "me"), None, &[]);
             assert_eq!((to_me.handoff_to, to_me.cooperative), (Some(me().owner), true));
         }
