@@ -222,27 +222,23 @@ impl GroupStoreBuilder {
         }
     }
 
-    async fn listing(&self, prefix: &str, timeout: Duration) -> Result<ListResult> {
-        with_retries(timeout, || within(timeout, StorageOperation::List.as_str(), self.container.list(prefix))).await
-    }
-
     /// Lists the ownerships, and before that creates the container if it is missing and the settings ask for it. If it
     /// exists, the credentials need no permission to create it.
     async fn first_listing(&self, prefix: &str, timeout: Duration) -> Result<ListResult> {
-        let list = || self.list(prefix);
-        match with_retries(timeout, list).await {
+        match self.listing(prefix, timeout).await {
             Err(error) if self.config.create_container && error.kind() == ErrorKind::ContainerNotFound => {}
             listed => return listed,
         }
         let create = || within(timeout, "create container", self.container.create_container());
         with_retries(timeout, create).await?;
-        with_retries(timeout, list).await
+        self.listing(prefix, timeout).await
     }
 
     /// Lists blobs before there is a store that remembers how long listings take: in as much time as it gives them at
     /// most. An instance that restarts must not fail where a running one goes on.
-    async fn list(&self, prefix: &str) -> Result<ListResult> {
-        within(self.config.lease_duration / 2, StorageOperation::List.as_str(), self.container.list(prefix)).await
+    async fn listing(&self, prefix: &str, timeout: Duration) -> Result<ListResult> {
+        let limit = self.config.lease_duration / 2;
+        with_retries(timeout, || within(limit, StorageOperation::List.as_str(), self.container.list(prefix))).await
     }
 
     /// Returns the latest incarnation of this owner in its ownerships and in its heartbeat. An instance that owned
