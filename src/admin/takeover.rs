@@ -66,7 +66,8 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> R
     let may_be_foreign = before.is_some_and(|owner| !is_of_this_crate(view, owner));
     Ok(Takeover {
         over: record.cloned(),
-        return_to,
+        // An id that only another SDK could write cannot be named: its owner claims like any other.
+        return_to: return_to.filter(|owner| OwnerId::new(owner.as_str()).is_ok()),
         declare_dead: is_expired,
         settle: foreign.is_some() || displaces_foreign || may_be_foreign,
     })
@@ -144,6 +145,14 @@ mod tests {
         assert_eq!(decided(&[], false).unwrap().return_to, None);
         assert_eq!(returned_to(OwnershipRecord::default(), 100), None);
         assert_eq!(returned_to(owned("a"), 100), None, "its owner has expired");
+    }
+
+    #[test]
+    fn it_is_returned_to_no_owner_beyond_ascii() {
+        let foreign =
+            OwnershipRecord { owner: Some(OwnerId::recorded("gr\u{f6}\u{df}e")), ..OwnershipRecord::default() };
+        let takeover = decided(&[seen(0, foreign, 0)], true).unwrap();
+        assert_eq!((takeover.return_to, takeover.settle), (None, true));
     }
 
     #[test]

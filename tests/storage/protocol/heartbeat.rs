@@ -168,6 +168,19 @@ pub async fn after_ten_lease_durations_any_instance_deletes_it(bench: Bench) {
     assert!(bench.blob(&heartbeat("b")).await.is_some());
 }
 
+/// The record says how long the lease of its owner is; that of the observer plays no part.
+pub async fn a_heartbeat_of_longer_leases_is_kept_longer(bench: Bench) {
+    let this = bench.owner("me").await;
+    bench
+        .put(&heartbeat("a"), &metadata(&[("ownerid", "a"), ("ehcincarnation", LATER), ("ehcleaseduration", "600")]))
+        .await;
+    for (age, deleted) in [(10 * EXPIRY + 1, 0), (6001, 1)] {
+        this.wire().age("heartbeat/a", age);
+        let seen = listed(&this).await;
+        assert_eq!(this.store.delete_stale_heartbeats(&seen).await.unwrap().len(), deleted, "{age}");
+    }
+}
+
 pub async fn unreadable_blobs_are_reported_and_hide_no_other(bench: Bench) {
     let a = bench.owner("a").await;
     send_heartbeat(&a).await;

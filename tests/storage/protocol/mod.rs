@@ -214,6 +214,7 @@ macro_rules! tests {
                 an_earlier_incarnation_is_overwritten,
                 is_removed_only_by_its_own_incarnation,
                 after_ten_lease_durations_any_instance_deletes_it,
+                a_heartbeat_of_longer_leases_is_kept_longer,
                 unreadable_blobs_are_reported_and_hide_no_other,
             }
             lease_scope {
