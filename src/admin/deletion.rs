@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::reader::Reader;
+use super::description::OwnershipState;
+use super::operator::Operator;
 use crate::error::Result;
 use crate::model::{ETag, PartitionId};
 use crate::store::RecordName;
@@ -33,7 +34,7 @@ pub struct DeletableRecord {
     version: ETag,
 }
 
-impl Reader {
+impl Operator {
     /// Lists the records that a deletion concerns. Writes nothing.
     ///
     /// # Errors
@@ -44,7 +45,9 @@ impl Reader {
         let group = records.describe(None);
         let is_selected =
             |partition: &PartitionId| deletion.partitions.as_ref().is_none_or(|selected| selected.contains(partition));
-        let is_owned = |partition: &PartitionId| group.partition(partition).is_some_and(|it| it.state.is_live());
+        // An owner under names in the other letter case does not use these records.
+        let is_used = |state: OwnershipState| state.is_live() && state != OwnershipState::OtherNameCase;
+        let is_owned = |partition: &PartitionId| group.partition(partition).is_some_and(|it| is_used(it.state));
         let mut found = Vec::new();
         for seen in
             records.checkpoints.records.iter().filter(|seen| deletion.checkpoints && is_selected(&seen.partition))
@@ -75,6 +78,6 @@ impl Reader {
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if the record has changed: list the records again. Otherwise
     /// the error of the storage.
     pub async fn delete(&self, record: &DeletableRecord) -> Result<()> {
-        self.store.delete_record(&record.record, &record.version).await
+        self.store().delete_record(&record.record, &record.version).await
     }
 }

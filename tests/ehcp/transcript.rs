@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
-use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::testing::Overwrite;
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use tokio::time::{Instant, sleep};
 
 use crate::crate_processor::CrateProcessor;
@@ -159,7 +158,7 @@ async fn plant(fleet: &Fleet) {
     const LOWER: &str = "localhost/orders/$default";
     let write = async |name: String, pairs: &[(&str, &str)]| {
         let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        fleet.container.overwrite(&name, &metadata).await.unwrap();
+        fleet.container.write(&name, &metadata, &Condition::Unconditional).await.unwrap();
     };
     // The next events of partition 0 have expired, and partition 1 was created again.
     fleet.hub.expire_before("0", 30).unwrap();

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
-use eventhubs_checkpoint::testing::Overwrite;
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use tokio::time::sleep;
 
@@ -26,7 +25,7 @@ const IMITATIONS: [&str; 9] = [
 ];
 
 async fn put(world: &World, name: &str, metadata: &Metadata) {
-    world.container.overwrite(name, metadata).await.unwrap();
+    world.container.write(name, metadata, &Condition::Unconditional).await.unwrap();
 }
 
 /// Writes imitations, thousands of blobs as large as Azure allows below the prefix, and more outside of it.

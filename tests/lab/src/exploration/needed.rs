@@ -255,3 +255,54 @@ fn a_pin_compares_with_nothing() {
     ];
     falls(scenario, Invariant::Durable, &steps);
 }
+
+#[test]
+fn a_pin_yields_to_the_other_name_case() {
+    let scenario = Scenario {
+        name: "x-pin-compared-elsewhere",
+        members: AB.split_at(1).0,
+        other_case: true,
+        timing: Timing::Synchronous,
+        without: Some(Rule::PinComparesWithNothing),
+        aim: SAFE,
+        ..PINNED
+    };
+    let steps = [
+        "the group's first instance pins the start 2: done",
+        "E processes event 1",
+        "E checkpoints 1",
+        "E releases its record",
+        "A adopts: writes 2: done",
+    ];
+    falls(scenario, Invariant::Skipped, &steps);
+}
+
+#[test]
+fn a_pin_records_a_missing_other_case_checkpoint() {
+    let scenario = Scenario {
+        name: "x-pin-without-source-etag",
+        members: AB.split_at(1).0,
+        other_case: true,
+        timing: Timing::Synchronous,
+        without: Some(Rule::StartNamesOtherCase),
+        aim: SAFE,
+        ..PINNED
+    };
+    let steps = ["the group's first instance pins the start 2: done", "E checkpoints 1", "A adopts: writes 2: done"];
+    falls(scenario, Invariant::Skipped, &steps);
+}
+
+#[test]
+fn a_start_of_an_adoption_records_it_too() {
+    let scenario = Scenario {
+        name: "x-start-without-source-etag",
+        other_case: true,
+        pins_ahead: false,
+        left: Left { steals: 2, ..NOTHING },
+        without: Some(Rule::StartNamesOtherCase),
+        aim: SAFE,
+        ..PINNED
+    };
+    let steps = ["A adopts: writes 2: done", "E checkpoints 1", "B adopts: writes 2: done"];
+    falls(scenario, Invariant::Skipped, &steps);
+}
