@@ -29,6 +29,12 @@ impl Epochs {
         self.current = epoch;
     }
 
+    /// Returns whether the record shows a later epoch.
+    #[must_use]
+    pub fn has_later(&self, epoch: i64) -> bool {
+        self.current.is_some_and(|current| current > epoch)
+    }
+
     /// The record was deleted. Epochs after a deletion are unrelated to those before it, if it came soon after a claim.
     pub fn deleted(&mut self) {
         (self.current, self.forgotten) = (None, self.won);

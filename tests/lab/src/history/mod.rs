@@ -10,7 +10,7 @@
 //! | `CheckpointMonotonic` | no owner of this crate moves a checkpoint back, except to replace an unusable one |
 //! | `NothingSkipped` | no checkpoint passes an event that was not processed since the last reset |
 //! | `NothingLost` | every event that the hub still has is processed |
-//! | `NoSpuriousLoss` | an owner detects the loss of a partition only if the record named another owner, or none, meanwhile |
+//! | `NoSpuriousLoss` | an owner detects the loss of a partition only if the record named another owner, or none, meanwhile, or has a later epoch |
 //! | `Continuous` | from one start of a handler to its stop each event comes once and in order |
 //! | `EpochGrows` | of two ownerships that processed events, the later one has the greater epoch |
 

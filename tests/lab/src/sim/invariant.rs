@@ -15,7 +15,7 @@ pub enum Invariant {
     CheckpointMonotonic,
     /// I3: no checkpoint passes an event that was not processed since the last reset, unless retention removed it.
     NothingSkipped,
-    /// I4: no handler is notified of a lost partition while the record named its instance all the time.
+    /// I4: no handler is notified of a lost partition while the record named its instance, in its epoch, all the time.
     NoSpuriousLoss,
     /// I5: after the last fault, every partition is owned and processed, in fair shares, within the bound.
     Converges,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::internal::codec::decode_ownership;
 use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 
@@ -137,16 +136,13 @@ impl State {
         self.check(Invariant::OneHandler, session.is_some(), || format!("{name} stopped partition {partition} twice"));
         self.record(incarnation, TimelineEvent::HandlerStopped { partition });
         let Some(session) = session.filter(|_| matches!(reason, StopReason::OwnershipLost { .. })) else { return };
-        if !self.incarnations[incarnation].stale_view && !self.was_claimed_again(partition, session.epoch) {
-            let verdict = self.partitions[partition].history.lost_by(&incarnation, session.since);
+        let book = &self.partitions[partition];
+        // An instance with strict leases gives a partition up that the record still names as its own, and may claim it
+        // again before its handler has stopped.
+        let was_claimed_again = session.epoch.is_some_and(|epoch| book.epochs.has_later(epoch));
+        if !self.incarnations[incarnation].stale_view && !was_claimed_again {
+            let verdict = book.history.lost_by(&incarnation, session.since);
             self.judged(incarnation, partition, verdict);
         }
-    }
-
-    /// Returns whether the record has a later epoch. An instance with strict leases gives a partition up that the record
-    /// still names as its own, and may claim it again before its handler has stopped.
-    fn was_claimed_again(&self, partition: usize, epoch: Option<i64>) -> bool {
-        let (record, _) = decode_ownership("", &self.partitions[partition].record);
-        epoch.is_some() && record.epoch > epoch
     }
 }

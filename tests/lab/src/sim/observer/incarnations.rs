@@ -47,6 +47,7 @@ pub(super) struct IncarnationState {
 /// From a start of the handler to its stop.
 pub(super) struct Session {
     pub(super) since: history::Moment,
+    /// The epoch of the ownership that it began in, if this crate runs the handler.
     pub(super) epoch: Option<i64>,
     pub(super) busy: bool,
     pub(super) delivery: Delivery,
