@@ -33,18 +33,11 @@ fn the_official_processor_outlives_its_tokens() {
     }
 }
 
-/// Shows that the run notices expired tokens. On a busy machine the official client may happen to renew its token in time,
-/// so that a run has nothing to notice.
+/// Shows that the run notices expired tokens.
 #[test]
 fn the_official_processor_needs_renewable_tokens() {
-    const MAX_RUNS: u32 = 4;
     let arguments = ["--official", "--unwrapped", "--hours", "1.5", "--partitions", "2", "--instances", "1"];
-    for _ in 0..MAX_RUNS {
-        let Some(output) = day(&arguments) else { return };
-        match output.status.code() {
-            Some(0) => println!("nothing has expired: once more"),
-            code => return assert_eq!(code, Some(1)),
-        }
+    if let Some(output) = day(&arguments) {
+        assert_eq!(output.status.code(), Some(1));
     }
-    panic!("no run has noticed an expired token");
 }

@@ -1,7 +1,9 @@
 //! Moves tokio's clock, and lets the wall clock follow it, by `libfaketime`.
 //!
 //! The library replaces the C function that reads the wall clock. It adds an offset, which it reads from a file on every
-//! call. This process writes the time that has passed on tokio's clock into that file.
+//! call. This process writes into that file how far tokio's clock is ahead of the machine's. The wall clock must not run
+//! faster than tokio's: a slow run would add minutes per hour, and a client that sleeps until a token is old would find
+//! it older.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -59,16 +61,17 @@ impl Faked {
         let (_running, ended) = mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || ended.recv());
         let began = Instant::now();
+        let really_began = std::time::Instant::now();
         let wall = SystemWallClock.now();
         loop {
             for _ in 0..POLLS {
                 yield_now().await;
             }
             advance(STEP).await;
-            if let Err(error) = self.set(began.elapsed()) {
+            if let Err(error) = self.set(began.elapsed().saturating_sub(really_began.elapsed())) {
                 return error.into();
             }
-            if SystemWallClock.now() - wall < began.elapsed() {
+            if SystemWallClock.now() - wall + STEP < began.elapsed() {
                 return "libfaketime does not change the wall clock".into();
             }
         }
