@@ -5,87 +5,52 @@
 //!
 //! | record | keys that all SDKs know | keys that only this crate writes |
 //! |---|---|---|
-//! | ownership | `ownerid` (always present; `""` means released) | `incarnation`, `claimedat`, `epoch`, `load`, `cooperative`, `handoffto`, `operator`, `draining`, `away`, `leasescope`, `ehcleaseduration` |
-//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `updatedat`, `sourceetag`, `initial`, `ehchubcreated` |
+//! | ownership | `ownerid` (always present; `""` means released) | `ehcincarnation`, `ehcclaimedat`, `ehcepoch`, `ehcload`, `ehccooperative`, `ehchandoffto`, `ehcoperator`, `ehcdraining`, `ehcaway`, `ehcleasescope`, `ehcleaseduration` |
+//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `ehcupdatedat`, `ehcinitial`, `ehchubcreated` |
 //!
 //! Only this crate reads and writes `.../heartbeat/{percent-encoded owner}`, in which a final dot is encoded, too:
-//! `ownerid`, `incarnation`, `declareddeadby`, `ehcleaseduration`.
+//! `ownerid`, `ehcincarnation`, `ehcdeclareddeadby`, `ehcleaseduration`.
 //!
 //! The reader is tolerant: other SDKs omit keys or leave them empty. It reports what it cannot use, and continues.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::model::{
-    CheckpointRecord, ConsumerGroup, HeartbeatRecord, Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord,
-    PartitionId,
+    CheckpointRecord, ConsumerGroup, HeartbeatRecord, Incarnation, LeaseScope, Metadata, NameCase, OwnerId,
+    OwnershipRecord, PartitionId,
 };
 
+// Keys that all SDKs know.
 const OWNER_ID: &str = "ownerid";
-const INCARNATION: &str = "incarnation";
-const CLAIMED_AT: &str = "claimedat";
-const EPOCH: &str = "epoch";
 const SEQUENCE_NUMBER: &str = "sequencenumber";
 const OFFSET: &str = "offset";
-const UPDATED_AT: &str = "updatedat";
-const SOURCE_ETAG: &str = "sourceetag";
-const INITIAL: &str = "initial";
-/// With the prefix of this crate, unlike the older keys: other programs may have a key for the same fact.
+
+// Keys of this crate. They begin with `ehc`, so that no key of another program has the same name; without a hyphen or an
+// underscore, which some proxies drop.
+const INCARNATION: &str = "ehcincarnation";
+const CLAIMED_AT: &str = "ehcclaimedat";
+const EPOCH: &str = "ehcepoch";
+const UPDATED_AT: &str = "ehcupdatedat";
+const INITIAL: &str = "ehcinitial";
 const HUB_CREATED: &str = "ehchubcreated";
-const LOAD: &str = "load";
-const COOPERATIVE: &str = "cooperative";
-const HANDOFF_TO: &str = "handoffto";
-const OPERATOR: &str = "operator";
-const DRAINING: &str = "draining";
-const AWAY: &str = "away";
-const LEASE_SCOPE: &str = "leasescope";
-const DECLARED_DEAD_BY: &str = "declareddeadby";
-/// With the prefix of this crate, as [`HUB_CREATED`].
+const LOAD: &str = "ehcload";
+const COOPERATIVE: &str = "ehccooperative";
+const HANDOFF_TO: &str = "ehchandoffto";
+const OPERATOR: &str = "ehcoperator";
+const DRAINING: &str = "ehcdraining";
+const AWAY: &str = "ehcaway";
+const LEASE_SCOPE: &str = "ehcleasescope";
+const DECLARED_DEAD_BY: &str = "ehcdeclareddeadby";
 const LEASE_DURATION: &str = "ehcleaseduration";
 
 /// The value of a flag. Without the flag the key is absent.
 const YES: &str = "1";
 const SCOPE_INSTANCE: &str = "instance";
-
-/// How the first three segments of a blob name are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum BlobNameCase {
-    /// In lower case, as the .NET, Java, JavaScript and Python processors do. The default.
-    #[default]
-    Lower,
-    /// As given: for groups that are shared with the official Go and Rust stores. The two already differ for
-    /// `$Default`.
-    Verbatim,
-}
-
-impl BlobNameCase {
-    /// Returns the other case, which other programs may use for the names of the same group.
-    #[must_use]
-    pub fn other(self) -> Self {
-        match self {
-            Self::Lower => Self::Verbatim,
-            Self::Verbatim => Self::Lower,
-        }
-    }
-}
-
-/// Writes the case as it is serialized.
-impl fmt::Display for BlobNameCase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Lower => "lower",
-            Self::Verbatim => "verbatim",
-        })
-    }
-}
 
 /// The kinds of record of a partition. The blobs of each kind have their own segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,10 +92,10 @@ impl BlobNames {
     /// Creates the names for this group.
     ///
     /// ```
-    /// use eventhubs_checkpoint::internal::codec::{BlobNames, BlobNameCase, RecordKind};
+    /// use eventhubs_checkpoint::internal::codec::{BlobNames, NameCase, RecordKind};
     /// use eventhubs_checkpoint::ConsumerGroup;
     /// let group = ConsumerGroup::new("Example.servicebus.windows.net", "Orders", "$Default")?;
-    /// let names = BlobNames::new(&group, BlobNameCase::Lower);
+    /// let names = BlobNames::new(&group, NameCase::Lower);
     /// assert_eq!(
     ///     names.of(RecordKind::Checkpoint, &7.into()),
     ///     "example.servicebus.windows.net/orders/$default/checkpoint/7"
@@ -138,18 +103,19 @@ impl BlobNames {
     /// # Ok::<(), eventhubs_checkpoint::InvalidName>(())
     /// ```
     #[must_use]
-    pub fn new(group: &ConsumerGroup, case: BlobNameCase) -> Self {
+    pub fn new(group: &ConsumerGroup, case: NameCase) -> Self {
         let verbatim = group.to_string();
         let base = match case {
-            BlobNameCase::Lower => verbatim.to_lowercase(),
-            BlobNameCase::Verbatim => verbatim,
+            NameCase::Lower => verbatim.to_lowercase(),
+            NameCase::Verbatim => verbatim,
         };
+        let (namespace, rest) = base.split_once('/').unwrap_or((&base, ""));
         Self {
             group: format!("{base}/"),
             ownership: format!("{base}/ownership/"),
             checkpoint: format!("{base}/checkpoint/"),
             heartbeat: format!("{base}/heartbeat/"),
-            verify: format!("{base}/verify/"),
+            verify: format!("{namespace}/verify/{rest}/"),
         }
     }
 
@@ -175,7 +141,8 @@ impl BlobNames {
     }
 
     /// Returns the name of the blob with which this owner verifies the storage. `random` distinguishes instances that
-    /// start at the same time with the same owner id.
+    /// start at the same time with the same owner id. It is outside of the group: if it cannot be deleted, no listing
+    /// returns it.
     #[must_use]
     pub fn verify(&self, owner: &OwnerId, random: u64) -> String {
         format!("{}{}-{random:016x}", self.verify, segment(owner))
@@ -350,21 +317,18 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     metadata.insert(OFFSET, record.offset.as_deref().unwrap_or_default());
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
     insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
-    insert(&mut metadata, SOURCE_ETAG, record.source_etag.as_ref());
     insert(&mut metadata, HUB_CREATED, record.hub_created_at.and_then(format_time));
     metadata
 }
 
 /// Adds what an adoption changes to the metadata of a checkpoint blob, which otherwise stays exactly as it was read: the
-/// new owner, the time at which the position was written, and the version of the checkpoint that was read under the other
-/// blob-name casing.
+/// new owner, and the time at which the position was written.
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
     insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
     if !has_key(&metadata, UPDATED_AT) {
         insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
     }
-    insert(&mut metadata, SOURCE_ETAG, record.source_etag.as_ref());
     metadata
 }
 
@@ -379,7 +343,6 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         offset: offset.filter(|offset| is_usable_offset(offset)).map(str::to_owned),
         owner: fields.take_some(OWNER_ID).map(OwnerId::recorded),
         updated_at: fields.take(UPDATED_AT).and_then(parse_time),
-        source_etag: fields.take_some(SOURCE_ETAG).map(str::to_owned),
         // Another program may have changed the position and kept the keys that it does not know.
         initial: fields.take_some(INITIAL).is_some_and(|recorded| number == Some(recorded)),
         hub_created_at: fields.take(HUB_CREATED).and_then(parse_time),
@@ -431,7 +394,7 @@ fn reported(blob: &str, problems: &[String]) -> Option<MalformedRecord> {
     (!problems.is_empty()).then(|| MalformedRecord::new(blob, problems.join("; ")))
 }
 
-fn insert(metadata: &mut Metadata, key: &str, value: Option<impl AsRef<str>>) {
+fn insert(metadata: &mut Metadata, key: &str, value: Option<impl Into<String>>) {
     if let Some(value) = value {
         metadata.insert(key, value);
     }
@@ -521,23 +484,24 @@ mod tests {
 
     fn names() -> BlobNames {
         let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();
-        BlobNames::new(&group, BlobNameCase::Lower)
+        BlobNames::new(&group, NameCase::Lower)
     }
 
     #[test]
     fn golden_names() {
         let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();
         let partition = PartitionId::from(12);
-        let lower = BlobNames::new(&group, BlobNameCase::Lower);
+        let lower = BlobNames::new(&group, NameCase::Lower);
         assert_eq!(lower.of(RecordKind::Ownership, &partition), "ns.servicebus.windows.net/hub/$default/ownership/12");
-        let verbatim = BlobNames::new(&group, BlobNameCase::Verbatim);
+        let verbatim = BlobNames::new(&group, NameCase::Verbatim);
         assert_eq!(
             verbatim.of(RecordKind::Checkpoint, &partition),
             "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
         );
         let owner = OwnerId::new("pod 1/a").unwrap();
-        let verify = "ns.servicebus.windows.net/hub/$default/verify/pod%201%2Fa-0000000000000abc";
+        let verify = "ns.servicebus.windows.net/verify/hub/$default/pod%201%2Fa-0000000000000abc";
         assert_eq!(lower.verify(&owner, 0xabc), verify);
+        assert!(!verify.starts_with(lower.group_prefix()), "no instance lists it");
     }
 
     #[test]
@@ -553,11 +517,11 @@ mod tests {
         };
         let wire = metadata([
             ("ehcleaseduration", "60"),
-            ("epoch", "1795179607001"),
-            ("incarnation", "20261120T130000Z-00000abc"),
-            ("load", "1200"),
+            ("ehcepoch", "1795179607001"),
+            ("ehcincarnation", "20261120T130000Z-00000abc"),
+            ("ehcload", "1200"),
             ("ownerid", "pod-1"),
-            ("claimedat", "2026-11-20T13:00:07Z"),
+            ("ehcclaimedat", "2026-11-20T13:00:07Z"),
         ]);
         assert_eq!(encode_ownership(&claimed), wire);
         assert_eq!(decode_ownership("b", &wire), (claimed, None));
@@ -581,11 +545,11 @@ mod tests {
             ..OwnershipRecord::default()
         };
         let wire = metadata([
-            ("cooperative", "1"),
-            ("draining", "1"),
-            ("handoffto", "pod-2"),
+            ("ehccooperative", "1"),
+            ("ehcdraining", "1"),
+            ("ehchandoffto", "pod-2"),
             ("ownerid", "pod-1"),
-            ("leasescope", "instance"),
+            ("ehcleasescope", "instance"),
         ]);
         assert_eq!(encode_ownership(&requested), wire);
         assert_eq!(decode_ownership("b", &wire), (requested, None));
@@ -599,7 +563,12 @@ mod tests {
             operator: Some(OwnerId::new("operator-0abc").unwrap()),
             ..OwnershipRecord::default()
         };
-        let wire = metadata([("epoch", "-1"), ("handoffto", "pod-2"), ("operator", "operator-0abc"), ("ownerid", "")]);
+        let wire = metadata([
+            ("ehcepoch", "-1"),
+            ("ehchandoffto", "pod-2"),
+            ("ehcoperator", "operator-0abc"),
+            ("ownerid", ""),
+        ]);
         assert_eq!(encode_ownership(&returned), wire);
         assert_eq!(decode_ownership("b", &wire), (returned, None));
     }
@@ -615,10 +584,10 @@ mod tests {
             other: foreign(),
         };
         let wire = metadata([
-            ("declareddeadby", "pod-2"),
+            ("ehcdeclareddeadby", "pod-2"),
             ("ehcleaseduration", "14"),
             ("foreign", "1"),
-            ("incarnation", "20261120T130000Z-00000abc"),
+            ("ehcincarnation", "20261120T130000Z-00000abc"),
             ("ownerid", "pod-1"),
         ]);
         assert_eq!(encode_heartbeat(&heartbeat), wire);
@@ -628,11 +597,11 @@ mod tests {
     #[test]
     fn unknown_values_are_reported_and_count_as_absent() {
         for (key, value) in [
-            ("cooperative", "2"),
-            ("draining", "yes"),
-            ("away", "2"),
-            ("leasescope", "universe"),
-            ("epoch", "7.0"),
+            ("ehccooperative", "2"),
+            ("ehcdraining", "yes"),
+            ("ehcaway", "2"),
+            ("ehcleasescope", "universe"),
+            ("ehcepoch", "7.0"),
             ("ehcleaseduration", "60s"),
             ("ehcleaseduration", "-1"),
         ] {
@@ -697,26 +666,63 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_no_other_sdk_knows_have_a_prefix() {
+        let owner = OwnerId::new("pod-1").unwrap();
+        let incarnation = Incarnation::new(datetime!(2026-11-20 13:00:00 UTC), 1);
+        let ownership = OwnershipRecord {
+            owner: Some(owner.clone()),
+            incarnation: Some(incarnation.clone()),
+            claimed_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            epoch: Some(1),
+            load: Some(1),
+            cooperative: true,
+            handoff_to: Some(owner.clone()),
+            operator: Some(owner.clone()),
+            draining: true,
+            away: true,
+            scope: LeaseScope::Instance,
+            lease_duration: Some(Duration::from_secs(60)),
+            other: BTreeMap::new(),
+        };
+        let checkpoint = CheckpointRecord {
+            sequence_number: Some(1),
+            offset: Some("1".to_owned()),
+            owner: Some(owner.clone()),
+            updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            hub_created_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            initial: true,
+            other: BTreeMap::new(),
+        };
+        let mut heartbeat = HeartbeatRecord::new(owner.clone(), incarnation, Duration::from_secs(60));
+        heartbeat.declared_dead_by = Some(owner);
+        for metadata in [encode_ownership(&ownership), encode_checkpoint(&checkpoint), encode_heartbeat(&heartbeat)] {
+            for (key, _) in &metadata {
+                let is_known = ["ownerid", "sequencenumber", "offset"].contains(&key);
+                assert!(is_known || key.starts_with("ehc"), "{key}");
+                assert!(key.bytes().all(|byte| byte.is_ascii_lowercase()), "{key}");
+            }
+        }
+    }
+
+    #[test]
     fn golden_checkpoint() {
         let record = CheckpointRecord {
             sequence_number: Some(42),
             offset: Some("4311810305".into()),
             owner: Some(OwnerId::new("pod-1").unwrap()),
             updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
-            source_etag: Some("0x1".into()),
             initial: true,
             hub_created_at: Some(datetime!(2026-01-31 08:00:00 UTC)),
             other: foreign(),
         };
         let wire = metadata([
             ("foreign", "1"),
-            ("sourceetag", "0x1"),
             ("ehchubcreated", "2026-01-31T08:00:00Z"),
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),
-            ("initial", "42"),
+            ("ehcinitial", "42"),
             ("sequencenumber", "42"),
-            ("updatedat", "2026-11-20T13:00:07Z"),
+            ("ehcupdatedat", "2026-11-20T13:00:07Z"),
         ]);
         assert_eq!(encode_checkpoint(&record), wire);
         assert_eq!(decode_checkpoint("b", &wire), (record, None));
@@ -725,7 +731,7 @@ mod tests {
     #[test]
     fn initial_only_at_the_recorded_sequence_number() {
         let is_initial = |number, recorded| {
-            let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("initial", recorded)]);
+            let metadata = metadata([("sequencenumber", number), ("offset", "1"), ("ehcinitial", recorded)]);
             decode_checkpoint("b", &metadata).0.initial
         };
         assert!(is_initial("41", "41") && is_initial("-1", "-1"));
@@ -739,7 +745,7 @@ mod tests {
             updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             ..CheckpointRecord::default()
         };
-        let wire = metadata([("sequencenumber", "42"), ("offset", ""), ("updatedat", "2026-11-20T13:00:07Z")]);
+        let wire = metadata([("sequencenumber", "42"), ("offset", ""), ("ehcupdatedat", "2026-11-20T13:00:07Z")]);
         assert_eq!(encode_checkpoint(&left_empty), wire);
         assert_eq!(decode_checkpoint("b", &wire), (left_empty, None));
     }
@@ -828,7 +834,7 @@ mod tests {
             number in hostile_text(&["41", "-1", "9223372036854775807", "4,1"]),
             text in hostile_text(&["2026-01-01T00:00:00Z", "true", "60", "4100", "worker-1"]),
         ) {
-            let keys = ["sequencenumber", "epoch", "load", "incarnation", "leaseduration", "offset", "ownerid"];
+            let keys = ["sequencenumber", "ehcepoch", "ehcload", "ehcincarnation", "leaseduration", "offset", "ownerid"];
             let wire = |value: &str| -> Metadata { keys.iter().map(|key| ((*key).to_owned(), value.to_owned())).collect() };
             for wire in [wire(&number), wire(&text)] {
                 let written = encode_ownership(&decode_ownership("b", &wire).0);

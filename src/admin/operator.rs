@@ -8,6 +8,7 @@ use futures::future::{join_all, pending};
 
 use super::outcome::{NotDone, ResetOutcome};
 use super::plan::Expected;
+use super::reader::Reader;
 use super::retries::Retries;
 use super::session::{Order, Session};
 use super::survey::{GroupRecords, Survey};
@@ -126,7 +127,7 @@ impl Displaced {
 }
 
 impl Operator {
-    /// Connects with the settings of a store. Use the blob-name case of the group. The operator ignores the owner id and
+    /// Connects with the settings of a store. The operator ignores the owner id and
     /// generates a unique one that begins with `operator-`.
     ///
     /// # Errors
@@ -256,6 +257,12 @@ impl Operator {
     /// The error of the storage.
     pub async fn read(&self) -> Result<GroupRecords> {
         GroupRecords::read(&self.store).await
+    }
+
+    /// Returns a reader of the same group, which can also delete records.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader::of(self.store.clone())
     }
 
     /// Returns how many requests to the storage this operator has made.

@@ -179,13 +179,22 @@ impl Context {
         self.rng.random_range(0.0..1.0)
     }
 
-    /// Returns when to retry a renewal or a heartbeat after this many failures, with some jitter. The lease counts from
-    /// `valid_from`, and must not expire because the server asked for a longer wait.
+    /// Returns when to retry a renewal after this many failures, with some jitter. The lease counts from `valid_from`, and
+    /// must not expire because the server asked for a longer wait.
     pub(super) fn retry_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
+        self.retry_within(self.settings.lease_duration() / 8, failures, valid_from, error)
+    }
+
+    /// Returns the same for the heartbeat. It is retried more often, because all leases may depend on it.
+    pub(super) fn retry_heartbeat_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
+        self.retry_within(self.settings.lease_duration() / 16, failures, valid_from, error)
+    }
+
+    fn retry_within(&mut self, longest: Duration, failures: u32, valid_from: Moment, error: &Error) -> Moment {
         let (settings, now) = (&self.settings, self.now);
         let lease_duration = settings.lease_duration();
         let jitter = self.rng.random_range(1.0..1.25);
-        let wait = back_off(failures, settings.retry_pause(), lease_duration / 8).mul_f64(jitter);
+        let wait = back_off(failures, settings.retry_pause(), longest).mul_f64(jitter);
         let lifetime = settings.lifetime().unwrap_or(lease_duration);
         let last_chance = last_chance(self.renewal_age(), lifetime, settings.request_timeout);
         retry_time(settings.retry_after(error), now + wait, now, valid_from + last_chance)

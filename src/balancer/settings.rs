@@ -21,7 +21,7 @@ pub struct Settings {
     /// Whether the application reports each partition that it has started to process. A balancer alone does not know when
     /// its application does, so it does not wait for that.
     pub reports_starts: bool,
-    /// Whether the store also lists the ownerships of the other name case.
+    /// Whether the names of the group differ in the other name case.
     pub has_other_name_case: bool,
 }
 

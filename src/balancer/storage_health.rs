@@ -1,10 +1,13 @@
-//! Whether a running loop reaches the storage, and whether its cycles succeed.
+//! Whether a running loop reaches the storage, whether its cycles succeed, and what it cannot write.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::state::Unwritten;
+use crate::error::Error;
 use crate::lock::lock;
-use crate::model::Moment;
+use crate::model::{Moment, PartitionId};
 use crate::store::GroupStore;
 
 /// The health of the storage, as the handles of a loop read it. All clones share one state.
@@ -12,13 +15,14 @@ use crate::store::GroupStore;
 pub(super) struct StorageHealth {
     /// When the last cycle succeeded; before the first one, when the loop began.
     last_cycle: Arc<Mutex<Option<Moment>>>,
+    unwritten: Arc<Mutex<Unwritten>>,
     store: GroupStore,
 }
 
 impl StorageHealth {
     /// Creates the health of a loop over this store.
     pub(super) fn new(store: GroupStore) -> Self {
-        Self { last_cycle: Arc::default(), store }
+        Self { last_cycle: Arc::default(), unwritten: Arc::default(), store }
     }
 
     /// Records that the loop begins, or that a cycle has succeeded.
@@ -32,6 +36,24 @@ impl StorageHealth {
         let last = *lock(&self.last_cycle);
         let elapsed = self.store.lease_clock_now().saturating_sub(last?);
         (elapsed > self.store.lease_durations().own).then_some(elapsed)
+    }
+
+    /// Records what the loop cannot write.
+    pub(super) fn set_unwritten(&self, unwritten: Unwritten) {
+        *lock(&self.unwritten) = unwritten;
+    }
+
+    /// Returns how long the heartbeat could not be written, and the last error, if that is longer than the lease
+    /// duration.
+    pub(super) fn heartbeat_failing(&self) -> Option<(Duration, Arc<Error>)> {
+        let (since, error) = lock(&self.unwritten).heartbeat.clone()?;
+        let elapsed = self.store.lease_clock_now().saturating_sub(since);
+        (elapsed > self.store.lease_durations().own).then_some((elapsed, error))
+    }
+
+    /// Returns the partitions that the storage has not let the loop claim, with the last error of each.
+    pub(super) fn unclaimable(&self) -> BTreeMap<PartitionId, Arc<Error>> {
+        lock(&self.unwritten).claims.clone()
     }
 
     /// Returns how long the storage has been unavailable, if there is an outage now.

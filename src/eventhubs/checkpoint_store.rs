@@ -1,6 +1,5 @@
 //! The checkpoint store of the official `EventProcessor`, on the store of this crate.
 
-use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -46,6 +45,9 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 ///   to wait. A listing that is rejected, for instance for a missing permission, fails at once.
 /// - A malformed blob is logged, and does not hide the others.
 /// - Claims and renewals run concurrently.
+/// - *One name case per group*: after its first claim the store looks for live owners in the other
+///   [name case](crate::store::BlobNameCase), as it does when it connects. If there is one, it releases everything, and the
+///   claim fails with [`ErrorKind::Config`], which ends the processor's `run`.
 ///
 /// A store serves one owner per consumer group, until [`release_all`](Self::release_all): create one store for every
 /// processor.
@@ -177,23 +179,13 @@ impl BlobCheckpointStore {
 
     async fn ownerships(&self, group: &ConsumerGroup) -> Result<Vec<ClientOwnership>> {
         let (known, owners) = self.groups.owners(group).await?;
-        let Owners { requested_at, ownerships, heartbeats, other_name_case, listed } = owners;
+        let Owners { requested_at, ownerships, heartbeats, listed } = owners;
         if let Group::Served(owned) = &known {
             owned.observe(&ownerships, requested_at);
-            owned.set_other_name_case(other_name_case.clone());
             owned.set_listed(listed.clone());
         }
         let is_shown = |seen: &&Ownership| known.owns_partition(&seen.partition) || !listed.is_unowned(&seen.partition);
-        let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &heartbeats));
-        let mut shown: HashMap<_, _> = ownerships.iter().filter(is_shown).map(shown).collect();
-        for (partition, owner) in other_name_case {
-            let entry = shown.entry(partition.clone()).or_insert_with(|| unowned(group, &partition));
-            if !known.serves(entry.owner_id.as_deref()) {
-                entry.owner_id = Some(owner.to_string());
-                entry.last_modified_time = Some(self.wall_clock.now());
-            }
-        }
-        Ok(shown.into_values().collect())
+        Ok(ownerships.iter().filter(is_shown).map(|seen| self.shown(group, &known, seen, &heartbeats)).collect())
     }
 
     /// Converts a record for the processor. The processor has one lease duration and no grace, so the age of a record
@@ -243,7 +235,7 @@ impl BlobCheckpointStore {
             wanted.push(Wanted { partition, version: ownership.etag.as_ref().map(from_client) });
         }
         let partitions = self.groups.serve(&group, owner).await?;
-        let leases = partitions.claim(wanted).await;
+        let leases = partitions.claim(wanted).await?;
         Ok(leases.iter().map(|lease| self.won(&group, &partitions.store, lease)).collect())
     }
 

@@ -78,8 +78,8 @@ struct Memory {
     /// Partitions that were lost since the last response to the processor. The processor may still read them from an
     /// earlier start.
     unreported: HashSet<PartitionId>,
-    /// The owners of partitions under the other name case, by the last listing.
-    other_name_case: HashMap<PartitionId, OwnerId>,
+    /// Whether this owner must look for live owners in the other name case.
+    case_check_due: bool,
     listed: Listed,
 }
 
@@ -163,17 +163,6 @@ impl OwnedPartitions {
         }
     }
 
-    /// Replaces the owners under the other name case, and logs new ones.
-    pub(super) fn set_other_name_case(&self, other_name_case: HashMap<PartitionId, OwnerId>) {
-        let mut memory = self.memory();
-        for (partition, owner) in
-            other_name_case.iter().filter(|(partition, _)| !memory.other_name_case.contains_key(*partition))
-        {
-            self.span().in_scope(|| telemetry::in_other_name_case(partition, owner));
-        }
-        memory.other_name_case = other_name_case;
-    }
-
     /// Replaces the last listing.
     pub(super) fn set_listed(&self, listed: Listed) {
         self.memory().listed = listed;
@@ -192,11 +181,49 @@ impl OwnedPartitions {
     ///
     /// Partitions that were lost since the last response are omitted once, even if they could be won back: otherwise
     /// the processor would continue to read from its old position instead of the current checkpoint.
-    pub(super) async fn claim(&self, wanted: Vec<Wanted>) -> Vec<Lease> {
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if another application owns partitions in the other name case. Everything is released then.
+    pub(super) async fn claim(&self, wanted: Vec<Wanted>) -> Result<Vec<Lease>> {
+        let was_live = self.has_valid_lease();
         let unreported = std::mem::take(&mut self.memory().unreported);
         let wanted = wanted.into_iter().filter(|wanted| !unreported.contains(&wanted.partition));
         let claims: FuturesUnordered<_> = wanted.map(|wanted| self.claim_one(wanted)).collect();
-        claims.filter_map(std::future::ready).collect().instrument(self.span().clone()).await
+        let leases = claims.filter_map(std::future::ready).collect().instrument(self.span().clone()).await;
+        if !was_live && self.has_valid_lease() {
+            self.memory().case_check_due = self.store.has_other_name_case();
+        }
+        self.check_other_name_case().instrument(self.span().clone()).await?;
+        Ok(leases)
+    }
+
+    fn has_valid_lease(&self) -> bool {
+        let lease_duration = self.store.lease_durations().own;
+        self.memory().owned.values().any(|owned| self.store.lease_age(&owned.lease()) < lease_duration)
+    }
+
+    /// Looks for live owners in the other name case, if that is due. Looks again at the next claim if that fails, because
+    /// an error would end the processor.
+    async fn check_other_name_case(&self) -> Result<()> {
+        if !self.memory().case_check_due {
+            return Ok(());
+        }
+        match self.store.find_case_conflict().await {
+            Ok(None) => {
+                self.memory().case_check_due = false;
+                Ok(())
+            }
+            Ok(Some(conflict)) => {
+                telemetry::other_name_case_live(&conflict);
+                self.release_all().await;
+                Err(conflict.into())
+            }
+            Err(error) => {
+                telemetry::other_name_case_unknown(&error);
+                Ok(())
+            }
+        }
     }
 
     async fn claim_one(&self, wanted: Wanted) -> Option<Lease> {
@@ -204,7 +231,8 @@ impl OwnedPartitions {
         if let Some(owned) = self.find(partition) {
             return self.renew(partition, &owned).await;
         }
-        let claim = match self.aim_at(&wanted)? {
+        let aim = self.memory().listed.aim_at(&wanted);
+        let claim = match aim {
             Aim::Claim(claim, to_declare_dead) => self.is_free(partition, to_declare_dead).await.then_some(claim)?,
             Aim::Read(version) => self.claim_over(partition, &version).await?,
         };
@@ -223,13 +251,6 @@ impl OwnedPartitions {
             }
         }
         None
-    }
-
-    /// Returns how to claim, by the last listing. `None` if the partition is owned under the other name case.
-    fn aim_at(&self, wanted: &Wanted) -> Option<Aim> {
-        let memory = self.memory();
-        let is_in_other_name_case = memory.other_name_case.contains_key(&wanted.partition);
-        (!is_in_other_name_case).then(|| memory.listed.aim_at(wanted))
     }
 
     /// Returns a claim that replaces this version, unless the record has changed.

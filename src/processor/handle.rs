@@ -58,6 +58,8 @@ impl ProcessorHandle {
             snapshot: &self.balancer.snapshots().borrow(),
             storage_unavailable: self.balancer.storage_unavailable_for(),
             cycles_failing: self.balancer.cycles_failing_for(),
+            heartbeat_failing: self.balancer.heartbeat_failing(),
+            unclaimable: self.balancer.unclaimable(),
             partitions: &self.observe(),
             liveness: self.balancer.liveness(),
             ending: self.requests.is_requested() || self.requests.has_ended(),

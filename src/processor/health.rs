@@ -1,5 +1,7 @@
 //! The health of an instance.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -7,6 +9,7 @@ use serde::Serialize;
 use super::error_summary::ErrorSummary;
 use super::status::{Observed, PartitionState, PartitionStatus};
 use crate::balancer::{LivenessTracker, Snapshot};
+use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 use crate::seconds;
 
@@ -43,6 +46,22 @@ pub enum HealthIssue {
         /// Time since the last successful cycle.
         #[serde(serialize_with = "seconds::serialize")]
         failing_for: Duration,
+    },
+    /// The heartbeat of this instance could not be written for longer than the lease duration. This instance renews each of
+    /// its leases individually meanwhile, and the others do not count it while it owns nothing.
+    HeartbeatFailing {
+        /// How long it has been failing.
+        #[serde(serialize_with = "seconds::serialize")]
+        failing_for: Duration,
+        /// The last error.
+        error: ErrorSummary,
+    },
+    /// No instance owns the partition, and the storage has failed the last claims of this instance, at least two.
+    ClaimFailing {
+        /// The partition.
+        partition: PartitionId,
+        /// The last error.
+        error: ErrorSummary,
     },
     /// The application's runtime has not run for more than 10 s: all its workers are blocked. This instance claims no
     /// partition meanwhile.
@@ -135,6 +154,10 @@ pub(super) struct HealthInputs<'a> {
     pub(super) storage_unavailable: Option<Duration>,
     /// How long no cycle has succeeded, if that is too long.
     pub(super) cycles_failing: Option<Duration>,
+    /// How long the heartbeat could not be written, if that is too long.
+    pub(super) heartbeat_failing: Option<(Duration, Arc<Error>)>,
+    /// The partitions that the storage has not let this instance claim.
+    pub(super) unclaimable: BTreeMap<PartitionId, Arc<Error>>,
     pub(super) partitions: &'a [Observed],
     pub(super) ending: bool,
     pub(super) liveness: &'a LivenessTracker,
@@ -146,6 +169,7 @@ pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
         .extend(inputs.storage_unavailable.map(|unavailable_for| HealthIssue::StorageUnavailable { unavailable_for }));
     let failing_for = inputs.cycles_failing.filter(|_| !inputs.ending);
     issues.extend(failing_for.map(|failing_for| HealthIssue::CyclesFailing { failing_for }));
+    issues.extend(unwritten(inputs).filter(|_| !inputs.ending));
     issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
     for Observed { status, checkpoint_failure, held } in inputs.partitions {
         let partition = &status.partition;
@@ -167,6 +191,19 @@ pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
     let unclaimed = inputs.snapshot.unclaimed_due_to_limit;
     issues.extend((unclaimed > 0).then_some(HealthIssue::Unclaimed { partitions: unclaimed }));
     Health { ready: inputs.snapshot.cycles > 0 && !inputs.ending, issues }
+}
+
+/// Returns what the storage does not let this instance write.
+fn unwritten(inputs: &HealthInputs<'_>) -> impl Iterator<Item = HealthIssue> {
+    let heartbeat = inputs.heartbeat_failing.as_ref().map(|(failing_for, error)| HealthIssue::HeartbeatFailing {
+        failing_for: *failing_for,
+        error: ErrorSummary::of(error),
+    });
+    let claims = inputs.unclaimable.iter().map(|(partition, error)| HealthIssue::ClaimFailing {
+        partition: partition.clone(),
+        error: ErrorSummary::of(error),
+    });
+    heartbeat.into_iter().chain(claims)
 }
 
 fn partition_issue(status: &PartitionStatus, liveness: &LivenessTracker) -> Option<HealthIssue> {

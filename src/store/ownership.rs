@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use time::OffsetDateTime;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::lease::{Claim, Lease};
 use super::partitions::PartitionState;
@@ -101,13 +101,6 @@ impl GroupStore {
     pub async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Ownership>> {
         let blob = self.read_owned(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
         Ok(blob.map(|blob| self.ownership(partition.clone(), &blob).0))
-    }
-
-    /// Returns whether this instance owns a partition in this epoch, and the current owner.
-    pub(super) async fn is_owned_in(&self, partition: &PartitionId, epoch: i64) -> Result<(bool, Option<OwnerId>)> {
-        let record = self.read_ownership(partition).await?.map(|seen| seen.record);
-        let owned = record.as_ref().is_some_and(|record| record.is_mine_in(self.identity(), epoch));
-        Ok((owned, record.and_then(|record| record.owner)))
     }
 
     /// Claims one partition. See [`claim_all`](Self::claim_all).
@@ -282,8 +275,7 @@ impl<'a> OwnershipWrite<'a> {
             Some(seen) => (seen.record.epoch, seen.server_time),
             None => (self.record.epoch, *lock(&self.store.inner.latest_server_time)),
         };
-        let other_name_case = self.state.as_ref().and_then(|state| state.epoch_in_other_name_case());
-        Some(next_epoch(before.max(other_name_case), milliseconds(server_time)))
+        Some(next_epoch(before, milliseconds(server_time)))
     }
 
     /// Keeps what other programs have added to this owner's record, and the handoff request. Only the programs that
@@ -328,6 +320,12 @@ impl ConditionalWrite for OwnershipWrite<'_> {
 
     fn subject(&self) -> String {
         format!("the ownership record of partition {}", self.partition)
+    }
+
+    /// A renewal or a release must end before the lease does, or the shutdown: it has time for a write without a response
+    /// and the read after it.
+    fn deadline(&self) -> Option<Instant> {
+        (self.goal != Goal::Claim).then(|| Instant::now() + 2 * self.store.request_timeout())
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, Self::Outcome>> {

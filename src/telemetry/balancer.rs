@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::Telemetry;
 use super::causes::Causes;
@@ -15,6 +15,7 @@ use super::requests::StorageOperation;
 use super::spans::BALANCER;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
+use crate::store::CaseConflict;
 
 /// Advice for the operator when [`LeaseScope::Instance`](crate::LeaseScope::Instance) is given up.
 const SCOPE_ADVICE: &str = "Set the lease scope to `Partition` while instances of another SDK are in the group";
@@ -35,6 +36,51 @@ impl Telemetry {
         let operation = StorageOperation::Heartbeat.as_str();
         self.span().in_scope(|| {
             warn_retry!(BALANCER, self, error, "heartbeat failed; other instances may not count this one", operation);
+        });
+    }
+
+    pub(crate) fn keep_alive_failed(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "heartbeat failed, which keeps the leases of this instance alive; retrying",
+                operation
+            );
+        });
+    }
+
+    pub(crate) fn heartbeat_not_ended(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "failed to end the heartbeat; other instances leave a share to this one until it expires",
+                operation
+            );
+        });
+    }
+
+    pub(crate) fn ended_heartbeat_stays(&self, error: &Error) {
+        self.span().in_scope(|| {
+            debug!(target: BALANCER, error = %Causes(error), "failed to delete the ended heartbeat; no instance counts it");
+        });
+    }
+
+    pub(crate) fn stale_heartbeats_stay(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "failed to delete stale heartbeats; every listing returns them",
+                operation
+            );
         });
     }
 
@@ -198,15 +244,29 @@ pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {
     );
 }
 
+pub(crate) fn heartbeat_late() {
+    warn!(
+        target: BALANCER,
+        "no heartbeat was written for half a lease duration; renewing partitions individually until one is"
+    );
+}
+
+pub(crate) fn heartbeat_back() {
+    info!(target: BALANCER, "the heartbeat is written again, and keeps the leases of this instance alive");
+}
+
 pub(crate) fn stale_heartbeat_deleted(owner: &OwnerId) {
     debug!(target: BALANCER, other_owner_id = owner.as_str(), "deleted stale heartbeat");
 }
 
-pub(crate) fn in_other_name_case(partition: &PartitionId, owner: &OwnerId) {
-    warn!(
+pub(crate) fn other_name_case_unknown(error: &Error) {
+    warn!(target: BALANCER, error = %Causes(error), "cannot look for owners in the other blob-name case; will retry");
+}
+
+pub(crate) fn other_name_case_live(conflict: &CaseConflict) {
+    error!(
         target: BALANCER,
-        partition_id = %partition,
-        other_owner_id = owner.as_str(),
-        "partition is owned under a different blob-name case; waiting until it is released or expires"
+        %conflict,
+        "another application owns partitions in the other blob-name case; releasing everything"
     );
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, ListResult, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopReason};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultKind, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use tokio::sync::watch;
@@ -162,7 +163,7 @@ async fn renewals_with_lost_responses_are_paced() {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     let foreign = Metadata::from([("ownerid", "python")]);
-    world.container.write(name, &foreign, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(name, &foreign).await.unwrap();
     a.wait_until_it_holds(1).await;
     let renewals = Target::from(BlobOperation::Write).named(OWNERSHIP);
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, renewals, Fault::RequestLost));
@@ -184,7 +185,7 @@ async fn renewals_are_more_frequent_with_a_foreign_owner() {
     sleep(Duration::from_secs(5)).await;
     let foreign = Metadata::from([("ownerid", "python")]);
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    world.container.write(name, &foreign, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(name, &foreign).await.unwrap();
     a.wait_until_it_holds(2).await;
     for _ in 0..60 {
         sleep(Duration::from_secs(1)).await;

@@ -7,11 +7,12 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{HubRanges, KedaLag, KedaRecord, KedaScale, Operator};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, StartPosition};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::EmptiedReport;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use tokio::time::sleep;
@@ -162,7 +163,7 @@ impl Case {
 
 pub async fn write(world: &World, name: &str, metadata: &[(&str, &str)]) {
     let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    world.container.write(name, &metadata, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(name, &metadata).await.unwrap();
 }
 
 pub async fn found(world: &World) -> Found {
@@ -283,7 +284,7 @@ mod defects {
         let kept = world.container.get(RECORD).await.unwrap().metadata;
         assert_eq!((&kept["sequencenumber"], &kept["offset"]), ("2", "20"));
         assert_eq!((&kept["note"], &kept["ownerid"]), ("kept", "a"));
-        assert_eq!(&kept["updatedat"], "2026-01-01T00:00:00Z", "when the other SDK wrote it: nothing was processed");
+        assert_eq!(&kept["ehcupdatedat"], "2026-01-01T00:00:00Z", "when the other SDK wrote it: nothing was processed");
         world.hub.publish(0, "new");
         world.log.wait_for("new", |log| log.times("new") == 1).await;
         a.shut_down().await.unwrap();

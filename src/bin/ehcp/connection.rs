@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, WorkloadIdentityCredential};
-use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator};
+use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator, Reader};
 use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
-use eventhubs_checkpoint::blob::azure::{Access, AzureContainer, AzureContainerBuilder};
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, OnCaseMismatch, StoreConfig};
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, NameCase, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
 use tokio::time::timeout;
 
-use crate::args::{Auth, Global, NameCase};
+use crate::args::{Auth, CaseArg, Global};
 use crate::exit::{Failure, Result, with_causes};
 use crate::output::note;
 use crate::profile::Profiles;
@@ -66,7 +66,7 @@ impl Connection {
         let mut storage = StorageConnection::resolve(global)?;
         let is_lower =
             [group.namespace(), group.event_hub(), group.name()].iter().all(|name| *name == name.to_lowercase());
-        storage.global.settings.blob_name_case = Some(if is_lower { NameCase::Lower } else { NameCase::Verbatim });
+        storage.global.settings.blob_name_case = Some(if is_lower { CaseArg::Lower } else { CaseArg::Verbatim });
         let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
         let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
         Ok(Self { global, group, container_name, storage, hub_secret })
@@ -74,42 +74,35 @@ impl Connection {
 
     /// Connects an operator of the group.
     pub async fn operator(&self) -> Result<Operator> {
-        let connect = |case| async move {
-            let config = self.storage.store_config().with_blob_name_case(case);
-            let store = self.storage.store(&self.group, &self.container_name)?.with_config(config);
-            Ok::<_, Failure>(Operator::connect(store).await?)
-        };
-        match self.global.settings.blob_name_case.unwrap_or_default() {
-            NameCase::Lower => connect(BlobNameCase::Lower).await,
-            NameCase::Verbatim => connect(BlobNameCase::Verbatim).await,
-            NameCase::Auto => {
-                let lower = connect(BlobNameCase::Lower).await?;
-                let records = lower.read().await?;
-                // A live owner in the other case does not count as a record in this one.
-                let (has_lower, has_other) = (records.has_records(), records.describe(None).group.other_name_case);
-                if has_other && !has_lower {
-                    return connect(BlobNameCase::Verbatim).await;
-                }
-                if has_other {
-                    note("note: the group also has records under verbatim names: see --blob-name-case verbatim");
-                }
-                Ok(lower)
-            }
-        }
+        Ok(Operator::connect(self.store()?).await?)
+    }
+
+    /// Connects a reader of the group, which may have live owners in both cases of its blob names if the command line says
+    /// which one to read.
+    pub async fn reader(&self) -> Result<Reader> {
+        Ok(Reader::connect(self.store()?).await?)
     }
 
     /// Connects an operator of another group, in another container of the account, or under names in another letter
-    /// case. Records in the case that is not chosen do not count.
-    pub async fn operator_of(&self, group: &ConsumerGroup, container: &str, case: BlobNameCase) -> Result<Operator> {
-        let config =
-            self.storage.store_config().with_blob_name_case(case).with_on_case_mismatch(OnCaseMismatch::Ignore);
-        Ok(Operator::connect(self.storage.store(group, container)?.with_config(config)).await?)
+    /// case.
+    pub async fn operator_of(&self, group: &ConsumerGroup, container: &str, case: NameCase) -> Result<Operator> {
+        Ok(Operator::connect(self.storage.store(group, container)?.with_config(self.config_of(case))).await?)
+    }
+
+    /// Connects a reader of the same group under names in this letter case.
+    pub async fn reader_of(&self, case: NameCase) -> Result<Reader> {
+        let store = self.storage.store(&self.group, &self.container_name)?.with_config(self.config_of(case));
+        Ok(Reader::connect(store).await?)
+    }
+
+    fn config_of(&self, case: NameCase) -> StoreConfig {
+        self.storage.store_config().with_blob_name_case(case.into())
     }
 
     /// Describes the group by its records and, unless the command line forbids it, by the event hub. Fails if there is no
     /// record of the group.
     pub async fn describe(&self) -> Result<GroupDescription> {
-        let records = self.operator().await?.read().await?;
+        let records = self.reader().await?.read().await?;
         let hub = match self.hub().await? {
             Some(source) => Some(self.ranges(&source).await?),
             None => None,
@@ -119,11 +112,15 @@ impl Connection {
 
     /// Describes the group by its records alone. Fails if there is none.
     pub async fn records(&self) -> Result<GroupDescription> {
-        self.with_records(self.operator().await?.read().await?.describe(None))
+        self.with_records(self.reader().await?.read().await?.describe(None))
     }
 
     /// Fails if there is no record of the group.
     pub fn with_records(&self, described: GroupDescription) -> Result<GroupDescription> {
+        if described.group.other_name_case && self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto {
+            let other = described.group.blob_name_case.other();
+            note(format_args!("note: the group also has records under {other} names: see --blob-name-case {other}"));
+        }
         if described.group.state != GroupState::Absent {
             return Ok(described);
         }
@@ -240,9 +237,7 @@ impl StorageConnection {
             (None, Some(account)) => Access::token(format!("{}/{name}", account_url(account)), self.credential()?),
             (None, None) => return Err(Failure::usage("the storage account is missing: pass --account")),
         };
-        let builder = AzureContainer::builder(access);
-        let builder = self.global.timeout.into_iter().fold(builder, AzureContainerBuilder::with_request_timeout);
-        Ok(builder.build()?)
+        Ok(AzureContainer::builder(access).build()?)
     }
 
     fn store(&self, group: &ConsumerGroup, container: &str) -> Result<GroupStoreBuilder> {
@@ -257,15 +252,12 @@ impl StorageConnection {
             config.foreign_lease_duration = foreign;
         }
         config.request_timeout = self.global.timeout;
-        config
+        config.with_blob_name_case(self.global.settings.blob_name_case.unwrap_or_default().into())
     }
 
     /// Returns a store of a group whose names are written exactly as these.
     pub fn exact_store(&self, group: &ConsumerGroup) -> Result<GroupStoreBuilder> {
-        let config = self
-            .store_config()
-            .with_blob_name_case(BlobNameCase::Verbatim)
-            .with_on_case_mismatch(OnCaseMismatch::Ignore);
+        let config = self.store_config().with_blob_name_case(BlobNameCase::Verbatim);
         Ok(self.store(group, &self.container_name)?.with_config(config))
     }
 

@@ -30,6 +30,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
+use super::credentials::{self, Credentials};
 use super::errors::{is_temporary, no_refresh};
 use super::refresh::{Failure, Refreshes, Step, Token};
 use crate::clock::{LeaseClock, SystemLeaseClock, WallClock};
@@ -172,30 +173,23 @@ impl Drop for Refresh {
 /// Adds the token in the context to each attempt of a request, over https only. A token is replaced if the response is
 /// 401. The response is returned to the caller, as by the policy of `azure_core` (neither supports challenges).
 #[derive(Debug)]
-pub(super) struct TokenPolicy {
-    source: Arc<TokenSource>,
-}
-
-impl TokenPolicy {
-    pub(super) fn new(source: Arc<TokenSource>) -> Self {
-        Self { source }
-    }
-}
+pub(super) struct TokenPolicy;
 
 #[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
 #[async_trait::async_trait]
 impl Policy for TokenPolicy {
     async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
+        let Credentials::Token(source) = credentials::of_call(ctx)? else {
+            return next[0].send(ctx, request, &next[1..]).await;
+        };
         if request.url().scheme() != "https" {
             return Err(Error::with_message(ErrorKind::Other, "a token is only sent over https"));
         }
-        let token = ctx.value::<Arc<Token>>().ok_or_else(|| {
-            Error::with_message(ErrorKind::Credential, "a policy removed the token from the context of the request")
-        })?;
+        let token = ctx.value::<Arc<Token>>().ok_or_else(|| credentials::removed("the token"))?;
         request.insert_header(AUTHORIZATION, format!("Bearer {}", token.secret.secret()));
         let response = next[0].send(ctx, request, &next[1..]).await?;
         if response.status() == StatusCode::Unauthorized {
-            self.source.rejected(token);
+            source.rejected(token);
         }
         Ok(response)
     }

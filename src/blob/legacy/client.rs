@@ -16,8 +16,9 @@ use azure_core_legacy::{
 use azure_storage_blobs::blob::Blob as SdkBlob;
 use percent_encoding::percent_decode_str;
 
-use crate::blob::azure::errors::{ErrorResponse, NoResponse, Operation, unusable_response};
+use crate::blob::azure::errors::{ErrorResponse, NoResponse, unusable_response};
 use crate::blob::azure::headers::{retry_after, server_time};
+use crate::blob::azure::operation::Operation;
 use crate::blob::azure::shared_key::compare_header_names;
 use crate::blob::validation::validate_blob_name;
 use crate::blob::{Blob, ETag, Metadata, ResponseInfo};

@@ -6,8 +6,9 @@ use std::time::Duration;
 use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use tokio::time::{Instant, advance, sleep};
 
@@ -305,7 +306,7 @@ async fn a_record_without_metadata_is_unowned() {
     let container = MemoryContainer::new();
     for tree in ["$default", GROUP] {
         let name = format!("{NAMESPACE}/{HUB}/{tree}/ownership/0");
-        container.write(&name, &Metadata::new(), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&name, &Metadata::new()).await.unwrap();
     }
     assert_eq!(listed(&*OfficialRules::new(container.clone())).await["0"].owner_id, None);
     let adapter = adapter(container);

@@ -86,7 +86,7 @@ fn assert_ownership_was_seen_after_each_read(owner: &Owner) -> usize {
     let own = |sent: &Sent| {
         sent.is_read_of("/ownership/")
             && sent.metadata.get("ownerid").is_some_and(|owner| owner == this.owner.as_str())
-            && sent.metadata.get("incarnation").is_some_and(|incarnation| incarnation == this.incarnation.as_str())
+            && sent.metadata.get("ehcincarnation").is_some_and(|incarnation| incarnation == this.incarnation.as_str())
     };
     let mut by_reading = 0;
     let versions = |it: &Sent, version: &ETag| it.etag.as_ref() == Some(version);

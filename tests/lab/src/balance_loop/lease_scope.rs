@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::sim::Simulation;
-use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::balancer::{BalancerConfig, ClaimReason, OwnershipEvent};
 use eventhubs_checkpoint::store::Ownership;
 use eventhubs_checkpoint::store::membership::Heartbeat;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
+use eventhubs_checkpoint::{LeaseScope, PartitionId};
 
 use super::group::{
     ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, by_heartbeat, comes, config, events, group, group_with,
@@ -119,13 +119,18 @@ async fn the_scope_can_change_in_both_directions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_heartbeat_nothing_is_claimed() {
+async fn without_a_heartbeat_each_lease_is_renewed() {
     let mut group = Simulation::new(5, 2);
     group.start("a", by_heartbeat()).await.unwrap();
     let heartbeat = Target::from(BlobOperation::Write).named("/heartbeat/");
     group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, heartbeat, Fault::RequestLost));
     group.run_for(5 * MINUTE).await;
-    assert_eq!(held_by(&group, "a"), 0, "no heartbeat would keep it alive");
+    let scopes = async |group: &Simulation| {
+        let records = ownerships(group, "a").await;
+        records.into_iter().map(|seen| seen.record.scope).collect::<Vec<_>>()
+    };
+    assert_eq!((held_by(&group, "a"), scopes(&group).await), (2, vec![LeaseScope::Partition; 2]));
     group.set_faults(Some("a"), &FaultPlan::default());
-    comes(&group, LONGEST_CYCLE + 3 * ROUND, |group| held_by(group, "a") == 2).await;
+    group.run_for(LONGEST_CYCLE).await;
+    assert_eq!((held_by(&group, "a"), scopes(&group).await), (2, vec![LeaseScope::Instance; 2]));
 }

@@ -59,10 +59,10 @@ impl Bounds {
         let deadline = tuning.deadline(settings.expiry);
         let longest = (3 * settings.interval).min(settings.expiry / 2);
         Self {
-            cycle: longest + deadline,
+            cycle: longest + deadline.max(settings.slowness * 4),
             lifetime: settings.expiry + LeaseDurations::GRACE,
             foreign_lifetime: settings.foreign_lease_duration + LeaseDurations::GRACE,
-            interval: settings.interval + settings.latency * 4,
+            interval: settings.interval + (settings.latency + settings.slowness) * 4,
             expiry: settings.expiry,
             sharing: match settings.greedy {
                 _ if tuning.weighted => Sharing::ByLoad,

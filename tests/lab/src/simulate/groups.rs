@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 
 use crate::sim::{CrateProcessor, Foreign, Host, InstanceFactory, InstanceFuture, InstanceKind, LeaseGrab, Role, Sdk};
@@ -137,9 +137,9 @@ impl BlobContainer for Counting {
         self.inner.write(name, metadata, condition).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         self.count();
-        self.inner.delete(name, condition).await
+        self.inner.delete(name, etag).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

@@ -1,0 +1,145 @@
+//! The look for live owners in the other name case.
+
+use super::*;
+use crate::model::NameCase;
+use crate::store::CaseConflict;
+use crate::store::rules::LiveOwner;
+
+const LOOK: &str = "look at the other case";
+
+/// Creates a loop over this many partitions, whose group has capitals in its names, and that has won the first one.
+fn with_first_win(config: BalancerConfig, partitions: u32) -> (Loop, String) {
+    let settings = Settings { has_other_name_case: true, ..settings(config, 10) };
+    let mut me = Loop::of(settings).began(partitions);
+    me.after(0);
+    me.listed("");
+    me.no_other_heartbeats();
+    let decided = me.wins(0, 1);
+    (me, decided)
+}
+
+fn greedy() -> BalancerConfig {
+    BalancerConfig::default().with_load_balancing_strategy(LoadBalancingStrategy::Greedy)
+}
+
+fn found(me: &mut Loop, conflict: Option<CaseConflict>) -> String {
+    me.done(Done::CaseConflictFound(Ok(conflict)))
+}
+
+fn conflict() -> CaseConflict {
+    let seen = Ownership::new(
+        0.into(),
+        record("x"),
+        ETag::new("seen"),
+        Duration::ZERO,
+        (datetime!(2026-01-01 00:00:00 UTC), Duration::ZERO),
+    );
+    CaseConflict::Other { used: NameCase::Lower, live: LiveOwner::of(&seen).unwrap() }
+}
+
+#[test]
+fn the_first_win_looks_and_further_ones_do_not() {
+    let (mut me, decided) = with_first_win(greedy(), 3);
+    assert!(decided.ends_with(LOOK), "{decided}");
+    assert!(!me.wins(1, 1).contains(LOOK), "it is under way");
+    assert_eq!(found(&mut me, None), "");
+    assert!(!me.wins(2, 1).contains(LOOK), "it owned partitions before");
+}
+
+#[test]
+fn names_without_capitals_need_no_look() {
+    let mut me = Loop::claiming(BalancerConfig::default());
+    assert_eq!(me.wins(0, 1), "Claimed 0");
+}
+
+#[test]
+fn a_win_after_owning_nothing_looks_again() {
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    found(&mut me, None);
+    me.command(Command::MarkLost { partition: 0.into(), epoch: 1, by: None });
+    me.after(12);
+    me.listed("-");
+    me.no_other_heartbeats();
+    assert!(me.wins(0, 2).ends_with(LOOK));
+}
+
+#[test]
+fn a_renewal_of_a_lapsed_lease_looks_again() {
+    for (seconds, looks) in [(28, false), (61, true)] {
+        let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+        found(&mut me, None);
+        me.after(28);
+        me.now += Duration::from_secs(seconds - 28);
+        assert_eq!(me.renewed(0, 1).contains(LOOK), looks, "after {seconds} s");
+    }
+}
+
+#[test]
+fn a_heartbeat_that_revives_leases_looks_again() {
+    for (seconds, looks) in [(20, false), (61, true)] {
+        let (mut me, _) = with_first_win(BalancerConfig::default().with_lease_scope(LeaseScope::Instance), 1);
+        found(&mut me, None);
+        assert!(me.after(seconds).contains("heartbeat"));
+        let written = me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
+        assert_eq!(written.contains(LOOK), looks, "after {seconds} s");
+    }
+}
+
+#[test]
+fn a_look_that_fails_is_repeated() {
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    for _ in 0..5 {
+        assert_eq!(me.done(Done::CaseConflictFound(Err(unavailable()))), "CaseConflictUnknown");
+        assert!(me.after(9).contains(LOOK));
+    }
+    found(&mut me, None);
+    assert!(!me.after(20).contains(LOOK));
+}
+
+#[test]
+fn a_lapse_during_a_look_needs_another_one() {
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    me.after(28);
+    me.now += 60 * SECOND;
+    assert!(!me.renewed(0, 1).contains(LOOK), "one is under way");
+    assert_eq!(found(&mut me, None), LOOK);
+    assert_eq!(found(&mut me, None), "");
+}
+
+#[test]
+fn a_conflict_ends_the_loop_after_the_releases() {
+    let (mut me, _) = with_first_win(greedy(), 2);
+    let decided = found(&mut me, Some(conflict()));
+    assert_eq!(decided, "CaseConflictFound, remove heartbeat, Releasing 0 shutdown");
+    assert_eq!(me.wins(1, 1), "Claimed 1, Releasing 1 shutdown", "what it wins later is released, too");
+    for partition in [0, 1] {
+        let release =
+            Command::Release { partition: partition.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
+        assert_eq!(me.command(release), format!("release {partition}"));
+    }
+    let released = |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
+    assert_eq!(me.done(released(0)), "Released 0");
+    me.done(Done::HeartbeatRemoved(Ok(())));
+    assert_eq!(me.done(released(1)), "Released 1, refused, unreleased 0");
+}
+
+#[test]
+fn a_conflict_ends_the_loop_even_if_nothing_works() {
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    found(&mut me, Some(conflict()));
+    let mut decided = String::new();
+    for _ in 0..20 {
+        decided = me.after(5);
+        if decided.contains("refused") {
+            break;
+        }
+    }
+    assert_eq!(decided.rsplit(", refused").next(), Some(", unreleased 1"), "{decided}");
+}
+
+#[test]
+fn a_conflict_does_not_interrupt_a_shutdown() {
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    me.command(Command::Shutdown);
+    assert_eq!(found(&mut me, Some(conflict())), "");
+}
