@@ -55,6 +55,7 @@ impl Faked {
 
     /// Advances tokio's clock, and the wall clock with it, as fast as all tasks can follow. Ends with an error if the
     /// wall clock is not faked.
+    #[expect(clippy::disallowed_methods, reason = "compares tokio's paused clock with the clock of the machine")]
     pub(super) async fn advance(self) -> Failure {
         // Tokio does not advance the clock by itself while a blocking task runs. It would not wait for bytes that are
         // on their way between two sockets.
