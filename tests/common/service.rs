@@ -36,6 +36,7 @@ const HTTP_DATE: &[BorrowedFormatItem<'_>] =
 
 /// What the service does beyond the REST API.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub struct Manners {
     /// How long each request takes. A page of a listing is a request.
     pub latency: Duration,
@@ -208,13 +209,11 @@ impl Received<'_> {
 
     /// Returns the condition of a write. This crate sends no write without one.
     fn condition(&self) -> Condition {
-        match self.header("if-match") {
-            Some(etag) => Condition::IfMatch(ETag::new(etag)),
-            None => {
-                assert_eq!(self.header("if-none-match"), Some("*"), "{self}");
-                Condition::Create
-            }
+        if let Some(etag) = self.header("if-match") {
+            return Condition::IfMatch(ETag::new(etag));
         }
+        assert_eq!(self.header("if-none-match"), Some("*"), "{self}");
+        Condition::Create
     }
 
     fn metadata(&self) -> Metadata {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use eventhubs_checkpoint::store::NameCase;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::continuity::{Continuity, Observed};
 use crate::crate_processor::CrateProcessor;

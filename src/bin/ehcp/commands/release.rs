@@ -1,7 +1,7 @@
 //! `ehcp release`.
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{OwnershipState, PartitionDescription, ResetOptions};
+use eventhubs_checkpoint::admin::{PartitionDescription, ResetOptions};
 use serde::Serialize;
 
 use crate::args::{Global, Release};

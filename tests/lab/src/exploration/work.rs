@@ -320,7 +320,7 @@ impl Model {
 
     fn write_checkpoint(&self, state: &State, number: usize, under: Option<Version>, steps: &mut Steps<'_>) {
         let work = &state.instances[number].work;
-        let Work { last, authority, writing, .. } = *work;
+        let Work { authority, writing, .. } = *work;
         let record = Checkpoint::at(writing);
         let content = Content::Checkpoint { record, kind: Kind::Position, authority };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
