@@ -284,7 +284,7 @@ impl State {
 
     /// Begins to end the loop if another application owns partitions in the other name case.
     fn on_case_conflict_found(&mut self, found: Result<Option<CaseConflict>>) {
-        let Self { context, partitions, case_check, refused, .. } = self;
+        let Self { context, partitions, heartbeat, case_check, refused, .. } = self;
         let Some(conflict) = case_check.on_found(context, found) else { return };
         if context.is_ending() || refused.is_some() {
             return;
@@ -294,6 +294,8 @@ impl State {
         partitions.cancel_handoffs(context);
         let until = context.now + context.settings.time_to_stop() + context.settings.release_limit();
         *refused = Some((conflict, until));
+        // Others no longer leave a share to it.
+        heartbeat.keep(context, partitions);
     }
 
     /// Reads a listing. A partition that this instance has won or renewed since the listing was sent counts as its own,

@@ -123,7 +123,7 @@ impl Loop {
     fn after(&mut self, seconds: u64) -> String {
         self.now += Duration::from_secs(seconds);
         let decided = self.step(Happened::Woke);
-        let has_ended = decided.contains("ended");
+        let has_ended = decided.contains("ended") || decided.contains("refused");
         assert!(has_ended || self.state.next_wake().is_none_or(|at| at > self.now), "it would be woken forever");
         decided
     }
@@ -156,7 +156,8 @@ impl Loop {
     }
 
     fn lease(&self, partition: u32, epoch: i64) -> Lease {
-        Lease::of(partition.into(), record("me"), ETag::new("won"), self.now, epoch)
+        let record = OwnershipRecord { scope: self.snapshot.lease_scope, ..record("me") };
+        Lease::of(partition.into(), record, ETag::new("won"), self.now, epoch)
     }
 
     /// Wins a partition that is being claimed.

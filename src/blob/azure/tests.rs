@@ -17,7 +17,6 @@ use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata, within
 use crate::error::{Error, ErrorKind};
 use crate::model::{ConsumerGroup, OwnerId};
 use crate::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
-use crate::testing::Overwrite;
 
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
 const EMPTY_PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
@@ -152,7 +151,7 @@ async fn write_is_sent_once_for_every_response() {
 #[tokio::test(start_paused = true)]
 async fn deletion_is_sent_once() {
     let service = Service::new([status(500)]);
-    let error = service.container(by_key()).remove("a").await.unwrap_err();
+    let error = service.container(by_key()).delete("a", &ETag::new("0x1")).await.unwrap_err();
     assert_eq!((error.kind(), service.requests().len()), (ErrorKind::Indeterminate, 1));
 }
 

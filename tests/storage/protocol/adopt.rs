@@ -177,7 +177,7 @@ pub async fn line_4_without_a_blob_the_start_is_written(bench: Bench) {
         let mut pinned = bench.read(&checkpoint(partition)).await;
         assert!(pinned.remove("ehcupdatedat").is_some());
         let (number, offset) = (start.to_string(), (start * 10).to_string());
-        let marked = [("ownerid", "a"), ("ehcinitial", number.as_str()), ("ehcsourceetag", "none")];
+        let marked = [("ownerid", "a"), ("ehcinitial", number.as_str())];
         let position = [("sequencenumber", number.as_str()), ("offset", offset.as_str())];
         assert_eq!(pinned, metadata(&[position.as_slice(), &marked].concat()));
     }

@@ -26,7 +26,7 @@ pub async fn adopt_4_without_a_known_start_none_is_written(bench: Bench) {
     a.win(0).await;
     a.sent();
     let adoption = a.adopt(0, None).await.adoption();
-    assert_eq!(a.requests(), ["read checkpoint/0", "read verbatim checkpoint/0", "read ownership/0"]);
+    assert_eq!(a.requests(), ["read checkpoint/0", "read ownership/0"]);
     assert!(!adoption.record().has_position() && bench.blob(&checkpoint(0)).await.is_none());
 }
 

@@ -143,6 +143,9 @@ pub async fn an_owner_that_came_meanwhile_ends_the_loop(bench: Bench) {
         assert_refused(&refused, &["x (partition 0)"]);
         let left = bench.container.list(&format!("{LOWER}ownership/")).await.unwrap().blobs;
         assert!(left.iter().all(|blob| blob.metadata["ownerid"].is_empty()), "everything is released");
+        for sign in ["ownership/0", "heartbeat/x"] {
+            bench.delete(&format!("{VERBATIM}{sign}")).await;
+        }
     }
 }
 

@@ -197,7 +197,7 @@ pub async fn an_owner_with_a_heartbeat_is_not_declared_dead(bench: Bench) {
 pub async fn an_expired_heartbeat_is_declared_dead_first(bench: Bench) {
     let (_a, _, operator) = by_heartbeat(&bench, EXPIRY + 2).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
-    assert_eq!(operator.requests()[3..5], ["match heartbeat/a", "match ownership/0"]);
+    assert_eq!(operator.requests()[2..4], ["match heartbeat/a", "match ownership/0"]);
     assert_eq!(&bench.read(&format!("{LOWER}heartbeat/a")).await["ehcdeclareddeadby"], operator.store.id().as_str());
     assert_eq!(record_of(&bench, 0).await, returned(&operator, None));
 }
