@@ -10,14 +10,18 @@ use time::{Duration, OffsetDateTime};
 /// How the ids of operators begin.
 const OPERATOR: &str = "operator-";
 
+/// How much earlier than the end of a lease a claim after that end may seem to be: records and responses state times in
+/// whole seconds, and the claimer and the look know the server's time from different responses.
+const TIME_TOLERANCE: Duration = Duration::seconds(2);
+
 /// What happened to a partition or to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
     /// A member took a partition that had no owner, or its own one after its lease had expired.
     Claimed,
-    /// A member released a partition for another one, which took it. That is concluded if the lease was still valid:
-    /// members of this crate do not take partitions from each other.
+    /// A member released a partition for another one, which took it. That is concluded if the lease was still valid at
+    /// the time of the claim: members of this crate do not take partitions from each other.
     HandedOver,
     /// A member or an operator took a partition whose owner did not release it.
     TakenOver,
@@ -89,7 +93,7 @@ fn ownership(
     let last = before.and_then(|before| before.owner.as_ref());
     let kind = match (from, to) {
         (Some(one), Some(other)) if one == other => return None,
-        (Some(_), Some(_)) if was_handed_over(before, after, at - before_at) => ChangeKind::HandedOver,
+        (Some(_), Some(_)) if was_handed_over(before, after, before_at) => ChangeKind::HandedOver,
         (None, Some(to)) if last.is_none_or(|last| last.id == *to) => ChangeKind::Claimed,
         (_, Some(_)) => ChangeKind::TakenOver,
         (Some(_), None) if after.state == OwnershipState::Expired => ChangeKind::Expired,
@@ -106,12 +110,21 @@ fn ownership(
 }
 
 /// Returns whether the owner released the partition for the next one between two looks.
-fn was_handed_over(before: Option<&PartitionDescription>, after: &PartitionDescription, passed: Duration) -> bool {
+///
+/// The time of the claim decides, not that of the later look: a storage that is busy may state the time at which it
+/// received the request for the listing, and claims follow until it reads the records.
+fn was_handed_over(
+    before: Option<&PartitionDescription>,
+    after: &PartitionDescription,
+    before_at: OffsetDateTime,
+) -> bool {
     let (Some(before), Some(to)) = (before, &after.owner) else { return false };
     let Some(from) = &before.owner else { return false };
     let was_requested = before.state == OwnershipState::HandingOver && from.handoff_to.as_ref() == Some(&to.id);
     let are_of_this_crate = from.sdk == Sdk::ThisCrate && to.sdk == Sdk::ThisCrate;
-    was_requested || are_of_this_crate && after.state != OwnershipState::Operator && passed < from.expires_in
+    let expires_at = before_at + from.expires_in;
+    let was_valid = to.since.is_some_and(|claimed_at| claimed_at + TIME_TOLERANCE < expires_at);
+    was_requested || are_of_this_crate && after.state != OwnershipState::Operator && was_valid
 }
 
 fn live_owner(partition: &PartitionDescription) -> Option<&OwnerId> {

@@ -66,7 +66,7 @@ pub async fn look() -> GroupDescription {
     group.look(19).await
 }
 
-/// Returns the same group this many seconds later, changed.
+/// Returns the same group this many seconds later, changed. A new owner has claimed the partition at that time.
 pub fn later(
     before: &GroupDescription,
     seconds: i64,
@@ -74,7 +74,12 @@ pub fn later(
 ) -> GroupDescription {
     let mut after = before.clone();
     after.taken_at += time::Duration::seconds(seconds);
-    change(&mut after.partitions[0]);
+    let partition = &mut after.partitions[0];
+    let earlier = partition.owner.as_ref().map(|owner| owner.id.clone());
+    change(partition);
+    if let Some(owner) = partition.owner.as_mut().filter(|owner| Some(&owner.id) != earlier.as_ref()) {
+        owner.since = Some(after.taken_at);
+    }
     after
 }
 

@@ -69,6 +69,15 @@ async fn an_expiry_between_two_looks_is_a_takeover() {
     assert_change(&before, &taken, ChangeKind::TakenOver, "a", "b");
 }
 
+/// The lease was valid for 60 s. A busy storage answers the later look with the time at which it received the request.
+#[tokio::test(start_paused = true)]
+async fn a_look_with_a_late_response_shows_a_takeover() {
+    let before = look().await;
+    let mut taken = later(&before, 61, |partition| give_to(partition, "b"));
+    taken.taken_at = before.taken_at + time::Duration::seconds(50);
+    assert_change(&before, &taken, ChangeKind::TakenOver, "a", "b");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_quick_handoff_is_seen_as_one() {
     let before = look().await;
