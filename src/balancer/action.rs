@@ -64,7 +64,7 @@ pub enum Request {
     /// Writes the heartbeat of this instance.
     SendHeartbeat,
     /// Ends the heartbeat of this instance. If `persistently`, a write that fails is repeated.
-    RemoveHeartbeat { persistently: bool },
+    EndHeartbeat { persistently: bool },
     /// Deletes those of these heartbeats that are stale.
     DeleteHeartbeats(Vec<Heartbeat>),
 }

@@ -1,24 +1,39 @@
-//! The look for live owners in the other name case, after this instance has got a live ownership.
+//! The look for live owners in the other name case, while this instance has a live ownership.
 //!
 //! An instance looks when it connects, but two instances that connect at the same time may choose different cases, and
 //! one whose process was frozen may be taken for dead. So an instance whose ownerships were not live, and now are, looks
-//! again. It wrote its ownership before it looks, and so did every other instance, so at least one of two that use
-//! different cases sees the other.
+//! again, and claims nothing more before it knows that there is no conflict. It wrote its ownership before it looks, and
+//! so did every other instance, so at least one of two that use different cases sees the other. A freeze that its clock
+//! does not show, such as that of a virtual machine, is found by a slow periodic look.
+//!
+//! Of two instances that see each other, the one with names as given gives way: the other one waits for that before it
+//! ends.
+
+use std::sync::Arc;
 
 use super::action::Request;
 use super::context::Context;
 use super::note::Note;
 use super::retries::back_off;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Moment;
 use crate::store::CaseConflict;
+
+/// How many lease durations lie between two looks without a special reason.
+const PERIOD: u32 = 10;
 
 /// Whether this instance must look, and when.
 #[derive(Debug, Default)]
 pub(super) struct CaseCheck {
     progress: Progress,
+    /// Since when it has a live ownership without knowing whether there is a conflict.
+    unknown_since: Option<Moment>,
     /// How many times it could not look, in a row.
     failures: u32,
+    /// Why it could not look.
+    error: Option<Arc<Error>>,
+    /// Until when it waits for the other instance to give way.
+    patient_until: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,9 +55,20 @@ impl CaseCheck {
         }
     }
 
+    /// Returns whether a conflict with an instance that uses the other case is possible.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.unknown_since.is_some()
+    }
+
+    /// Returns since when it could not look, and the last error, if there is one.
+    pub(super) fn failing(&self) -> Option<(Moment, &Arc<Error>)> {
+        self.unknown_since.zip(self.error.as_ref())
+    }
+
     /// Records that this instance has a live ownership, and had none before.
     pub(super) fn became_live(&mut self, context: &Context) {
         if context.settings.has_other_name_case {
+            self.unknown_since.get_or_insert(context.now);
             self.progress = match self.progress {
                 Progress::Done | Progress::Due(_) => Progress::Due(context.now),
                 Progress::UnderWay | Progress::UnderWayAndDue => Progress::UnderWayAndDue,
@@ -58,27 +84,52 @@ impl CaseCheck {
         }
     }
 
-    /// Returns the conflict, if there is one. Looks again if that is not known.
+    /// Returns the conflict, if there is one that this instance must end for. Looks again if that is not known.
     pub(super) fn on_found(
         &mut self,
         context: &mut Context,
         found: Result<Option<CaseConflict>>,
     ) -> Option<CaseConflict> {
-        match found {
-            Ok(conflict) => {
-                let is_due = self.progress == Progress::UnderWayAndDue;
-                self.progress = if is_due { Progress::Due(context.now) } else { Progress::Done };
-                self.failures = 0;
-                conflict
-            }
+        let lease_duration = context.settings.lease_duration();
+        let is_due = self.progress == Progress::UnderWayAndDue;
+        let conflict = match found {
+            Ok(conflict) => conflict,
             Err(error) => {
-                let settings = &context.settings;
-                let wait = back_off(self.failures, settings.retry_pause(), settings.lease_duration() / 8);
-                self.progress = Progress::Due(context.now + wait.max(settings.retry_after(&error)));
+                let wait = back_off(self.failures, context.settings.retry_pause(), lease_duration / 8);
+                self.progress = Progress::Due(context.now + wait.max(context.settings.retry_after(&error)));
                 self.failures = self.failures.saturating_add(1);
+                let error = Arc::new(error);
+                self.error = Some(Arc::clone(&error));
                 context.note(Note::CaseConflictUnknown(error));
+                return None;
+            }
+        };
+        (self.failures, self.error) = (0, None);
+        match conflict {
+            Some(conflict) if self.waits_for_the_other(context, &conflict) => {
+                self.progress = Progress::Due(context.now + lease_duration / 8);
+                None
+            }
+            Some(conflict) => Some(conflict),
+            None if is_due => {
+                self.progress = Progress::Due(context.now);
+                None
+            }
+            None => {
+                self.progress = Progress::Due(context.now + lease_duration * PERIOD);
+                (self.unknown_since, self.patient_until) = (None, None);
                 None
             }
         }
+    }
+
+    /// Returns whether the other instance may still give way.
+    fn waits_for_the_other(&mut self, context: &Context, conflict: &CaseConflict) -> bool {
+        if !conflict.may_end() {
+            return false;
+        }
+        self.unknown_since.get_or_insert(context.now);
+        let until = *self.patient_until.get_or_insert(context.now + context.settings.lease_duration() / 2);
+        context.now < until
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Context {
     pub(super) stalled: Stalled,
     /// Whether a partition that was won has not been started for too long.
     pub(super) start_overdue: bool,
+    /// Whether another instance may own the same partitions in the other name case.
+    pub(super) case_unknown: bool,
     /// When the last outage of the storage ended.
     pub(super) outage_ended: Option<Moment>,
     /// Whether an owner of another SDK is alive in the group.
@@ -79,6 +81,7 @@ impl Context {
             phase: Phase::Running,
             stalled: Stalled::default(),
             start_overdue: false,
+            case_unknown: false,
             outage_ended: None,
             foreign_owner: false,
             rng,
@@ -159,8 +162,9 @@ impl Context {
     }
 
     /// Whether this instance claims nothing now. While the runtime does not run, a claimed partition would not be read.
+    /// While an instance may own the same partitions in the other name case, neither must claim more.
     pub(super) fn claims_nothing(&self) -> bool {
-        !self.takes_part() || self.start_overdue
+        !self.takes_part() || self.start_overdue || self.case_unknown
     }
 
     pub(super) fn had_outage_within(&self, time: Duration) -> bool {

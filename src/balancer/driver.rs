@@ -134,7 +134,7 @@ impl Driver {
             self.execute(action)?;
         }
         self.ports.metrics.0.oldest_lease_age(|| self.state.renewal_age(now));
-        self.ports.storage_health.set_unwritten(self.state.unwritten());
+        self.ports.storage_health.set_failures(self.state.storage_failures());
         ControlFlow::Continue(())
     }
 

@@ -149,8 +149,15 @@ impl BalancerHandle {
     /// Returns how long the heartbeat of this instance could not be written, and the last error, if that is longer than
     /// the lease duration. Meanwhile each lease is renewed individually, and an instance that owns nothing does not count.
     #[must_use]
-    pub fn heartbeat_failing(&self) -> Option<(Duration, Arc<Error>)> {
-        self.storage_health.heartbeat_failing()
+    pub fn heartbeat_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
+        self.storage_health.heartbeat_failing_for()
+    }
+
+    /// Returns how long this instance, whose leases are live, could not look for live owners in the other case of the blob
+    /// names, and the last error, if that is longer than the lease duration. Meanwhile it claims nothing.
+    #[must_use]
+    pub fn case_check_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
+        self.storage_health.case_check_failing_for()
     }
 
     /// Returns the partitions without a live owner that this instance could not claim because the storage failed at

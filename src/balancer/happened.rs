@@ -65,6 +65,6 @@ pub enum Done {
     HandoffRequested { partition: PartitionId, outcome: Result<HandoffRequestOutcome<Handoff>> },
     HandoffPolled { handoff: Handoff, outcome: Result<HandoffStatus<Claim>> },
     HeartbeatSent(Result<HeartbeatOutcome>),
-    HeartbeatRemoved(Result<()>),
+    HeartbeatEnded(Result<()>),
     HeartbeatsDeleted(Result<Vec<OwnerId>>),
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::action::Request;
-use super::context::Context;
+use super::context::{Context, Phase};
 use super::events::OwnershipEvent;
 use super::note::Note;
 use super::partitions::Partitions;
@@ -21,13 +21,21 @@ const PER_LEASE_DURATION: u32 = 4;
 /// much time is left as if they had always been.
 const LATE_AFTER: u32 = 4;
 
+/// An end that has failed is tried again after the lease duration divided by this: for so long at least, other instances
+/// leave a share to this one.
+const END_AGAIN_AFTER: u32 = 8;
+
 /// What this instance wrote about itself, and the heartbeats of the other instances.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct OwnHeartbeat {
-    /// Whether a heartbeat of this instance may exist.
+    /// Whether a heartbeat of this instance may exist, and has not ended.
     may_exist: bool,
-    /// How many writes and deletions of the heartbeat are under way.
+    /// Whether the last attempt to end it was repeated until it could not help anymore.
+    ends_persistently: bool,
+    /// When to try again to end it, after a failure.
+    next_end: Option<Moment>,
+    /// How many writes and ends of the heartbeat are under way.
     under_way: u32,
     /// When the write that is under way was sent.
     sent: Moment,
@@ -76,9 +84,10 @@ impl OwnHeartbeat {
         partitions.any_by_heartbeat() || (takes_part && must_count)
     }
 
-    /// Returns when to write it next, or to renew the leases without it.
+    /// Returns when to write or to end it next, or to renew the leases without it.
     pub(super) fn next(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
-        [self.due(context, partitions), self.late(context, partitions)].into_iter().flatten().min()
+        let next_end = self.next_end.filter(|_| !context.takes_part() && !self.is_busy());
+        [self.due(context, partitions), self.late(context, partitions), next_end].into_iter().flatten().min()
     }
 
     fn due(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
@@ -121,8 +130,7 @@ impl OwnHeartbeat {
         }
     }
 
-    /// Writes it when it is due, and deletes it if this instance does not take part anymore. Returns whether a write
-    /// begins.
+    /// Writes it when it is due, and ends it if this instance does not take part anymore. Returns whether a write begins.
     pub(super) fn keep(&mut self, context: &mut Context, partitions: &mut Partitions) -> bool {
         if self.is_busy() {
             return false;
@@ -130,9 +138,10 @@ impl OwnHeartbeat {
         if !self.is_wanted(context, partitions) {
             (self.next, self.trying_since, self.error) = (None, None, None);
             // While this instance owns partitions, other instances count it anyway, and an old heartbeat does no harm.
-            // It must be deleted only if the instance does not take part.
-            if !context.takes_part() {
-                self.remove(context, partitions, false);
+            // It must end only if the instance does not take part. If that is for good, the end is repeated until it
+            // succeeds.
+            if !context.takes_part() && self.next_end.is_none_or(|at| at <= context.now) {
+                self.end(context, partitions, context.phase != Phase::Running);
             }
             return false;
         }
@@ -147,19 +156,19 @@ impl OwnHeartbeat {
     ///
     /// At shutdown, a write that fails is repeated for as long as the shutdown may take: until then, other instances
     /// leave a share to this one.
-    pub(super) fn remove(&mut self, context: &mut Context, partitions: &mut Partitions, persistently: bool) {
+    pub(super) fn end(&mut self, context: &mut Context, partitions: &mut Partitions, persistently: bool) {
         if std::mem::take(&mut self.may_exist) {
             self.under_way += 1;
+            (self.next_end, self.ends_persistently) = (None, persistently);
             partitions.heartbeat_invalid();
-            context.request(Request::RemoveHeartbeat { persistently });
+            context.request(Request::EndHeartbeat { persistently });
         }
     }
 
-    /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner, and deletes it
-    /// otherwise.
+    /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner, and ends it otherwise.
     pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &mut Partitions) {
         if !partitions.any_by_heartbeat() {
-            return self.remove(context, partitions, true);
+            return self.end(context, partitions, true);
         }
         if !self.is_busy() {
             self.send(context);
@@ -168,7 +177,7 @@ impl OwnHeartbeat {
 
     fn send(&mut self, context: &mut Context) {
         self.under_way += 1;
-        (self.may_exist, self.sent) = (true, context.now);
+        (self.may_exist, self.next_end, self.sent) = (true, None, context.now);
         self.trying_since.get_or_insert(context.now);
         context.request(Request::SendHeartbeat);
     }
@@ -207,10 +216,17 @@ impl OwnHeartbeat {
         !std::mem::replace(&mut self.attempted, true)
     }
 
-    pub(super) fn on_removed(&mut self, context: &mut Context, outcome: Result<()>) {
+    pub(super) fn on_ended(&mut self, context: &mut Context, partitions: &mut Partitions, outcome: Result<()>) {
         self.under_way -= 1;
-        if let Err(error) = outcome {
-            context.note(Note::HeartbeatNotEnded(error));
+        let Err(error) = outcome else { return };
+        context.note(Note::HeartbeatNotEnded(error));
+        if self.ends_persistently {
+            return;
+        }
+        self.may_exist = true;
+        self.next_end = Some(context.now + context.settings.lease_duration() / END_AGAIN_AFTER);
+        if context.is_ending() {
+            self.end(context, partitions, true);
         }
     }
 

@@ -37,7 +37,7 @@ pub enum Note {
     /// A stale heartbeat was deleted.
     HeartbeatDeleted(OwnerId),
     /// It is not known whether there is a live owner in the other name case.
-    CaseConflictUnknown(Error),
+    CaseConflictUnknown(Arc<Error>),
     /// There is one.
     CaseConflictFound(CaseConflict),
     /// An owner below its share claims nothing.

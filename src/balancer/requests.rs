@@ -49,9 +49,7 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
             Done::HandoffPolled { handoff, outcome }
         }
         Request::SendHeartbeat => Done::HeartbeatSent(store.send_heartbeat().await),
-        Request::RemoveHeartbeat { persistently } => {
-            Done::HeartbeatRemoved(remove_heartbeat(&store, persistently).await)
-        }
+        Request::EndHeartbeat { persistently } => Done::HeartbeatEnded(end_heartbeat(&store, persistently).await),
         Request::DeleteHeartbeats(heartbeats) => {
             Done::HeartbeatsDeleted(store.delete_stale_heartbeats(&heartbeats).await)
         }
@@ -84,10 +82,10 @@ async fn keep(store: &GroupStore, lease: &Lease) -> ClaimOutcome {
     }
 }
 
-async fn remove_heartbeat(store: &GroupStore, persistently: bool) -> Result<()> {
+async fn end_heartbeat(store: &GroupStore, persistently: bool) -> Result<()> {
     let mut attempts = store.attempts((!persistently).then(Instant::now));
     loop {
-        match store.remove_heartbeat().await {
+        match store.end_heartbeat().await {
             Err(error) if attempts.again_after(&error).await => {}
             outcome => return outcome,
         }

@@ -23,19 +23,11 @@ use super::note::Note;
 use super::partitions::Partitions;
 use super::settings::Settings;
 use super::snapshot::{LeaseAge, Snapshot};
-use crate::error::{Error, Result};
+use super::storage_health::StorageFailures;
+use crate::error::Result;
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId, Ownership, PartitionId};
 use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, ReleaseReason, View, observe};
-use crate::store::CaseConflict;
-
-/// What the storage has not let an instance write, with the last error of each.
-#[derive(Clone, Debug, Default)]
-pub struct Unwritten {
-    /// The heartbeat, and since when.
-    pub heartbeat: Option<(Moment, Arc<Error>)>,
-    /// The claims, by partition.
-    pub claims: BTreeMap<PartitionId, Arc<Error>>,
-}
+use crate::store::{CaseConflict, ClaimOutcome};
 
 /// The most partitions for which ownerships and heartbeats are listed together. Such a listing also contains the
 /// checkpoints. One response holds 5000 blobs.
@@ -78,6 +70,7 @@ impl State {
     pub fn step(&mut self, happened: Happened, now: Moment) -> Vec<Action> {
         self.context.now = now;
         let was_live = self.partitions.has_valid_lease(&self.context);
+        self.context.case_unknown = self.case_check.is_unknown();
         self.context.start_overdue = self.context.settings.reports_starts && self.partitions.is_start_overdue(now);
         match happened {
             Happened::Began(partitions) => {
@@ -140,15 +133,16 @@ impl State {
         self.partitions.greatest_age(now)
     }
 
-    /// Returns what the storage has not let this instance write: since when its heartbeat, and which claims of partitions
-    /// that no other instance owns.
+    /// Returns what the storage keeps failing for this instance. Of claims: those of partitions of the event hub that no
+    /// other instance owns.
     #[must_use]
-    pub fn unwritten(&self) -> Unwritten {
-        let heartbeat = self.heartbeat.failing().map(|(since, error)| (since, Arc::clone(error)));
+    pub fn storage_failures(&self) -> StorageFailures {
         let is_owned = |partition| matches!(self.snapshot.owner(partition), Some(PartitionOwner::Other(_)));
-        let claims = self.partitions.unclaimable().filter(|(partition, _)| !is_owned(partition));
-        Unwritten {
-            heartbeat,
+        let claims = self.partitions.unclaimable();
+        let claims = claims.filter(|(partition, _)| self.hub.contains(partition) && !is_owned(partition));
+        StorageFailures {
+            heartbeat: self.heartbeat.failing().map(|(since, error)| (since, Arc::clone(error))),
+            case_check: self.case_check.failing().map(|(since, error)| (since, Arc::clone(error))),
             claims: claims.map(|(partition, error)| (partition.clone(), Arc::clone(error))).collect(),
         }
     }
@@ -195,7 +189,7 @@ impl State {
                 context.end();
                 partitions.release_all(context);
                 partitions.cancel_handoffs(context);
-                self.heartbeat.remove(context, partitions, true);
+                self.heartbeat.end(context, partitions, true);
             }
             Command::Keep => {
                 context.end();
@@ -207,7 +201,7 @@ impl State {
     }
 
     fn on_done(&mut self, done: Done) {
-        let Self { context, partitions, heartbeat, cycles, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, case_check, .. } = self;
         match done {
             Done::Listed(listing) => self.on_listed(listing, None),
             Done::ListedWithHeartbeats(Ok((records, heartbeats))) => self.on_listed(Ok(records), Some(heartbeats)),
@@ -217,6 +211,10 @@ impl State {
             Done::DeclaredDead { claims, outcome } => partitions.on_declared_dead(context, claims, outcome),
             Done::Claimed { partition, outcome } => partitions.on_claimed(context, &partition, outcome),
             Done::Renewed { partition, epoch, outcome } => {
+                // The record had vanished, so an instance that started since did not see this one.
+                if matches!(&outcome, ClaimOutcome::Won(lease) if lease.epoch() != epoch) {
+                    case_check.became_live(context);
+                }
                 partitions.on_renewed(context, &partition, epoch, outcome);
             }
             Done::Released { partition, outcome } => partitions.on_released(context, &partition, outcome),
@@ -230,7 +228,7 @@ impl State {
                     cycles.begin(context);
                 }
             }
-            Done::HeartbeatRemoved(outcome) => heartbeat.on_removed(context, outcome),
+            Done::HeartbeatEnded(outcome) => heartbeat.on_ended(context, partitions, outcome),
             Done::HeartbeatsDeleted(outcome) => heartbeat.on_deleted(context, outcome),
         }
     }
@@ -292,7 +290,9 @@ impl State {
         context.note(Note::CaseConflictFound(conflict.clone()));
         context.phase = Phase::Draining;
         partitions.cancel_handoffs(context);
-        let until = context.now + context.settings.time_to_stop() + context.settings.release_limit();
+        // Until then, both instances may process the same partitions.
+        let settings = &context.settings;
+        let until = context.now + (settings.time_to_stop() + settings.release_limit()).min(settings.lease_duration());
         *refused = Some((conflict, until));
         // Others no longer leave a share to it.
         heartbeat.keep(context, partitions);
@@ -387,7 +387,7 @@ impl State {
         if partitions.is_idle() || *until <= context.now {
             context.end();
             partitions.release_all(context);
-            heartbeat.remove(context, partitions, true);
+            heartbeat.end(context, partitions, true);
         }
     }
 

@@ -167,9 +167,9 @@ pub enum ContainerCreation {
 /// Azure drops dots at the end of each segment of a blob name, so `a.` is `a`. Emulators keep them. Do not use such
 /// names. A backend may do either, or reject them.
 ///
-/// Always used as `Arc<dyn BlobContainer>`. An implementation has no timeout of its own: its caller, such as a
+/// Always used as `Arc<dyn BlobContainer>`. An implementation does not limit the time of a request: its caller, such as a
 /// [`GroupStore`](crate::store::GroupStore), drops the future of a request when its time is over, and that must end the
-/// request. An implementation never repeats a conditional write, because after a lost response only the caller can
+/// request. It may limit parts of it, such as the time to connect. An implementation never repeats a conditional write, because after a lost response only the caller can
 /// determine what a conflict means.
 ///
 /// # Errors

@@ -9,14 +9,16 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
+use super::case_check::CaseCheck;
 use super::listed::{Aim, Expired, Listed, Wanted};
 use crate::blob::ETag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::model::{OwnerId, PartitionId, Position, Relation};
+use crate::model::{Moment, OwnerId, PartitionId, Position, Relation};
 use crate::store::membership::DeclareDeadOutcome;
 use crate::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership, ReleaseOutcome,
+    AdoptOutcome, Adoption, CaseConflict, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership,
+    ReleaseOutcome,
 };
 use crate::telemetry::{self, StorageOperation};
 
@@ -78,8 +80,7 @@ struct Memory {
     /// Partitions that were lost since the last response to the processor. The processor may still read them from an
     /// earlier start.
     unreported: HashSet<PartitionId>,
-    /// Whether this owner must look for live owners in the other name case.
-    case_check_due: bool,
+    case_check: CaseCheck,
     listed: Listed,
 }
 
@@ -191,8 +192,8 @@ impl OwnedPartitions {
         let wanted = wanted.into_iter().filter(|wanted| !unreported.contains(&wanted.partition));
         let claims: FuturesUnordered<_> = wanted.map(|wanted| self.claim_one(wanted)).collect();
         let leases = claims.filter_map(std::future::ready).collect().instrument(self.span().clone()).await;
-        if !was_live && self.has_valid_lease() {
-            self.memory().case_check_due = self.store.has_other_name_case();
+        if self.has_valid_lease() && self.store.has_other_name_case() {
+            self.memory().case_check.plan(was_live, self.store.lease_clock_now(), self.store.lease_durations().own);
         }
         self.check_other_name_case().instrument(self.span().clone()).await?;
         Ok(leases)
@@ -204,16 +205,19 @@ impl OwnedPartitions {
     }
 
     /// Looks for live owners in the other name case, if that is due. Looks again at the next claim if that fails, because
-    /// an error would end the processor.
+    /// an error would end the processor. Also looks again if this instance uses lower case: the other one gives way.
     async fn check_other_name_case(&self) -> Result<()> {
-        if !self.memory().case_check_due {
+        if !self.memory().case_check.is_due() {
             return Ok(());
         }
-        match self.store.find_case_conflict().await {
+        let found = self.store.find_case_conflict().await;
+        let now = self.store.lease_clock_now();
+        match found {
             Ok(None) => {
-                self.memory().case_check_due = false;
+                self.memory().case_check.passed(now);
                 Ok(())
             }
+            Ok(Some(conflict)) if self.waits_for_the_other(&conflict, now) => Ok(()),
             Ok(Some(conflict)) => {
                 telemetry::other_name_case_live(&conflict);
                 self.release_all().await;
@@ -226,10 +230,19 @@ impl OwnedPartitions {
         }
     }
 
+    fn waits_for_the_other(&self, conflict: &CaseConflict, now: Moment) -> bool {
+        self.memory().case_check.waits_for_the_other(conflict, now, self.store.lease_durations().own)
+    }
+
+    /// Claims a partition, or renews its lease. While another instance may own the same partitions in the other name case,
+    /// it only renews.
     async fn claim_one(&self, wanted: Wanted) -> Option<Lease> {
         let partition = &wanted.partition;
         if let Some(owned) = self.find(partition) {
             return self.renew(partition, &owned).await;
+        }
+        if self.memory().case_check.is_due() {
+            return None;
         }
         let aim = self.memory().listed.aim_at(&wanted);
         let claim = match aim {

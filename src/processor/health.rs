@@ -56,6 +56,15 @@ pub enum HealthIssue {
         /// The last error.
         error: ErrorSummary,
     },
+    /// This instance, whose leases are live, could not look for live owners in the other case of the blob names for longer
+    /// than the lease duration. It claims no partition meanwhile: another instance may own the same ones.
+    CaseCheckFailing {
+        /// How long it has been failing.
+        #[serde(serialize_with = "seconds::serialize")]
+        failing_for: Duration,
+        /// The last error.
+        error: ErrorSummary,
+    },
     /// No instance owns the partition, and the storage has failed the last claims of this instance, at least two.
     ClaimFailing {
         /// The partition.
@@ -156,6 +165,8 @@ pub(super) struct HealthInputs<'a> {
     pub(super) cycles_failing: Option<Duration>,
     /// How long the heartbeat could not be written, if that is too long.
     pub(super) heartbeat_failing: Option<(Duration, Arc<Error>)>,
+    /// How long it could not look for live owners in the other name case, if that is too long.
+    pub(super) case_check_failing: Option<(Duration, Arc<Error>)>,
     /// The partitions that the storage has not let this instance claim.
     pub(super) unclaimable: BTreeMap<PartitionId, Arc<Error>>,
     pub(super) partitions: &'a [Observed],
@@ -169,7 +180,7 @@ pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
         .extend(inputs.storage_unavailable.map(|unavailable_for| HealthIssue::StorageUnavailable { unavailable_for }));
     let failing_for = inputs.cycles_failing.filter(|_| !inputs.ending);
     issues.extend(failing_for.map(|failing_for| HealthIssue::CyclesFailing { failing_for }));
-    issues.extend(unwritten(inputs).filter(|_| !inputs.ending));
+    issues.extend(storage_failures(inputs).filter(|_| !inputs.ending));
     issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
     for Observed { status, checkpoint_failure, held } in inputs.partitions {
         let partition = &status.partition;
@@ -193,9 +204,13 @@ pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
     Health { ready: inputs.snapshot.cycles > 0 && !inputs.ending, issues }
 }
 
-/// Returns what the storage does not let this instance write.
-fn unwritten(inputs: &HealthInputs<'_>) -> impl Iterator<Item = HealthIssue> {
+/// Returns what the storage keeps failing for this instance.
+fn storage_failures(inputs: &HealthInputs<'_>) -> impl Iterator<Item = HealthIssue> {
     let heartbeat = inputs.heartbeat_failing.as_ref().map(|(failing_for, error)| HealthIssue::HeartbeatFailing {
+        failing_for: *failing_for,
+        error: ErrorSummary::of(error),
+    });
+    let case_check = inputs.case_check_failing.as_ref().map(|(failing_for, error)| HealthIssue::CaseCheckFailing {
         failing_for: *failing_for,
         error: ErrorSummary::of(error),
     });
@@ -203,7 +218,7 @@ fn unwritten(inputs: &HealthInputs<'_>) -> impl Iterator<Item = HealthIssue> {
         partition: partition.clone(),
         error: ErrorSummary::of(error),
     });
-    heartbeat.into_iter().chain(claims)
+    heartbeat.into_iter().chain(case_check).chain(claims)
 }
 
 fn partition_issue(status: &PartitionStatus, liveness: &LivenessTracker) -> Option<HealthIssue> {

@@ -92,8 +92,7 @@ impl GroupStore {
     /// lease is valid.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
         let _guard = self.acquire(RecordKind::Checkpoint, partition).await;
-        let read = CheckpointRead::before_creation();
-        let mut adoption = AdoptionWrite { store: self, partition, epoch, start, read, from: None };
+        let mut adoption = AdoptionWrite { store: self, partition, epoch, start, read: None, from: None };
         self.settle(&mut adoption).await
     }
 }
@@ -103,14 +102,14 @@ struct AdoptionWrite<'a> {
     partition: &'a PartitionId,
     epoch: i64,
     start: Option<&'a Position>,
-    read: CheckpointRead,
+    read: Option<CheckpointRead>,
     from: Option<PositionFrom>,
 }
 
 impl AdoptionWrite<'_> {
     /// Returns what to write: the blob as it was read, with this owner's id, or another position.
     fn content(&self) -> (CheckpointRecord, Metadata) {
-        let found = self.read.found();
+        let found = self.read.as_ref().and_then(CheckpointRead::found);
         let mut record = found.map(|(record, _)| record.clone()).unwrap_or_default();
         if let (Some(PositionFrom::Start), Some(start)) = (self.from, self.start) {
             record = self.store.initial_record(start, &record);
@@ -148,10 +147,11 @@ impl ConditionalWrite for AdoptionWrite<'_> {
     }
 
     async fn look(&mut self) -> Result<Next<ETag, AdoptOutcome>> {
-        self.read = self.store.read_checkpoint(self.partition).await?.dated();
-        self.from = position_from(self.read.place(), self.start.is_some());
-        let (owned, by) = self.store.is_owned_after(&self.read, self.partition, self.epoch).await?;
-        Ok(adopting(self.read.version(), self.from, owned).map(|unwritten| match unwritten {
+        let read = self.store.read_checkpoint(self.partition).await?.dated();
+        let read = self.read.insert(read);
+        self.from = position_from(read.place(), self.start.is_some());
+        let (owned, by) = self.store.is_owned_after(read, self.partition, self.epoch).await?;
+        Ok(adopting(read.version(), self.from, owned).map(|unwritten| match unwritten {
             Unwritten::Lost => AdoptOutcome::Lost { by },
             Unwritten::Nothing => self.adopted(None, CheckpointRecord::default()),
         }))

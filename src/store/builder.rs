@@ -122,9 +122,9 @@ impl GroupStoreBuilder {
     ///
     /// The server time of the listing becomes the start of this owner's [`Incarnation`]. It is later than every
     /// incarnation of this owner that is recorded in an ownership or in its heartbeat, also after a restart within one
-    /// second. If the storage is throttled or unavailable, `connect` repeats the request up to three times with growing
-    /// waits and logs a warning for each failure. It does not repeat a request that timed out. A listing may take up to half
-    /// the lease duration.
+    /// second. If the storage is throttled or unavailable, or does not respond, `connect` repeats the request up to three
+    /// times with growing waits and logs a warning for each failure. A listing gets twice the time with each repetition, up
+    /// to half the lease duration: with the default settings, a storage that never responds is reported after 67 s.
     ///
     /// # Errors
     ///
@@ -141,7 +141,8 @@ impl GroupStoreBuilder {
 
     async fn connect_with(self, telemetry: Telemetry, request_timeout: Duration) -> Result<GroupStore> {
         let lease_clock = self.lease_clock.clone().unwrap_or_else(|| Arc::new(SystemLeaseClock::default()));
-        let first = self.first_look(&*lease_clock, request_timeout).await?;
+        let listing_timeouts = ListingTimeouts::new(request_timeout, self.config.lease_duration / 2);
+        let first = self.first_look(&*lease_clock, &listing_timeouts).await?;
         let mut rng = seeded(self.seed)?;
         let incarnation = Incarnation::after(first.earlier.as_ref(), first.response.server_time, rng.next_u32());
         let names = BlobNames::new(&self.group, first.name_case);
@@ -156,7 +157,7 @@ impl GroupStoreBuilder {
             identity: Identity { owner: self.owner, incarnation },
             lease_durations: self.config.lease_durations(),
             request_timeout,
-            listing_timeouts: ListingTimeouts::new(request_timeout, self.config.lease_duration / 2),
+            listing_timeouts,
             heartbeat: AsyncMutex::default(),
             permits: std::array::from_fn(|_| {
                 Semaphore::new(self.config.max_concurrent_requests.min(Semaphore::MAX_PERMITS))
@@ -178,20 +179,20 @@ impl GroupStoreBuilder {
 
     /// Reads what the group has recorded so far. Without capitals in the names, that is the ownerships and the heartbeat of
     /// this owner; otherwise all records in both name cases.
-    async fn first_look(&self, lease_clock: &dyn LeaseClock, timeout: Duration) -> Result<FirstLook> {
+    async fn first_look(&self, lease_clock: &dyn LeaseClock, timeouts: &ListingTimeouts) -> Result<FirstLook> {
         let lower = BlobNames::new(&self.group, NameCase::Lower);
         let verbatim = BlobNames::new(&self.group, NameCase::Verbatim);
         if lower == verbatim {
-            let listing = self.first_listing(lower.prefix(RecordKind::Ownership), timeout).await?;
+            let listing = self.first_listing(lower.prefix(RecordKind::Ownership), timeouts).await?;
             // The heartbeat is listed, not read, because this owner needs the permission to list in any case.
-            let heartbeats = self.listing(&lower.heartbeat(&self.owner), timeout).await?.blobs;
+            let heartbeats = self.listing(&lower.heartbeat(&self.owner), timeouts).await?.blobs;
             let blobs = [listing.blobs, heartbeats].concat();
             let earlier = self.latest_incarnation(&lower, &blobs);
             let name_case = self.config.blob_name_case.explicit().unwrap_or(NameCase::Lower);
             return Ok(FirstLook { name_case, earlier, response: listing.response });
         }
-        let in_lower = self.first_listing(lower.group_prefix(), timeout).await?;
-        let in_verbatim = self.listing(verbatim.group_prefix(), timeout).await?;
+        let in_lower = self.first_listing(lower.group_prefix(), timeouts).await?;
+        let in_verbatim = self.listing(verbatim.group_prefix(), timeouts).await?;
         let facts = |names, listing: &ListResult| {
             let now = lease_clock.now();
             let moment_of = |blob: &Blob| now.saturating_sub(blob.response.received_at.elapsed());
@@ -210,7 +211,7 @@ impl GroupStoreBuilder {
         match (choose_case(self.config.blob_name_case, lower, verbatim), self.config.blob_name_case.explicit()) {
             (Ok(Choice { case, warning }), _) => {
                 if let Some(warning) = warning {
-                    telemetry::other_name_case(case, warning);
+                    telemetry::other_name_case(case, &warning);
                 }
                 Ok(case)
             }
@@ -224,21 +225,25 @@ impl GroupStoreBuilder {
 
     /// Lists the ownerships, and before that creates the container if it is missing and the settings ask for it. If it
     /// exists, the credentials need no permission to create it.
-    async fn first_listing(&self, prefix: &str, timeout: Duration) -> Result<ListResult> {
-        match self.listing(prefix, timeout).await {
+    async fn first_listing(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
+        match self.listing(prefix, timeouts).await {
             Err(error) if self.config.create_container && error.kind() == ErrorKind::ContainerNotFound => {}
             listed => return listed,
         }
-        let create = || within(timeout, "create container", self.container.create_container());
-        with_retries(timeout, create).await?;
-        self.listing(prefix, timeout).await
+        let timeout = self.config.effective_request_timeout();
+        with_retries(timeout, || within(timeout, "create container", self.container.create_container())).await?;
+        self.listing(prefix, timeouts).await
     }
 
-    /// Lists blobs before there is a store that remembers how long listings take: in as much time as it gives them at
-    /// most. An instance that restarts must not fail where a running one goes on.
-    async fn listing(&self, prefix: &str, timeout: Duration) -> Result<ListResult> {
-        let limit = self.config.lease_duration / 2;
-        with_retries(timeout, || within(limit, StorageOperation::List.as_str(), self.container.list(prefix))).await
+    /// Lists blobs. A listing that times out gets more time when it is repeated, as in a running store.
+    async fn listing(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
+        let list = || async {
+            let (limit, began) = (timeouts.of(prefix), Instant::now());
+            let listed = within(limit, StorageOperation::List.as_str(), self.container.list(prefix)).await;
+            timeouts.ended(prefix, began.elapsed(), listed.is_ok());
+            listed
+        };
+        with_retries(self.config.effective_request_timeout(), list).await
     }
 
     /// Returns the latest incarnation of this owner in its ownerships and in its heartbeat. An instance that owned
@@ -280,19 +285,18 @@ struct FirstLook {
 }
 
 /// Repeats a request until it succeeds, fails for good, or has failed too often. Waits as long as the server requests, up
-/// to the timeout. A request that timed out is not repeated.
-async fn with_retries<T, F>(timeout: Duration, mut attempt: impl FnMut() -> F) -> Result<T>
+/// to the longest wait.
+async fn with_retries<T, F>(longest_wait: Duration, mut attempt: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     let mut pause = CONNECT_PAUSE;
     for _ in 1..CONNECT_ATTEMPTS {
-        let began = Instant::now();
         let error = match attempt().await {
-            Err(error) if error.may_pass() && began.elapsed() < timeout => error,
+            Err(error) if error.may_pass() => error,
             settled => return settled,
         };
-        let wait = error.retry_after().unwrap_or_default().min(timeout).max(pause);
+        let wait = error.retry_after().unwrap_or_default().min(longest_wait).max(pause);
         telemetry::connect_failed(&error, wait);
         sleep(wait).await;
         pause *= 2;

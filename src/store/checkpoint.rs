@@ -99,23 +99,6 @@ struct CheckpointWrite<'a> {
     deadline: Option<Instant>,
 }
 
-impl CheckpointWrite<'_> {
-    /// Decides by the checkpoint that was read, and by the ownership, which is read now.
-    async fn by(&mut self, read: CheckpointRead) -> Result<Next<ETag, CheckpointOutcome>> {
-        let Adoption { partition, epoch, .. } = &*self.adoption;
-        let (owned, by) = self.store.is_owned_after(&read, partition, *epoch).await?;
-        let next = checkpointing(read.version().zip(read.place()), owned, self.position.sequence_number);
-        if owned {
-            self.adoption.take_over(read);
-        }
-        Ok(next.map(|checkpointed| match checkpointed {
-            Checkpointed::Written => CheckpointOutcome::Written,
-            Checkpointed::Superseded => CheckpointOutcome::Superseded,
-            Checkpointed::Fenced => CheckpointOutcome::Fenced { by },
-        }))
-    }
-}
-
 impl ConditionalWrite for CheckpointWrite<'_> {
     type Outcome = CheckpointOutcome;
 
@@ -135,7 +118,7 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     async fn begin(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
         match self.adoption.etag.clone() {
             Some(last) => Ok(Next::Write(WriteCondition::IfMatch(last))),
-            None => self.by(CheckpointRead::before_creation()).await,
+            None => self.look().await,
         }
     }
 
@@ -150,8 +133,18 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     }
 
     async fn look(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
-        let read = self.store.read_checkpoint(&self.adoption.partition).await?;
-        self.by(read).await
+        let Adoption { partition, epoch, .. } = &*self.adoption;
+        let read = self.store.read_checkpoint(partition).await?;
+        let (owned, by) = self.store.is_owned_after(&read, partition, *epoch).await?;
+        let next = checkpointing(read.version().zip(read.place()), owned, self.position.sequence_number);
+        if owned {
+            self.adoption.take_over(read);
+        }
+        Ok(next.map(|checkpointed| match checkpointed {
+            Checkpointed::Written => CheckpointOutcome::Written,
+            Checkpointed::Superseded => CheckpointOutcome::Superseded,
+            Checkpointed::Fenced => CheckpointOutcome::Fenced { by },
+        }))
     }
 
     fn contended(&self) -> Error {

@@ -14,11 +14,6 @@ use crate::telemetry::Telemetry;
 pub(super) struct CheckpointRead(Option<(CheckpointRecord, Blob)>);
 
 impl CheckpointRead {
-    /// Returns what stands for a read before a checkpoint is created: if there is one, the write finds that out.
-    pub(super) fn before_creation() -> Self {
-        Self(None)
-    }
-
     pub(super) fn found(&self) -> Option<&(CheckpointRecord, Blob)> {
         self.0.as_ref()
     }

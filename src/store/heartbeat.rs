@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use futures::future::ready;
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use super::records::heartbeat_listed;
+use super::listed::heartbeat_listed;
 use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, ending_heartbeat, sending_heartbeat};
 use super::settle::{ConditionalWrite, is_ambiguous};
 use super::{GroupStore, Listing};
@@ -24,6 +25,10 @@ const DELETED_AFTER: u32 = 10;
 /// request that hangs must not cost the time of all leases that the heartbeat keeps alive. A storage that works responds
 /// within a tenth of it.
 const RESPONSE_LIMIT: Duration = Duration::from_millis(500);
+
+/// How many requests are sent until one has a response. Of a storage that leaves every third request without a response,
+/// one in eighty heartbeats has none then.
+const MOST_SENT: u32 = 4;
 
 /// The index of heartbeats among the kinds of listings, after those of the two kinds of record.
 pub(super) const HEARTBEATS: usize = 2;
@@ -56,8 +61,8 @@ impl GroupStore {
     /// partition is released or lost.
     ///
     /// It is written only under the version of the last heartbeat, so that a declaration of another instance is never
-    /// overwritten unnoticed. A write without a response is sent again every half second, under the same version; the first
-    /// response counts.
+    /// overwritten unnoticed. A write without a response is sent again after half a second, up to three times, under the
+    /// same version; the first success counts.
     ///
     /// # Errors
     ///
@@ -76,7 +81,7 @@ impl GroupStore {
     ///
     /// The error of the storage, or [`ErrorKind::Indeterminate`] if the outcome is unknown. The heartbeat then expires by
     /// its age. A deletion that fails is not an error.
-    pub async fn remove_heartbeat(&self) -> Result<()> {
+    pub async fn end_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatEnd { store: self, known: &mut known }).await?;
         let Some(ended) = known.take() else { return Ok(()) };
@@ -192,18 +197,25 @@ pub(crate) fn stale_age(record: &HeartbeatRecord, lease_durations: LeaseDuration
     lease_durations.of_heartbeat(record) * DELETED_AFTER
 }
 
-/// Sends a request again and again until the first response arrives, and returns that. If a conditional write took effect
-/// without a response, the next one gets a conflict, which the rule of the write settles.
+/// Sends a request up to [`MOST_SENT`] times, until the first response arrives. Returns the first success; after an error it
+/// waits for one of the other requests that are under way for at most [`RESPONSE_LIMIT`]. If a conditional write took
+/// effect without a response, the next one gets a conflict, which the rule of the write settles.
 async fn first_response<T, F: Future<Output = Result<T>>>(send: impl Fn() -> F) -> Result<T> {
-    let mut under_way = FuturesUnordered::new();
-    loop {
-        under_way.push(send());
+    let mut under_way = FuturesUnordered::from_iter([send()]);
+    let mut sent = 1;
+    let first = loop {
         tokio::select! {
             biased;
-            Some(response) = under_way.next() => return response,
-            () = sleep(RESPONSE_LIMIT) => {}
+            Some(response) = under_way.next() => break response,
+            () = sleep(RESPONSE_LIMIT), if sent < MOST_SENT => {
+                under_way.push(send());
+                sent += 1;
+            }
         }
-    }
+    };
+    let Err(error) = first else { return first };
+    let mut others = under_way.filter_map(|response| ready(response.ok()));
+    timeout(RESPONSE_LIMIT, others.next()).await.ok().flatten().ok_or(error)
 }
 
 struct HeartbeatWrite<'a> {

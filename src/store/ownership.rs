@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::lease::{Claim, Lease};
 use super::partitions::PartitionState;
@@ -263,7 +263,9 @@ impl<'a> OwnershipWrite<'a> {
         self.seen = seen;
     }
 
-    /// Returns the epoch of a claim; `None` over a record that is too young.
+    /// Returns the epoch of a claim; `None` over a record that is too young. It is greater than every epoch that this store
+    /// has sent: a claim that is sent again, with the time of a server whose clock is behind, must not begin an epoch that
+    /// this store takes for superseded.
     ///
     /// If there is no record, the time is the latest one in all responses of the server, which is no earlier than that
     /// of the response that showed no record. Earlier epochs then belong to a record that was deleted, and the claim
@@ -275,7 +277,8 @@ impl<'a> OwnershipWrite<'a> {
             Some(seen) => (seen.record.epoch, seen.server_time),
             None => (self.record.epoch, *lock(&self.store.inner.latest_server_time)),
         };
-        Some(next_epoch(before, milliseconds(server_time)))
+        let sent = self.state.as_ref().and_then(|state| state.latest_sent());
+        Some(next_epoch(before.max(sent), milliseconds(server_time)))
     }
 
     /// Keeps what other programs have added to this owner's record, and the handoff request. Only the programs that
@@ -320,12 +323,6 @@ impl ConditionalWrite for OwnershipWrite<'_> {
 
     fn subject(&self) -> String {
         format!("the ownership record of partition {}", self.partition)
-    }
-
-    /// A renewal or a release must end before the lease does, or the shutdown: it has time for a write without a response
-    /// and the read after it.
-    fn deadline(&self) -> Option<Instant> {
-        (self.goal != Goal::Claim).then(|| Instant::now() + 2 * self.store.request_timeout())
     }
 
     async fn begin(&mut self) -> Result<Next<ETag, Self::Outcome>> {

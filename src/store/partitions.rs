@@ -62,6 +62,11 @@ impl PartitionState {
         self.begun.fetch_max(epoch, Ordering::Relaxed);
     }
 
+    /// Returns the greatest epoch that this store has sent, if it has sent any.
+    pub(super) fn latest_sent(&self) -> Option<i64> {
+        Some(self.begun.load(Ordering::Relaxed)).filter(|begun| *begun != NONE)
+    }
+
     /// Returns whether a later epoch of this owner may have begun.
     pub(super) fn may_be_superseded(&self, epoch: i64) -> bool {
         epoch < self.begun.load(Ordering::Relaxed)

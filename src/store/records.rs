@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::heartbeat::HEARTBEATS;
+use super::listed::heartbeat_listed;
 use super::{Checkpoint, GroupStore, Listing, Ownership, checkpoint_listed, ownership_listed};
 use crate::blob::{Blob, ETag};
-use crate::codec::{self, BlobNames, MalformedRecord, RecordKind};
+use crate::codec::{BlobNames, RecordKind};
 use crate::error::Result;
 use crate::model::{Heartbeat, Moment};
 
@@ -86,14 +87,4 @@ impl GroupStore {
         let blobs = self.list_blobs(names.group_prefix()).await?;
         Ok(Records::of(names, &blobs, |blob| self.moment_of(blob)))
     }
-}
-
-pub(super) fn heartbeat_listed(
-    names: &BlobNames,
-    blob: &Blob,
-    moment: Moment,
-) -> Result<(Heartbeat, Option<MalformedRecord>), MalformedRecord> {
-    let owner = names.heartbeat_owner(&blob.name)?;
-    let (record, problem) = codec::decode_heartbeat(&blob.name, owner, &blob.metadata);
-    Ok((Heartbeat::new(record, blob.etag.clone(), blob.age(), moment), problem))
 }

@@ -167,10 +167,10 @@ impl StorageCheck<'_> {
 
     async fn delete(&self) -> Result<Option<StorageWarning>> {
         let deleted = async {
-            let current = self.container.get(self.name).await?.etag;
-            self.container.delete(self.name, &current).await
+            let current = self.in_time(self.container.get(self.name)).await?.etag;
+            self.in_time(self.container.delete(self.name, &current)).await
         };
-        match self.in_time(deleted).await {
+        match deleted.await {
             Ok(_) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Unauthorized => Ok(Some(StorageWarning::CannotDelete)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

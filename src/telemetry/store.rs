@@ -1,5 +1,6 @@
 //! Events of the records of a group.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use tracing::warn;
@@ -10,7 +11,6 @@ use super::spans::STORE;
 use crate::codec::MalformedRecord;
 use crate::error::Error;
 use crate::model::NameCase;
-use crate::store::CaseWarning;
 
 pub(crate) fn storage_warning(advice: &str) {
     warn!(target: STORE, advice, "storage check reported a problem");
@@ -20,7 +20,7 @@ pub(crate) fn connect_failed(error: &Error, retry_in: Duration) {
     warn!(target: STORE, error = %Causes(error), ?retry_in, "cannot connect to storage; retrying");
 }
 
-pub(crate) fn other_name_case(used: NameCase, warning: CaseWarning) {
+pub(crate) fn other_name_case(used: NameCase, warning: &dyn Display) {
     warn!(target: STORE, %used, %warning, "the group also has records in the other blob-name case");
 }
 

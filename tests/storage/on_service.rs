@@ -89,7 +89,7 @@ async fn live(container: &Container, config: &StoreConfig) {
     let ClaimOutcome::Won(lease) = a.renew(&lease).await else { panic!("not renewed") };
     assert_eq!(lease.handoff_requested_by().map(OwnerId::as_str), Some("b"));
     assert!(matches!(a.release(&lease).await, ReleaseOutcome::Released));
-    a.remove_heartbeat().await.unwrap();
+    a.end_heartbeat().await.unwrap();
 
     let seen = b.list_ownerships().await.unwrap().records.remove(0);
     let ClaimOutcome::Won(lease) = b.claim(&Claim::over(&seen)).await else { panic!("not taken over") };

@@ -119,7 +119,7 @@ fn a_conflict_ends_the_loop_after_the_releases() {
     }
     let released = |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
     assert_eq!(me.done(released(0)), "Released 0");
-    me.done(Done::HeartbeatRemoved(Ok(())));
+    me.done(Done::HeartbeatEnded(Ok(())));
     assert_eq!(me.done(released(1)), "Released 1, refused, unreleased 0");
 }
 

@@ -118,7 +118,7 @@ fn a_claim_under_way_counts_on_no_ended_heartbeat() {
     assert!(me.after(0).contains("remove heartbeat"));
     let outcome = ClaimOutcome::Won(lease(&me, 0));
     me.done(Done::Claimed { partition: 0.into(), outcome });
-    me.done(Done::HeartbeatRemoved(Ok(())));
+    me.done(Done::HeartbeatEnded(Ok(())));
     assert!(me.after(1).contains("heartbeat"), "it keeps a lease alive again");
     me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
     assert!(me.after(1).contains("renew 0"));

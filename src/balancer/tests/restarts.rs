@@ -11,7 +11,7 @@ fn kept(me: &mut Loop, partition: u32) -> String {
 fn all_leases_are_renewed_once_more_and_kept() {
     let mut me = Loop::owning(BalancerConfig::default(), 2);
     assert_eq!(me.command(Command::Keep), "remove heartbeat, keep 0, keep 1");
-    me.done(Done::HeartbeatRemoved(Ok(())));
+    me.done(Done::HeartbeatEnded(Ok(())));
     assert_eq!(kept(&mut me, 0), "Kept 0");
     assert_eq!(kept(&mut me, 1), "Kept 1, ended, kept 2, unreleased 0");
 }

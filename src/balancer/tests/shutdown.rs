@@ -12,7 +12,7 @@ fn all_partitions_are_released() {
     let released = |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
     assert_eq!(me.done(released(0)), "Released 0");
     assert_eq!(me.done(released(1)), "Released 1");
-    assert_eq!(me.done(Done::HeartbeatRemoved(Ok(()))), "ended, kept 0, unreleased 0");
+    assert_eq!(me.done(Done::HeartbeatEnded(Ok(()))), "ended, kept 0, unreleased 0");
 }
 
 #[test]

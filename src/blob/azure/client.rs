@@ -13,13 +13,14 @@ use azure_core::time::Duration;
 use tokio::time::Instant;
 
 use super::body::{BodyPolicy, whole};
-use super::credentials::{CredentialKind, Credentials, add_sas};
+use super::credentials::{Credentials, add_sas};
 use super::errors::{ErrorResponse, issuer_timed_out, no_response, no_token, unusable_response};
-use super::headers::{header, retry_after, server_time};
+use super::headers::{header, retry_after, server_time, server_time_of_error};
 use super::operation::Operation;
+use super::refusals::CredentialKind;
 use super::settings::Settings;
 use super::shared_key::{SharedKeyPolicy, skew};
-use super::token::TokenPolicy;
+use super::token_policy::TokenPolicy;
 use crate::blob::ResponseInfo;
 use crate::blob::deadline::time_left;
 use crate::error::{Error, Result};
@@ -29,11 +30,11 @@ use crate::error::{Error, Result};
 const RETRIED_STATUS_CODES: [StatusCode; 4] =
     [StatusCode::RequestTimeout, StatusCode::InternalServerError, StatusCode::BadGateway, StatusCode::GatewayTimeout];
 
-/// How long it may take to connect: a packet that is dropped is repeated after a second. Less than the shortest usual time
-/// limit of a request, 2 s, so that the error says that nothing was sent.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(1800);
+/// How long it may take to connect: packets that are dropped are repeated after one and after three seconds. Less than
+/// the default time limit of a request, 5 s, so that the error says that nothing was sent.
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(4);
 
-/// How long a response may pause if the caller has no time limit. That of `azure_core`'s own client.
+/// How long a response may pause: as long as in `azure_core`'s own client. Of all requests only listings may take longer.
 const READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A client with its own connection pool.
@@ -132,7 +133,7 @@ impl Client {
 
     fn refused(&self, operation: Operation<'_>, kind: CredentialKind, status: u16, headers: &Headers) -> Outcome {
         let code = header(headers, &ERROR_CODE);
-        let server_time = server_time(headers);
+        let server_time = server_time_of_error(headers);
         let clock_skew = server_time.filter(|_| kind == CredentialKind::AccountKey);
         let clock_skew = clock_skew.and_then(|time| skew(self.settings.wall_clock.now(), time));
         let refusal = ErrorResponse { status, code, retry_after: retry_after(headers), server_time, clock_skew };

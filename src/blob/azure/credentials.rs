@@ -7,6 +7,7 @@ use azure_core::credentials::Secret;
 use azure_core::error::ErrorKind;
 use azure_core::http::{Context, Request};
 
+use super::refusals::CredentialKind;
 use super::token::TokenSource;
 use crate::error::{Error, Result};
 use crate::lock::{read, write};
@@ -21,14 +22,6 @@ pub(super) enum Credentials {
     /// The query of a shared access signature, without the question mark.
     Sas(Secret),
     Token(Arc<TokenSource>),
-}
-
-/// The kind of credentials. The advice in errors depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::blob) enum CredentialKind {
-    AccountKey,
-    Sas,
-    Token,
 }
 
 impl Credentials {

@@ -6,10 +6,9 @@ use std::time::Duration;
 use azure_core::error::ErrorKind as AzureErrorKind;
 use time::OffsetDateTime;
 
-use super::credentials::CredentialKind;
 use super::operation::{Operation, Verb};
 use super::redacted::RedactedCause;
-use super::refusals::{Class, meaning};
+use super::refusals::{Class, CredentialKind, meaning};
 use crate::error::{Error, ErrorKind};
 
 /// A response other than success. The body is not used: a HEAD request has none.

@@ -24,6 +24,7 @@ pub(super) mod shared_key;
 #[cfg(test)]
 mod tests;
 mod token;
+mod token_policy;
 mod unusable;
 
 pub use self::auth::Access;

@@ -4,8 +4,15 @@
 //! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, limited to those of the six calls
 //! that this crate makes.
 
-use super::credentials::CredentialKind;
 use super::operation::Verb;
+
+/// The kind of credentials. The advice in errors depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::blob) enum CredentialKind {
+    AccountKey,
+    Sas,
+    Token,
+}
 
 /// The meaning of an error response for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::credentials::{self, Credentials};
 use super::endpoint::is_loopback;
-use super::headers::{header, server_time};
+use super::headers::{header, server_time_of_error};
 use crate::clock::WallClock;
 use crate::telemetry;
 
@@ -121,7 +121,7 @@ fn is_accepted(response: &AsyncRawResponse) -> bool {
 fn refused_for_skew(response: &AsyncRawResponse, signed_at: OffsetDateTime) -> Option<OffsetDateTime> {
     let is_refused = u16::from(response.status()) == 403
         && header(response.headers(), &ERROR_CODE).is_some_and(|code| code == "AuthenticationFailed");
-    let server_time = is_refused.then(|| server_time(response.headers())).flatten()?;
+    let server_time = is_refused.then(|| server_time_of_error(response.headers())).flatten()?;
     skew(signed_at, server_time).map(|_| server_time)
 }
 

@@ -60,6 +60,15 @@ pub enum CaseConflict {
     Other { used: NameCase, live: LiveOwner },
 }
 
+impl CaseConflict {
+    /// Returns whether the other instance gives way, and this one only ends if that takes too long: of two instances that
+    /// run, the one that uses names as given does. If neither waited, two applications with different settings would end
+    /// each other at every start.
+    pub fn may_end(&self) -> bool {
+        matches!(self, Self::Other { used: NameCase::Lower, .. })
+    }
+}
+
 /// Decides which case to use.
 ///
 /// Without any record the answer is the same for all instances, so that those that start together choose alike.

@@ -310,7 +310,7 @@ async fn a_group_of_stores_works_without_warnings() {
     let HandoffStatus::Ready(after_handoff) = pursuit else { panic!("not handed over: {pursuit:?}") };
     let lease = claim(&b, after_handoff).await;
     let _ = b.adopt(&0.into(), lease.epoch(), None).await.unwrap();
-    a.remove_heartbeat().await.unwrap();
+    a.end_heartbeat().await.unwrap();
     assert_eq!(present(&b).await, ["a."]);
     assert_eq!(log.text(), "");
 }

@@ -64,7 +64,7 @@ pub async fn survives_lost_responses(bench: Bench) {
             assert_eq!(send_heartbeat(&a).await, "present", "{fault:?}");
         }
         a.next_write("heartbeat/a", fault.clone());
-        a.store.remove_heartbeat().await.unwrap();
+        a.store.end_heartbeat().await.unwrap();
         assert!(bench.blob(&heartbeat("a")).await.is_none(), "{fault:?}");
     }
 }
@@ -87,7 +87,7 @@ pub async fn ends_without_a_right_to_delete(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     send_heartbeat(&a).await;
     a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Delete, Fault::Unauthorized));
-    a.store.remove_heartbeat().await.unwrap();
+    a.store.end_heartbeat().await.unwrap();
     let by = listed(&b).await.remove(0).record.declared_dead_by;
     assert_eq!(by.as_ref(), Some(&a.store.identity().owner));
     assert_eq!(send_heartbeat(&a).await, "present");
@@ -138,13 +138,13 @@ pub async fn an_earlier_incarnation_is_overwritten(bench: Bench) {
 
 pub async fn is_removed_only_by_its_own_incarnation(bench: Bench) {
     let a = bench.owner("a").await;
-    a.store.remove_heartbeat().await.unwrap();
+    a.store.end_heartbeat().await.unwrap();
     send_heartbeat(&a).await;
-    a.store.remove_heartbeat().await.unwrap();
+    a.store.end_heartbeat().await.unwrap();
     assert!(bench.blob(&heartbeat("a")).await.is_none());
     send_heartbeat(&a).await;
     send_heartbeat(&bench.later("a").await).await;
-    a.store.remove_heartbeat().await.unwrap();
+    a.store.end_heartbeat().await.unwrap();
     assert!(bench.blob(&heartbeat("a")).await.is_some());
 }
 

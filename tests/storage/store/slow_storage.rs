@@ -152,7 +152,7 @@ async fn a_heartbeat_is_sent_by_slow_requests() {
         let seen = slow.b.read_ownership(&zero()).await.unwrap().unwrap();
         let declared = slow.b.declare_dead(&seen, None).await.unwrap();
         assert_eq!(declared, DeclareDeadOutcome::Declared);
-        restarted.remove_heartbeat().await.unwrap();
+        restarted.end_heartbeat().await.unwrap();
     })
     .await;
 }

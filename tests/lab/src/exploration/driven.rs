@@ -216,7 +216,7 @@ impl Driven {
                 Action::Request(Request::List) => self.lists = Some(Lists::Ownerships),
                 Action::Request(Request::ListHeartbeats) => self.lists = Some(Lists::Heartbeats),
                 Action::Request(Request::SendHeartbeat) => sends_heartbeat = true,
-                Action::Request(Request::RemoveHeartbeat { .. }) => withdraws = true,
+                Action::Request(Request::EndHeartbeat { .. }) => withdraws = true,
                 Action::Request(request) => self.send(request),
                 Action::Replaced(_) | Action::Ended(_) | Action::Refused(..) => self.over = true,
                 Action::Measure { .. } | Action::Note(_) => {}
@@ -226,7 +226,7 @@ impl Driven {
             self.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
         }
         if withdraws {
-            self.done(Done::HeartbeatRemoved(Ok(())));
+            self.done(Done::HeartbeatEnded(Ok(())));
         }
     }
 
