@@ -20,10 +20,7 @@ tokio::task_local! {
 pub async fn within<T>(limit: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
     let deadline = Instant::now() + limit;
     timeout_at(deadline, DEADLINE.scope(deadline, request)).await.unwrap_or_else(|_| {
-        Err(Error::new(
-            ErrorKind::Indeterminate,
-            format!("no response to the {what} request within the request timeout of {limit:?}"),
-        ))
+        Err(Error::new(ErrorKind::Indeterminate, format!("no response to the {what} request within {limit:?}")))
     })
 }
 
@@ -44,7 +41,7 @@ mod tests {
         let began = Instant::now();
         let error = within(Duration::from_secs(2), "list", pending::<Result<()>>()).await.unwrap_err();
         assert_eq!((error.kind(), began.elapsed()), (ErrorKind::Indeterminate, Duration::from_secs(2)));
-        assert!(error.to_string().contains("list request within the request timeout of 2s"), "{error}");
+        assert!(error.to_string().contains("list request within 2s"), "{error}");
     }
 
     #[cfg(feature = "azure")]

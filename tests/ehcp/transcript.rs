@@ -169,8 +169,8 @@ async fn plant(fleet: &Fleet) {
     // The event hub has no partition 9. An ownership needs an owner id, which is empty after a release.
     write(format!("{LOWER}/checkpoint/9"), &[("sequencenumber", "7"), ("offset", "7")]).await;
     write(format!("{LOWER}/ownership/3"), &[("owner", "x")]).await;
-    // A program that writes the names as they are given.
-    write("localhost/orders/$Default/ownership/3".to_owned(), &[("ownerid", "go-worker")]).await;
+    // A program that writes the names as they are given, and has stopped.
+    write("localhost/orders/$Default/ownership/3".to_owned(), &[("ownerid", "")]).await;
 }
 
 async fn publish(fleet: &Fleet, partition: &str, body: &[u8]) {

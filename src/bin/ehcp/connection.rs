@@ -117,10 +117,7 @@ impl Connection {
 
     /// Fails if there is no record of the group.
     pub fn with_records(&self, described: GroupDescription) -> Result<GroupDescription> {
-        if described.group.other_name_case && self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto {
-            let other = described.group.blob_name_case.other();
-            note(format_args!("note: the group also has records under {other} names: see --blob-name-case {other}"));
-        }
+        self.note_other_case(&described);
         if described.group.state != GroupState::Absent {
             return Ok(described);
         }
@@ -128,6 +125,14 @@ impl Connection {
         Err(Failure::failed(format!(
             "container {container:?} has no records of {group}: `ehcp list` shows the groups that it has"
         )))
+    }
+
+    /// Says that there are also records under names in the other letter case, unless the command line names the case.
+    pub fn note_other_case(&self, described: &GroupDescription) {
+        if described.group.other_name_case && self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto {
+            let other = described.group.blob_name_case.other();
+            note(format_args!("note: the group also has records under {other} names: see --blob-name-case {other}"));
+        }
     }
 
     /// Returns the name of the storage account.

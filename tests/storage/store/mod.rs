@@ -128,7 +128,7 @@ async fn verification_rejects_an_unreliable_storage() {
         (Weakness::RefusesETags, "a blob cannot be written"),
         (Weakness::ListsWithoutMetadata, "does not return the blob that was just written"),
         (Weakness::ReadOnly, "a blob cannot be written"),
-        (Weakness::Silent, "within the request timeout of 5s"),
+        (Weakness::Silent, "within 5s"),
     ] {
         let container = Arc::new(Intercepted { inner: Arc::new(MemoryContainer::new()), interceptor: weakness });
         let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());

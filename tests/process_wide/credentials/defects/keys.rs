@@ -10,8 +10,7 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, ClientOptions, Context, Request, StatusCode, Transport};
 use azure_core::time::{parse_rfc7231, to_rfc7231};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
-use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
-use eventhubs_checkpoint::testing::Overwrite;
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{ErrorKind, Result};
 use time::macros::datetime;
@@ -85,7 +84,7 @@ impl Policy for Storage {
 }
 
 async fn write(container: &AzureContainer) -> Result<()> {
-    container.overwrite("a", &Metadata::new()).await.map(drop)
+    container.write("a", &Metadata::new(), &Condition::Create).await.map(drop)
 }
 
 fn by_key(account_url: &str) -> Access {

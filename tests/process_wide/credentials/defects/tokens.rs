@@ -16,7 +16,7 @@ use azure_identity::{
     ClientSecretCredential, ClientSecretCredentialOptions, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
 };
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
-use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
 use eventhubs_checkpoint::internal::blob::within;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::Overwrite;
@@ -191,7 +191,7 @@ impl Policy for Storage {
 
 async fn write(container: &AzureContainer) -> Result<()> {
     let metadata = Metadata::new();
-    within(DEADLINE, "write", container.overwrite("a", &metadata)).await.map(drop)
+    within(DEADLINE, "write", container.write("a", &metadata, &Condition::Create)).await.map(drop)
 }
 
 /// Returns the error, with its causes.
@@ -337,7 +337,8 @@ async fn a03_fifty_requests_without_a_token_request_one() {
         let (issuer, storage) = (Issuer::new(Behavior::Slow(Duration::from_secs(1))), Arc::new(Storage::default()));
         let container = storage.container(credential(&issuer));
         let isolated = container.with_new_connections().unwrap();
-        let by_isolated = (0..25).map(|_| isolated.remove("a"));
+        let etag = ETag::new("1");
+        let by_isolated = (0..25).map(|_| isolated.delete("a", &etag));
         let (written, deleted) = tokio::join!(join_all((0..25).map(|_| write(&container))), join_all(by_isolated));
         assert!(written.iter().all(Result::is_ok) && deleted.iter().all(Result::is_ok), "{written:?} {deleted:?}");
         assert_eq!((issuer.requests(), storage.tokens().len()), (1, 50));
