@@ -148,6 +148,12 @@ impl BlobNames {
         format!("{}{}-{random:016x}", self.verify, segment(owner))
     }
 
+    /// Returns the prefix of the blobs with which the owners of the group verify the storage.
+    #[must_use]
+    pub fn verify_prefix(&self) -> &str {
+        &self.verify
+    }
+
     /// Returns the prefix of all heartbeat names.
     #[must_use]
     pub fn heartbeats(&self) -> &str {

@@ -14,7 +14,7 @@ use super::session::{Order, Session};
 use super::survey::{GroupRecords, Survey};
 use super::takeover::{Allowed, Takeover, takeover};
 use crate::error::{Error, Result};
-use crate::model::{OwnerId, OwnershipRecord, PartitionId, Position};
+use crate::model::{NameCase, OwnerId, OwnershipRecord, PartitionId, Position};
 use crate::store::membership::DeclareDeadOutcome;
 use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, ReleaseOutcome, RequestCounts};
 
@@ -141,6 +141,13 @@ impl Operator {
     #[must_use]
     pub fn id(&self) -> &OwnerId {
         &self.store.identity().owner
+    }
+
+    /// Returns the letter case of the blob names that this operator does not use, if the group had records in it when the
+    /// operator connected.
+    #[must_use]
+    pub fn other_case_with_records(&self) -> Option<NameCase> {
+        self.store.other_case_with_records()
     }
 
     /// Resets the checkpoints of these partitions to these positions, forward or backward. Processing continues with

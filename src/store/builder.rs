@@ -151,6 +151,7 @@ impl GroupStoreBuilder {
             if self.config.verify_storage { self.verify(&names, &mut rng, request_timeout).await? } else { Vec::new() };
         let inner = Inner {
             name_case: first.name_case,
+            other_case_is_used: first.other_case_is_used,
             names,
             other_names,
             group: self.group,
@@ -189,7 +190,7 @@ impl GroupStoreBuilder {
             let blobs = [listing.blobs, heartbeats].concat();
             let earlier = self.latest_incarnation(&lower, &blobs);
             let name_case = self.config.blob_name_case.explicit().unwrap_or(NameCase::Lower);
-            return Ok(FirstLook { name_case, earlier, response: listing.response });
+            return Ok(FirstLook { name_case, other_case_is_used: false, earlier, response: listing.response });
         }
         let in_lower = self.first_listing(lower.group_prefix(), timeouts).await?;
         let in_verbatim = self.listing(verbatim.group_prefix(), timeouts).await?;
@@ -198,12 +199,14 @@ impl GroupStoreBuilder {
             let moment_of = |blob: &Blob| now.saturating_sub(blob.response.received_at.elapsed());
             Records::of(names, &listing.blobs, moment_of).0.facts(self.config.lease_durations(), now)
         };
-        let name_case = self.choose_case(&facts(&lower, &in_lower), &facts(&verbatim, &in_verbatim))?;
-        let earlier = match name_case {
-            NameCase::Lower => self.latest_incarnation(&lower, &in_lower.blobs),
-            NameCase::Verbatim => self.latest_incarnation(&verbatim, &in_verbatim.blobs),
+        let (of_lower, of_verbatim) = (facts(&lower, &in_lower), facts(&verbatim, &in_verbatim));
+        let name_case = self.choose_case(&of_lower, &of_verbatim)?;
+        let (names, blobs, other) = match name_case {
+            NameCase::Lower => (&lower, &in_lower.blobs, of_verbatim),
+            NameCase::Verbatim => (&verbatim, &in_verbatim.blobs, of_lower),
         };
-        Ok(FirstLook { name_case, earlier, response: in_verbatim.response })
+        let earlier = self.latest_incarnation(names, blobs);
+        Ok(FirstLook { name_case, other_case_is_used: other.has_records, earlier, response: in_verbatim.response })
     }
 
     /// Chooses the name case by the records, and logs what may be wrong with it.
@@ -266,7 +269,9 @@ impl GroupStoreBuilder {
         let check = || {
             let name = names.verify(&self.owner, rng.next_u64());
             let (container, wall_clock) = (&*self.container, wall_clock.as_deref());
-            async move { StorageCheck { container, name: &name, timeout }.run(wall_clock).await }
+            async move {
+                StorageCheck { container, prefix: names.verify_prefix(), name: &name, timeout }.run(wall_clock).await
+            }
         };
         let warnings = with_retries(timeout, check).await?;
         for warning in &warnings {
@@ -279,6 +284,8 @@ impl GroupStoreBuilder {
 /// What `connect` has found.
 struct FirstLook {
     name_case: NameCase,
+    /// Whether there are records in the other case.
+    other_case_is_used: bool,
     /// The latest incarnation of this owner, if there was one.
     earlier: Option<Incarnation>,
     response: ResponseInfo,

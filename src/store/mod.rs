@@ -125,6 +125,8 @@ pub struct GroupStore {
 #[derive(Debug)]
 struct Inner {
     name_case: NameCase,
+    /// Whether the group had records in the other case when this store connected.
+    other_case_is_used: bool,
     names: BlobNames,
     /// The blob names in the other letter case, unless they are the same.
     other_names: Option<BlobNames>,

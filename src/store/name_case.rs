@@ -9,12 +9,17 @@
 use super::rules::{CaseConflict, CaseFacts, LiveOwner};
 use super::{GroupStore, Records};
 use crate::error::{Error, Result};
-use crate::model::{LeaseDurations, Moment, Ownership, Relation};
+use crate::model::{LeaseDurations, Moment, NameCase, Ownership, Relation};
 
 impl GroupStore {
     /// Returns whether the names of the group differ in the other case.
     pub(crate) fn has_other_name_case(&self) -> bool {
         self.inner.other_names.is_some()
+    }
+
+    /// Returns the other case, if the group had records in it when this store connected.
+    pub(crate) fn other_case_with_records(&self) -> Option<NameCase> {
+        self.inner.other_case_is_used.then(|| self.inner.name_case.other())
     }
 
     /// Looks for a live owner in the other name case: one listing, unless the names contain no capitals.

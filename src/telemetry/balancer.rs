@@ -3,7 +3,7 @@
 //! `owner_id` is a field of the span and names this instance. The field `other_owner_id` names another instance.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::{self, Display};
 use std::time::Duration;
 
 use tracing::{debug, error, info, warn};
@@ -15,7 +15,6 @@ use super::requests::StorageOperation;
 use super::spans::BALANCER;
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
-use crate::store::CaseConflict;
 
 /// Advice for the operator when [`LeaseScope::Instance`](crate::LeaseScope::Instance) is given up.
 const SCOPE_ADVICE: &str = "Set the lease scope to `Partition` while instances of another SDK are in the group";
@@ -46,7 +45,7 @@ impl Telemetry {
                 BALANCER,
                 self,
                 error,
-                "heartbeat failed, which keeps the leases of this instance alive; retrying",
+                "cannot write the heartbeat that keeps the leases of this instance alive; retrying",
                 operation
             );
         });
@@ -247,7 +246,7 @@ pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {
 pub(crate) fn heartbeat_late() {
     warn!(
         target: BALANCER,
-        "no heartbeat was written for half a lease duration; renewing partitions individually until one is"
+        "no heartbeat was written for a quarter of the lease duration; renewing partitions individually until one is"
     );
 }
 
@@ -263,7 +262,7 @@ pub(crate) fn other_name_case_unknown(error: &Error) {
     warn!(target: BALANCER, error = %Causes(error), "cannot look for owners in the other blob-name case; will retry");
 }
 
-pub(crate) fn other_name_case_live(conflict: &CaseConflict) {
+pub(crate) fn other_name_case_live(conflict: &dyn Display) {
     error!(
         target: BALANCER,
         %conflict,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use eventhubs_checkpoint::balancer::ReleaseReason;
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::processor::ProcessorConfig;
+use eventhubs_checkpoint::processor::{ProcessorConfig, StopReason};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{Latency, Platform};
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId};
@@ -76,7 +77,6 @@ async fn slow_requests_do_not_keep_partitions_dark() {
             let soon = world.log.times("event");
             sleep(9 * MINUTE).await;
             assert_eq!(world.log.times("event"), 400, "{latency:?}, {soon} after a minute");
-            eprintln!("FIGURE {latency:?} {soon} {}", world.log.times("event"));
             instance.shut_down().await.unwrap();
         }
     }
@@ -96,6 +96,10 @@ async fn a_storage_that_gets_slower_stops_no_handoff() {
         let b = profile.start(&world, "b", slow).await;
         sleep(10 * MINUTE).await;
         assert_eq!((a.held(), b.held()), (2, 2), "{profile:?}");
+        for (_, partition, stop) in &*world.log.stops.lock().unwrap() {
+            let is_handed_over = matches!(stop, StopReason::Released { reason: ReleaseReason::HandedOver });
+            assert!(is_handed_over, "partition {partition}, {profile:?}: {stop:?}");
+        }
         a.shut_down().await.unwrap();
         sleep(10 * MINUTE).await;
         assert_eq!(b.held(), 4, "{profile:?}");

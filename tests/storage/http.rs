@@ -115,7 +115,7 @@ async fn calls_time_out_wherever_the_response_stops() {
         let stub = Stub::start([act.clone()]);
         for (operation, error) in all_errors(&container(&stub)).await {
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{operation} {act:?}: {error}");
-            assert!(error.to_string().contains("timeout of 400ms"), "{operation} {act:?}: {error}");
+            assert!(error.to_string().contains("within 400ms"), "{operation} {act:?}: {error}");
         }
         assert_eq!(stub.requests().len(), 5, "{act:?}: {:?}", stub.requests());
     }

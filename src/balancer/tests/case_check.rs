@@ -26,7 +26,8 @@ fn found(me: &mut Loop, conflict: Option<CaseConflict>) -> String {
     me.done(Done::CaseConflictFound(Ok(conflict)))
 }
 
-fn conflict() -> CaseConflict {
+/// The conflict with an owner in the other case, as an instance with this case sees it.
+fn conflict_of(used: NameCase) -> CaseConflict {
     let seen = Ownership::new(
         0.into(),
         record("x"),
@@ -34,7 +35,11 @@ fn conflict() -> CaseConflict {
         Duration::ZERO,
         (datetime!(2026-01-01 00:00:00 UTC), Duration::ZERO),
     );
-    CaseConflict::Other { used: NameCase::Lower, live: LiveOwner::of(&seen).unwrap() }
+    CaseConflict::Other { used, live: LiveOwner::of(&seen).unwrap() }
+}
+
+fn conflict() -> CaseConflict {
+    conflict_of(NameCase::Verbatim)
 }
 
 #[test]
@@ -44,6 +49,54 @@ fn the_first_win_looks_and_further_ones_do_not() {
     assert!(!me.wins(1, 1).contains(LOOK), "it is under way");
     assert_eq!(found(&mut me, None), "");
     assert!(!me.wins(2, 1).contains(LOOK), "it owned partitions before");
+}
+
+#[test]
+fn nothing_is_claimed_before_the_look_has_ended() {
+    for fails in [false, true] {
+        let (mut me, _) = with_first_win(BalancerConfig::default(), 3);
+        if fails {
+            me.done(Done::CaseConflictFound(Err(unavailable())));
+        }
+        me.after(12);
+        assert!(!me.listed("m--").contains("claim"), "{fails}");
+        me.after(10);
+        found(&mut me, None);
+        assert!(me.listed("m--").contains("claim"), "{fails}");
+    }
+}
+
+#[test]
+fn a_look_is_repeated_every_ten_lease_durations() {
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    found(&mut me, None);
+    assert!(!me.after(599).contains(LOOK));
+    assert!(me.after(1).contains(LOOK), "a frozen machine does not know that it was");
+}
+
+#[test]
+fn a_renewal_of_a_record_that_had_vanished_looks_again() {
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    found(&mut me, None);
+    me.after(30);
+    let outcome = ClaimOutcome::Won(me.lease(0, 2));
+    let renewed = me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
+    assert!(renewed.contains(LOOK), "{renewed}");
+}
+
+/// If neither waited, two instances with different settings would end each other at every start.
+#[test]
+fn names_as_given_give_way_to_lower_case() {
+    for (used, ends_at_once) in [(NameCase::Verbatim, true), (NameCase::Lower, false)] {
+        let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+        assert_eq!(found(&mut me, Some(conflict_of(used))).contains("CaseConflictFound"), ends_at_once, "{used}");
+    }
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    for _ in 0..4 {
+        assert_eq!(found(&mut me, Some(conflict_of(NameCase::Lower))), "");
+        assert!(me.after(8).contains(LOOK), "the other one may have ended");
+    }
+    assert!(found(&mut me, Some(conflict_of(NameCase::Lower))).contains("CaseConflictFound"), "it is still there");
 }
 
 #[test]
@@ -110,7 +163,7 @@ fn a_lapse_during_a_look_needs_another_one() {
 fn a_conflict_ends_the_loop_after_the_releases() {
     let (mut me, _) = with_first_win(greedy(), 2);
     let decided = found(&mut me, Some(conflict()));
-    assert_eq!(decided, "CaseConflictFound, remove heartbeat, Releasing 0 shutdown");
+    assert_eq!(decided, "CaseConflictFound, end heartbeat, Releasing 0 shutdown");
     assert_eq!(me.wins(1, 1), "Claimed 1, Releasing 1 shutdown", "what it wins later is released, too");
     for partition in [0, 1] {
         let release =

@@ -115,7 +115,7 @@ fn a_foreign_owner_ends_the_instance_scope() {
 fn a_claim_under_way_counts_on_no_ended_heartbeat() {
     let mut me = Loop::claiming(config());
     me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
-    assert!(me.after(0).contains("remove heartbeat"));
+    assert!(me.after(0).contains("end heartbeat"));
     let outcome = ClaimOutcome::Won(lease(&me, 0));
     me.done(Done::Claimed { partition: 0.into(), outcome });
     me.done(Done::HeartbeatEnded(Ok(())));

@@ -221,7 +221,7 @@ fn short_request(request: &Request) -> String {
         Request::RequestHandoff(seen) => format!("request handoff {}", seen.partition),
         Request::PollHandoff(handoff) => format!("poll handoff {}", handoff.partition()),
         Request::SendHeartbeat => "heartbeat".to_owned(),
-        Request::EndHeartbeat { .. } => "remove heartbeat".to_owned(),
+        Request::EndHeartbeat { .. } => "end heartbeat".to_owned(),
         Request::DeleteHeartbeats(_) => "delete heartbeats".to_owned(),
     }
 }

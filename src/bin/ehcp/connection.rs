@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, WorkloadIdentityCredential};
@@ -32,6 +33,8 @@ pub struct Connection {
     pub container_name: String,
     storage: StorageConnection,
     hub_secret: Option<String>,
+    /// Whether it has said that there are records in the other case.
+    notes_other_case: AtomicBool,
 }
 
 impl Connection {
@@ -58,7 +61,7 @@ impl Connection {
         let event_hub = event_hub.ok_or_else(|| missing("the event hub", "--event-hub"))?;
         let group = ConsumerGroup::new(namespace, event_hub, name)?;
         let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
-        Ok(Self { global, group, container_name, storage, hub_secret })
+        Ok(Self { global, group, container_name, storage, hub_secret, notes_other_case: AtomicBool::new(false) })
     }
 
     /// Returns a connection to a group that was found in the container, whose names are written exactly as these.
@@ -69,12 +72,16 @@ impl Connection {
         storage.global.settings.blob_name_case = Some(if is_lower { CaseArg::Lower } else { CaseArg::Verbatim });
         let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
         let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
-        Ok(Self { global, group, container_name, storage, hub_secret })
+        Ok(Self { global, group, container_name, storage, hub_secret, notes_other_case: AtomicBool::new(false) })
     }
 
     /// Connects an operator of the group.
     pub async fn operator(&self) -> Result<Operator> {
-        Ok(Operator::connect(self.store()?).await?)
+        let operator = Operator::connect(self.store()?).await?;
+        if let Some(other) = operator.other_case_with_records() {
+            self.note_other_case(other);
+        }
+        Ok(operator)
     }
 
     /// Connects a reader of the group, which may have live owners in both cases of its blob names if the command line says
@@ -117,7 +124,9 @@ impl Connection {
 
     /// Fails if there is no record of the group.
     pub fn with_records(&self, described: GroupDescription) -> Result<GroupDescription> {
-        self.note_other_case(&described);
+        if described.group.other_name_case {
+            self.note_other_case(described.group.blob_name_case.other());
+        }
         if described.group.state != GroupState::Absent {
             return Ok(described);
         }
@@ -127,10 +136,10 @@ impl Connection {
         )))
     }
 
-    /// Says that there are also records under names in the other letter case, unless the command line names the case.
-    pub fn note_other_case(&self, described: &GroupDescription) {
-        if described.group.other_name_case && self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto {
-            let other = described.group.blob_name_case.other();
+    /// Says once that there are also records in the other case, unless the command line names the case to use.
+    fn note_other_case(&self, other: NameCase) {
+        let is_found = self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto;
+        if is_found && !self.notes_other_case.swap(true, Ordering::Relaxed) {
             note(format_args!("note: the group also has records under {other} names: see --blob-name-case {other}"));
         }
     }

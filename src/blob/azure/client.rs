@@ -30,9 +30,9 @@ use crate::error::{Error, Result};
 const RETRIED_STATUS_CODES: [StatusCode; 4] =
     [StatusCode::RequestTimeout, StatusCode::InternalServerError, StatusCode::BadGateway, StatusCode::GatewayTimeout];
 
-/// How long it may take to connect: packets that are dropped are repeated after one and after three seconds. Less than
-/// the default time limit of a request, 5 s, so that the error says that nothing was sent.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(4);
+/// How long it may take to connect: a packet that is dropped is repeated after a second. Less than the shortest usual time
+/// limit of a request, 2 s, so that the error says that nothing was sent.
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(1800);
 
 /// How long a response may pause: as long as in `azure_core`'s own client. Of all requests only listings may take longer.
 const READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);

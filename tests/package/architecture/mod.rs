@@ -188,6 +188,7 @@ fn only_listed_modules_read_the_local_time() {
         "blob/azure/auth.rs",
         "blob/azure/builder.rs",
         "blob/azure/client.rs",
+        "blob/azure/container.rs",
         "blob/azure/settings.rs",
         "blob/azure/shared_key.rs",
         "blob/azure/token.rs",

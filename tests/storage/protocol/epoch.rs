@@ -29,11 +29,11 @@ pub async fn line_1_without_a_record_it_follows_server_time(bench: Bench) {
 
 pub async fn line_1_it_follows_the_epoch_of_the_claimed_record(bench: Bench) {
     let a = bench.owner("a").await;
-    for released in [false, true] {
+    for (partition, released) in [(0, false), (1, true)] {
         let mut record = if released { metadata(&[("ownerid", "")]) } else { owned_by("b") };
         record.insert("ehcepoch", "9000000000000000");
-        bench.put(&ownership(0), &record).await;
-        assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
+        bench.put(&ownership(partition), &record).await;
+        assert_eq!(a.take(partition).await.epoch(), 9_000_000_000_000_001);
     }
 }
 

@@ -36,7 +36,7 @@ pub async fn adopt_4_without_a_start_the_create_is_verified(bench: Bench) {
     let mut of_a = a.adopt(0, None).await.adoption();
     a.sent();
     assert_eq!(a.checkpoint(&mut of_a, 1).await.describe(), "written");
-    assert_eq!(a.requests(), ["read ownership/0", "create checkpoint/0"]);
+    assert_eq!(a.requests(), ["read checkpoint/0", "read ownership/0", "create checkpoint/0"]);
 
     a.win(1).await;
     let mut displaced = a.adopt(1, None).await.adoption();

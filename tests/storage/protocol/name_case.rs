@@ -128,23 +128,22 @@ pub async fn without_capitals_nothing_is_looked_up(bench: Bench) {
     }
 }
 
-/// It connected before, when the other owner was not there.
+/// It connected before, when the other owner was not there. An owner that uses lower case waits for the other one before
+/// it ends.
 pub async fn an_owner_that_came_meanwhile_ends_the_loop(bench: Bench) {
     for by_heartbeat in [false, true] {
-        let a = connected(&bench, BlobNameCase::Lower, &[]).await.unwrap();
-        bench
-            .put(&format!("{VERBATIM}ownership/0"), &if by_heartbeat { of_instance("x") } else { owned_by("x") })
-            .await;
-        bench.put(&format!("{VERBATIM}heartbeat/x"), &heartbeat("x")).await;
+        let a = connected(&bench, BlobNameCase::Verbatim, &[]).await.unwrap();
+        bench.put(&format!("{LOWER}ownership/0"), &if by_heartbeat { of_instance("x") } else { owned_by("x") }).await;
+        bench.put(&format!("{LOWER}heartbeat/x"), &heartbeat("x")).await;
         if by_heartbeat {
-            a.wire().age(&format!("{VERBATIM}ownership/0"), 5 * EXPIRY);
+            a.wire().age(&format!("{LOWER}ownership/0"), 5 * EXPIRY);
         }
         let refused = Group::run(&a, 2).ended().await.unwrap_err();
         assert_refused(&refused, &["x (partition 0)"]);
-        let left = bench.container.list(&format!("{LOWER}ownership/")).await.unwrap().blobs;
+        let left = bench.container.list(&format!("{VERBATIM}ownership/")).await.unwrap().blobs;
         assert!(left.iter().all(|blob| blob.metadata["ownerid"].is_empty()), "everything is released");
         for sign in ["ownership/0", "heartbeat/x"] {
-            bench.delete(&format!("{VERBATIM}{sign}")).await;
+            bench.delete(&format!("{LOWER}{sign}")).await;
         }
     }
 }

@@ -271,7 +271,7 @@ async fn a_short_outage_does_not_end_a_starting_instance() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_outage_or_a_rejection_ends_it() {
-    for (fault, requests) in [(Fault::Unreachable, 4), (Fault::Throttled { retry_after: None }, 4), (Fault::Hang, 1)] {
+    for (fault, requests) in [(Fault::Unreachable, 4), (Fault::Throttled { retry_after: None }, 4), (Fault::Hang, 4)] {
         let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
         faulty.set_plan(FaultPlan::always(fault.clone()));
         let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());

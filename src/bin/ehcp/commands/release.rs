@@ -33,7 +33,6 @@ pub async fn run(global: &Global, release: &Release) -> Result<Exit> {
     let connection = Connection::resolve(global)?;
     let operator = connection.operator().await?;
     let group = operator.read().await?.describe(None);
-    connection.note_other_case(&group);
     let known = |id: &&PartitionId| group.partition(id).is_none();
     if let Some(unknown) = release.partitions.iter().flat_map(|partitions| &partitions.0).find(known) {
         return Err(Failure::usage(format!("partition {unknown} has no record")));
