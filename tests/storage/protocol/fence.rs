@@ -44,7 +44,7 @@ pub async fn adopt_4_without_a_start_the_create_is_verified(bench: Bench) {
     let mut of_b = b.adopt(1, None).await.adoption();
     a.sent();
     assert_eq!(a.checkpoint(&mut displaced, 100).await.describe(), "fenced by b");
-    assert_eq!(a.requests(), ["read ownership/1"]);
+    assert_eq!(a.requests(), ["read checkpoint/1", "read ownership/1"]);
     assert_eq!(b.checkpoint(&mut of_b, 1).await.describe(), "written");
 }
 
