@@ -321,3 +321,25 @@ async fn a_cancelled_heartbeat_keeps_what_it_read() {
     faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Get, Fault::Unreachable));
     assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written, "without a read");
 }
+
+/// It was repeated after half a second, and the repetition was rejected before the first one succeeded.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_a_repetition_does_not_fail_a_heartbeat() {
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+    let store = build(faulty.clone(), "a").connect().await.unwrap();
+    faulty.inject_on(BlobOperation::Write, Fault::Latency(Duration::from_millis(700)));
+    faulty.inject_on(BlobOperation::Write, Fault::Throttled { retry_after: None });
+    assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
+    assert_eq!(faulty.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_without_response_is_sent_four_times() {
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+    let store = build(faulty.clone(), "a").connect().await.unwrap();
+    let before = faulty.trace().len();
+    faulty.set_plan(FaultPlan::always(Fault::Hang));
+    assert_eq!(store.send_heartbeat().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    let sent = faulty.trace()[before..].iter().filter(|sent| sent.operation == BlobOperation::Write).count();
+    assert_eq!(sent, 4);
+}

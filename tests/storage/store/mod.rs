@@ -13,7 +13,7 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, WriteResult,
 };
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease, StoreConfig};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome, StoreConfig};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
@@ -115,6 +115,37 @@ async fn verification_finds_a_wrong_clock_and_cleans_up() {
         let store = builder.with_wall_clock(clock).connect().await.unwrap();
         assert_eq!(store.storage_warnings().len(), usize::from(finds), "{:?}", store.storage_warnings());
         assert!(container.list("").await.unwrap().blobs.is_empty());
+    }
+}
+
+/// A claim that is lost has sent an epoch. The next one is over a listing of a server whose clock is behind: with an earlier
+/// epoch, this owner would take its own checkpoints for those of another one.
+#[tokio::test(start_paused = true)]
+async fn an_earlier_date_begins_no_earlier_epoch() {
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+    let a = store_on(Arc::new(faulty.clone()), "a").await;
+    let released = a.release(&win(&a).await).await;
+    assert!(matches!(released, ReleaseOutcome::Released), "{released:?}");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let behind = a.list_ownerships().await.unwrap().records.remove(0);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let current = a.list_ownerships().await.unwrap().records.remove(0);
+    faulty.inject_on(BlobOperation::Write, Fault::Unreachable);
+    assert!(matches!(a.claim(&Claim::over(&current)).await, ClaimOutcome::Indeterminate(_)));
+    let ClaimOutcome::Won(lease) = a.claim(&Claim::over(&behind)).await else { panic!("not won") };
+    assert!(lease.epoch() > current.server_time.unix_timestamp() * 1000, "{} {current:?}", lease.epoch());
+}
+
+/// Those of checks that may still be under way stay.
+#[tokio::test(start_paused = true)]
+async fn a_start_deletes_what_old_checks_have_left() {
+    let container = Arc::new(MemoryContainer::new());
+    let left = "ns.servicebus.windows.net/verify/hub/$default/b-0000000000000001";
+    container.overwrite(left, &Metadata::new()).await.unwrap();
+    for (minutes, remains) in [(59, 1), (2, 0)] {
+        tokio::time::sleep(Duration::from_secs(minutes * 60)).await;
+        GroupStore::builder(container.clone(), group(), OwnerId::new("a").unwrap()).connect().await.unwrap();
+        assert_eq!(container.list("").await.unwrap().blobs.len(), remains, "after {minutes} more minutes");
     }
 }
 

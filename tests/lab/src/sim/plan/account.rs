@@ -14,8 +14,12 @@ use super::{Incident, IncidentKind, Member, Role, Scale, Settings};
 /// The most blobs and versions of a page.
 const PAGE_SIZE: NonZeroUsize = const { NonZeroUsize::new(5000).unwrap() };
 
-/// The share of the request timeout that remains for what is drawn beyond the latency.
+/// The share of the request timeout that a request takes at most.
 const LEEWAY: f64 = 0.95;
+
+/// A request takes no longer than the lease duration divided by this: a release that meets the request of a handoff needs
+/// five requests, and the lease must last for them.
+const PER_LEASE: u32 = 6;
 
 /// An account, seen through a [`Platform`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +48,12 @@ impl Account {
     ) -> Self {
         let mut rng = StdRng::seed_from_u64(seed ^ 0x0acc);
         let foreign = members.iter().any(|member| member.role != Role::CrateProcessor);
-        let shortest = shortest_timeout(settings, members, incidents);
-        let rest = shortest.mul_f64(LEEWAY).saturating_sub(settings.latency);
+        let all = all_settings(settings, members, incidents);
+        let timeouts = all.iter().map(|settings| settings.tuning.deadline(settings.expiry));
+        let shortest = timeouts.min().unwrap_or_default();
+        let leases = all.iter().map(|settings| settings.expiry / PER_LEASE);
+        let longest = leases.chain([shortest.mul_f64(LEEWAY)]).min().unwrap_or_default();
+        let rest = longest.saturating_sub(settings.latency);
         let mut share = || rest.mul_f64([0.0, 0.0, 0.1, 0.5, 1.0][rng.random_range(0..5)]);
         let (first, last) = if foreign { (Duration::ZERO, Duration::ZERO) } else { (share(), share()) };
         let account = Self {
@@ -81,14 +89,13 @@ impl Account {
     }
 }
 
-/// Returns the shortest request timeout of any instance.
-fn shortest_timeout(settings: &Settings, members: &[Member], incidents: &[Incident]) -> Duration {
+/// Returns the settings of all instances, also those that are rolled out.
+fn all_settings(settings: &Settings, members: &[Member], incidents: &[Incident]) -> Vec<Settings> {
     let of_members = members.iter().filter_map(|member| member.terms.as_ref());
     let of_rollouts = incidents.iter().filter_map(|incident| match &incident.kind {
         IncidentKind::Rollout { terms, .. } => Some(terms),
         _ => None,
     });
-    let all = of_members.chain(of_rollouts).map(|terms| settings.under(terms));
-    let timeouts = all.map(|settings| settings.tuning.deadline(settings.expiry));
-    timeouts.fold(settings.tuning.deadline(settings.expiry), Duration::min)
+    let others = of_members.chain(of_rollouts).map(|terms| settings.under(terms));
+    others.chain([settings.clone()]).collect()
 }
