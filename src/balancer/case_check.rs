@@ -3,11 +3,11 @@
 //! An instance looks when it connects, but two instances that connect at the same time may choose different cases, and
 //! one whose process was frozen may be taken for dead. So an instance whose ownerships were not live, and now are, looks
 //! again, and claims nothing more before it knows that there is no conflict. It wrote its ownership before it looks, and
-//! so did every other instance, so at least one of two that use different cases sees the other. A freeze that its clock
-//! does not show, such as that of a virtual machine, is found by a slow periodic look.
+//! so did every other instance, so at least one of two that use different cases sees the other.
 //!
-//! Of two instances that see each other, the one with names as given gives way: the other one waits for that before it
-//! ends.
+//! Of two instances of this crate, the one with names as given gives way. It may have looked before the other one claimed,
+//! so it looks once more soon afterwards, and the other one waits for it. A freeze that no clock of the instance shows,
+//! such as that of a virtual machine, is found by a slow periodic look.
 
 use std::sync::Arc;
 
@@ -22,12 +22,18 @@ use crate::store::CaseConflict;
 /// How many lease durations lie between two looks without a special reason.
 const PERIOD: u32 = 10;
 
+/// The second look comes after the lease duration divided by this: later than the first claim of an instance that has
+/// connected at the same time.
+const SECOND_AFTER: u32 = 4;
+
 /// Whether this instance must look, and when.
 #[derive(Debug, Default)]
 pub(super) struct CaseCheck {
     progress: Progress,
     /// Since when it has a live ownership without knowing whether there is a conflict.
     unknown_since: Option<Moment>,
+    /// Whether the next look is the second one.
+    is_second_due: bool,
     /// How many times it could not look, in a row.
     failures: u32,
     /// Why it could not look.
@@ -69,6 +75,7 @@ impl CaseCheck {
     pub(super) fn became_live(&mut self, context: &Context) {
         if context.settings.has_other_name_case {
             self.unknown_since.get_or_insert(context.now);
+            self.is_second_due = true;
             self.progress = match self.progress {
                 Progress::Done | Progress::Due(_) => Progress::Due(context.now),
                 Progress::UnderWay | Progress::UnderWayAndDue => Progress::UnderWayAndDue,
@@ -116,20 +123,25 @@ impl CaseCheck {
                 None
             }
             None => {
-                self.progress = Progress::Due(context.now + lease_duration * PERIOD);
+                let is_second = std::mem::take(&mut self.is_second_due);
+                let wait = if is_second { lease_duration / SECOND_AFTER } else { lease_duration * PERIOD };
+                self.progress = Progress::Due(context.now + wait);
                 (self.unknown_since, self.patient_until) = (None, None);
                 None
             }
         }
     }
 
-    /// Returns whether the other instance may still give way.
-    fn waits_for_the_other(&mut self, context: &Context, conflict: &CaseConflict) -> bool {
-        if !conflict.may_end() {
+    /// Returns whether the other instance may still give way: until its lease would have expired if it had crashed now.
+    fn waits_for_the_other(&mut self, context: &mut Context, conflict: &CaseConflict) -> bool {
+        if !conflict.other_should_give_way() {
             return false;
         }
         self.unknown_since.get_or_insert(context.now);
-        let until = *self.patient_until.get_or_insert(context.now + context.settings.lease_duration() / 2);
+        let until = *self.patient_until.get_or_insert_with(|| {
+            context.note(Note::CaseConflictWaits(conflict.clone()));
+            context.now + context.settings.lease_duration()
+        });
         context.now < until
     }
 }

@@ -189,7 +189,7 @@ impl BalancerConfig {
         self.check_drain_timeout(store, Duration::ZERO)
     }
 
-    /// A renewal begins when half of the lease duration has passed. The renewal and the time to stop after it must end
+    /// A renewal begins at the latest when half of the lease duration has passed. The renewal and the time to stop after it must end
     /// before the lease expires.
     pub(super) fn check_drain_timeout(&self, store: &GroupStore, stopping: Duration) -> Result<()> {
         let (lease, timeout) = (store.lease_durations().own, store.request_timeout());

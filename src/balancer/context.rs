@@ -174,8 +174,12 @@ impl Context {
     /// Returns the age at which a lease is renewed. Owners of other SDKs compare ages with their own wall clocks and
     /// their own lease durations: while there is one, leases are renewed every interval.
     pub(super) fn renewal_age(&self) -> Duration {
-        let lease_duration = self.settings.lease_duration();
-        if self.foreign_owner { self.settings.interval().max(lease_duration / 6) } else { lease_duration / 2 }
+        let usual = self.settings.renewal_age();
+        if self.foreign_owner {
+            usual.min(self.settings.interval().max(self.settings.lease_duration() / 6))
+        } else {
+            usual
+        }
     }
 
     /// Returns a random number from 0 to 1.

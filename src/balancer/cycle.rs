@@ -34,6 +34,17 @@ pub(super) struct Cycles {
     slow_start: Option<(Moment, bool)>,
 }
 
+/// What decides when the cycle after a success comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CycleResult {
+    /// Whether it found nothing new and nothing to do.
+    pub(super) calm: bool,
+    /// Whether there are unowned partitions, and this instance claims none before its look at the other name case.
+    pub(super) held_back: bool,
+    /// When the first partition may become claimable.
+    pub(super) next_claimable: Option<Moment>,
+}
+
 impl Cycles {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
@@ -106,30 +117,29 @@ impl Cycles {
         std::mem::take(&mut self.listed)
     }
 
-    /// Schedules the next cycle after a success. A calm cycle found nothing new and nothing to do. The cycle comes when
-    /// the first partition may become claimable, if that is earlier.
+    /// Schedules the next cycle after a success.
     pub(super) fn on_succeeded(
         &mut self,
         context: &mut Context,
         partitions: &Partitions,
         plan: &Plan,
-        calm: bool,
-        next_claimable: Option<Moment>,
+        result: CycleResult,
     ) {
         let (now, took) = (context.now, context.now.saturating_sub(self.listing_sent));
         context.note(Note::CycleTook(took));
         if plan.takes_over() {
             self.next_takeover = now + context.settings.interval();
         }
-        let claims_unowned = partitions.is_claiming_unowned()
+        let claims_unowned = result.held_back
+            || partitions.is_claiming_unowned()
             || plan.unowned_to_claim().any(|partition| !partitions.keeps_failing(partition));
-        let found = match (claims_unowned, calm) {
+        let found = match (claims_unowned, result.calm) {
             (true, _) => Found::Unowned,
             (false, true) => Found::Nothing,
             (false, false) => Found::Change,
         };
         let jitter = context.chance();
-        self.pacing.cycle_succeeded(now, found, took, next_claimable, jitter);
+        self.pacing.cycle_succeeded(now, found, took, result.next_claimable, jitter);
         self.note_slow_start(context, plan.left_for_later);
     }
 

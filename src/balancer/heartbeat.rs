@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::action::Request;
-use super::context::{Context, Phase};
+use super::context::Context;
 use super::events::OwnershipEvent;
 use super::note::Note;
 use super::partitions::Partitions;
@@ -138,10 +138,9 @@ impl OwnHeartbeat {
         if !self.is_wanted(context, partitions) {
             (self.next, self.trying_since, self.error) = (None, None, None);
             // While this instance owns partitions, other instances count it anyway, and an old heartbeat does no harm.
-            // It must end only if the instance does not take part. If that is for good, the end is repeated until it
-            // succeeds.
+            // It must end only if the instance does not take part.
             if !context.takes_part() && self.next_end.is_none_or(|at| at <= context.now) {
-                self.end(context, partitions, context.phase != Phase::Running);
+                self.end(context, partitions, false);
             }
             return false;
         }

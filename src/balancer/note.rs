@@ -38,7 +38,9 @@ pub enum Note {
     HeartbeatDeleted(OwnerId),
     /// It is not known whether there is a live owner in the other name case.
     CaseConflictUnknown(Arc<Error>),
-    /// There is one.
+    /// There is one, which should give way.
+    CaseConflictWaits(CaseConflict),
+    /// There is one, and this instance ends.
     CaseConflictFound(CaseConflict),
     /// An owner below its share claims nothing.
     OwnerIdle(OwnerId),
@@ -77,6 +79,7 @@ impl Note {
             Self::StaleHeartbeatsStay(error) => store.stale_heartbeats_stay(&error),
             Self::HeartbeatDeleted(owner) => telemetry::stale_heartbeat_deleted(&owner),
             Self::CaseConflictUnknown(error) => telemetry::other_name_case_unknown(&error),
+            Self::CaseConflictWaits(conflict) => telemetry::other_name_case_awaited(&conflict),
             Self::CaseConflictFound(conflict) => telemetry::other_name_case_live(&conflict),
             Self::OwnerIdle(owner) => telemetry::owner_idle(&owner),
             Self::ScopeGivenUp(owner) => telemetry::lease_scope_given_up(owner.as_ref()),

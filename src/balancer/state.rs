@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use super::action::Action;
 use super::case_check::CaseCheck;
 use super::context::{Change, Context, Phase};
-use super::cycle::{Cycles, drop_lost, is_settled, needs_heartbeats};
+use super::cycle::{CycleResult, Cycles, drop_lost, is_settled, needs_heartbeats};
 use super::events::OwnershipEvent;
 use super::happened::{Command, Done, Happened};
 use super::heartbeat::OwnHeartbeat;
@@ -290,9 +290,10 @@ impl State {
         context.note(Note::CaseConflictFound(conflict.clone()));
         context.phase = Phase::Draining;
         partitions.cancel_handoffs(context);
-        // Until then, both instances may process the same partitions.
+        // Until then, both instances may process the same partitions, and the other one may wait for this one.
         let settings = &context.settings;
-        let until = context.now + (settings.time_to_stop() + settings.release_limit()).min(settings.lease_duration());
+        let limit = (settings.time_to_stop() + settings.release_limit()).min(settings.lease_duration() / 2);
+        let until = context.now + limit;
         *refused = Some((conflict, until));
         // Others no longer leave a share to it.
         heartbeat.keep(context, partitions);
@@ -322,7 +323,8 @@ impl State {
         let Self { context, partitions, heartbeat, cycles, snapshot, .. } = self;
         let calm = plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view);
         let next_claimable = view.next_expiry.into_iter().chain(partitions.next_setback_end(context.now)).min();
-        cycles.on_succeeded(context, partitions, &plan, calm, next_claimable);
+        let held_back = context.case_unknown && view.has_unowned();
+        cycles.on_succeeded(context, partitions, &plan, CycleResult { calm, held_back, next_claimable });
         // If nothing may be claimed, there is no plan.
         let unclaimed =
             if context.claims_nothing() { snapshot.unclaimed_due_to_limit } else { plan.unclaimed_due_to_limit };

@@ -42,12 +42,14 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 /// - *Replicas with the same application id*, which the processor uses as its owner id, are distinguished.
 /// - *Outages of the storage*: the processor's `run` returns when a listing fails, so the store repeats a listing that a
 ///   retry can cure for one lease duration: after a lost request, while the storage is unreachable, or as long as it asks
-///   to wait. A listing that is rejected, for instance for a missing permission, fails at once.
+///   to wait; one more attempt follows at the end of that time. A listing that is rejected, for instance for a missing permission, fails at once.
 /// - A malformed blob is logged, and does not hide the others.
 /// - Claims and renewals run concurrently.
 /// - *One name case per group*: after its first claim the store looks for live owners in the other
-///   [name case](crate::store::BlobNameCase), as it does when it connects. If there is one, it releases everything, and the
-///   claim fails with [`ErrorKind::Config`], which ends the processor's `run`.
+///   [name case](crate::store::BlobNameCase), as it does when it connects, soon once more, and every ten lease durations.
+///   It claims nothing more before the first look has ended. If there is a live owner, it releases everything, and the
+///   claim fails with [`ErrorKind::Config`], which ends the processor's `run`; in lower case, it waits up to a lease
+///   duration for the other one to end.
 ///
 /// A store serves one owner per consumer group, until [`release_all`](Self::release_all): create one store for every
 /// processor.
@@ -155,7 +157,8 @@ impl BlobCheckpointStore {
 
     /// Releases all owned partitions, so that other instances can claim them at once. Call it after the processor has
     /// ended, because a running processor claims them again. Afterwards the store may serve another processor. The
-    /// store retries failed releases for four request timeouts, 20 s by default.
+    /// store retries failed releases for four request timeouts, 20 s by default. An attempt that begins by then may take
+    /// longer if the storage is slow.
     ///
     /// The call may be dropped, for instance by a timeout, and repeated: a partition stays owned until the outcome of
     /// its release is known. The same applies after [`ReleaseOutcome::Indeterminate`]. As long as the store owns a

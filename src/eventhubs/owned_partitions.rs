@@ -192,8 +192,8 @@ impl OwnedPartitions {
         let wanted = wanted.into_iter().filter(|wanted| !unreported.contains(&wanted.partition));
         let claims: FuturesUnordered<_> = wanted.map(|wanted| self.claim_one(wanted)).collect();
         let leases = claims.filter_map(std::future::ready).collect().instrument(self.span().clone()).await;
-        if self.has_valid_lease() && self.store.has_other_name_case() {
-            self.memory().case_check.plan(was_live, self.store.lease_clock_now(), self.store.lease_durations().own);
+        if !was_live && self.has_valid_lease() {
+            self.may_have_been_missed();
         }
         self.check_other_name_case().instrument(self.span().clone()).await?;
         Ok(leases)
@@ -204,20 +204,30 @@ impl OwnedPartitions {
         self.memory().owned.values().any(|owned| self.store.lease_age(&owned.lease()) < lease_duration)
     }
 
+    /// Records that an instance that uses the other name case may not have seen the ownerships of this one.
+    fn may_have_been_missed(&self) {
+        if self.store.has_other_name_case() {
+            self.memory().case_check.became_live();
+        }
+    }
+
     /// Looks for live owners in the other name case, if that is due. Looks again at the next claim if that fails, because
     /// an error would end the processor. Also looks again if this instance uses lower case: the other one gives way.
     async fn check_other_name_case(&self) -> Result<()> {
-        if !self.memory().case_check.is_due() {
+        if !self.memory().case_check.is_due(self.store.lease_clock_now()) {
             return Ok(());
         }
         let found = self.store.find_case_conflict().await;
         let now = self.store.lease_clock_now();
         match found {
             Ok(None) => {
-                self.memory().case_check.passed(now);
+                self.memory().case_check.passed(now, self.store.lease_durations().own);
                 Ok(())
             }
-            Ok(Some(conflict)) if self.waits_for_the_other(&conflict, now) => Ok(()),
+            Ok(Some(conflict)) if self.waits_for_the_other(&conflict, now) => {
+                telemetry::other_name_case_awaited(&conflict);
+                Ok(())
+            }
             Ok(Some(conflict)) => {
                 telemetry::other_name_case_live(&conflict);
                 self.release_all().await;
@@ -241,7 +251,7 @@ impl OwnedPartitions {
         if let Some(owned) = self.find(partition) {
             return self.renew(partition, &owned).await;
         }
-        if self.memory().case_check.is_due() {
+        if self.memory().case_check.is_unknown() {
             return None;
         }
         let aim = self.memory().listed.aim_at(&wanted);
@@ -296,7 +306,10 @@ impl OwnedPartitions {
                 return self.started(partition, owned).await;
             }
             // The record had been deleted. This response omits the partition.
-            ClaimOutcome::Won(renewed) => self.remember(partition, &Owned::new(renewed)),
+            ClaimOutcome::Won(renewed) => {
+                self.remember(partition, &Owned::new(renewed));
+                self.may_have_been_missed();
+            }
             ClaimOutcome::Lost { by } => self.forget(partition, owned, by.as_ref()),
             ClaimOutcome::Replaced { .. } => self.forget(partition, owned, Some(self.owner())),
             // The last known state remains valid.

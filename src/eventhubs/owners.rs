@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::listed::Listed;
 use crate::error::Result;
@@ -44,13 +44,21 @@ async fn heartbeats_needed_by(store: &GroupStore, listed: &[Ownership]) -> Resul
     Ok(Vec::new())
 }
 
-/// Repeats a request until it succeeds, fails for good, or the time for attempts is over.
+/// Repeats a request until it succeeds, fails for good, or the time for attempts is over. One that is under way then is given
+/// up for a last one: it may wait for a response that never comes.
 pub(super) async fn repeated<T, F>(mut attempts: Attempts, request: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     loop {
-        let error = match request().await {
+        let response = match attempts.until().filter(|until| *until > Instant::now()) {
+            Some(until) => match timeout_at(until, request()).await {
+                Ok(response) => response,
+                Err(_) => continue,
+            },
+            None => request().await,
+        };
+        let error = match response {
             Ok(response) => return Ok(response),
             Err(error) => error,
         };

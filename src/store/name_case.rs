@@ -29,10 +29,11 @@ impl GroupStore {
     /// Those of [`BlobContainer`](crate::blob::BlobContainer).
     pub(crate) async fn find_case_conflict(&self) -> Result<Option<CaseConflict>> {
         let records = self.list_other_records().await?;
-        let mut live = records.live(self.lease_durations(), self.lease_clock_now());
-        let other = live.find(|seen| seen.record.relation_to(self.identity()) != Relation::This);
-        let conflict = |live| CaseConflict::Other { used: self.inner.name_case, live };
-        Ok(other.and_then(LiveOwner::of).map(conflict))
+        let live = records.live(self.lease_durations(), self.lease_clock_now());
+        let others = live.filter(|seen| seen.record.relation_to(self.identity()) != Relation::This);
+        // An owner of another SDK does not give way.
+        let live = others.filter_map(LiveOwner::of).min_by_key(|live| live.is_of_this_crate);
+        Ok(live.map(|live| CaseConflict::Other { used: self.inner.name_case, live }))
     }
 }
 

@@ -25,9 +25,6 @@ const LISTINGS: usize = 3;
 /// The age at which a blob is left over: its check has ended long before.
 const OLD: Duration = Duration::from_secs(60 * 60);
 
-/// How many blobs one start deletes at most, so that it does not take long.
-const MOST_TIDIED_UP: usize = 16;
-
 const NOT_WRITTEN: &str = "a blob cannot be written";
 
 /// A restriction of a storage that works. Errors are not warnings: they end the check.
@@ -97,26 +94,29 @@ impl StorageCheck<'_> {
     pub(super) async fn run(&self, wall_clock: Option<&dyn WallClock>) -> Result<Vec<StorageWarning>> {
         let tried = self.try_out(wall_clock).await;
         let deleted = self.delete().await;
-        let (mut warnings, listed) = tried?;
+        let mut warnings = tried?;
         match deleted? {
             Some(warning) => warnings.push(warning),
-            None => self.tidy_up(&listed).await,
+            // A later start goes on with it.
+            None => drop(self.in_time(self.tidy_up()).await),
         }
         Ok(warnings)
     }
 
-    /// Deletes old blobs of checks. A failure does no harm: a later start tries again.
-    async fn tidy_up(&self, listed: &[Blob]) {
-        for old in listed.iter().filter(|blob| blob.age() > OLD).take(MOST_TIDIED_UP) {
-            if self.in_time(self.container.delete(&old.name, &old.etag)).await.is_err() {
-                return;
+    /// Deletes old blobs of checks. Another instance may do the same.
+    async fn tidy_up(&self) -> Result<()> {
+        let listed = self.container.list(self.prefix).await?.blobs;
+        for old in listed.iter().filter(|blob| blob.age() > OLD) {
+            match self.container.delete(&old.name, &old.etag).await {
+                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => return Err(error),
+                _ => {}
             }
         }
+        Ok(())
     }
 
-    /// Checks that conditional writes are rejected when they must be, and that metadata is returned. Also returns the blobs
-    /// of all checks.
-    async fn try_out(&self, wall_clock: Option<&dyn WallClock>) -> Result<(Vec<StorageWarning>, Vec<Blob>)> {
+    /// Checks that conditional writes are rejected when they must be, and that metadata is returned.
+    async fn try_out(&self, wall_clock: Option<&dyn WallClock>) -> Result<Vec<StorageWarning>> {
         let mut warnings = Vec::new();
         self.must_be_missing().await?;
         let first = self.write("1", &Condition::Create).await?;
@@ -125,11 +125,11 @@ impl StorageCheck<'_> {
         self.must_be_refused(&changed, "a write under an ETag that has changed").await?;
         self.must_be_refused(&Condition::Create, "the creation of a blob that exists").await?;
         self.must_be_read(&second.etag).await?;
-        let (took, listed) = self.must_be_listed(&second.etag).await?;
+        let took = self.must_be_listed(&second.etag).await?;
         warnings.extend(second.versioned.then_some(StorageWarning::Versioning));
         warnings.extend((took > SLOW).then_some(StorageWarning::SlowListing { took }));
         warnings.extend(wall_clock.and_then(|clock| skew(clock.now(), second.response.server_time_now())));
-        Ok((warnings, listed))
+        Ok(warnings)
     }
 
     async fn in_time<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
@@ -172,19 +172,19 @@ impl StorageCheck<'_> {
         if shows(&blob, etag) { Ok(()) } else { Err(not_shown("a read")) }
     }
 
-    /// Returns how long the fastest listing took, and what the last one showed.
-    async fn must_be_listed(&self, etag: &ETag) -> Result<(Duration, Vec<Blob>)> {
-        let (mut fastest, mut blobs) = (Duration::MAX, Vec::new());
+    /// Returns how long the fastest listing took.
+    async fn must_be_listed(&self, etag: &ETag) -> Result<Duration> {
+        let mut fastest = Duration::MAX;
         for _ in 0..LISTINGS {
             let sent = Instant::now();
-            let listed = self.in_time(self.container.list(self.prefix)).await;
-            blobs = listed.map_err(|error| failed("blobs cannot be listed", error))?.blobs;
+            let listed = self.in_time(self.container.list(self.name)).await;
+            let listing = listed.map_err(|error| failed("blobs cannot be listed", error))?;
             fastest = fastest.min(sent.elapsed());
-            if !blobs.iter().any(|blob| blob.name == self.name && shows(blob, etag)) {
+            if !listing.blobs.iter().any(|blob| blob.name == self.name && shows(blob, etag)) {
                 return Err(not_shown("a listing"));
             }
         }
-        Ok((fastest, blobs))
+        Ok(fastest)
     }
 
     async fn delete(&self) -> Result<Option<StorageWarning>> {

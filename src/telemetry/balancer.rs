@@ -262,6 +262,14 @@ pub(crate) fn other_name_case_unknown(error: &Error) {
     warn!(target: BALANCER, error = %Causes(error), "cannot look for owners in the other blob-name case; will retry");
 }
 
+pub(crate) fn other_name_case_awaited(conflict: &dyn Display) {
+    warn!(
+        target: BALANCER,
+        %conflict,
+        "another application owns partitions in the other blob-name case; waiting for it to end"
+    );
+}
+
 pub(crate) fn other_name_case_live(conflict: &dyn Display) {
     error!(
         target: BALANCER,

@@ -213,7 +213,7 @@ async fn the_blobs_are_exactly_the_shared_records() {
     let expected = kept.into_iter().chain([("ownerid".to_owned(), String::new())]);
     assert_eq!(released, expected.collect::<BTreeMap<_, _>>());
     let checkpoint = world.raw_metadata(&format!("{prefix}/checkpoint/1")).await;
-    let keys = ["ehchubcreated", "offset", "ownerid", "sequencenumber", "ehcupdatedat"];
+    let keys = ["ehchubcreated", "ehcupdatedat", "offset", "ownerid", "sequencenumber"];
     assert_eq!(checkpoint.keys().collect::<Vec<_>>(), keys);
     let last = world.hub.partition_properties("1").unwrap();
     assert_eq!(checkpoint["sequencenumber"], last.last_enqueued_sequence_number.to_string());

@@ -34,7 +34,7 @@ pub struct Connection {
     storage: StorageConnection,
     hub_secret: Option<String>,
     /// Whether it has said that there are records in the other case.
-    notes_other_case: AtomicBool,
+    has_noted_other_case: AtomicBool,
 }
 
 impl Connection {
@@ -61,7 +61,7 @@ impl Connection {
         let event_hub = event_hub.ok_or_else(|| missing("the event hub", "--event-hub"))?;
         let group = ConsumerGroup::new(namespace, event_hub, name)?;
         let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
-        Ok(Self { global, group, container_name, storage, hub_secret, notes_other_case: AtomicBool::new(false) })
+        Ok(Self { global, group, container_name, storage, hub_secret, has_noted_other_case: AtomicBool::new(false) })
     }
 
     /// Returns a connection to a group that was found in the container, whose names are written exactly as these.
@@ -72,7 +72,7 @@ impl Connection {
         storage.global.settings.blob_name_case = Some(if is_lower { CaseArg::Lower } else { CaseArg::Verbatim });
         let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
         let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
-        Ok(Self { global, group, container_name, storage, hub_secret, notes_other_case: AtomicBool::new(false) })
+        Ok(Self { global, group, container_name, storage, hub_secret, has_noted_other_case: AtomicBool::new(false) })
     }
 
     /// Connects an operator of the group.
@@ -138,8 +138,8 @@ impl Connection {
 
     /// Says once that there are also records in the other case, unless the command line names the case to use.
     fn note_other_case(&self, other: NameCase) {
-        let is_found = self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto;
-        if is_found && !self.notes_other_case.swap(true, Ordering::Relaxed) {
+        let is_auto = self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto;
+        if is_auto && !self.has_noted_other_case.swap(true, Ordering::Relaxed) {
             note(format_args!("note: the group also has records under {other} names: see --blob-name-case {other}"));
         }
     }

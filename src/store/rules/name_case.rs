@@ -23,12 +23,18 @@ pub struct LiveOwner {
     pub owner: OwnerId,
     /// A partition that it owns.
     pub partition: PartitionId,
+    /// Whether this crate wrote its record. Other SDKs do not look at the other case.
+    pub is_of_this_crate: bool,
 }
 
 impl LiveOwner {
     /// Returns the owner in a record; `None` if the partition was released.
     pub fn of(seen: &Ownership) -> Option<Self> {
-        Some(Self { owner: seen.record.owner.clone()?, partition: seen.partition.clone() })
+        Some(Self {
+            owner: seen.record.owner.clone()?,
+            partition: seen.partition.clone(),
+            is_of_this_crate: seen.record.incarnation.is_some(),
+        })
     }
 }
 
@@ -61,11 +67,11 @@ pub enum CaseConflict {
 }
 
 impl CaseConflict {
-    /// Returns whether the other instance gives way, and this one only ends if that takes too long: of two instances that
-    /// run, the one that uses names as given does. If neither waited, two applications with different settings would end
-    /// each other at every start.
-    pub fn may_end(&self) -> bool {
-        matches!(self, Self::Other { used: NameCase::Lower, .. })
+    /// Returns whether the other instance should give way, so that this one only ends if that takes too long: of two
+    /// instances of this crate that run, the one that uses names as given does. If neither waited, two applications with
+    /// different settings would end each other at every start.
+    pub fn other_should_give_way(&self) -> bool {
+        matches!(self, Self::Other { used: NameCase::Lower, live: LiveOwner { is_of_this_crate: true, .. } })
     }
 }
 
@@ -145,7 +151,7 @@ mod tests {
     use super::*;
 
     fn live(id: &str) -> CaseFacts {
-        let owner = LiveOwner { owner: OwnerId::new(id).unwrap(), partition: 0.into() };
+        let owner = LiveOwner { owner: OwnerId::new(id).unwrap(), partition: 0.into(), is_of_this_crate: true };
         CaseFacts { live: Some(owner), has_records: true, ..CaseFacts::default() }
     }
 

@@ -78,10 +78,8 @@ async fn a_partition_that_another_sdk_released() {
     let container = MemoryContainer::new();
     let (official, adapter, clock) =
         (OfficialRules::new(container.clone()), adapter(container.clone()), LocalClock::ahead(0));
-    for tree in ["$default", GROUP] {
-        put(&container, &format!("{NAMESPACE}/{HUB}/{tree}/ownership/0"), [("ownerid", "")]).await;
-        put(&container, &format!("{NAMESPACE}/{HUB}/{tree}/ownership/1"), [("ownerid", "b")]).await;
-    }
+    put(&container, &format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/0"), [("ownerid", "")]).await;
+    put(&container, &format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/1"), [("ownerid", "b")]).await;
 
     let shown = listed(&*official).await;
     assert_eq!(shown["0"].owner_id.as_deref(), Some(""));
