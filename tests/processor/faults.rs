@@ -78,8 +78,9 @@ async fn the_next_cycle_honors_retry_after() {
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
         sleep(Duration::from_secs(1)).await;
-        // Zero latency only records every listing.
-        world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Latency(Duration::ZERO)));
+        // Zero latency only records every listing of the ownerships.
+        let listings = Target::from(BlobOperation::List).named(OWNERSHIP);
+        world.faulty.set_plan(FaultPlan::default().with_on(1.0, listings, Fault::Latency(Duration::ZERO)));
         world.faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after });
         let cycles = a.snapshots.borrow().cycles;
         a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles).await;
