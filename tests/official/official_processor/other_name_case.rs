@@ -11,7 +11,10 @@ use eventhubs_checkpoint::store::{BlobNameCase, StoreConfig};
 use tokio::time::advance;
 
 use super::official_rules::OfficialRules;
-use super::records::{GROUP, HUB, LocalClock, NAMESPACE, checkpoint, cycle, kind_of, listed, position, refused, wish};
+use super::records::{
+    GROUP, HUB, LocalClock, NAMESPACE, checkpoint, cycle, kind_of, listed, owner_in, position, put, refused, try_cycle,
+    wish,
+};
 
 /// An application on the official store, on both partitions, which it has processed up to 5.
 async fn official(container: &MemoryContainer) -> Arc<OfficialRules> {
@@ -78,4 +81,43 @@ async fn an_owner_that_claimed_meanwhile_is_found() {
     let error = a.claim_ownership(&[wish("a", 0, None)]).await.unwrap_err();
     assert_eq!(kind_of(&error), ErrorKind::Config);
     assert_eq!(cycle(&*b, "b", [1]).await, [1], "it goes on");
+}
+
+/// Lets this owner renew its partitions for this many seconds.
+async fn renews_for(store: &BlobCheckpointStore, partitions: &[u32], seconds: u64) {
+    for _ in 0..seconds / 5 {
+        advance(Duration::from_secs(5)).await;
+        assert_eq!(cycle(store, "a", partitions.iter().copied()).await, partitions);
+    }
+}
+
+/// Of two instances of this crate, the one in lower case waits for the other one.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_claimed_while_both_cases_have_owners() {
+    for ends in [true, false] {
+        let container = MemoryContainer::new();
+        let a = with_case(container.clone(), BlobNameCase::Lower);
+        assert_eq!(cycle(&*a, "a", [0]).await, [0]);
+        // Its first look of those every ten lease durations comes 5 s later.
+        renews_for(&a, &[0], 610).await;
+        let name = format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/0");
+        let incarnation = ("ehcincarnation", "20260101T000000Z-00000001");
+        let owned = [("ownerid", "x"), incarnation, ("ehcleaseduration", "60")];
+        put(&container, &name, owned).await;
+        renews_for(&a, &[0], 5).await;
+        assert_eq!(cycle(&*a, "a", [0, 1]).await, [0]);
+        if ends {
+            put(&container, &name, [("ownerid", ""), incarnation, ("ehcleaseduration", "60")]).await;
+            assert_eq!(cycle(&*a, "a", [0]).await, [0], "it looks");
+            assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1]);
+        } else {
+            renews_for(&a, &[0], 30).await;
+            put(&container, &name, owned).await;
+            renews_for(&a, &[0], 25).await;
+            advance(Duration::from_secs(5)).await;
+            let error = try_cycle(&*a, "a", [0]).await.unwrap_err();
+            assert_eq!(kind_of(&error), ErrorKind::Config);
+            assert_eq!(owner_in(&container, 0).await, "", "everything is released");
+        }
+    }
 }
