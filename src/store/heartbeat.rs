@@ -202,14 +202,14 @@ pub(crate) fn stale_age(record: &HeartbeatRecord, lease_durations: LeaseDuration
 /// effect without a response, the next one gets a conflict, which the rule of the write settles.
 async fn first_response<T, F: Future<Output = Result<T>>>(send: impl Fn() -> F) -> Result<T> {
     let mut under_way = FuturesUnordered::from_iter([send()]);
-    let mut sent = 1;
+    let mut requests = 1;
     let first = loop {
         tokio::select! {
             biased;
             Some(response) = under_way.next() => break response,
-            () = sleep(RESPONSE_LIMIT), if sent < MOST_SENT => {
+            () = sleep(RESPONSE_LIMIT), if requests < MOST_SENT => {
                 under_way.push(send());
-                sent += 1;
+                requests += 1;
             }
         }
     };

@@ -97,6 +97,7 @@ impl Connection {
     }
 
     /// Connects a reader of the same group under names in this letter case.
+    #[cfg(feature = "tui")]
     pub async fn reader_of(&self, case: NameCase) -> Result<Reader> {
         let store = self.storage.store(&self.group, &self.container_name)?.with_config(self.config_of(case));
         Ok(Reader::connect(store).await?)

@@ -46,7 +46,7 @@ pub struct Scale {
     pub incident_every: Duration,
     /// Whether owners of other SDKs may take part. Default yes.
     pub foreign: bool,
-    /// Whether the storage is an [`Account`], and owner ids may end with dots. The plan of a seed is otherwise the same.
+    /// Whether the storage is an `Account`, and owner ids may end with dots. The plan of a seed is otherwise the same.
     /// Default no.
     pub platform: bool,
     /// Whether all settings are drawn from the whole range that `build` accepts, and not only some of them near their
@@ -160,7 +160,7 @@ pub struct Settings {
     pub stable_names: bool,
     /// The longest time that a request takes without faults.
     pub latency: Duration,
-    /// How much longer a listing may take, without faults, because of the [`Account`].
+    /// How much longer a listing may take, without faults, because of the `Account`.
     pub slowness: Duration,
     /// Settings that have their defaults unless [`Scale::wild`] is set.
     pub tuning: Tuning,
