@@ -150,6 +150,7 @@ async fn a_partition_that_cannot_be_claimed_is_an_issue() {
 /// Four balancing loops with the profile for a fast failover, over 64 partitions.
 struct Fleet {
     faulty: FaultyContainer,
+    stores: Vec<GroupStore>,
     events: Vec<broadcast::Receiver<OwnershipEvent>>,
     handles: Vec<BalancerHandle>,
     _hub: watch::Sender<Arc<[PartitionId]>>,
@@ -160,13 +161,14 @@ impl Fleet {
     async fn balanced(seed: u64) -> Self {
         let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), seed);
         let (hub, partitions) = watch::channel((0..64).map(PartitionId::from).collect());
-        let (mut handles, mut running) = (Vec::new(), JoinSet::new());
+        let (mut stores, mut handles, mut running) = (Vec::new(), Vec::new(), JoinSet::new());
         for owner in ["a", "b", "c", "d"] {
             let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
             let builder = GroupStore::builder(Arc::new(faulty.clone()), group, OwnerId::new(owner).unwrap());
             let store = builder.with_config(StoreConfig::fast_failover()).with_seed(seed).connect().await.unwrap();
             let config = ProcessorConfig::fast_failover().balancer.with_seed(seed);
-            let (balancer, handle) = Balancer::new(store, config, partitions.clone()).unwrap();
+            let (balancer, handle) = Balancer::new(store.clone(), config, partitions.clone()).unwrap();
+            stores.push(store);
             running.spawn(async move { balancer.run().await.unwrap() });
             handles.push(handle);
         }
@@ -174,7 +176,15 @@ impl Fleet {
             handle.snapshots().wait_for(|snapshot| snapshot.owned.len() == 16).await.unwrap();
         }
         let events = handles.iter().map(BalancerHandle::ownership_events).collect();
-        Self { faulty, events, handles, _hub: hub, _running: running }
+        Self { faulty, stores, events, handles, _hub: hub, _running: running }
+    }
+
+    /// Returns how many requests are sent in the next hour.
+    async fn requests_in_an_hour(&self) -> u64 {
+        let sent = || self.stores.iter().map(|store| store.request_counts().sum()).sum::<u64>();
+        let before = sent();
+        sleep(3600 * SECOND).await;
+        sent() - before
     }
 
     /// Returns how many partitions moved since the last call.
@@ -189,16 +199,20 @@ impl Fleet {
     }
 }
 
-/// For an hour, whichever way the requests fail.
+/// For an hour, whichever way the requests fail, and for at most this many tenths of the requests of a calm hour.
 #[tokio::test(start_paused = true)]
 async fn failing_requests_cost_live_owners_no_partition() {
     let throttled = Fault::Throttled { retry_after: None };
-    for (percent, fault) in [(20, Fault::Hang), (30, Fault::Hang), (50, throttled), (50, Fault::ResponseLost)] {
+    for (percent, fault, most) in
+        [(20, Fault::Hang, 15), (30, Fault::Hang, 15), (50, throttled, 35), (50, Fault::ResponseLost, 25)]
+    {
         let mut fleet = Fleet::balanced(3).await;
+        let calm = fleet.requests_in_an_hour().await;
         fleet.faulty.set_plan(FaultPlan::default().with(f64::from(percent) / 100.0, fault.clone()));
-        sleep(3600 * SECOND).await;
+        let failing = fleet.requests_in_an_hour().await;
         let moved = fleet.moved();
         assert_eq!(moved, 0, "{percent} % {fault:?}");
+        assert!(failing * 10 <= most * calm, "{percent} % {fault:?}: {failing} requests, {calm} in a calm hour");
         assert!(fleet.handles.iter().all(|handle| handle.snapshots().borrow().owned.len() == 16));
     }
 }
