@@ -6,11 +6,11 @@ use std::{fs, io};
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
-    normalize_metadata,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+    validate_metadata,
 };
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
-use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Result};
 
 #[path = "own_container/files.rs"]
 mod files;
@@ -34,21 +34,18 @@ impl BlobContainer for Folder {
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let metadata = normalize_metadata(metadata)?;
+        validate_metadata(metadata)?;
         self.request(|request| {
             request.check(name, condition)?;
-            let etag = request.store(name, metadata)?;
-            Ok(WriteResult::new(etag, request.response.server_time, request.response))
+            let etag = request.store(name, metadata.clone())?;
+            Ok(WriteResult::new(etag, request.response))
         })
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        if *condition == Condition::Create {
-            return Err(Error::new(ErrorKind::InvalidArgument, "a deletion cannot have the condition Create"));
-        }
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         self.request(|request| {
             request.read(name)?;
-            request.check(name, condition)?;
+            request.check(name, &Condition::IfMatch(etag.clone()))?;
             request.remove(name)?;
             Ok(request.response)
         })

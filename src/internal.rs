@@ -15,6 +15,11 @@ pub mod planner {
     pub use crate::planner::*;
 }
 
+/// Requests without a store.
+pub mod blob {
+    pub use crate::blob::deadline::within;
+}
+
 /// Time.
 pub mod clock {
     pub use crate::clock::*;
@@ -23,6 +28,7 @@ pub mod clock {
 /// The wire format.
 pub mod codec {
     pub use crate::codec::*;
+    pub use crate::model::NameCase;
 }
 
 /// Names as other SDKs record them, by their own rules.

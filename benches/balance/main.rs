@@ -41,7 +41,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         this: &group.members[0],
         lease_durations: TERMS,
         running: &running,
-        other_name_case: &[],
         heartbeats: &heartbeats,
         outage_ended: None,
     };

@@ -20,7 +20,7 @@ pub(crate) const CONSUMER_GROUP: &str = "$Default";
 pub(crate) const OWNER: &str = "worker-7d9c5b6f4-x2x8v";
 /// The metadata of an ownership record.
 pub(crate) const METADATA: [(&str, &str); 3] =
-    [("ownerid", OWNER), ("incarnation", "20261120T115500Z-5f3a9c01"), ("claimedat", "2026-11-20T11:55:02Z")];
+    [("ownerid", OWNER), ("ehcincarnation", "20261120T115500Z-5f3a9c01"), ("ehcclaimedat", "2026-11-20T11:55:02Z")];
 /// The version of a blob before it is written again.
 pub(crate) const ETAG: &str = "0x8DE282A1B3C4D5E";
 

@@ -58,9 +58,7 @@ impl Table {
         if let Some(instance) = freshest {
             for view in &instance.snapshots.borrow().partitions {
                 let owner = match &view.owner {
-                    PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner)
-                        if instances.iter().all(|local| local.owner != owner.as_str()) =>
-                    {
+                    PartitionOwner::Other(owner) if instances.iter().all(|local| local.owner != owner.as_str()) => {
                         Some(owner.to_string())
                     }
                     _ => None,

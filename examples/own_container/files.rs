@@ -109,7 +109,6 @@ impl Request<'_> {
             Err(error) => return Err(error),
         };
         let holds = match condition {
-            Condition::Unconditional => true,
             Condition::Create => found.is_none(),
             Condition::IfMatch(etag) => found.as_ref() == Some(etag),
         };

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::description::OwnershipState;
-use super::operator::Operator;
+use super::reader::Reader;
 use crate::error::Result;
 use crate::model::{ETag, PartitionId};
 use crate::store::RecordName;
@@ -34,7 +33,7 @@ pub struct DeletableRecord {
     version: ETag,
 }
 
-impl Operator {
+impl Reader {
     /// Lists the records that a deletion concerns. Writes nothing.
     ///
     /// # Errors
@@ -45,9 +44,7 @@ impl Operator {
         let group = records.describe(None);
         let is_selected =
             |partition: &PartitionId| deletion.partitions.as_ref().is_none_or(|selected| selected.contains(partition));
-        // An owner under names in the other letter case does not use these records.
-        let is_used = |state: OwnershipState| state.is_live() && state != OwnershipState::OtherNameCase;
-        let is_owned = |partition: &PartitionId| group.partition(partition).is_some_and(|it| is_used(it.state));
+        let is_owned = |partition: &PartitionId| group.partition(partition).is_some_and(|it| it.state.is_live());
         let mut found = Vec::new();
         for seen in
             records.checkpoints.records.iter().filter(|seen| deletion.checkpoints && is_selected(&seen.partition))
@@ -78,6 +75,6 @@ impl Operator {
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if the record has changed: list the records again. Otherwise
     /// the error of the storage.
     pub async fn delete(&self, record: &DeletableRecord) -> Result<()> {
-        self.store().delete_record(&record.record, &record.version).await
+        self.store.delete_record(&record.record, &record.version).await
     }
 }

@@ -13,7 +13,7 @@ use crate::model::{CheckpointRecord, Heartbeat, LeaseDurations, OwnerId, Ownersh
 use crate::planner::{PartitionOwner, PartitionView, View};
 use crate::processor::source::PartitionProperties;
 use crate::processor::{BEFORE_EVERYTHING, Lag, LagState, is_listed_of_former_hub};
-use crate::store::{BlobNameCase, Checkpoint};
+use crate::store::Checkpoint;
 
 impl GroupRecords {
     /// Describes the group by its records and, if the event hub was read, by the ranges of its partitions. Read the
@@ -56,19 +56,15 @@ impl Description<'_> {
             namespace: group.namespace().to_owned(),
             event_hub: group.event_hub().to_owned(),
             consumer_group: group.name().to_owned(),
-            blob_name_case: self.blob_name_case(),
+            blob_name_case: self.records.store.name_case(),
             state: self.state(&partitions, &members),
             members: members.len(),
             unowned: partitions.iter().filter(|partition| !partition.state.is_live()).count(),
             lag: total(partitions.iter().map(|partition| partition.lag)),
-            other_name_case: self.has_other_name_case(),
+            other_name_case: !self.records.other.is_empty(),
         };
         let schema = GroupDescription::SCHEMA;
         GroupDescription { schema, taken_at: self.records.taken_at, group: summary, partitions, members }
-    }
-
-    fn blob_name_case(&self) -> BlobNameCase {
-        self.records.store.blob_name_case()
     }
 
     fn lease_durations(&self) -> LeaseDurations {
@@ -79,17 +75,13 @@ impl Description<'_> {
         let id = &entry.partition;
         let properties = self.hub.and_then(|hub| hub.of(id));
         let valid = checkpoint.filter(|checkpoint| !self.is_of_former_hub(checkpoint));
-        let record = match entry.owner {
-            PartitionOwner::OtherNameCase(_) => self.in_other_name_case(id),
-            _ => self.view.record(id),
-        };
         PartitionDescription {
             id: id.clone(),
             checkpoint: checkpoint.map(|checkpoint| self.checkpoint(checkpoint)),
             hub: properties.map(Into::into),
             lag: lag_of(valid.map(|checkpoint| &checkpoint.record), properties),
             state: state_of(entry),
-            owner: record.and_then(|seen| self.owner(seen)),
+            owner: self.view.record(id).and_then(|seen| self.owner(seen)),
         }
     }
 
@@ -107,10 +99,6 @@ impl Description<'_> {
 
     fn is_of_former_hub(&self, checkpoint: &Checkpoint) -> bool {
         is_listed_of_former_hub(checkpoint, self.hub.and_then(HubRanges::created_at))
-    }
-
-    fn in_other_name_case(&self, partition: &PartitionId) -> Option<&Ownership> {
-        self.records.survey.other_name_case.records.iter().find(|seen| seen.partition == *partition)
     }
 
     fn owner(&self, seen: &Ownership) -> Option<OwnerDescription> {
@@ -133,37 +121,27 @@ impl Description<'_> {
         seen.time_since_renewal(&self.records.survey.heartbeats.records, self.records.read_at)
     }
 
-    /// Returns the live members: the owners of live records in both name cases, and owners with a live heartbeat. An
-    /// operator is not a member.
+    /// Returns the live members: the owners of live records, and owners with a live heartbeat. An operator is not a
+    /// member.
     fn members(&self) -> Vec<Member> {
         let mut members = BTreeMap::<OwnerId, Member>::new();
         let survey = &self.records.survey;
-        let here = survey.ownerships.records.iter().map(|seen| (seen, self.blob_name_case()));
-        let there = survey.other_name_case.records.iter().map(|seen| (seen, self.blob_name_case().other()));
-        for (seen, blob_name_case) in here.chain(there) {
+        for seen in &survey.ownerships.records {
             let age = self.time_since_renewal(seen);
             let is_operated = seen.record.operator.is_some() && seen.record.operator == seen.record.owner;
             if is_operated || !self.lease_durations().counts_as_live(&seen.record, age) {
                 continue;
             }
             let Some(owner) = &seen.record.owner else { continue };
-            let member = members
-                .entry(owner.clone())
-                .or_insert_with(|| self.member(owner, sdk(&seen.record), blob_name_case, age));
+            let member = members.entry(owner.clone()).or_insert_with(|| self.member(owner, sdk(&seen.record), age));
             member.renewed = member.renewed.max(self.records.taken_at - age);
-            // Its earlier incarnation may have used the other name case.
-            if member.partitions.contains(&seen.partition) {
-                continue;
-            }
             member.partitions.push(seen.partition.clone());
             member.load = [member.load, seen.record.load].into_iter().flatten().reduce(u64::saturating_add);
             member.since = [member.since, seen.record.claimed_at].into_iter().flatten().min();
         }
         for heartbeat in survey.heartbeats.records.iter().filter(|heartbeat| self.is_live(heartbeat)) {
             let (owner, age) = (&heartbeat.record.owner, heartbeat.age_at(self.records.read_at));
-            let member = members
-                .entry(owner.clone())
-                .or_insert_with(|| self.member(owner, Sdk::ThisCrate, self.blob_name_case(), age));
+            let member = members.entry(owner.clone()).or_insert_with(|| self.member(owner, Sdk::ThisCrate, age));
             member.renewed = member.renewed.max(self.records.taken_at - age);
         }
         members.into_values().map(sorted).collect()
@@ -173,21 +151,15 @@ impl Description<'_> {
         self.lease_durations().counts_as_present(&heartbeat.record, heartbeat.age_at(self.records.read_at))
     }
 
-    fn member(&self, id: &OwnerId, sdk: Sdk, blob_name_case: BlobNameCase, age: Duration) -> Member {
+    fn member(&self, id: &OwnerId, sdk: Sdk, age: Duration) -> Member {
         let (id, renewed) = (id.clone(), self.records.taken_at - age);
-        Member { id, sdk, blob_name_case, partitions: Vec::new(), load: None, since: None, renewed }
-    }
-
-    fn has_other_name_case(&self) -> bool {
-        !self.records.survey.other_name_case.records.is_empty() || !self.records.other_checkpoints.records.is_empty()
+        Member { id, sdk, partitions: Vec::new(), load: None, since: None, renewed }
     }
 
     fn state(&self, partitions: &[PartitionDescription], members: &[Member]) -> GroupState {
         let has_record = !self.records.partitions().is_empty() || !self.records.survey.heartbeats.records.is_empty();
-        let kinds: BTreeSet<_> =
-            members.iter().map(|member| (member.sdk, member.blob_name_case == self.blob_name_case())).collect();
-        let is_settled =
-            |state| matches!(state, OwnershipState::Owned | OwnershipState::Away | OwnershipState::OtherNameCase);
+        let kinds: BTreeSet<_> = members.iter().map(|member| member.sdk).collect();
+        let is_settled = |state| matches!(state, OwnershipState::Owned | OwnershipState::Away);
         if !has_record && members.is_empty() {
             GroupState::Absent
         } else if members.is_empty() {
@@ -208,7 +180,6 @@ fn state_of(entry: &PartitionView) -> OwnershipState {
         _ if entry.is_owned_by_operator() => OwnershipState::Operator,
         // The observer is an operator itself.
         PartitionOwner::This | PartitionOwner::Reclaimable => OwnershipState::Operator,
-        PartitionOwner::OtherNameCase(_) => OwnershipState::OtherNameCase,
         PartitionOwner::Unowned => OwnershipState::Unowned,
         PartitionOwner::Released => OwnershipState::Released,
         PartitionOwner::Expired(_) => OwnershipState::Expired,
@@ -322,22 +293,19 @@ mod tests {
         }
 
         #[test]
-        fn several_sdks_or_name_cases_are_mixed() {
+        fn several_sdks_are_mixed() {
             let sdks = GroupRecords::empty().with(0, owned("a"), 0).with(1, foreign("python"), 100);
             assert_eq!(state_of_group(&sdks), GroupState::Mixed);
-            let cases = GroupRecords::empty().with(0, owned("a"), 0).with_other_name_case(1, owned("b"), 0);
-            assert_eq!(state_of_group(&cases), GroupState::Mixed);
             let expired = GroupRecords::empty().with(0, owned("a"), 0).with(1, foreign("python"), 182);
             assert_eq!(state_of_group(&expired), GroupState::Moving);
         }
 
         #[test]
-        fn a_group_in_the_other_name_case_is_stable() {
-            let there = GroupRecords::empty().with_other_name_case(0, foreign("go"), 0);
-            assert_eq!(state_of_group(&there), GroupState::Moving, "one partition has no owner");
-            let described = there.with_other_name_case(1, foreign("go"), 0).describe(Some(&hub(&[(0, 9), (0, 9)])));
-            assert_eq!((described.group.state, described.group.unowned), (GroupState::Stable, 0));
+        fn records_in_the_other_name_case_are_noted() {
+            let described = GroupRecords::empty().with_other_name_case(0, foreign("go"), 0).describe(None);
             assert!(described.group.other_name_case);
+            assert_eq!((described.group.state, described.members.len()), (GroupState::Absent, 0));
+            assert!(!GroupRecords::empty().describe(None).group.other_name_case);
         }
     }
 
@@ -374,21 +342,6 @@ mod tests {
                     "left by another operator",
                     with(operated("operator-1", "a"), 62),
                     (OwnershipState::Expired, Some("operator-1".to_owned())),
-                ),
-                (
-                    "in the other name case",
-                    with(OwnershipRecord::default(), 0).with_other_name_case(0, foreign("go"), 0),
-                    (OwnershipState::OtherNameCase, Some("go".to_owned())),
-                ),
-                (
-                    "in both name cases",
-                    with(owned("a"), 0).with_other_name_case(0, foreign("go"), 0),
-                    (OwnershipState::OtherNameCase, Some("go".to_owned())),
-                ),
-                (
-                    "expired in the other name case",
-                    with(owned("a"), 0).with_other_name_case(0, foreign("go"), 182),
-                    (OwnershipState::Owned, a()),
                 ),
             ] {
                 assert_eq!(state_of_partition(&records), expected, "{case}");
@@ -463,24 +416,6 @@ mod tests {
             assert_eq!((partitions, described.load), (vec!["1", "2", "10"], Some(u64::MAX)));
             assert_eq!(described.since, NOW.replace_hour(8).ok());
             assert_eq!(described.renewed, NOW - Duration::from_secs(3));
-        }
-
-        #[test]
-        fn those_of_the_other_name_case_count() {
-            let records = GroupRecords::empty().with(0, owned("a"), 0).with_other_name_case(1, foreign("go"), 0);
-            let described = records.describe(None).members;
-            let cases: Vec<_> = described.iter().map(|member| (member.id.as_str(), member.blob_name_case)).collect();
-            assert_eq!(cases, [("a", BlobNameCase::Lower), ("go", BlobNameCase::Verbatim)]);
-            assert_eq!(described[1].sdk, Sdk::Other);
-        }
-
-        /// It was restarted with another blob-name case.
-        #[test]
-        fn an_owner_in_both_name_cases_counts_once() {
-            let record = || OwnershipRecord { load: Some(5), ..owned("a") };
-            let records = GroupRecords::empty().with(0, record(), 0).with_other_name_case(0, record(), 30);
-            let described = records.describe(None).members;
-            assert_eq!((described.len(), described[0].partitions.len(), described[0].load), (1, 1, Some(5)));
         }
     }
 

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use crate::model::{CheckpointRecord, ETag, OwnerId, PartitionId, Position};
 use crate::processor::Lag;
 use crate::processor::source::PartitionProperties;
-use crate::store::BlobNameCase;
+use crate::store::NameCase;
 
 /// A consumer group at one moment, by its records and by the ranges of its partitions.
 ///
@@ -43,7 +43,7 @@ pub struct GroupSummary {
     /// The name of the group.
     pub consumer_group: String,
     /// The letter case of the names of its blobs.
-    pub blob_name_case: BlobNameCase,
+    pub blob_name_case: NameCase,
     /// What its members do.
     pub state: GroupState,
     /// The number of live members.
@@ -203,8 +203,6 @@ pub enum OwnershipState {
     Away,
     /// An operator works on it.
     Operator,
-    /// A live owner has it under a name in the other letter case.
-    OtherNameCase,
     /// Its owner did not renew in time.
     Expired,
     /// Its last owner released it.
@@ -222,7 +220,6 @@ impl OwnershipState {
             Self::HandingOver => "handing_over",
             Self::Away => "away",
             Self::Operator => "operator",
-            Self::OtherNameCase => "other_name_case",
             Self::Expired => "expired",
             Self::Released => "released",
             Self::Unowned => "unowned",
@@ -232,7 +229,7 @@ impl OwnershipState {
     /// Returns whether another instance must not claim the partition now.
     #[must_use]
     pub fn is_live(self) -> bool {
-        matches!(self, Self::Owned | Self::HandingOver | Self::Away | Self::Operator | Self::OtherNameCase)
+        matches!(self, Self::Owned | Self::HandingOver | Self::Away | Self::Operator)
     }
 }
 
@@ -299,8 +296,6 @@ pub struct Member {
     pub id: OwnerId,
     /// Whose software it runs.
     pub sdk: Sdk,
-    /// The letter case of the names of its blobs.
-    pub blob_name_case: BlobNameCase,
     /// The partitions that it owns. Empty if only its heartbeat shows that it is alive.
     pub partitions: Vec<PartitionId>,
     /// How much work they are, as measured by the member.

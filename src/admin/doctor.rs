@@ -1,6 +1,6 @@
 //! What is wrong with a group, and the remedies: pure over what was read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -326,9 +326,16 @@ impl Examination<'_> {
 
     /// Returns the partitions that two live members own.
     fn owned_in_both_cases(&self) -> Vec<PartitionId> {
-        let owners =
-            |id: &PartitionId| self.group.members.iter().filter(|member| member.partitions.contains(id)).count();
-        self.partitions(|partition| owners(&partition.id) > 1)
+        let live: BTreeMap<_, _> = self
+            .records
+            .other
+            .live(self.records.store.lease_durations(), self.records.read_at)
+            .map(|seen| (&seen.partition, seen.record.owner.as_ref()))
+            .collect();
+        self.partitions(|partition| {
+            let owner = partition.owner.as_ref().filter(|_| partition.state.is_live()).map(|owner| &owner.id);
+            owner.is_some() && live.get(&partition.id).is_some_and(|other| *other != owner)
+        })
     }
 }
 
@@ -420,8 +427,6 @@ mod tests {
             assert_eq!(found(&held, 2), [""; 0], "an operator works on it");
             let away = with(OwnershipRecord { away: true, ..owned("b") }, 0);
             assert_eq!(found(&away, 2), [""; 0], "its owner will be back");
-            let there = healthy().with_other_name_case(1, owned("b"), 0);
-            assert!(!found(&there, 2).contains(&"unowned-partition"));
         }
 
         #[test]
@@ -434,13 +439,13 @@ mod tests {
         #[test]
         fn two_owners_in_different_name_cases() {
             let both = healthy().with_other_name_case(0, foreign("go"), 0);
-            assert_eq!(found(&both, 1), ["two-owners", "other-name-case", "several-sdks"]);
+            assert_eq!(found(&both, 1), ["two-owners", "other-name-case"]);
             let expired = healthy().with_other_name_case(0, foreign("go"), 182);
             assert_eq!(found(&expired, 1), ["other-name-case"]);
             let restarted = healthy().with_other_name_case(0, owned("a"), 0);
             assert_eq!(found(&restarted, 1), ["other-name-case"], "it is one owner");
             let elsewhere = healthy().with_other_name_case(1, owned("b"), 0);
-            assert_eq!(found(&elsewhere, 2), ["other-name-case"]);
+            assert_eq!(found(&elsewhere, 2), ["unowned-partition", "other-name-case"]);
         }
 
         #[test]
@@ -578,14 +583,14 @@ mod tests {
             records.checkpoints.malformed.push(malformed());
             assert_eq!(found(&records, 1), ["malformed-record"; 3]);
             let mut elsewhere = healthy();
-            elsewhere.survey.other_name_case.malformed.push(malformed());
-            assert_eq!(found(&elsewhere, 1), [""; 0], "they concern the users of that case");
+            elsewhere.other.ownerships.malformed.push(malformed());
+            assert_eq!(found(&elsewhere, 1), ["other-name-case"], "they concern the users of that case");
         }
 
         #[test]
         fn in_the_other_name_case() {
             let mut records = healthy();
-            records.other_checkpoints.records.append(&mut at(3, "30").checkpoints.records);
+            records.other.checkpoints.records.append(&mut at(3, "30").checkpoints.records);
             assert_eq!(found(&records, 1), ["other-name-case"]);
         }
     }

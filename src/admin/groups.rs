@@ -1,20 +1,21 @@
 //! The consumer groups in a container.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use crate::blob::BlobContainer;
+use crate::blob::{BlobContainer, within};
 use crate::error::Result;
 use crate::model::ConsumerGroup;
 
 /// Lists the groups that have records in a container, below a prefix of their names. Their names are written as those of
-/// their blobs are: use [`BlobNameCase::Verbatim`](crate::store::BlobNameCase) to connect to them. Blobs that are no
-/// records are ignored.
+/// their blobs are: use [`BlobNameCase::Verbatim`](crate::store::BlobNameCase::Verbatim) to connect to them. Blobs that are no
+/// records are ignored. The listing may take as long as the timeout; one of a container with many blobs has many pages.
 ///
 /// # Errors
 ///
 /// The error of the storage.
-pub async fn list_groups(container: &dyn BlobContainer, prefix: &str) -> Result<Vec<ConsumerGroup>> {
-    let listing = container.list(prefix).await?;
+pub async fn list_groups(container: &dyn BlobContainer, prefix: &str, timeout: Duration) -> Result<Vec<ConsumerGroup>> {
+    let listing = within(timeout, "list", container.list(prefix)).await?;
     let groups = listing.blobs.iter().filter_map(|blob| group_of(&blob.name));
     Ok(groups
         .collect::<BTreeSet<_>>()

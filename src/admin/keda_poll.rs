@@ -9,7 +9,7 @@ use super::keda::{KedaLag, KedaReason, KedaRecord, KedaScale, sum};
 use super::survey::GroupRecords;
 use crate::model::PartitionId;
 use crate::processor::Lag;
-use crate::store::{BlobNameCase, Checkpoint, Listing};
+use crate::store::{Checkpoint, Listing, NameCase};
 
 /// What KEDA's scaler for Event Hubs counts for a group, with `checkpointStrategy: blobMetadata`.
 #[derive(Clone, Debug, Serialize)]
@@ -101,7 +101,7 @@ impl GroupRecords {
         let listing: Option<&Listing<Checkpoint>> = if names.finds_checkpoints {
             Some(&self.checkpoints)
         } else {
-            Some(&self.other_checkpoints).filter(|_| is_lower(&names.namespace) && is_lower(&names.event_hub))
+            Some(&self.other.checkpoints).filter(|_| is_lower(&names.namespace) && is_lower(&names.event_hub))
         };
         let found = listing.into_iter().flat_map(|listing| &listing.records);
         found.map(|checkpoint| (&checkpoint.partition, checkpoint)).collect()
@@ -110,13 +110,13 @@ impl GroupRecords {
 
 impl KedaNames {
     fn new(records: &GroupRecords) -> Self {
-        let (group, case) = (records.store.group(), records.store.blob_name_case());
-        let cased = |name: &str| if case == BlobNameCase::Lower { name.to_lowercase() } else { name.to_owned() };
+        let (group, case) = (records.store.group(), records.store.name_case());
+        let cased = |name: &str| if case == NameCase::Lower { name.to_lowercase() } else { name.to_owned() };
         Self {
             namespace: cased(group.namespace()),
             event_hub: cased(group.event_hub()),
             consumer_group: group.name().to_owned(),
-            finds_checkpoints: case == BlobNameCase::Lower || group.name() == group.name().to_lowercase(),
+            finds_checkpoints: case == NameCase::Lower || group.name() == group.name().to_lowercase(),
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Administration of a consumer group from outside, for processors of any SDK.
 //!
-//! An [`Operator`] is not a member of the group: it processes nothing, and the members do not count it.
+//! An [`Operator`] is not a member of the group: it processes nothing, and the members do not count it. A [`Reader`] only
+//! looks at the group.
 //!
 //! | call | does |
 //! |---|---|
 //! | [`list_groups`] | lists the groups in a container |
-//! | [`read`](Operator::read), [`describe`](GroupRecords::describe) | shows owners, checkpoints and lag |
+//! | [`read`](Reader::read), [`describe`](GroupRecords::describe) | shows owners, checkpoints and lag |
 //! | [`plan`](Operator::plan), [`Plan::execute`] | resets checkpoints, after a look at what would change |
 //! | [`Plan::init`] | writes initial checkpoints, where there are none |
 //! | [`release`](Operator::release) | frees a partition of an owner that is stuck |
-//! | [`plan_deletion`](Operator::plan_deletion), [`delete`](Operator::delete) | deletes records |
+//! | [`plan_deletion`](Reader::plan_deletion), [`delete`](Reader::delete) | deletes records |
 //! | [`Export`] | keeps checkpoints in a file, and brings them back or to another group |
 //! | `migrate` | reads checkpoints of legacy SDKs, Azure Functions, Dapr and Kafka |
 //! | [`keda`](GroupRecords::keda) | shows what KEDA's scaler counts, and why |
@@ -79,6 +80,7 @@ mod operator;
 mod outcome;
 mod plan;
 mod planning;
+mod reader;
 mod retries;
 mod session;
 mod survey;
@@ -105,4 +107,5 @@ pub use keda_poll::{KedaNames, KedaPartition, KedaPoll};
 pub use operator::{Operator, ResetOptions};
 pub use outcome::{NotDone, ResetOutcome};
 pub use plan::{Plan, PlannedChange, PlannedEffect, Reset, ResetTarget};
+pub use reader::Reader;
 pub use survey::GroupRecords;

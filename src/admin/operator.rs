@@ -8,12 +8,13 @@ use futures::future::{join_all, pending};
 
 use super::outcome::{NotDone, ResetOutcome};
 use super::plan::Expected;
+use super::reader::Reader;
 use super::retries::Retries;
 use super::session::{Order, Session};
 use super::survey::{GroupRecords, Survey};
 use super::takeover::{Allowed, Takeover, takeover};
 use crate::error::{Error, Result};
-use crate::model::{OwnerId, OwnershipRecord, PartitionId, Position};
+use crate::model::{NameCase, OwnerId, OwnershipRecord, PartitionId, Position};
 use crate::store::membership::DeclareDeadOutcome;
 use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, ReleaseOutcome, RequestCounts};
 
@@ -126,7 +127,7 @@ impl Displaced {
 }
 
 impl Operator {
-    /// Connects with the settings of a store. Use the blob-name case of the group. The operator ignores the owner id and
+    /// Connects with the settings of a store. The operator ignores the owner id and
     /// generates a unique one that begins with `operator-`.
     ///
     /// # Errors
@@ -140,6 +141,13 @@ impl Operator {
     #[must_use]
     pub fn id(&self) -> &OwnerId {
         &self.store.identity().owner
+    }
+
+    /// Returns the letter case of the blob names that this operator does not use, if the group had records in it when the
+    /// operator connected.
+    #[must_use]
+    pub fn other_case_with_records(&self) -> Option<NameCase> {
+        self.store.other_case_with_records()
     }
 
     /// Resets the checkpoints of these partitions to these positions, forward or backward. Processing continues with
@@ -256,6 +264,12 @@ impl Operator {
     /// The error of the storage.
     pub async fn read(&self) -> Result<GroupRecords> {
         GroupRecords::read(&self.store).await
+    }
+
+    /// Returns a reader of the same group, which can also delete records.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader::of(self.store.clone())
     }
 
     /// Returns how many requests to the storage this operator has made.

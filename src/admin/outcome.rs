@@ -52,11 +52,6 @@ pub enum NotDone {
         /// One of these owners.
         owner: OwnerId,
     },
-    /// The partition is owned in the other name case. Use the blob-name case of that application.
-    OtherNameCase {
-        /// Its owner.
-        owner: OwnerId,
-    },
     /// An owner of this crate has the partition, and the options do not permit to take it over. Stop the owner first, or
     /// see [`ResetOptions::allow_live`](super::ResetOptions).
     Live {
@@ -88,10 +83,6 @@ impl fmt::Display for NotDone {
                     "{owner}, an owner of another SDK, is active in the group and may undo the reset: stop it first"
                 )
             }
-            Self::OtherNameCase { owner } => write!(
-                f,
-                "{owner} owns the partition under a different blob-name case: use the blob-name case of its application"
-            ),
             Self::Live { owner } => write!(f, "{owner} is processing the partition: stop it first"),
             Self::Changed { sequence_number: Some(number) } => {
                 write!(f, "the checkpoint is at {number} now, which is not what the plan is for: plan again")

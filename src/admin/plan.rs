@@ -8,7 +8,6 @@ use time::OffsetDateTime;
 use super::description::{
     GroupDescription, OwnerDescription, OwnershipState, PartitionDescription, PartitionRange, RecordedPosition,
 };
-use super::survey::GroupRecords;
 use crate::codec::is_usable_offset;
 use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, PartitionId, Position};
 use crate::processor::{BEFORE_EVERYTHING, StartPosition, names_another_event};
@@ -123,9 +122,6 @@ pub struct PlannedChange {
     /// Whether its owner may advance the checkpoint before it is set.
     #[serde(skip)]
     pub(super) may_advance: bool,
-    /// Its checkpoint in the other name case, which the operator may take over before it sets this one.
-    #[serde(skip)]
-    pub(super) in_other_name_case: Option<RecordedPosition>,
 }
 
 /// What a reset would do to one checkpoint.
@@ -175,20 +171,10 @@ impl Plan {
     const SCHEMA: &'static str = "ehcp.plan/1";
 
     /// Creates the plan of a reset, by what was read.
-    pub(super) fn of(
-        reset: &Reset,
-        records: &GroupRecords,
-        hub_created_at: Option<OffsetDateTime>,
-        mut changes: Vec<PlannedChange>,
-    ) -> Self {
-        let there = &records.other_checkpoints.records;
-        // With `keep_existing`, a checkpoint that its owner writes first stays, and so does one in the other name case.
+    pub(super) fn of(reset: &Reset, hub_created_at: Option<OffsetDateTime>, mut changes: Vec<PlannedChange>) -> Self {
+        // With `keep_existing`, a checkpoint that its owner writes first stays.
         for change in changes.iter_mut().filter(|_| reset.keep_existing) {
             change.may_advance = false;
-        }
-        for change in changes.iter_mut().filter(|_| !reset.keep_existing) {
-            let found = there.iter().find(|found| found.partition == change.partition);
-            change.in_other_name_case = found.map(|found| (&found.record).into());
         }
         Self { schema: Self::SCHEMA, changes, hub_created_at }
     }
@@ -210,8 +196,6 @@ pub(super) enum Expected {
         from: Option<RecordedPosition>,
         /// The live owner and its epoch, which may have advanced it.
         by: Option<(OwnerId, Option<i64>)>,
-        /// The checkpoint that the plan found in the other name case, if there was one.
-        in_other_name_case: Option<RecordedPosition>,
     },
 }
 
@@ -219,7 +203,7 @@ impl Expected {
     /// Returns whether this checkpoint may be set. `displaced` is the ownership that the operator has replaced: in
     /// another epoch, another operator may have set the checkpoint.
     pub(super) fn permits(&self, found: &CheckpointRecord, displaced: Option<&OwnershipRecord>) -> bool {
-        let Self::Planned { from, by, in_other_name_case } = self else { return true };
+        let Self::Planned { from, by } = self else { return true };
         let is_planned_owner = |seen: &OwnershipRecord| {
             by.as_ref().is_some_and(|(id, epoch)| seen.owner.as_ref() == Some(id) && seen.epoch == *epoch)
         };
@@ -227,7 +211,7 @@ impl Expected {
         let found = RecordedPosition::from(found);
         let from = from.clone().unwrap_or_default();
         match (from.sequence_number, found.sequence_number) {
-            _ if found == from || in_other_name_case.as_ref() == Some(&found) => true,
+            _ if found == from => true,
             (Some(from), Some(found)) => may_advance && found > from,
             (None, _) => may_advance,
             (Some(_), None) => false,
@@ -238,7 +222,7 @@ impl Expected {
 impl PlannedChange {
     pub(super) fn expected(&self) -> Expected {
         let by = self.owner.as_ref().filter(|_| self.may_advance).map(|owner| (owner.id.clone(), owner.epoch));
-        Expected::Planned { from: self.from.clone(), by, in_other_name_case: self.in_other_name_case.clone() }
+        Expected::Planned { from: self.from.clone(), by }
     }
 }
 
@@ -268,9 +252,6 @@ pub(super) fn wanted(reset: &Reset, partition: &PartitionDescription) -> Wanted 
     let current = partition.checkpoint.as_ref();
     if reset.keep_existing && current.is_some() {
         return Wanted::Keep("it has a checkpoint");
-    }
-    if partition.state == OwnershipState::OtherNameCase {
-        return Wanted::Refuse("its owner uses blob names in the other letter case".to_owned());
     }
     let range = partition.hub.as_ref();
     match &reset.target {
@@ -418,7 +399,6 @@ pub(super) fn unknown(partition: PartitionId) -> PlannedChange {
         effect: PlannedEffect::Refused,
         why: Some(NO_SUCH_PARTITION.to_owned()),
         may_advance: false,
-        in_other_name_case: None,
     }
 }
 
@@ -439,7 +419,6 @@ fn unchanged(partition: &PartitionDescription) -> PlannedChange {
         effect: PlannedEffect::NoChange,
         why: None,
         may_advance: partition.state.is_live() && partition.state != OwnershipState::Operator,
-        in_other_name_case: None,
     }
 }
 
@@ -817,6 +796,7 @@ mod tests {
 
     #[test]
     fn the_first_unknown_partition_is_found() {
+        use super::super::survey::GroupRecords;
         use super::super::survey::samples::hub;
         let group = GroupRecords::empty().describe(Some(&hub(&[(0, 9), (0, 9)])));
         let at = |partition: u32| (partition.into(), recorded_at((Some(3), Some("30"))));
@@ -885,7 +865,7 @@ mod tests {
             let first = PartitionDescription { checkpoint: None, ..owned(OwnershipState::Owned, "a") };
             assert!(permits(&first, Some(0), Some(&samples::owned("a"))));
             let keeps = planned(&earliest().with_keep_existing(true), &first);
-            let plan = Plan::of(&earliest().with_keep_existing(true), &GroupRecords::empty(), None, vec![keeps]);
+            let plan = Plan::of(&earliest().with_keep_existing(true), None, vec![keeps]);
             let found = checkpoint((Some(0), Some("0")));
             assert!(!plan.changes[0].expected().permits(&found, Some(&samples::owned("a"))), "it is to stay");
         }

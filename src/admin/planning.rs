@@ -48,7 +48,7 @@ impl Operator {
         let changes = stream::iter(partitions).map(|partition| planned(source, &hub, reset, partition, &format));
         let mut changes: Vec<_> = changes.buffer_unordered(CONCURRENT_SEARCHES).try_collect().await?;
         changes.sort_by(|one, other| one.partition.cmp(&other.partition));
-        Ok(Plan::of(reset, &records, hub.created_at(), changes))
+        Ok(Plan::of(reset, hub.created_at(), changes))
     }
 
     /// Plans a reset without the event hub. Only positions with both numbers can be planned; others are refused. They
@@ -67,7 +67,7 @@ impl Operator {
             Wanted::Refuse(why) => refused(partition, why),
             Wanted::Find(..) => refused(partition, "the event hub is needed to find the event".to_owned()),
         });
-        Ok(Plan::of(reset, &records, None, changes.collect()))
+        Ok(Plan::of(reset, None, changes.collect()))
     }
 }
 

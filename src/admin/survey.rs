@@ -13,7 +13,6 @@ use crate::store::{Checkpoint, GroupStore, Listing, MalformedRecord, Records};
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) ownerships: Listing<Ownership>,
-    pub(super) other_name_case: Listing<Ownership>,
     pub(super) heartbeats: Listing<Heartbeat>,
 }
 
@@ -23,7 +22,8 @@ pub struct GroupRecords {
     pub(super) store: GroupStore,
     pub(super) survey: Survey,
     pub(super) checkpoints: Listing<Checkpoint>,
-    pub(super) other_checkpoints: Listing<Checkpoint>,
+    /// The records in the other name case.
+    pub(super) other: Records,
     /// When they were read.
     pub(super) read_at: Moment,
     pub(super) taken_at: OffsetDateTime,
@@ -32,9 +32,8 @@ pub struct GroupRecords {
 impl Survey {
     pub(super) async fn read(store: &GroupStore) -> Result<Self> {
         let ownerships = store.list_ownerships().await?;
-        let other_name_case = store.list_other_name_case().await?;
         let heartbeats = store.list_heartbeats().await?;
-        Ok(Self { ownerships, other_name_case, heartbeats })
+        Ok(Self { ownerships, heartbeats })
     }
 
     /// Returns the group as an operator sees it at this moment.
@@ -43,7 +42,6 @@ impl Survey {
             this: store.identity(),
             lease_durations: store.lease_durations(),
             running: &BTreeSet::new(),
-            other_name_case: &self.other_name_case.records,
             heartbeats: &self.heartbeats.records,
             outage_ended: None,
         };
@@ -55,9 +53,9 @@ impl GroupRecords {
     pub(super) async fn read(store: &GroupStore) -> Result<Self> {
         let other = store.list_other_records().await?;
         let Records { ownerships, checkpoints, heartbeats } = store.list_records().await?;
-        let survey = Survey { ownerships, other_name_case: other.ownerships, heartbeats };
+        let survey = Survey { ownerships, heartbeats };
         let (read_at, taken_at) = (store.lease_clock_now(), store.server_time());
-        Ok(Self { store: store.clone(), survey, checkpoints, other_checkpoints: other.checkpoints, read_at, taken_at })
+        Ok(Self { store: store.clone(), survey, checkpoints, other, read_at, taken_at })
     }
 
     /// Returns whether there is any record of the group under names in this letter case.
@@ -145,8 +143,8 @@ pub(super) mod samples {
             let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
             let settings = GroupStore::builder(Arc::new(MemoryContainer::new()), group, owner("any"));
             let store = runtime.block_on(settings.with_seed(5).for_operator().unwrap().connect()).unwrap();
-            let (survey, checkpoints, other_checkpoints) = (Survey::default(), Listing::default(), Listing::default());
-            Self { store, survey, checkpoints, other_checkpoints, read_at: READ_AT, taken_at: NOW }
+            let (survey, checkpoints, other) = (Survey::default(), Listing::default(), Records::default());
+            Self { store, survey, checkpoints, other, read_at: READ_AT, taken_at: NOW }
         }
 
         /// Adds an ownership that was renewed this many seconds ago.
@@ -162,7 +160,7 @@ pub(super) mod samples {
             record: OwnershipRecord,
             age: u64,
         ) -> Self {
-            self.survey.other_name_case.records.push(listed(partition, record, age));
+            self.other.ownerships.records.push(listed(partition, record, age));
             self
         }
 

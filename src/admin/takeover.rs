@@ -37,12 +37,10 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> R
     let entry = view.partitions.iter().find(|entry| entry.partition == *partition);
     let free = PartitionView::new(partition.clone(), PartitionOwner::Unowned);
     let entry = entry.unwrap_or(&free);
-    match &entry.owner {
-        PartitionOwner::OtherNameCase(owner) => return Err(NotDone::OtherNameCase { owner: owner.clone() }),
-        PartitionOwner::Other(operator) if entry.is_owned_by_operator() => {
-            return Err(NotDone::Busy { operator: operator.clone() });
-        }
-        _ => {}
+    if let PartitionOwner::Other(operator) = &entry.owner
+        && entry.is_owned_by_operator()
+    {
+        return Err(NotDone::Busy { operator: operator.clone() });
     }
     let foreign = foreign_owner(view);
     if let Some(owner) = foreign.filter(|_| !allowed.foreign) {
@@ -68,7 +66,8 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> R
     let may_be_foreign = before.is_some_and(|owner| !is_of_this_crate(view, owner));
     Ok(Takeover {
         over: record.cloned(),
-        return_to,
+        // An id that only another SDK could write cannot be named: its owner claims like any other.
+        return_to: return_to.filter(|owner| OwnerId::new(owner.as_str()).is_ok()),
         declare_dead: is_expired,
         settle: foreign.is_some() || displaces_foreign || may_be_foreign,
     })
@@ -123,14 +122,13 @@ mod tests {
     }
 
     /// Returns what is decided about partition 0.
-    fn decided(listing: &[Ownership], other_name_case: &[Ownership], foreign: bool) -> Result<Takeover, NotDone> {
+    fn decided(listing: &[Ownership], foreign: bool) -> Result<Takeover, NotDone> {
         let (me, running) = (Identity::new(owner("operator-9"), incarnation()), BTreeSet::new());
         let lease_duration = Duration::from_secs(60);
         let observer = Observer {
             this: &me,
             lease_durations: LeaseDurations::new(lease_duration, 3 * lease_duration),
             running: &running,
-            other_name_case,
             heartbeats: &[],
             outage_ended: None,
         };
@@ -139,14 +137,22 @@ mod tests {
     }
 
     fn returned_to(record: OwnershipRecord, age: u64) -> Option<OwnerId> {
-        decided(&[seen(0, record, age)], &[], false).unwrap().return_to
+        decided(&[seen(0, record, age)], false).unwrap().return_to
     }
 
     #[test]
     fn a_partition_without_owner_is_returned_to_none() {
-        assert_eq!(decided(&[], &[], false).unwrap().return_to, None);
+        assert_eq!(decided(&[], false).unwrap().return_to, None);
         assert_eq!(returned_to(OwnershipRecord::default(), 100), None);
         assert_eq!(returned_to(owned("a"), 100), None, "its owner has expired");
+    }
+
+    #[test]
+    fn it_is_returned_to_no_owner_beyond_ascii() {
+        let foreign =
+            OwnershipRecord { owner: Some(OwnerId::recorded("gr\u{f6}\u{df}e")), ..OwnershipRecord::default() };
+        let takeover = decided(&[seen(0, foreign, 0)], true).unwrap();
+        assert_eq!((takeover.return_to, takeover.settle), (None, true));
     }
 
     #[test]
@@ -155,14 +161,14 @@ mod tests {
         let released = OwnershipRecord { handoff_to: Some(owner("b")), ..OwnershipRecord::default() };
         let reserved = |age| {
             let listing = [seen(0, released.clone(), age), seen(1, owned("b"), 0)];
-            decided(&listing, &[], false).unwrap().return_to
+            decided(&listing, false).unwrap().return_to
         };
         assert_eq!(reserved(5), Some(owner("b")));
         assert_eq!(reserved(70), None, "it was");
         assert_eq!(returned_to(released.clone(), 5), None, "that owner is not alive");
         let requested = OwnershipRecord { handoff_to: Some(owner("b")), ..owned("a") };
         let listing = [seen(0, requested, 0), seen(1, owned("b"), 0)];
-        assert_eq!(decided(&listing, &[], false).unwrap().return_to, Some(owner("b")), "it was requested");
+        assert_eq!(decided(&listing, false).unwrap().return_to, Some(owner("b")), "it was requested");
     }
 
     #[test]
@@ -172,7 +178,7 @@ mod tests {
             handoff_to: Some(owner("a")),
             ..owned("operator-1")
         };
-        let busy = decided(&[seen(0, operated.clone(), 0)], &[], false).unwrap_err();
+        let busy = decided(&[seen(0, operated.clone(), 0)], false).unwrap_err();
         assert!(matches!(busy, NotDone::Busy { operator } if operator == owner("operator-1")));
         assert_eq!(returned_to(operated, 100), Some(owner("a")));
     }
@@ -190,11 +196,11 @@ mod tests {
     fn a_group_with_a_foreign_owner_needs_the_option() {
         let foreign = OwnershipRecord::owned_by(owner("python"), None);
         let listing = [seen(0, owned("a"), 0), seen(1, foreign.clone(), 0)];
-        let rejected = decided(&listing, &[], false).unwrap_err();
+        let rejected = decided(&listing, false).unwrap_err();
         assert!(matches!(rejected, NotDone::Foreign { owner: found } if found == owner("python")));
-        assert!(decided(&listing, &[], true).unwrap().settle, "it may be the next owner");
-        assert!(!decided(&listing[..1], &[], true).unwrap().settle);
-        assert!(decided(&[seen(0, foreign, 500)], &[], false).unwrap().settle, "it may still process events");
+        assert!(decided(&listing, true).unwrap().settle, "it may be the next owner");
+        assert!(!decided(&listing[..1], true).unwrap().settle);
+        assert!(decided(&[seen(0, foreign, 500)], false).unwrap().settle, "it may still process events");
     }
 
     #[test]
@@ -206,16 +212,9 @@ mod tests {
         };
         let released = OwnershipRecord { owner: None, ..operated.clone() };
         for listing in [[seen(0, operated, 100)], [seen(0, released.clone(), 5)]] {
-            assert!(decided(&listing, &[], true).unwrap().settle, "it may be of another SDK");
+            assert!(decided(&listing, true).unwrap().settle, "it may be of another SDK");
         }
         let known = [seen(0, released, 5), seen(1, owned("a"), 0)];
-        assert!(!decided(&known, &[], true).unwrap().settle);
-    }
-
-    #[test]
-    fn partitions_of_the_other_name_case_are_left_alone() {
-        let there = seen(0, OwnershipRecord::owned_by(owner("go"), None), 0);
-        let rejected = decided(&[], std::slice::from_ref(&there), true).unwrap_err();
-        assert!(matches!(rejected, NotDone::OtherNameCase { owner: found } if found == owner("go")));
+        assert!(!decided(&known, true).unwrap().settle);
     }
 }

@@ -8,7 +8,7 @@ use super::note::Note;
 use super::snapshot::Snapshot;
 use crate::model::{Heartbeat, Incarnation, Moment, Ownership, PartitionId};
 use crate::store::handoff::Handoff;
-use crate::store::{Claim, Lease};
+use crate::store::{CaseConflict, Claim, Lease};
 
 /// One thing to do.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub enum Action {
     /// Ends the loop, with the numbers of partitions that were kept for the restart of this owner and that could not be
     /// released.
     Ended(LeftOwned),
+    /// Ends the loop in the same way, because another application owns partitions in the other name case.
+    Refused(LeftOwned, CaseConflict),
 }
 
 /// An operation on the storage.
@@ -40,8 +42,10 @@ pub enum Request {
     List,
     /// Lists the ownerships and the heartbeats in one request.
     ListWithHeartbeats,
-    /// Lists the heartbeats, the ownerships of the other name case, or both.
-    ListOthers { heartbeats: bool, other_name_case: bool },
+    /// Lists the heartbeats.
+    ListHeartbeats,
+    /// Looks for a live owner in the other name case.
+    FindCaseConflict,
     /// Declares the owner of a record dead, in order to make these claims.
     DeclareDead { of: Ownership, heartbeat: Option<Heartbeat>, claims: Vec<Claim> },
     /// Claims a partition.
@@ -59,8 +63,8 @@ pub enum Request {
     PollHandoff(Handoff),
     /// Writes the heartbeat of this instance.
     SendHeartbeat,
-    /// Deletes the heartbeat of this instance. If `persistently`, a deletion that fails is repeated.
-    RemoveHeartbeat { persistently: bool },
+    /// Ends the heartbeat of this instance. If `persistently`, a write that fails is repeated.
+    EndHeartbeat { persistently: bool },
     /// Deletes those of these heartbeats that are stale.
     DeleteHeartbeats(Vec<Heartbeat>),
 }

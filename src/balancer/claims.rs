@@ -1,6 +1,7 @@
 //! Claiming partitions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::action::{Action, Request};
 use super::context::Context;
@@ -147,9 +148,10 @@ impl Partitions {
         error: Error,
     ) {
         let wait = context.settings.retry_after(&error);
+        let error = Arc::new(error);
         context.claim_failed();
         for partition in &partitions {
-            self.set_back(context, partition, wait);
+            self.set_back(context, partition, wait, Some(Arc::clone(&error)));
         }
         context.note(Note::Indeterminate(operation, partitions, error));
     }

@@ -130,9 +130,12 @@ impl BalancerConfig {
         with_handoff(handoff: bool);
         /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`]: one renewal per partition,
         /// as with all other SDKs. With [`LeaseScope::Instance`] one heartbeat keeps all of them alive: a balanced instance
-        /// sends about 250 requests per hour for up to 2000 partitions, at the default interval and lease duration.
+        /// sends about 370 requests per hour for up to 2000 partitions, at the default interval and lease duration.
         ///
         /// Not together with [`LoadBalancingStrategy::Weighted`], which writes loads with the renewals.
+        ///
+        /// If the heartbeat cannot be written, each lease is renewed individually before it expires, until the heartbeat can
+        /// be written again.
         ///
         /// Only instances of this crate honor such leases; other SDKs consider them expired. If an instance finds another
         /// SDK in the group, it reports that and continues with [`LeaseScope::Partition`]. Until then, within at most three
@@ -186,7 +189,7 @@ impl BalancerConfig {
         self.check_drain_timeout(store, Duration::ZERO)
     }
 
-    /// A renewal begins when half of the lease duration has passed. The renewal and the time to stop after it must end
+    /// A renewal begins at the latest when half of the lease duration has passed. The renewal and the time to stop after it must end
     /// before the lease expires.
     pub(super) fn check_drain_timeout(&self, store: &GroupStore, stopping: Duration) -> Result<()> {
         let (lease, timeout) = (store.lease_durations().own, store.request_timeout());

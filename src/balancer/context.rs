@@ -33,6 +33,8 @@ pub(super) struct Context {
     pub(super) stalled: Stalled,
     /// Whether a partition that was won has not been started for too long.
     pub(super) start_overdue: bool,
+    /// Whether another instance may own the same partitions in the other name case.
+    pub(super) case_unknown: bool,
     /// When the last outage of the storage ended.
     pub(super) outage_ended: Option<Moment>,
     /// Whether an owner of another SDK is alive in the group.
@@ -79,6 +81,7 @@ impl Context {
             phase: Phase::Running,
             stalled: Stalled::default(),
             start_overdue: false,
+            case_unknown: false,
             outage_ended: None,
             foreign_owner: false,
             rng,
@@ -159,8 +162,9 @@ impl Context {
     }
 
     /// Whether this instance claims nothing now. While the runtime does not run, a claimed partition would not be read.
+    /// While an instance may own the same partitions in the other name case, neither must claim more.
     pub(super) fn claims_nothing(&self) -> bool {
-        !self.takes_part() || self.start_overdue
+        !self.takes_part() || self.start_overdue || self.case_unknown
     }
 
     pub(super) fn had_outage_within(&self, time: Duration) -> bool {
@@ -170,8 +174,12 @@ impl Context {
     /// Returns the age at which a lease is renewed. Owners of other SDKs compare ages with their own wall clocks and
     /// their own lease durations: while there is one, leases are renewed every interval.
     pub(super) fn renewal_age(&self) -> Duration {
-        let lease_duration = self.settings.lease_duration();
-        if self.foreign_owner { self.settings.interval().max(lease_duration / 6) } else { lease_duration / 2 }
+        let usual = self.settings.renewal_age();
+        if self.foreign_owner {
+            usual.min(self.settings.interval().max(self.settings.lease_duration() / 6))
+        } else {
+            usual
+        }
     }
 
     /// Returns a random number from 0 to 1.
@@ -179,13 +187,22 @@ impl Context {
         self.rng.random_range(0.0..1.0)
     }
 
-    /// Returns when to retry a renewal or a heartbeat after this many failures, with some jitter. The lease counts from
-    /// `valid_from`, and must not expire because the server asked for a longer wait.
+    /// Returns when to retry a renewal after this many failures, with some jitter. The lease counts from `valid_from`, and
+    /// must not expire because the server asked for a longer wait.
     pub(super) fn retry_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
+        self.retry_within(self.settings.lease_duration() / 8, failures, valid_from, error)
+    }
+
+    /// Returns the same for the heartbeat. It is retried more often, because all leases may depend on it.
+    pub(super) fn retry_heartbeat_at(&mut self, failures: u32, valid_from: Moment, error: &Error) -> Moment {
+        self.retry_within(self.settings.lease_duration() / 16, failures, valid_from, error)
+    }
+
+    fn retry_within(&mut self, longest: Duration, failures: u32, valid_from: Moment, error: &Error) -> Moment {
         let (settings, now) = (&self.settings, self.now);
         let lease_duration = settings.lease_duration();
         let jitter = self.rng.random_range(1.0..1.25);
-        let wait = back_off(failures, settings.retry_pause(), lease_duration / 8).mul_f64(jitter);
+        let wait = back_off(failures, settings.retry_pause(), longest).mul_f64(jitter);
         let lifetime = settings.lifetime().unwrap_or(lease_duration);
         let last_chance = last_chance(self.renewal_age(), lifetime, settings.request_timeout);
         retry_time(settings.retry_after(error), now + wait, now, valid_from + last_chance)

@@ -11,7 +11,7 @@ use super::pacing::{Found, Pacing, Throttled};
 use super::partitions::Partitions;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind};
-use crate::model::{Moment, OwnerId, Ownership, PartitionId};
+use crate::model::{Moment, OwnerId, Ownership};
 use crate::planner::{ClaimReason, Idleness, PartitionOwner, PartitionView, Plan, Policy, View, plan};
 
 /// A start that takes longer than this is reported.
@@ -23,7 +23,7 @@ pub(super) struct Cycles {
     pacing: Pacing,
     /// When the listing of the current cycle was sent.
     listing_sent: Moment,
-    /// The ownerships of that listing, kept until the other owners are listed.
+    /// The ownerships of that listing, kept until the heartbeats are listed.
     listed: Vec<Ownership>,
     idleness: Idleness,
     /// Owners that the last cycle considered idle.
@@ -32,28 +32,17 @@ pub(super) struct Cycles {
     next_takeover: Moment,
     /// Since when partitions are left for later cycles, and whether that was reported.
     slow_start: Option<(Moment, bool)>,
-    /// Partitions that were reported as owned in the other name case.
-    in_other_name_case: BTreeSet<PartitionId>,
 }
 
-/// What a cycle must list before it can act, in addition to the ownerships of its name case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Needs {
-    Nothing,
-    Heartbeats,
-    OtherNameCase,
-    Both,
-}
-
-impl Needs {
-    /// Returns what is left if the heartbeats are listed already.
-    pub(super) fn without_heartbeats_if(self, listed: bool) -> Self {
-        match self {
-            Self::Heartbeats if listed => Self::Nothing,
-            Self::Both if listed => Self::OtherNameCase,
-            needs => needs,
-        }
-    }
+/// What decides when the cycle after a success comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CycleResult {
+    /// Whether it found nothing new and nothing to do.
+    pub(super) calm: bool,
+    /// Whether there are unowned partitions, and this instance claims none before its look at the other name case.
+    pub(super) held_back: bool,
+    /// When the first partition may become claimable.
+    pub(super) next_claimable: Option<Moment>,
 }
 
 impl Cycles {
@@ -66,7 +55,6 @@ impl Cycles {
             idle: BTreeSet::new(),
             next_takeover: Moment::ZERO,
             slow_start: None,
-            in_other_name_case: BTreeSet::new(),
         }
     }
 
@@ -119,43 +107,39 @@ impl Cycles {
         context.note(Note::CycleFailed(error, wait));
     }
 
-    /// Stores the listed ownerships, and lists the other owners.
-    pub(super) fn list_others(&mut self, context: &mut Context, needs: Needs, listed: Vec<Ownership>) {
+    /// Stores the listed ownerships, and lists the heartbeats.
+    pub(super) fn list_heartbeats(&mut self, context: &mut Context, listed: Vec<Ownership>) {
         self.listed = listed;
-        context.request(Request::ListOthers {
-            heartbeats: matches!(needs, Needs::Heartbeats | Needs::Both),
-            other_name_case: matches!(needs, Needs::OtherNameCase | Needs::Both),
-        });
+        context.request(Request::ListHeartbeats);
     }
 
     pub(super) fn take_listed(&mut self) -> Vec<Ownership> {
         std::mem::take(&mut self.listed)
     }
 
-    /// Schedules the next cycle after a success. A calm cycle found nothing new and nothing to do. The cycle comes when
-    /// the first partition may become claimable, if that is earlier.
+    /// Schedules the next cycle after a success.
     pub(super) fn on_succeeded(
         &mut self,
         context: &mut Context,
         partitions: &Partitions,
         plan: &Plan,
-        calm: bool,
-        next_claimable: Option<Moment>,
+        result: CycleResult,
     ) {
         let (now, took) = (context.now, context.now.saturating_sub(self.listing_sent));
         context.note(Note::CycleTook(took));
         if plan.takes_over() {
             self.next_takeover = now + context.settings.interval();
         }
-        let claims_unowned = partitions.is_claiming_unowned()
+        let claims_unowned = result.held_back
+            || partitions.is_claiming_unowned()
             || plan.unowned_to_claim().any(|partition| !partitions.keeps_failing(partition));
-        let found = match (claims_unowned, calm) {
+        let found = match (claims_unowned, result.calm) {
             (true, _) => Found::Unowned,
             (false, true) => Found::Nothing,
             (false, false) => Found::Change,
         };
         let jitter = context.chance();
-        self.pacing.cycle_succeeded(now, found, took, next_claimable, jitter);
+        self.pacing.cycle_succeeded(now, found, took, result.next_claimable, jitter);
         self.note_slow_start(context, plan.left_for_later);
     }
 
@@ -172,19 +156,6 @@ impl Cycles {
             self.slow_start = Some((since, true));
             context.note(Note::SlowStart(left, estimate));
         }
-    }
-
-    /// Reports partitions that are owned in the other name case, once per period of such ownership.
-    pub(super) fn note_other_name_case(&mut self, context: &mut Context, view: &View<'_>) {
-        let mut in_other_name_case = BTreeSet::new();
-        for entry in &view.partitions {
-            let PartitionOwner::OtherNameCase(owner) = &entry.owner else { continue };
-            if !self.in_other_name_case.contains(&entry.partition) {
-                context.note(Note::InOtherNameCase(entry.partition.clone(), owner.clone()));
-            }
-            in_other_name_case.insert(entry.partition.clone());
-        }
-        self.in_other_name_case = in_other_name_case;
     }
 
     /// Plans what to do about a view. In its first cycle an instance takes nothing from live owners: instances that
@@ -261,30 +232,20 @@ fn without_takeovers(mut plan: Plan) -> Plan {
     plan
 }
 
-/// Returns what must be listed before the plan counts.
-///
-/// The ownerships of the other name case: before this instance takes anything. The heartbeats: if they keep leases
-/// alive. If instances hand partitions over, also before this instance takes anything; if a handoff of an owned
-/// partition is requested, because the requesting instance may have expired; and if an unowned partition is left to an
-/// instance that had a heartbeat in the last listing of them, or is reserved for one, because that instance may be gone.
-pub(super) fn needs(context: &Context, partitions: &Partitions, view: &View<'_>, plan: &Plan) -> Needs {
-    let takes = !(plan.claim.is_empty() && plan.handoff.is_empty());
-    let other_name_case = takes && context.settings.has_other_name_case;
+/// Returns whether the heartbeats must be listed before the plan counts: if they keep leases alive. If instances hand
+/// partitions over, also before this instance takes anything; if a handoff of an owned partition is requested, because
+/// the requesting instance may have expired; and if an unowned partition is left to an instance that had a heartbeat in
+/// the last listing of them, or is reserved for one, because that instance may be gone.
+pub(super) fn needs_heartbeats(context: &Context, partitions: &Partitions, view: &View<'_>, plan: &Plan) -> bool {
     let kept_by_heartbeat = view.records.values().any(|seen| seen.is_kept_alive_by_heartbeat(&context.settings.this));
+    let takes = !(plan.claim.is_empty() && plan.handoff.is_empty());
     let is_requested =
         || partitions.owned().any(|(id, _)| view.record(id).is_some_and(|seen| seen.record.handoff_to.is_some()));
     let leaves_to_others = || {
         let left = view.has_reserved() || (!view.present.is_empty() && view.has_unowned());
         left && !context.claims_nothing()
     };
-    let heartbeats =
-        kept_by_heartbeat || (context.settings.hands_over() && (takes || is_requested() || leaves_to_others()));
-    match (heartbeats, other_name_case) {
-        (false, false) => Needs::Nothing,
-        (true, false) => Needs::Heartbeats,
-        (false, true) => Needs::OtherNameCase,
-        (true, true) => Needs::Both,
-    }
+    kept_by_heartbeat || (context.settings.hands_over() && (takes || is_requested() || leaves_to_others()))
 }
 
 /// Drops the partitions that have another owner, or none, by the listing.
@@ -296,9 +257,7 @@ pub(super) fn drop_lost(context: &mut Context, partitions: &mut Partitions, view
             continue;
         }
         let by = match owner {
-            Some(
-                PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) | PartitionOwner::Expired(owner),
-            ) => Some(owner.clone()),
+            Some(PartitionOwner::Other(owner) | PartitionOwner::Expired(owner)) => Some(owner.clone()),
             _ => None,
         };
         partitions.remove(&partition);

@@ -134,6 +134,7 @@ impl Driver {
             self.execute(action)?;
         }
         self.ports.metrics.0.oldest_lease_age(|| self.state.renewal_age(now));
+        self.ports.storage_health.set_failures(self.state.storage_failures());
         ControlFlow::Continue(())
     }
 
@@ -159,17 +160,20 @@ impl Driver {
             Action::Replaced(by) => {
                 return ControlFlow::Break(Err(replaced(&ports.store.identity().owner, &by)));
             }
-            Action::Ended(left) => {
-                self.ended = true;
-                ports.permit.end();
-                // An error means that the caller does not wait anymore.
-                for done in self.waiting.drain(..) {
-                    let _ = done.send(left);
-                }
-                return ControlFlow::Break(Ok(()));
-            }
+            Action::Ended(left) => return self.end(left, Ok(())),
+            Action::Refused(left, conflict) => return self.end(left, Err(conflict.into())),
         }
         ControlFlow::Continue(())
+    }
+
+    fn end(&mut self, left: LeftOwned, result: Result<()>) -> Step {
+        self.ended = true;
+        self.ports.permit.end();
+        // An error means that the caller does not wait anymore.
+        for done in self.waiting.drain(..) {
+            let _ = done.send(left);
+        }
+        ControlFlow::Break(result)
     }
 }
 

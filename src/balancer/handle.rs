@@ -1,5 +1,7 @@
 //! Access to a running loop: snapshots, events and commands.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -10,6 +12,7 @@ use super::liveness::LivenessTracker;
 use super::loads::LoadTracker;
 use super::snapshot::Snapshots;
 use super::storage_health::StorageHealth;
+use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 
 /// What a handle sends to its loop.
@@ -141,6 +144,27 @@ impl BalancerHandle {
     #[must_use]
     pub fn cycles_failing_for(&self) -> Option<Duration> {
         self.storage_health.cycles_failing_for()
+    }
+
+    /// Returns how long the heartbeat of this instance could not be written, and the last error, if that is longer than
+    /// the lease duration. Meanwhile each lease is renewed individually, and an instance that owns nothing does not count.
+    #[must_use]
+    pub fn heartbeat_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
+        self.storage_health.heartbeat_failing_for()
+    }
+
+    /// Returns how long this instance, whose leases are live, could not look for live owners in the other case of the blob
+    /// names, and the last error, if that is longer than the lease duration. Meanwhile it claims nothing.
+    #[must_use]
+    pub fn case_check_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
+        self.storage_health.case_check_failing_for()
+    }
+
+    /// Returns the partitions without a live owner that this instance could not claim because the storage failed at
+    /// least twice in a row, with the last error of each.
+    #[must_use]
+    pub fn unclaimable(&self) -> BTreeMap<PartitionId, Arc<Error>> {
+        self.storage_health.unclaimable()
     }
 
     fn send(&self, order: Order) {

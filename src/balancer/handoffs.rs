@@ -116,7 +116,7 @@ impl Partitions {
                     partition.clone(),
                     Activity::AwaitingHandoff(PendingHandoff { next: Some(next), ..pending }),
                 );
-                context.note(Note::Indeterminate(StorageOperation::Read, vec![partition], error));
+                context.note(Note::Indeterminate(StorageOperation::Read, vec![partition], error.into()));
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::model::{Heartbeat, Moment, OwnerId, Ownership, PartitionId};
 use crate::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
 use crate::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
-use crate::store::{Claim, ClaimOutcome, ReleaseOutcome};
+use crate::store::{CaseConflict, Claim, ClaimOutcome, ReleaseOutcome};
 
 /// One input.
 #[derive(Debug)]
@@ -55,7 +55,8 @@ pub enum Command {
 pub enum Done {
     Listed(Result<Vec<Ownership>>),
     ListedWithHeartbeats(Result<(Vec<Ownership>, Vec<Heartbeat>)>),
-    OthersListed(Result<Others>),
+    HeartbeatsListed(Result<Vec<Heartbeat>>),
+    CaseConflictFound(Result<Option<CaseConflict>>),
     DeclaredDead { claims: Vec<Claim>, outcome: Result<DeclareDeadOutcome> },
     Claimed { partition: PartitionId, outcome: ClaimOutcome },
     Renewed { partition: PartitionId, epoch: i64, outcome: ClaimOutcome },
@@ -64,15 +65,6 @@ pub enum Done {
     HandoffRequested { partition: PartitionId, outcome: Result<HandoffRequestOutcome<Handoff>> },
     HandoffPolled { handoff: Handoff, outcome: Result<HandoffStatus<Claim>> },
     HeartbeatSent(Result<HeartbeatOutcome>),
-    HeartbeatRemoved(Result<()>),
+    HeartbeatEnded(Result<()>),
     HeartbeatsDeleted(Result<Vec<OwnerId>>),
-}
-
-/// Other owners, in addition to those in the ownerships of this name case.
-#[derive(Debug, Default)]
-pub struct Others {
-    /// `None` if they were not listed.
-    pub heartbeats: Option<Vec<Heartbeat>>,
-    /// Empty if they were not listed.
-    pub other_name_case: Vec<Ownership>,
 }

@@ -1,22 +1,41 @@
 //! The heartbeat of this instance. Other instances count this one by its heartbeat while it owns nothing. With the
 //! lease scope [`Instance`](LeaseScope::Instance), the heartbeat also keeps its leases alive.
 
+use std::sync::Arc;
+
 use super::action::Request;
 use super::context::Context;
 use super::events::OwnershipEvent;
 use super::note::Note;
 use super::partitions::Partitions;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
 use crate::planner::{PartitionOwner, PartitionView, View};
 use crate::store::membership::{HeartbeatOutcome, stale_age};
 
+/// The heartbeat is written this often per lease duration: several writes may fail before other instances take over what
+/// it keeps alive.
+const PER_LEASE_DURATION: u32 = 4;
+
+/// The leases are renewed individually once the heartbeat has failed for the lease duration divided by this. Then as
+/// much time is left as if they had always been.
+const LATE_AFTER: u32 = 4;
+
+/// An end that has failed is tried again after the lease duration divided by this: for so long at least, other instances
+/// leave a share to this one.
+const END_AGAIN_AFTER: u32 = 8;
+
 /// What this instance wrote about itself, and the heartbeats of the other instances.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct OwnHeartbeat {
-    /// Whether a heartbeat of this instance may exist.
+    /// Whether a heartbeat of this instance may exist, and has not ended.
     may_exist: bool,
-    /// How many writes and deletions of the heartbeat are under way.
+    /// Whether the last attempt to end it was repeated until it could not help anymore.
+    ends_persistently: bool,
+    /// When to try again to end it, after a failure.
+    next_end: Option<Moment>,
+    /// How many writes and ends of the heartbeat are under way.
     under_way: u32,
     /// When the write that is under way was sent.
     sent: Moment,
@@ -26,6 +45,14 @@ pub(super) struct OwnHeartbeat {
     next: Option<Moment>,
     /// How many writes have failed in a row.
     failures: u32,
+    /// When the first write after the last success was sent.
+    trying_since: Option<Moment>,
+    /// Why the last write failed.
+    error: Option<Arc<Error>>,
+    /// Whether an owner of another SDK was found, so that the heartbeat keeps no leases alive anymore.
+    scope_given_up: bool,
+    /// Whether the storage does not permit this instance to delete blobs.
+    may_not_delete: bool,
     /// The heartbeats as last listed, including that of this instance.
     pub(super) listed: Vec<Heartbeat>,
 }
@@ -35,60 +62,112 @@ impl OwnHeartbeat {
         self.under_way > 0
     }
 
+    /// Returns what keeps the leases alive while heartbeats succeed.
+    fn scope(&self, context: &Context) -> LeaseScope {
+        if self.scope_given_up { LeaseScope::Partition } else { context.settings.config.lease_scope }
+    }
+
+    /// Returns since when it could not be written, and the last error, if there is one.
+    pub(super) fn failing(&self) -> Option<(Moment, &Arc<Error>)> {
+        self.trying_since.zip(self.error.as_ref())
+    }
+
     /// Returns whether this instance needs a heartbeat. An instance that would not claim a share must not have one,
     /// unless the heartbeat keeps leases alive.
-    fn is_wanted(context: &Context, partitions: &Partitions) -> bool {
+    fn is_wanted(&self, context: &Context, partitions: &Partitions) -> bool {
         if context.is_ending() {
             return false;
         }
         let takes_part = context.takes_part() && context.settings.config.max_partitions != Some(0);
-        let by_heartbeat = partitions.kept_alive_by.scope == LeaseScope::Instance;
+        let by_heartbeat = self.scope(context) == LeaseScope::Instance;
         let must_count = by_heartbeat || (context.settings.hands_over() && partitions.holds_nothing());
         partitions.any_by_heartbeat() || (takes_part && must_count)
     }
 
-    /// Returns when to write it next.
+    /// Returns when to write or to end it next, or to renew the leases without it.
     pub(super) fn next(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
-        let due = Self::is_wanted(context, partitions) && !self.is_busy();
+        let next_end = self.next_end.filter(|_| !context.takes_part() && !self.is_busy());
+        [self.due(context, partitions), self.late(context, partitions), next_end].into_iter().flatten().min()
+    }
+
+    fn due(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
+        let due = self.is_wanted(context, partitions) && !self.is_busy();
         due.then(|| self.next.unwrap_or(Moment::ZERO))
     }
 
-    /// Writes it when it is due, and deletes it if this instance does not take part anymore. Returns whether a write
-    /// begins.
-    pub(super) fn keep(&mut self, context: &mut Context, partitions: &Partitions) -> bool {
+    /// Returns when the leases that it keeps alive must be renewed without it, unless it is written before.
+    fn late(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
+        let since = self.trying_since.filter(|_| partitions.kept_alive_by.scope == LeaseScope::Instance)?;
+        Some(since + context.settings.lease_duration() / LATE_AFTER)
+    }
+
+    /// Renews the leases individually if it is late, so that other instances do not take the partitions, and so that
+    /// this one can claim. Its record need not be wrong: a rule of a proxy, or a lease on the blob, is enough.
+    pub(super) fn fall_back_if_late(&self, context: &mut Context, partitions: &mut Partitions) {
+        if self.late(context, partitions).is_some_and(|late| late <= context.now) {
+            partitions.set_scope(LeaseScope::Partition);
+            context.note(Note::HeartbeatLate);
+            context.change();
+            context.disturb();
+        }
+    }
+
+    /// Lets it keep the leases alive again.
+    fn recover(&self, context: &mut Context, partitions: &mut Partitions) {
+        let scope = self.scope(context);
+        if partitions.kept_alive_by.scope != scope {
+            partitions.set_scope(scope);
+            context.note(Note::HeartbeatBack);
+            context.change();
+        }
+    }
+
+    /// Ends the wait for the next attempt, because the storage responds again: until it is written, other instances take
+    /// over what it kept alive.
+    pub(super) fn retry_now(&mut self) {
+        if self.failures > 0 {
+            self.next = None;
+        }
+    }
+
+    /// Writes it when it is due, and ends it if this instance does not take part anymore. Returns whether a write begins.
+    pub(super) fn keep(&mut self, context: &mut Context, partitions: &mut Partitions) -> bool {
         if self.is_busy() {
             return false;
         }
-        if !Self::is_wanted(context, partitions) {
-            self.next = None;
+        if !self.is_wanted(context, partitions) {
+            (self.next, self.trying_since, self.error) = (None, None, None);
             // While this instance owns partitions, other instances count it anyway, and an old heartbeat does no harm.
-            // It must be deleted only if the instance does not take part.
-            if !context.takes_part() {
-                self.remove(context, false);
+            // It must end only if the instance does not take part.
+            if !context.takes_part() && self.next_end.is_none_or(|at| at <= context.now) {
+                self.end(context, partitions, false);
             }
             return false;
         }
-        let is_due = self.next(context, partitions).is_some_and(|due| due <= context.now);
+        let is_due = self.due(context, partitions).is_some_and(|due| due <= context.now);
         if is_due {
             self.send(context);
         }
         is_due
     }
 
-    /// Deletes it. At shutdown, a deletion that fails is repeated for as long as the shutdown may take: while the
-    /// heartbeat exists, other instances leave a share to this one.
-    pub(super) fn remove(&mut self, context: &mut Context, persistently: bool) {
+    /// Ends it. A claim that is still under way must not count on it: after the end, other instances declare nothing.
+    ///
+    /// At shutdown, a write that fails is repeated for as long as the shutdown may take: until then, other instances
+    /// leave a share to this one.
+    pub(super) fn end(&mut self, context: &mut Context, partitions: &mut Partitions, persistently: bool) {
         if std::mem::take(&mut self.may_exist) {
             self.under_way += 1;
-            context.request(Request::RemoveHeartbeat { persistently });
+            (self.next_end, self.ends_persistently) = (None, persistently);
+            partitions.heartbeat_invalid();
+            context.request(Request::EndHeartbeat { persistently });
         }
     }
 
-    /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner, and deletes it
-    /// otherwise.
-    pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &Partitions) {
+    /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner, and ends it otherwise.
+    pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &mut Partitions) {
         if !partitions.any_by_heartbeat() {
-            return self.remove(context, true);
+            return self.end(context, partitions, true);
         }
         if !self.is_busy() {
             self.send(context);
@@ -97,7 +176,8 @@ impl OwnHeartbeat {
 
     fn send(&mut self, context: &mut Context) {
         self.under_way += 1;
-        (self.may_exist, self.sent) = (true, context.now);
+        (self.may_exist, self.next_end, self.sent) = (true, None, context.now);
+        self.trying_since.get_or_insert(context.now);
         context.request(Request::SendHeartbeat);
     }
 
@@ -111,60 +191,77 @@ impl OwnHeartbeat {
         self.under_way -= 1;
         match outcome {
             Ok(HeartbeatOutcome::Written) => {
+                self.recover(context, partitions);
                 partitions.heartbeat_sent(self.sent);
-                self.failures = 0;
-                self.next = Some(self.sent + context.settings.lease_duration() / 2);
+                (self.failures, self.trying_since, self.error) = (0, None, None);
+                self.next = Some(self.sent + context.settings.lease_duration() / PER_LEASE_DURATION);
             }
             Ok(HeartbeatOutcome::DeclaredDead { by }) => {
-                partitions.declared_dead();
+                partitions.heartbeat_invalid();
                 self.next = None;
                 context.emit(OwnershipEvent::DeclaredDead { by });
             }
             Ok(HeartbeatOutcome::Replaced { by }) => context.replaced(by),
             Err(error) => {
                 let valid_from = partitions.kept_alive_by.heartbeat.map(|heartbeat| heartbeat.last).unwrap_or_default();
-                self.next = Some(context.retry_at(self.failures, valid_from, &error));
+                self.next = Some(context.retry_heartbeat_at(self.failures, valid_from, &error));
                 self.failures = self.failures.saturating_add(1);
-                context.note(Note::HeartbeatFailed(error));
+                let error = Arc::new(error);
+                self.error = Some(Arc::clone(&error));
+                let keeps_alive = self.scope(context) == LeaseScope::Instance;
+                context.note(if keeps_alive { Note::KeepAliveFailed(error) } else { Note::HeartbeatFailed(error) });
             }
         }
         !std::mem::replace(&mut self.attempted, true)
     }
 
-    pub(super) fn on_removed(&mut self, context: &mut Context, outcome: Result<()>) {
+    pub(super) fn on_ended(&mut self, context: &mut Context, partitions: &mut Partitions, outcome: Result<()>) {
         self.under_way -= 1;
-        if let Err(error) = outcome {
-            context.note(Note::HeartbeatFailed(error));
+        let Err(error) = outcome else { return };
+        context.note(Note::HeartbeatNotEnded(error));
+        if self.ends_persistently {
+            return;
+        }
+        self.may_exist = true;
+        self.next_end = Some(context.now + context.settings.lease_duration() / END_AGAIN_AFTER);
+        if context.is_ending() {
+            self.end(context, partitions, true);
         }
     }
 
     pub(super) fn on_listed(&mut self, context: &mut Context, heartbeats: Vec<Heartbeat>) {
         let durations = context.settings.lease_durations;
-        if heartbeats.iter().any(|seen| seen.age_at(context.now) > stale_age(&seen.record, durations)) {
+        let is_stale = |seen: &Heartbeat| seen.age_at(context.now) > stale_age(&seen.record, durations);
+        if !self.may_not_delete && heartbeats.iter().any(is_stale) {
             context.request(Request::DeleteHeartbeats(heartbeats.clone()));
         }
         self.listed = heartbeats;
     }
-}
 
-/// Reports which stale heartbeats were deleted. A failure does no harm: a later listing tries again.
-pub(super) fn on_deleted(context: &mut Context, outcome: Result<Vec<OwnerId>>) {
-    match outcome {
-        Ok(owners) => owners.into_iter().for_each(|owner| context.note(Note::HeartbeatDeleted(owner))),
-        Err(error) => context.note(Note::HeartbeatFailed(error)),
+    /// Reports which stale heartbeats were deleted. A failure does no harm: a later listing tries again, unless the
+    /// permission is missing.
+    pub(super) fn on_deleted(&mut self, context: &mut Context, outcome: Result<Vec<OwnerId>>) {
+        match outcome {
+            Ok(owners) => owners.into_iter().for_each(|owner| context.note(Note::HeartbeatDeleted(owner))),
+            Err(error) => {
+                self.may_not_delete = error.kind() == ErrorKind::Unauthorized;
+                context.note(Note::StaleHeartbeatsStay(error));
+            }
+        }
     }
-}
 
-/// Stops using the lease scope [`Instance`](LeaseScope::Instance), because another SDK is active in the group. Other
-/// SDKs consider such leases expired.
-pub(super) fn fall_back(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
-    if partitions.kept_alive_by.scope == LeaseScope::Partition {
-        return;
+    /// Stops using the lease scope [`Instance`](LeaseScope::Instance), because another SDK is active in the group. Other
+    /// SDKs consider such leases expired.
+    pub(super) fn give_up_scope(&mut self, context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
+        if self.scope(context) == LeaseScope::Partition {
+            return;
+        }
+        let is_live = |entry: &&PartitionView| matches!(entry.owner, PartitionOwner::Other(_));
+        let mut records = view.partitions.iter().filter(is_live).filter_map(|entry| view.record(&entry.partition));
+        let foreign = records.find(|seen| seen.record.incarnation.is_none());
+        self.scope_given_up = true;
+        partitions.set_scope(LeaseScope::Partition);
+        context.note(Note::ScopeGivenUp(foreign.and_then(|seen| seen.record.owner.clone())));
+        context.change();
     }
-    let is_live = |entry: &&PartitionView| matches!(entry.owner, PartitionOwner::Other(_));
-    let mut records = view.partitions.iter().filter(is_live).filter_map(|entry| view.record(&entry.partition));
-    let foreign = records.find(|seen| seen.record.incarnation.is_none());
-    partitions.set_scope(LeaseScope::Partition);
-    context.note(Note::ScopeGivenUp(foreign.and_then(|seen| seen.record.owner.clone())));
-    context.change();
 }

@@ -87,6 +87,8 @@ struct Record {
     /// Whether another instance may have taken the partition over while this instance had no heartbeat. Until the
     /// record is rewritten, only its own age counts.
     ambiguous: bool,
+    /// The last heartbeat that counts, once a write was sent after which none counts anymore. Its outcome may be unknown.
+    last_heartbeat: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,7 +206,8 @@ impl OwnedLease {
     /// Returns the moment from which the lease duration counts.
     pub(super) fn valid_from(&self, kept_alive_by: KeptAliveBy) -> Moment {
         let heartbeat = kept_alive_by.heartbeat.filter(|_| self.is_by_heartbeat() && !self.record.ambiguous);
-        heartbeat.map_or(self.lease.valid_from(), |heartbeat| heartbeat.last.max(self.lease.valid_from()))
+        let counted = heartbeat.map(|heartbeat| self.record.last_heartbeat.unwrap_or(heartbeat.last));
+        counted.unwrap_or_default().max(self.lease.valid_from())
     }
 
     /// Returns whether its record says that the heartbeat of this instance keeps it alive.
@@ -248,10 +251,14 @@ impl OwnedLease {
     }
 
     /// Records that a renewal begins, and returns the lease to renew.
-    pub(super) fn start_renewal(&mut self) -> Lease {
+    pub(super) fn start_renewal(&mut self, kept_alive_by: KeptAliveBy) -> Lease {
         self.renewal.under_way = true;
         if self.record.rewrite == Rewrite::Due {
             self.record.rewrite = Rewrite::UnderWay;
+        }
+        if self.is_by_heartbeat() && self.lease.record().scope == LeaseScope::Partition {
+            let last = kept_alive_by.heartbeat.map(|heartbeat| heartbeat.last);
+            self.record.last_heartbeat = self.record.last_heartbeat.or(last);
         }
         self.lease.clone()
     }
@@ -411,7 +418,9 @@ impl Record {
             Some(record) if rewrite != Rewrite::UnderWay => record.ambiguous,
             _ => !is_covered,
         };
+        let unchanged = before.filter(|_| rewrite != Rewrite::UnderWay);
+        let last_heartbeat = unchanged.and_then(|record| record.last_heartbeat);
         let rewrite = if rewrite == Rewrite::Due { Rewrite::Due } else { Rewrite::No };
-        Self { scope, rewrite, ambiguous: ambiguous && scope == LeaseScope::Instance }
+        Self { scope, rewrite, ambiguous: ambiguous && scope == LeaseScope::Instance, last_heartbeat }
     }
 }

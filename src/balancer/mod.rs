@@ -9,8 +9,9 @@
 //!   partitions may be blocked. A loop without a processor does not know whether its application has started a partition.
 //! - A storage that fails or hangs does not end the loop. A request that hangs does not delay other partitions:
 //!   operations on different partitions run concurrently, and those on one partition run one after another. The loop
-//!   ends at shutdown, or if a later incarnation of this owner is running
-//!   ([`ErrorKind::Replaced`](crate::ErrorKind::Replaced)).
+//!   ends at shutdown, if a later incarnation of this owner is running
+//!   ([`ErrorKind::Replaced`](crate::ErrorKind::Replaced)), or if another application owns partitions in the other [name
+//!   case](crate::store::BlobNameCase) ([`ErrorKind::Config`](crate::ErrorKind::Config)).
 //! - Dropping the future of [`Balancer::run`] has the effect of a crash: nothing is released, and other instances wait
 //!   until the leases expire.
 //!
@@ -19,8 +20,7 @@
 //! 1. List the ownerships.
 //! 2. Detect which partitions this instance lost.
 //! 3. Decide what to claim, and which handoffs to request. If there is anything to claim or to request, list the
-//!    [heartbeats](GroupStore::send_heartbeat) and the ownerships of the [other name
-//!    case](crate::store::OnCaseMismatch) first, and decide again.
+//!    [heartbeats](GroupStore::send_heartbeat) first, and decide again.
 //! 4. Publish a [`Snapshot`].
 //! 5. Release what this instance must not keep, claim, and [request handoffs](GroupStore::request_handoff).
 //!
@@ -34,6 +34,7 @@
 
 #[allow(missing_docs, reason = "private, but for tests")]
 mod action;
+mod case_check;
 mod claims;
 mod config;
 mod context;
@@ -96,7 +97,7 @@ use storage_health::StorageHealth;
 #[allow(unused_imports, reason = "for the tests of this crate")]
 pub(crate) mod internal {
     pub use super::action::{Action, Request};
-    pub use super::happened::{Command, Done, Happened, Others};
+    pub use super::happened::{Command, Done, Happened};
     pub use super::note::Note;
     pub use super::settings::Settings;
     pub use super::state::State;
@@ -200,7 +201,9 @@ impl Balancer {
     /// # Errors
     ///
     /// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced) if a later incarnation of this owner is running: stop
-    /// processing. [`ErrorKind::Internal`](crate::ErrorKind::Internal) if an operation of the loop panicked.
+    /// processing. [`ErrorKind::Config`](crate::ErrorKind::Config) if another application owns partitions in the other
+    /// [name case](crate::store::BlobNameCase): everything is released, and the message says what to do.
+    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) if an operation of the loop panicked.
     pub async fn run(self) -> Result<()> {
         let span = self.ports.store.telemetry().span().clone();
         self.run_in_span().instrument(span).await

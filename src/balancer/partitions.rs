@@ -1,12 +1,14 @@
 //! What this instance does with each partition.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
 use super::handle::LeftOwned;
 use super::lease::{HeartbeatSince, KeptAliveBy, OwnedLease, Renewed};
 use super::retries::Turns;
+use crate::error::Error;
 use crate::model::{LeaseScope, Moment, OwnerId, PartitionId};
 use crate::planner::{ClaimReason, PartitionOwner, ReleaseReason, View};
 use crate::store::Lease;
@@ -14,6 +16,7 @@ use crate::store::handoff::Handoff;
 
 /// What this instance does with one partition.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost every partition is owned, which is the largest variant")]
 pub(super) enum Activity {
     /// It writes a handoff request into the record.
     RequestingHandoff,
@@ -45,6 +48,8 @@ pub(super) struct PendingHandoff {
 struct Setback {
     failures: u32,
     until: Moment,
+    /// Why the storage did not decide about the last claim.
+    error: Option<Arc<Error>>,
 }
 
 /// How long the start of a partition may take before nothing more is claimed. A runtime that works needs milliseconds.
@@ -104,6 +109,12 @@ impl Partitions {
 
     pub(super) fn holds_nothing(&self) -> bool {
         self.owned().next().is_none()
+    }
+
+    /// Returns whether a lease of this instance is valid: other instances see that it is alive.
+    pub(super) fn has_valid_lease(&self, context: &Context) -> bool {
+        self.owned()
+            .any(|(_, owned)| context.now < owned.valid_from(self.kept_alive_by) + context.settings.lease_duration())
     }
 
     /// Returns whether no partition is owned, being claimed, or being released.
@@ -184,20 +195,32 @@ impl Partitions {
         busy.chain(set_back.map(|(partition, _)| partition))
     }
 
-    /// Postpones the next claim of a partition.
-    pub(super) fn set_back(&mut self, context: &Context, partition: &PartitionId, at_least: Duration) {
+    /// Returns the partitions whose last claims failed because of the storage, and the last error of each.
+    pub(super) fn unclaimable(&self) -> impl Iterator<Item = (&PartitionId, &Arc<Error>)> {
+        let failing = self.setbacks.iter().filter(|(partition, _)| self.keeps_failing(partition));
+        failing.filter_map(|(partition, setback)| Some((partition, setback.error.as_ref()?)))
+    }
+
+    /// Postpones the next claim of a partition, because of this error if the storage failed.
+    pub(super) fn set_back(
+        &mut self,
+        context: &Context,
+        partition: &PartitionId,
+        at_least: Duration,
+        error: Option<Arc<Error>>,
+    ) {
         let failures = self.setbacks.get(partition).map_or(0, |setback| setback.failures);
         let until = context.now + context.settings.set_back(failures, at_least);
-        self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until });
+        self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until, error });
     }
 
     /// Records that another writer has won a partition. Usually the next listing shows its owner, and until then it is
     /// not avoided. If it was lost before and still has no owner, its next claim is postponed.
     pub(super) fn lost_claim(&mut self, context: &Context, partition: &PartitionId) {
         if self.setbacks.contains_key(partition) {
-            self.set_back(context, partition, Duration::ZERO);
+            self.set_back(context, partition, Duration::ZERO, None);
         } else {
-            self.setbacks.insert(partition.clone(), Setback { failures: 1, until: context.now });
+            self.setbacks.insert(partition.clone(), Setback { failures: 1, until: context.now, error: None });
         }
     }
 
@@ -305,9 +328,9 @@ impl Partitions {
         self.owned_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
     }
 
-    /// Records that the heartbeat does not count anymore: other instances may have taken over the leases that it kept
-    /// alive, or may be about to.
-    pub(super) fn declared_dead(&mut self) {
+    /// Records that the heartbeat does not count anymore, because it was declared dead or is being ended: other instances
+    /// may have taken over the leases that it kept alive, or may be about to.
+    pub(super) fn heartbeat_invalid(&mut self) {
         self.kept_alive_by.heartbeat = None;
         self.owned_mut().for_each(|(_, owned)| owned.set_ambiguous());
     }

@@ -83,7 +83,7 @@ impl Partitions {
         }
         // A processor that gave up must not get the partition back at once.
         if drained_for.is_none() || !cooldown.is_zero() {
-            self.set_back(context, partition, context.settings.cooldown(cooldown));
+            self.set_back(context, partition, context.settings.cooldown(cooldown), None);
         }
         if let Some(reason) = drained_for {
             return self.send_release(context, partition, epoch, reason);
@@ -209,7 +209,7 @@ impl Partitions {
             ClaimOutcome::Replaced { .. } => {}
             ClaimOutcome::Indeterminate(error) => {
                 self.left.unreleased += 1;
-                context.note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error));
+                context.note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error.into()));
             }
         }
     }

@@ -15,10 +15,10 @@ impl Partitions {
     /// Renews the leases that are due. If leases wait for a turn, only the lease with the turn is renewed.
     pub(super) fn start_renewals(&mut self, context: &mut Context) {
         self.give_turn(context);
-        let (age, now) = (context.renewal_age(), context.now);
+        let (age, now, kept_alive_by) = (context.renewal_age(), context.now, self.kept_alive_by);
         for (_, owned) in self.owned_mut() {
             if !owned.awaits_turn() && owned.due(age).is_some_and(|due| due <= now) {
-                context.request(Request::Renew(owned.start_renewal()));
+                context.request(Request::Renew(owned.start_renewal(kept_alive_by)));
             }
         }
     }
@@ -61,7 +61,7 @@ impl Partitions {
             ClaimOutcome::Indeterminate(error) => {
                 owned.postpone(context.retry_at(owned.failures(), owned.valid_from(kept_alive_by), &error));
                 self.turns.wait();
-                context.note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error));
+                context.note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error.into()));
             }
         }
         let Some(epoch) = self.get(partition).map(OwnedLease::epoch) else { return };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::action::Request;
-use super::happened::{Done, Others};
+use super::happened::Done;
 use crate::error::Result;
 use crate::store::{ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 use crate::telemetry::StorageOperation;
@@ -15,13 +15,11 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
     match request {
         Request::List => Done::Listed(store.list_ownerships().await.map(|listing| listing.records)),
         Request::ListWithHeartbeats => {
-            let listing = store.list_ownerships_and_heartbeats().await;
-            let listing = listing.map(|(ownerships, heartbeats)| (ownerships.records, heartbeats.records));
-            Done::ListedWithHeartbeats(listing)
+            let records = store.list_records_reported().await;
+            Done::ListedWithHeartbeats(records.map(|listed| (listed.ownerships.records, listed.heartbeats.records)))
         }
-        Request::ListOthers { heartbeats, other_name_case } => {
-            Done::OthersListed(list_others(&store, heartbeats, other_name_case).await)
-        }
+        Request::ListHeartbeats => Done::HeartbeatsListed(store.list_heartbeats().await.map(|listing| listing.records)),
+        Request::FindCaseConflict => Done::CaseConflictFound(store.find_case_conflict().await),
         Request::DeclareDead { of, heartbeat, claims } => {
             Done::DeclaredDead { claims, outcome: store.declare_dead(&of, heartbeat.as_ref()).await }
         }
@@ -51,19 +49,11 @@ pub(super) async fn perform(store: GroupStore, request: Request) -> Done {
             Done::HandoffPolled { handoff, outcome }
         }
         Request::SendHeartbeat => Done::HeartbeatSent(store.send_heartbeat().await),
-        Request::RemoveHeartbeat { persistently } => {
-            Done::HeartbeatRemoved(remove_heartbeat(&store, persistently).await)
-        }
+        Request::EndHeartbeat { persistently } => Done::HeartbeatEnded(end_heartbeat(&store, persistently).await),
         Request::DeleteHeartbeats(heartbeats) => {
             Done::HeartbeatsDeleted(store.delete_stale_heartbeats(&heartbeats).await)
         }
     }
-}
-
-async fn list_others(store: &GroupStore, heartbeats: bool, other_name_case: bool) -> Result<Others> {
-    let heartbeats = if heartbeats { Some(store.list_heartbeats().await?.records) } else { None };
-    let other_name_case = if other_name_case { store.list_other_name_case().await?.records } else { Vec::new() };
-    Ok(Others { heartbeats, other_name_case })
 }
 
 /// Repeats a release until its outcome is known, the time is over, or a retry cannot help.
@@ -92,10 +82,10 @@ async fn keep(store: &GroupStore, lease: &Lease) -> ClaimOutcome {
     }
 }
 
-async fn remove_heartbeat(store: &GroupStore, persistently: bool) -> Result<()> {
+async fn end_heartbeat(store: &GroupStore, persistently: bool) -> Result<()> {
     let mut attempts = store.attempts((!persistently).then(Instant::now));
     loop {
-        match store.remove_heartbeat().await {
+        match store.end_heartbeat().await {
             Err(error) if attempts.again_after(&error).await => {}
             outcome => return outcome,
         }

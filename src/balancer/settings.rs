@@ -21,7 +21,7 @@ pub struct Settings {
     /// Whether the application reports each partition that it has started to process. A balancer alone does not know when
     /// its application does, so it does not wait for that.
     pub reports_starts: bool,
-    /// Whether the store also lists the ownerships of the other name case.
+    /// Whether the names of the group differ in the other name case.
     pub has_other_name_case: bool,
 }
 
@@ -45,6 +45,15 @@ impl Settings {
     pub(super) fn lifetime(&self) -> Option<Duration> {
         let strict = self.config.on_lease_expiry == OnLeaseExpiry::Stop;
         strict.then(|| self.lease_duration().saturating_sub(LeaseDurations::GRACE + self.drain_timeout))
+    }
+
+    /// Returns the age at which a lease is renewed: half the lease duration. With [`OnLeaseExpiry::Stop`] the lease ends
+    /// earlier, and a renewal that meets the request of another instance needs three requests, each of which may take
+    /// almost the request timeout, so it begins earlier, too, but not before a third of that time.
+    pub(super) fn renewal_age(&self) -> Duration {
+        let half = self.lease_duration() / 2;
+        let Some(lifetime) = self.lifetime() else { return half };
+        half.min(lifetime.saturating_sub(3 * self.request_timeout).max(lifetime / 3))
     }
 
     /// Returns the wait before the first retry of a request that failed.
@@ -80,5 +89,43 @@ impl Settings {
     /// half, so that another instance can claim it.
     pub(super) fn cooldown(&self, wanted: Duration) -> Duration {
         wanted.min(LONGEST_COOLDOWN).max(self.interval()) + self.interval() / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Incarnation, OwnerId};
+    use time::macros::datetime;
+
+    /// In seconds, for a lease duration, a request timeout, and how long a handler may take to stop.
+    fn renewal_age(on_lease_expiry: OnLeaseExpiry, lease: u64, timeout: u64, drain: u64) -> u64 {
+        let lease = Duration::from_secs(lease);
+        let incarnation = Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 1);
+        let settings = Settings {
+            this: Identity::new(OwnerId::new("a").unwrap(), incarnation),
+            lease_durations: LeaseDurations::new(lease, 3 * lease),
+            request_timeout: Duration::from_secs(timeout),
+            config: BalancerConfig::default().with_on_lease_expiry(on_lease_expiry),
+            drain_timeout: Duration::from_secs(drain),
+            reports_starts: false,
+            has_other_name_case: false,
+        };
+        settings.renewal_age().as_secs()
+    }
+
+    /// Otherwise each request of a handoff would cost the lease if the storage is slow.
+    #[test]
+    fn a_renewal_has_time_for_three_slow_requests() {
+        use OnLeaseExpiry::{Continue, Stop};
+        for (on_lease_expiry, lease, timeout, drain, age) in [
+            (Continue, 60, 5, 20, 30),
+            (Stop, 60, 5, 20, 23),
+            (Stop, 60, 1, 5, 30),
+            (Stop, 30, 5, 4, 9),
+            (Stop, 20, 5, 3, 5),
+        ] {
+            assert_eq!(renewal_age(on_lease_expiry, lease, timeout, drain), age, "{on_lease_expiry:?} {lease} s");
+        }
     }
 }

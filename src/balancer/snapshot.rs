@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// How many partitions stay unowned because of `max_partitions`.
     pub unclaimed_due_to_limit: usize,
     /// What keeps the leases of this instance alive: the configured scope, or [`LeaseScope::Partition`] because an
-    /// owner of another SDK was found.
+    /// owner of another SDK was found, or while the heartbeat of this instance cannot be written.
     pub lease_scope: LeaseScope,
     /// The stalled components of the application.
     pub stalled: Stalled,
@@ -77,7 +77,7 @@ impl Snapshot {
         for view in &self.partitions {
             let owner = match &view.owner {
                 PartitionOwner::This => &self.owner,
-                PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => owner,
+                PartitionOwner::Other(owner) => owner,
                 _ => continue,
             };
             *counts.entry(owner.clone()).or_default() += 1;
@@ -130,7 +130,7 @@ impl Snapshot {
     #[must_use]
     pub fn other_owner(&self, partition: &PartitionId) -> Option<&OwnerId> {
         match self.owner(partition)? {
-            PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => Some(owner),
+            PartitionOwner::Other(owner) => Some(owner),
             _ => None,
         }
     }

@@ -11,20 +11,23 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 
 use super::action::Action;
+use super::case_check::CaseCheck;
 use super::context::{Change, Context, Phase};
-use super::cycle::{Cycles, Needs, drop_lost, is_settled, needs};
+use super::cycle::{CycleResult, Cycles, drop_lost, is_settled, needs_heartbeats};
 use super::events::OwnershipEvent;
-use super::happened::{Command, Done, Happened, Others};
-use super::heartbeat::{OwnHeartbeat, fall_back, on_deleted};
+use super::happened::{Command, Done, Happened};
+use super::heartbeat::OwnHeartbeat;
 use super::lease::OwnedLease;
 use super::liveness::Stalled;
 use super::note::Note;
 use super::partitions::Partitions;
 use super::settings::Settings;
 use super::snapshot::{LeaseAge, Snapshot};
+use super::storage_health::StorageFailures;
 use crate::error::Result;
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId, Ownership, PartitionId};
-use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, View, observe};
+use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, ReleaseReason, View, observe};
+use crate::store::{CaseConflict, ClaimOutcome};
 
 /// The most partitions for which ownerships and heartbeats are listed together. Such a listing also contains the
 /// checkpoints. One response holds 5000 blobs.
@@ -37,6 +40,9 @@ pub struct State {
     partitions: Partitions,
     heartbeat: OwnHeartbeat,
     cycles: Cycles,
+    case_check: CaseCheck,
+    /// Why this instance ends, and until when it may take to release everything.
+    refused: Option<(CaseConflict, Moment)>,
     /// The partitions of the event hub.
     hub: Arc<[PartitionId]>,
     snapshot: Arc<Snapshot>,
@@ -53,6 +59,8 @@ impl State {
             partitions: Partitions::new(scope),
             context: Context::new(settings, rng),
             heartbeat: OwnHeartbeat::default(),
+            case_check: CaseCheck::default(),
+            refused: None,
             hub: Arc::default(),
             snapshot,
         }
@@ -61,12 +69,14 @@ impl State {
     /// Returns what to do about an input at `now`.
     pub fn step(&mut self, happened: Happened, now: Moment) -> Vec<Action> {
         self.context.now = now;
+        let was_live = self.partitions.has_valid_lease(&self.context);
+        self.context.case_unknown = self.case_check.is_unknown();
         self.context.start_overdue = self.context.settings.reports_starts && self.partitions.is_start_overdue(now);
         match happened {
             Happened::Began(partitions) => {
                 self.hub = partitions;
                 // The first cycle waits for the first heartbeat, so that instances that list later count this one.
-                if !self.heartbeat.keep(&mut self.context, &self.partitions) {
+                if !self.heartbeat.keep(&mut self.context, &mut self.partitions) {
                     self.cycles.begin(&self.context);
                 }
             }
@@ -82,9 +92,13 @@ impl State {
                 self.context.outage_ended = Some(at);
                 self.context.note(Note::OutageOver(silence));
                 self.context.disturb();
+                self.heartbeat.retry_now();
             }
             Happened::Commanded(command) => self.on_command(command),
             Happened::Done(done) => self.on_done(done),
+        }
+        if !was_live && self.partitions.has_valid_lease(&self.context) {
+            self.case_check.became_live(&self.context);
         }
         self.end_step()
     }
@@ -104,6 +118,8 @@ impl State {
             self.partitions.next_due(self.context.renewal_age()),
             self.partitions.next_overdue(),
             self.partitions.next_poll(),
+            self.case_check.next(),
+            self.refused.as_ref().map(|(_, until)| *until),
             self.heartbeat.next(&self.context, &self.partitions),
         ]
         .into_iter()
@@ -117,6 +133,20 @@ impl State {
         self.partitions.greatest_age(now)
     }
 
+    /// Returns what the storage keeps failing for this instance. Of claims: those of partitions of the event hub that no
+    /// other instance owns.
+    #[must_use]
+    pub fn storage_failures(&self) -> StorageFailures {
+        let is_owned = |partition| matches!(self.snapshot.owner(partition), Some(PartitionOwner::Other(_)));
+        let claims = self.partitions.unclaimable();
+        let claims = claims.filter(|(partition, _)| self.hub.contains(partition) && !is_owned(partition));
+        StorageFailures {
+            heartbeat: self.heartbeat.failing().map(|(since, error)| (since, Arc::clone(error))),
+            case_check: self.case_check.failing().map(|(since, error)| (since, Arc::clone(error))),
+            claims: claims.map(|(partition, error)| (partition.clone(), Arc::clone(error))).collect(),
+        }
+    }
+
     fn on_woke(&mut self) {
         let Self { context, partitions, heartbeat, cycles, .. } = self;
         if context.is_ending() {
@@ -124,6 +154,7 @@ impl State {
         }
         partitions.release_overdue(context);
         partitions.drop_expired(context);
+        heartbeat.fall_back_if_late(context, partitions);
         partitions.start_renewals(context);
         partitions.start_handoff_polls(context);
         heartbeat.keep(context, partitions);
@@ -158,7 +189,7 @@ impl State {
                 context.end();
                 partitions.release_all(context);
                 partitions.cancel_handoffs(context);
-                self.heartbeat.remove(context, true);
+                self.heartbeat.end(context, partitions, true);
             }
             Command::Keep => {
                 context.end();
@@ -170,15 +201,20 @@ impl State {
     }
 
     fn on_done(&mut self, done: Done) {
-        let Self { context, partitions, heartbeat, cycles, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, case_check, .. } = self;
         match done {
             Done::Listed(listing) => self.on_listed(listing, None),
             Done::ListedWithHeartbeats(Ok((records, heartbeats))) => self.on_listed(Ok(records), Some(heartbeats)),
             Done::ListedWithHeartbeats(Err(error)) => self.on_listed(Err(error), None),
-            Done::OthersListed(listing) => self.on_others_listed(listing),
+            Done::HeartbeatsListed(listing) => self.on_heartbeats_listed(listing),
+            Done::CaseConflictFound(found) => self.on_case_conflict_found(found),
             Done::DeclaredDead { claims, outcome } => partitions.on_declared_dead(context, claims, outcome),
             Done::Claimed { partition, outcome } => partitions.on_claimed(context, &partition, outcome),
             Done::Renewed { partition, epoch, outcome } => {
+                // The record had vanished, so an instance that started since did not see this one.
+                if matches!(&outcome, ClaimOutcome::Won(lease) if lease.epoch() != epoch) {
+                    case_check.became_live(context);
+                }
                 partitions.on_renewed(context, &partition, epoch, outcome);
             }
             Done::Released { partition, outcome } => partitions.on_released(context, &partition, outcome),
@@ -192,8 +228,8 @@ impl State {
                     cycles.begin(context);
                 }
             }
-            Done::HeartbeatRemoved(outcome) => heartbeat.on_removed(context, outcome),
-            Done::HeartbeatsDeleted(outcome) => on_deleted(context, outcome),
+            Done::HeartbeatEnded(outcome) => heartbeat.on_ended(context, partitions, outcome),
+            Done::HeartbeatsDeleted(outcome) => heartbeat.on_deleted(context, outcome),
         }
     }
 
@@ -206,9 +242,9 @@ impl State {
         if let Some(heartbeats) = heartbeats {
             self.heartbeat.on_listed(&mut self.context, heartbeats);
         }
-        let view = self.observe(&records, &[]);
+        let view = self.observe(&records);
         let is_first = self.snapshot.cycles == 0;
-        let Self { context, partitions, cycles, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, .. } = self;
         partitions.poll_failed_owners_soon(context);
         if let Some(by) = view.replaced_by {
             return context.replaced(by);
@@ -217,45 +253,60 @@ impl State {
         partitions.end_setbacks_of_owned(&view, context.now);
         context.foreign_owner = view.foreign_owner;
         if view.foreign_owner {
-            fall_back(context, partitions, &view);
+            heartbeat.give_up_scope(context, partitions, &view);
         }
         if has_heartbeats {
             partitions.accept_handoff_requests(context, &view);
         }
         let plan = cycles.plan(context, partitions, &view, is_first);
-        match needs(context, partitions, &view, &plan).without_heartbeats_if(has_heartbeats) {
-            Needs::Nothing => self.end_cycle(view, plan),
-            needs => cycles.list_others(context, needs, records),
+        if !has_heartbeats && needs_heartbeats(context, partitions, &view, &plan) {
+            cycles.list_heartbeats(context, records);
+        } else {
+            self.end_cycle(view, plan);
         }
     }
 
-    fn on_others_listed(&mut self, listing: Result<Others>) {
+    fn on_heartbeats_listed(&mut self, listing: Result<Vec<Heartbeat>>) {
         let records = self.cycles.take_listed();
-        let others = match listing {
-            Ok(others) => others,
+        match listing {
+            Ok(heartbeats) => self.heartbeat.on_listed(&mut self.context, heartbeats),
             Err(error) => return self.cycles.on_failed(&mut self.context, error),
-        };
-        if let Some(heartbeats) = others.heartbeats {
-            self.heartbeat.on_listed(&mut self.context, heartbeats);
         }
-        let view = self.observe(&records, &others.other_name_case);
+        let view = self.observe(&records);
         let is_first = self.snapshot.cycles == 0;
         let Self { context, partitions, cycles, .. } = self;
-        cycles.note_other_name_case(context, &view);
         partitions.accept_handoff_requests(context, &view);
         let plan = cycles.plan(context, partitions, &view, is_first);
         self.end_cycle(view, plan);
     }
 
+    /// Begins to end the loop if another application owns partitions in the other name case.
+    fn on_case_conflict_found(&mut self, found: Result<Option<CaseConflict>>) {
+        let Self { context, partitions, heartbeat, case_check, refused, .. } = self;
+        let Some(conflict) = case_check.on_found(context, found) else { return };
+        if context.is_ending() || refused.is_some() {
+            return;
+        }
+        context.note(Note::CaseConflictFound(conflict.clone()));
+        context.phase = Phase::Draining;
+        partitions.cancel_handoffs(context);
+        // Until then, both instances may process the same partitions, and the other one may wait for this one.
+        let settings = &context.settings;
+        let limit = (settings.time_to_stop() + settings.release_limit()).min(settings.lease_duration() / 2);
+        let until = context.now + limit;
+        *refused = Some((conflict, until));
+        // Others no longer leave a share to it.
+        heartbeat.keep(context, partitions);
+    }
+
     /// Reads a listing. A partition that this instance has won or renewed since the listing was sent counts as its own,
     /// even if the listing shows another owner.
-    fn observe<'a>(&self, records: &'a [Ownership], other_name_case: &[Ownership]) -> View<'a> {
+    fn observe<'a>(&self, records: &'a [Ownership]) -> View<'a> {
         let Self { context, partitions, heartbeat, cycles, .. } = self;
         let observer = Observer {
             this: &context.settings.this,
             lease_durations: context.settings.lease_durations,
             running: &partitions.owned().map(|(partition, _)| partition.clone()).collect(),
-            other_name_case,
             heartbeats: &heartbeat.listed,
             outage_ended: context.outage_ended,
         };
@@ -272,7 +323,8 @@ impl State {
         let Self { context, partitions, heartbeat, cycles, snapshot, .. } = self;
         let calm = plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view);
         let next_claimable = view.next_expiry.into_iter().chain(partitions.next_setback_end(context.now)).min();
-        cycles.on_succeeded(context, partitions, &plan, calm, next_claimable);
+        let held_back = context.case_unknown && view.has_unowned();
+        cycles.on_succeeded(context, partitions, &plan, CycleResult { calm, held_back, next_claimable });
         // If nothing may be claimed, there is no plan.
         let unclaimed =
             if context.claims_nothing() { snapshot.unclaimed_due_to_limit } else { plan.unclaimed_due_to_limit };
@@ -300,6 +352,10 @@ impl State {
     /// Collects what all parts left for the end of the step. The snapshot comes first, so that a subscriber that
     /// receives an event can also see its effect.
     fn end_step(&mut self) -> Vec<Action> {
+        if !self.context.is_ending() {
+            self.case_check.start(&mut self.context);
+            self.release_if_refused();
+        }
         self.end_loop();
         let mut left = self.context.take();
         if left.disturbed {
@@ -323,6 +379,20 @@ impl State {
         left.actions
     }
 
+    /// Releases everything if this instance must not go on, also what it has won since, and then begins to end.
+    fn release_if_refused(&mut self) {
+        let Self { context, partitions, heartbeat, refused, .. } = self;
+        let Some((_, until)) = refused else { return };
+        for (partition, epoch) in partitions.epochs() {
+            partitions.drain(context, &partition, epoch, ReleaseReason::Shutdown);
+        }
+        if partitions.is_idle() || *until <= context.now {
+            context.end();
+            partitions.release_all(context);
+            heartbeat.end(context, partitions, true);
+        }
+    }
+
     /// Ends the loop when everything is released, or when the time for that is over. Partitions that are not released
     /// stay owned until their leases expire.
     fn end_loop(&mut self) {
@@ -337,7 +407,10 @@ impl State {
         }
         *partitions = Partitions::new(partitions.kept_alive_by.scope);
         context.change();
-        context.act(Action::Ended(left));
+        context.act(match self.refused.take() {
+            Some((conflict, _)) => Action::Refused(left, conflict),
+            None => Action::Ended(left),
+        });
     }
 
     fn change_view(&mut self, partition: &PartitionId, change: Change) {

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::Instant;
 
-use super::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
+use super::validation::{validate_blob_name, validate_metadata};
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::clock::{SystemWallClock, WallClock, is_paused};
 use crate::error::{Error, ErrorKind, Result};
@@ -154,7 +154,7 @@ impl State {
             Condition::IfMatch(etag) if self.find(name)?.etag != *etag => {
                 Err(conflict(format!("the blob {name:?} was written after its ETag was read")))
             }
-            Condition::Unconditional | Condition::Create | Condition::IfMatch(_) => Ok(()),
+            Condition::Create | Condition::IfMatch(_) => Ok(()),
         }
     }
 
@@ -163,7 +163,7 @@ impl State {
         let etag = ETag::new(&format!("0x{:016X}", self.writes));
         let last_modified = response.server_time;
         self.blobs.insert(name.to_owned(), StoredBlob { metadata, etag: etag.clone(), last_modified });
-        WriteResult { etag, last_modified, versioned: false, response }
+        WriteResult { etag, versioned: false, response }
     }
 }
 
@@ -202,24 +202,20 @@ impl BlobContainer for MemoryContainer {
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         validate_blob_name(name)?;
-        let metadata = normalize_metadata(metadata)?;
+        validate_metadata(metadata)?;
         self.request(|state, response| {
             state.check_container()?;
             state.check_condition(name, condition)?;
-            Ok(state.write(name, metadata, response))
+            Ok(state.write(name, metadata.clone(), response))
         })
         .await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         validate_blob_name(name)?;
-        if *condition == Condition::Create {
-            return Err(delete_cannot_create());
-        }
         self.request(|state, response| {
             state.check_container()?;
-            state.find(name)?;
-            state.check_condition(name, condition)?;
+            state.check_condition(name, &Condition::IfMatch(etag.clone()))?;
             state.blobs.remove(name);
             Ok(response)
         })
@@ -252,11 +248,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::testing::Overwrite;
 
     #[tokio::test(start_paused = true)]
     async fn server_clock_is_tokio_clock_in_whole_seconds() {
         let container = MemoryContainer::new();
-        container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap();
+        container.overwrite("a", &Metadata::new()).await.unwrap();
         tokio::time::advance(Duration::from_millis(90_999)).await;
         let blob = container.get("a").await.unwrap();
         assert_eq!(blob.last_modified, EPOCH);
@@ -288,7 +285,7 @@ mod tests {
     async fn recreated_blob_has_a_new_etag() {
         let container = MemoryContainer::new();
         let first = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
-        container.delete("a", &Condition::Unconditional).await.unwrap();
+        container.remove("a").await.unwrap();
         let second = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap();
         assert_ne!(first.etag, second.etag);
     }
@@ -296,9 +293,10 @@ mod tests {
     #[tokio::test]
     async fn if_match_on_a_missing_blob_is_not_found() {
         let container = MemoryContainer::new();
-        let condition = Condition::IfMatch(ETag::new("0x1"));
+        let etag = ETag::new("0x1");
+        let condition = Condition::IfMatch(etag.clone());
         let error = container.write("a", &Metadata::new(), &condition).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert_eq!(container.delete("a", &condition).await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(container.delete("a", &etag).await.unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

@@ -18,18 +18,21 @@ use crate::error::Result;
 #[cfg(feature = "azure")]
 pub mod azure;
 mod contents;
+pub(crate) mod deadline;
 #[cfg(feature = "legacy-sdk")]
 pub mod legacy;
 pub mod memory;
 mod validation;
 
 pub use contents::{BlobContent, BlobContents};
+pub(crate) use deadline::within;
 pub(crate) use validation::take_unwritable;
-pub use validation::{normalize_metadata, validate_blob_name};
+pub use validation::{validate_blob_name, validate_metadata};
 
 pub use crate::model::{ETag, Metadata};
 
-/// The condition under which a write or a deletion takes effect. Exhaustive: a backend must implement every variant.
+/// The condition under which a write takes effect. There is no unconditional write, so that no instance overwrites what
+/// it has not seen. Exhaustive: a backend must implement every variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Only if the blob does not exist. Otherwise the result is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
@@ -39,8 +42,6 @@ pub enum Condition {
     /// the blob does not exist. Do not rely on the difference: Azurite reports a conflict in both cases
     /// (<https://github.com/Azure/Azurite/issues/2751>). Read the blob to find out.
     IfMatch(ETag),
-    /// Always. A write creates the blob if it does not exist.
-    Unconditional,
 }
 
 /// When the server sent a response, by its own clock, and when the response arrived, by the local monotonic clock.
@@ -129,8 +130,6 @@ impl ListResult {
 pub struct WriteResult {
     /// The new version.
     pub etag: ETag,
-    /// The server's time of the write, in whole seconds.
-    pub last_modified: OffsetDateTime,
     /// Whether the container also keeps the previous version: see
     /// [`StorageWarning::Versioning`](crate::store::StorageWarning::Versioning).
     pub versioned: bool,
@@ -141,8 +140,8 @@ pub struct WriteResult {
 impl WriteResult {
     /// Creates the result of a write in a container that keeps no previous versions.
     #[must_use]
-    pub fn new(etag: ETag, last_modified: OffsetDateTime, response: ResponseInfo) -> Self {
-        Self { etag, last_modified, versioned: false, response }
+    pub fn new(etag: ETag, response: ResponseInfo) -> Self {
+        Self { etag, versioned: false, response }
     }
 
     /// Sets [`versioned`](Self::versioned).
@@ -168,8 +167,10 @@ pub enum ContainerCreation {
 /// Azure drops dots at the end of each segment of a blob name, so `a.` is `a`. Emulators keep them. Do not use such
 /// names. A backend may do either, or reject them.
 ///
-/// Always used as `Arc<dyn BlobContainer>`. An implementation bounds the duration of each request. It never repeats a
-/// conditional write, because after a lost response only the caller can determine what a conflict means.
+/// Always used as `Arc<dyn BlobContainer>`. An implementation does not limit the time of a request: its caller, such as a
+/// [`GroupStore`](crate::store::GroupStore), drops the future of a request when its time is over, and that must end the
+/// request. It may limit parts of it, such as the time to connect. An implementation never repeats a conditional write, because after a lost response only the caller can
+/// determine what a conflict means.
 ///
 /// # Errors
 ///
@@ -194,10 +195,8 @@ pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     /// Replaces all metadata of a blob. Creates an empty blob if it does not exist and the condition permits it.
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult>;
 
-    /// Deletes a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), with the exception at
-    /// [`Condition::IfMatch`]. [`Condition::Create`] is
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument).
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo>;
+    /// Deletes a blob, only if it still has this ETag. Otherwise the result is that of [`Condition::IfMatch`].
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo>;
 
     /// Creates the container if it does not exist.
     async fn create_container(&self) -> Result<ContainerCreation>;
@@ -226,8 +225,8 @@ impl<T: BlobContainer + ?Sized> BlobContainer for Arc<T> {
         (**self).write(name, metadata, condition).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        (**self).delete(name, condition).await
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        (**self).delete(name, etag).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

@@ -24,28 +24,21 @@ pub fn validate_blob_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the metadata with lowercase keys. Rejects metadata that the service would reject or change. For backends of
-/// your own.
+/// Rejects metadata that the service would reject or change. For backends of your own.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::InvalidArgument`]. The message names the key or the size, and the rule. Change the metadata.
-pub fn normalize_metadata(metadata: &Metadata) -> Result<Metadata> {
-    let mut checked = Metadata::new();
+pub fn validate_metadata(metadata: &Metadata) -> Result<()> {
     for (key, value) in metadata {
         check_key(key)?;
         check_value(key, value)?;
-        let lowercase = key.to_ascii_lowercase();
-        if checked.contains_key(&lowercase) {
-            return Err(invalid(format!("the metadata key {key:?} occurs twice, in different letter case")));
-        }
-        checked.insert(lowercase, value);
     }
-    let size: usize = checked.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let size: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
     if size > MAX_METADATA_BYTES {
         return Err(invalid(format!("the metadata has {size} bytes, but at most {MAX_METADATA_BYTES} are allowed")));
     }
-    Ok(checked)
+    Ok(())
 }
 
 /// Removes each pair that a write would reject, and returns the errors.
@@ -83,11 +76,6 @@ fn check_value(key: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// The error of a deletion with [`Condition::Create`](super::Condition::Create), which is meaningless.
-pub(super) fn delete_cannot_create() -> Error {
-    Error::new(ErrorKind::InvalidArgument, "a deletion cannot have the condition Create; use IfMatch or Unconditional")
-}
-
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
@@ -101,39 +89,28 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_converted_to_lowercase() {
-        assert_eq!(normalize_metadata(&one("OwnerId", "A")).unwrap(), one("ownerid", "A"));
-    }
-
-    #[test]
     fn keys_must_be_identifiers() {
         for key in ["", "owner-id", "1st", "owner id", "größe", "a.b"] {
-            let error = normalize_metadata(&one(key, "x")).unwrap_err();
+            let error = validate_metadata(&one(key, "x")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.to_string().contains(&format!("{key:?}")), "{error}");
         }
     }
 
     #[test]
-    fn keys_must_differ_in_more_than_case() {
-        let metadata = Metadata::from([("A".to_owned(), String::new()), ("a".to_owned(), String::new())]);
-        assert!(normalize_metadata(&metadata).is_err());
-    }
-
-    #[test]
     fn values_that_http_would_change_are_rejected() {
         for value in ["é", "a\nb", "\t", " a", "a ", "\u{7f}"] {
-            assert!(normalize_metadata(&one("k", value)).is_err(), "{value:?}");
+            assert!(validate_metadata(&one("k", value)).is_err(), "{value:?}");
         }
         for value in ["", "a b", "~!@#$%^&*()", "<&>\"'"] {
-            assert!(normalize_metadata(&one("k", value)).is_ok(), "{value:?}");
+            assert!(validate_metadata(&one("k", value)).is_ok(), "{value:?}");
         }
     }
 
     #[test]
     fn metadata_is_limited_to_8_kib() {
-        assert!(normalize_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES - 1))).is_ok());
-        assert!(normalize_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES))).is_err());
+        assert!(validate_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES - 1))).is_ok());
+        assert!(validate_metadata(&one("k", &"x".repeat(MAX_METADATA_BYTES))).is_err());
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The checkpoint store of the official `EventProcessor`, on the store of this crate.
 
-use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -43,9 +42,14 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 /// - *Replicas with the same application id*, which the processor uses as its owner id, are distinguished.
 /// - *Outages of the storage*: the processor's `run` returns when a listing fails, so the store repeats a listing that a
 ///   retry can cure for one lease duration: after a lost request, while the storage is unreachable, or as long as it asks
-///   to wait. A listing that is rejected, for instance for a missing permission, fails at once.
+///   to wait; one more attempt follows at the end of that time. A listing that is rejected, for instance for a missing permission, fails at once.
 /// - A malformed blob is logged, and does not hide the others.
 /// - Claims and renewals run concurrently.
+/// - *One name case per group*: after its first claim the store looks for live owners in the other
+///   [name case](crate::store::BlobNameCase), as it does when it connects, soon once more, and every ten lease durations.
+///   It claims nothing more before the first look has ended. If there is a live owner, it releases everything, and the
+///   claim fails with [`ErrorKind::Config`], which ends the processor's `run`; in lower case, it waits up to a lease
+///   duration for the other one to end.
 ///
 /// A store serves one owner per consumer group, until [`release_all`](Self::release_all): create one store for every
 /// processor.
@@ -153,7 +157,8 @@ impl BlobCheckpointStore {
 
     /// Releases all owned partitions, so that other instances can claim them at once. Call it after the processor has
     /// ended, because a running processor claims them again. Afterwards the store may serve another processor. The
-    /// store retries failed releases for four request timeouts, 20 s by default.
+    /// store retries failed releases for four request timeouts, 20 s by default. An attempt that begins by then may take
+    /// longer if the storage is slow.
     ///
     /// The call may be dropped, for instance by a timeout, and repeated: a partition stays owned until the outcome of
     /// its release is known. The same applies after [`ReleaseOutcome::Indeterminate`]. As long as the store owns a
@@ -177,23 +182,13 @@ impl BlobCheckpointStore {
 
     async fn ownerships(&self, group: &ConsumerGroup) -> Result<Vec<ClientOwnership>> {
         let (known, owners) = self.groups.owners(group).await?;
-        let Owners { requested_at, ownerships, heartbeats, other_name_case, listed } = owners;
+        let Owners { requested_at, ownerships, heartbeats, listed } = owners;
         if let Group::Served(owned) = &known {
             owned.observe(&ownerships, requested_at);
-            owned.set_other_name_case(other_name_case.clone());
             owned.set_listed(listed.clone());
         }
         let is_shown = |seen: &&Ownership| known.owns_partition(&seen.partition) || !listed.is_unowned(&seen.partition);
-        let shown = |seen: &Ownership| (seen.partition.clone(), self.shown(group, &known, seen, &heartbeats));
-        let mut shown: HashMap<_, _> = ownerships.iter().filter(is_shown).map(shown).collect();
-        for (partition, owner) in other_name_case {
-            let entry = shown.entry(partition.clone()).or_insert_with(|| unowned(group, &partition));
-            if !known.serves(entry.owner_id.as_deref()) {
-                entry.owner_id = Some(owner.to_string());
-                entry.last_modified_time = Some(self.wall_clock.now());
-            }
-        }
-        Ok(shown.into_values().collect())
+        Ok(ownerships.iter().filter(is_shown).map(|seen| self.shown(group, &known, seen, &heartbeats)).collect())
     }
 
     /// Converts a record for the processor. The processor has one lease duration and no grace, so the age of a record
@@ -243,7 +238,7 @@ impl BlobCheckpointStore {
             wanted.push(Wanted { partition, version: ownership.etag.as_ref().map(from_client) });
         }
         let partitions = self.groups.serve(&group, owner).await?;
-        let leases = partitions.claim(wanted).await;
+        let leases = partitions.claim(wanted).await?;
         Ok(leases.iter().map(|lease| self.won(&group, &partitions.store, lease)).collect())
     }
 

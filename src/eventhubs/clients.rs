@@ -148,6 +148,11 @@ impl Clients {
         Ok(connection.usable().await)
     }
 
+    /// Opens a connection that nothing else uses. The caller closes it.
+    pub(super) async fn open_alone(&self) -> Result<Connection<Consumer>> {
+        Connection::open(Arc::clone(&self.connector)).await
+    }
+
     fn place(&self, partition: &PartitionId) -> Option<Arc<Connection<Consumer>>> {
         let mut connections = self.connections();
         let index = connections.placement.place(partition)?;

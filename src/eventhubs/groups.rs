@@ -78,7 +78,6 @@ impl Groups {
         // The processor claims by a listing of the read-only store, which does not remember versions.
         let owners = list_owners(&store, until).await?;
         let partitions = Arc::new(OwnedPartitions::new(store));
-        partitions.set_other_name_case(owners.other_name_case);
         partitions.set_listed(owners.listed);
         let mut known = self.known();
         if let Some(owned) = served_for(&known, group, owner)? {
@@ -158,11 +157,6 @@ impl Group {
     /// Returns whether this store owns the partition, as far as it knows.
     pub(super) fn owns_partition(&self, partition: &PartitionId) -> bool {
         matches!(self, Self::Served(owned) if owned.contains(partition))
-    }
-
-    /// Returns whether this store serves this owner in the group.
-    pub(super) fn serves(&self, owner: Option<&str>) -> bool {
-        matches!(self, Self::Served(partitions) if owner == Some(partitions.owner().as_str()))
     }
 }
 

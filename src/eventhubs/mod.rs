@@ -1,5 +1,6 @@
 //! Azure Event Hubs through the official client.
 
+mod case_check;
 mod checkpoint_store;
 mod client;
 mod clients;

@@ -9,14 +9,16 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
+use super::case_check::CaseCheck;
 use super::listed::{Aim, Expired, Listed, Wanted};
 use crate::blob::ETag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::model::{OwnerId, PartitionId, Position, Relation};
+use crate::model::{Moment, OwnerId, PartitionId, Position, Relation};
 use crate::store::membership::DeclareDeadOutcome;
 use crate::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership, ReleaseOutcome,
+    AdoptOutcome, Adoption, CaseConflict, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, Ownership,
+    ReleaseOutcome,
 };
 use crate::telemetry::{self, StorageOperation};
 
@@ -78,8 +80,7 @@ struct Memory {
     /// Partitions that were lost since the last response to the processor. The processor may still read them from an
     /// earlier start.
     unreported: HashSet<PartitionId>,
-    /// The owners of partitions under the other name case, by the last listing.
-    other_name_case: HashMap<PartitionId, OwnerId>,
+    case_check: CaseCheck,
     listed: Listed,
 }
 
@@ -163,17 +164,6 @@ impl OwnedPartitions {
         }
     }
 
-    /// Replaces the owners under the other name case, and logs new ones.
-    pub(super) fn set_other_name_case(&self, other_name_case: HashMap<PartitionId, OwnerId>) {
-        let mut memory = self.memory();
-        for (partition, owner) in
-            other_name_case.iter().filter(|(partition, _)| !memory.other_name_case.contains_key(*partition))
-        {
-            self.span().in_scope(|| telemetry::in_other_name_case(partition, owner));
-        }
-        memory.other_name_case = other_name_case;
-    }
-
     /// Replaces the last listing.
     pub(super) fn set_listed(&self, listed: Listed) {
         self.memory().listed = listed;
@@ -192,19 +182,80 @@ impl OwnedPartitions {
     ///
     /// Partitions that were lost since the last response are omitted once, even if they could be won back: otherwise
     /// the processor would continue to read from its old position instead of the current checkpoint.
-    pub(super) async fn claim(&self, wanted: Vec<Wanted>) -> Vec<Lease> {
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if another application owns partitions in the other name case. Everything is released then.
+    pub(super) async fn claim(&self, wanted: Vec<Wanted>) -> Result<Vec<Lease>> {
+        let was_live = self.has_valid_lease();
         let unreported = std::mem::take(&mut self.memory().unreported);
         let wanted = wanted.into_iter().filter(|wanted| !unreported.contains(&wanted.partition));
         let claims: FuturesUnordered<_> = wanted.map(|wanted| self.claim_one(wanted)).collect();
-        claims.filter_map(std::future::ready).collect().instrument(self.span().clone()).await
+        let leases = claims.filter_map(std::future::ready).collect().instrument(self.span().clone()).await;
+        if !was_live && self.has_valid_lease() {
+            self.may_have_been_missed();
+        }
+        self.check_other_name_case().instrument(self.span().clone()).await?;
+        Ok(leases)
     }
 
+    fn has_valid_lease(&self) -> bool {
+        let lease_duration = self.store.lease_durations().own;
+        self.memory().owned.values().any(|owned| self.store.lease_age(&owned.lease()) < lease_duration)
+    }
+
+    /// Records that an instance that uses the other name case may not have seen the ownerships of this one.
+    fn may_have_been_missed(&self) {
+        if self.store.has_other_name_case() {
+            self.memory().case_check.became_live();
+        }
+    }
+
+    /// Looks for live owners in the other name case, if that is due. Looks again at the next claim if that fails, because
+    /// an error would end the processor. Also looks again if this instance uses lower case: the other one gives way.
+    async fn check_other_name_case(&self) -> Result<()> {
+        if !self.memory().case_check.is_due(self.store.lease_clock_now()) {
+            return Ok(());
+        }
+        let found = self.store.find_case_conflict().await;
+        let now = self.store.lease_clock_now();
+        match found {
+            Ok(None) => {
+                self.memory().case_check.passed(now, self.store.lease_durations().own);
+                Ok(())
+            }
+            Ok(Some(conflict)) if self.waits_for_the_other(&conflict, now) => {
+                telemetry::other_name_case_awaited(&conflict);
+                Ok(())
+            }
+            Ok(Some(conflict)) => {
+                telemetry::other_name_case_live(&conflict);
+                self.release_all().await;
+                Err(conflict.into())
+            }
+            Err(error) => {
+                telemetry::other_name_case_unknown(&error);
+                Ok(())
+            }
+        }
+    }
+
+    fn waits_for_the_other(&self, conflict: &CaseConflict, now: Moment) -> bool {
+        self.memory().case_check.waits_for_the_other(conflict, now, self.store.lease_durations().own)
+    }
+
+    /// Claims a partition, or renews its lease. While another instance may own the same partitions in the other name case,
+    /// it only renews.
     async fn claim_one(&self, wanted: Wanted) -> Option<Lease> {
         let partition = &wanted.partition;
         if let Some(owned) = self.find(partition) {
             return self.renew(partition, &owned).await;
         }
-        let claim = match self.aim_at(&wanted)? {
+        if self.memory().case_check.is_unknown() {
+            return None;
+        }
+        let aim = self.memory().listed.aim_at(&wanted);
+        let claim = match aim {
             Aim::Claim(claim, to_declare_dead) => self.is_free(partition, to_declare_dead).await.then_some(claim)?,
             Aim::Read(version) => self.claim_over(partition, &version).await?,
         };
@@ -223,13 +274,6 @@ impl OwnedPartitions {
             }
         }
         None
-    }
-
-    /// Returns how to claim, by the last listing. `None` if the partition is owned under the other name case.
-    fn aim_at(&self, wanted: &Wanted) -> Option<Aim> {
-        let memory = self.memory();
-        let is_in_other_name_case = memory.other_name_case.contains_key(&wanted.partition);
-        (!is_in_other_name_case).then(|| memory.listed.aim_at(wanted))
     }
 
     /// Returns a claim that replaces this version, unless the record has changed.
@@ -262,7 +306,10 @@ impl OwnedPartitions {
                 return self.started(partition, owned).await;
             }
             // The record had been deleted. This response omits the partition.
-            ClaimOutcome::Won(renewed) => self.remember(partition, &Owned::new(renewed)),
+            ClaimOutcome::Won(renewed) => {
+                self.remember(partition, &Owned::new(renewed));
+                self.may_have_been_missed();
+            }
             ClaimOutcome::Lost { by } => self.forget(partition, owned, by.as_ref()),
             ClaimOutcome::Replaced { .. } => self.forget(partition, owned, Some(self.owner())),
             // The last known state remains valid.

@@ -1,16 +1,14 @@
 //! The owners of a group, as a call of the official processor needs them. Its `run` ends if such a call fails, so the
 //! requests of the call are repeated.
 
-use std::collections::HashMap;
 use std::future::Future;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::listed::Listed;
 use crate::error::Result;
-use crate::model::{OwnerId, PartitionId};
 use crate::store::membership::Heartbeat;
-use crate::store::{Attempts, GroupStore, Listing, Ownership};
+use crate::store::{Attempts, GroupStore, Ownership};
 use crate::telemetry;
 
 /// The owners of a group, all listed in one attempt: if one part were older than the others, live owners would look
@@ -20,8 +18,6 @@ pub(super) struct Owners {
     pub(super) requested_at: Instant,
     pub(super) ownerships: Vec<Ownership>,
     pub(super) heartbeats: Vec<Heartbeat>,
-    /// The live owners whose records have the other name case.
-    pub(super) other_name_case: HashMap<PartitionId, OwnerId>,
     /// The ownerships as a claim needs them.
     pub(super) listed: Listed,
 }
@@ -29,24 +25,15 @@ pub(super) struct Owners {
 impl Owners {
     pub(super) async fn list(store: &GroupStore) -> Result<Self> {
         let requested_at = Instant::now();
-        let (here, other) = futures::try_join!(store.list_ownerships(), store.list_other_name_case())?;
+        let here = store.list_ownerships().await?;
         let heartbeats = heartbeats_needed_by(store, &here.records).await?;
         Ok(Self {
             requested_at,
             listed: Listed::of(store, &here.records, &heartbeats),
-            other_name_case: live_owners(store, &other),
             ownerships: here.records,
             heartbeats,
         })
     }
-}
-
-/// Returns the owners of the partitions whose ownership is live.
-fn live_owners(store: &GroupStore, listing: &Listing<Ownership>) -> HashMap<PartitionId, OwnerId> {
-    let now = store.lease_clock_now();
-    let live =
-        listing.records.iter().filter(|seen| store.lease_durations().counts_as_live(&seen.record, seen.age_at(now)));
-    live.filter_map(|seen| Some((seen.partition.clone(), seen.record.owner.clone()?))).collect()
 }
 
 /// Lists the heartbeats, if the leases of other owners depend on them.
@@ -57,13 +44,21 @@ async fn heartbeats_needed_by(store: &GroupStore, listed: &[Ownership]) -> Resul
     Ok(Vec::new())
 }
 
-/// Repeats a request until it succeeds, fails for good, or the time for attempts is over.
+/// Repeats a request until it succeeds, fails for good, or the time for attempts is over. One that is under way then is given
+/// up for a last one: it may wait for a response that never comes.
 pub(super) async fn repeated<T, F>(mut attempts: Attempts, request: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     loop {
-        let error = match request().await {
+        let response = match attempts.until().filter(|until| *until > Instant::now()) {
+            Some(until) => match timeout_at(until, request()).await {
+                Ok(response) => response,
+                Err(_) => continue,
+            },
+            None => request().await,
+        };
+        let error = match response {
             Ok(response) => return Ok(response),
             Err(error) => error,
         };

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::models::{EventHubPartitionProperties, ReceivedEventData};
 use azure_messaging_eventhubs::{EventHubsError, OpenReceiverOptions, StartLocation, StartPosition as ClientPosition};
+use futures::future::join_all;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::client::Consumer;
 use super::clients::Clients;
-use super::connection::SharedClient;
+use super::connection::{SharedClient, close_once_unused};
 use super::errors;
 use super::link::Link;
 use super::owner_level::OwnerLevel;
@@ -93,20 +94,17 @@ impl EventHubSource {
         Self { group, clients, owner_level }
     }
 
-    async fn open_link(
-        &self,
-        partition: &PartitionId,
-        from: ClientPosition,
-        owner_level: Option<i64>,
-        credit: u32,
-    ) -> Result<Link> {
-        let options = OpenReceiverOptions {
-            owner_level,
-            prefetch: Some(credit),
-            start_position: Some(from),
-            receive_timeout: None,
-        };
+    async fn open_link(&self, partition: &PartitionId, options: OpenReceiverOptions) -> Result<Link> {
         let client = self.clients.for_link(partition).await?;
+        self.open_link_through(client, partition, options).await
+    }
+
+    async fn open_link_through(
+        &self,
+        client: Arc<SharedClient<Consumer>>,
+        partition: &PartitionId,
+        options: OpenReceiverOptions,
+    ) -> Result<Link> {
         let used = self.clients.use_for(partition, &client).await?;
         let opening = client.client().client.open_receiver_on_partition(partition.to_string(), Some(options));
         let receiver = opening.await.map_err(|error| errors::receiving(partition.as_str(), None, error))?;
@@ -158,18 +156,26 @@ impl EventSource for EventHubSource {
         let level = self.owner_level.of_link(epoch)?;
         let position = client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);
-        let link = self.open_link(partition, position, level, credit).await?;
+        let link = self.open_link(partition, link_options(position, level, credit)).await?;
         Ok(EventReceiver::in_batches(|limit, stopped| link.batches(&from, limit, stopped)))
     }
 
     /// Opens a link without an owner level, which displaces no other link: the broker rejects it if a processor reads
     /// the partition. A request before shows how slow the connection is.
+    ///
+    /// The link has a connection of its own. If a processor displaces it while it is opened or closed, the client may lose
+    /// the session of the partition without noticing, and later links in it would deliver nothing.
     async fn check_access(&self, partition: &PartitionId) -> Result<()> {
         let started = Instant::now();
         self.partition_properties(partition).await?;
         let limit = check_limit(started.elapsed());
-        let link = self.open_link(partition, client_position(StartPosition::Earliest), None, 1).await?;
-        link.rejection(limit).await.map_or(Ok(()), Err)
+        let connection = self.clients.open_alone().await?;
+        let options = link_options(client_position(StartPosition::Earliest), None, 1);
+        let link = self.open_link_through(connection.usable().await, partition, options).await?;
+        let rejection = link.rejection(limit).await;
+        // An unclean end of the connection does no harm.
+        tokio::spawn(join_all(connection.into_clients().map(close_once_unused)));
+        rejection.map_or(Ok(()), Err)
     }
 
     fn connection_suspect(&self, partition: &PartitionId) {
@@ -197,6 +203,10 @@ impl Positioned for ReceivedEventData {
     fn trace_context(&self) -> Option<TraceContext> {
         trace_context(self)
     }
+}
+
+fn link_options(from: ClientPosition, owner_level: Option<i64>, credit: u32) -> OpenReceiverOptions {
+    OpenReceiverOptions { owner_level, prefetch: Some(credit), start_position: Some(from), receive_timeout: None }
 }
 
 /// Returns how long to wait for a rejection of a link, after a request that took this long.

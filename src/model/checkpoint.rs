@@ -37,9 +37,6 @@ pub struct CheckpointRecord {
     pub owner: Option<OwnerId>,
     /// When the checkpoint was written, by the server's clock.
     pub updated_at: Option<OffsetDateTime>,
-    /// The ETag of the same partition's checkpoint in the other name case, when it was last read; `none` in an [initial
-    /// checkpoint](Self::initial) that was written while there was none.
-    pub source_etag: Option<String>,
     /// Whether the position is an initial checkpoint: a start position that was recorded before any event up to it was
     /// processed. Every reader can start from it, but it does not show progress: any checkpoint of an owner replaces
     /// it, also one at a smaller position.

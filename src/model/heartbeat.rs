@@ -14,8 +14,8 @@ pub struct HeartbeatRecord {
     pub owner: OwnerId,
     /// The incarnation of that owner. Missing only in a malformed record.
     pub incarnation: Option<Incarnation>,
-    /// The owner that declared this one dead. With [`LeaseScope::Instance`](super::LeaseScope::Instance), other owners
-    /// may claim its partitions from then on.
+    /// The owner that declared this one dead; this owner itself if it has shut down. With
+    /// [`LeaseScope::Instance`](super::LeaseScope::Instance), other owners may claim its partitions from then on.
     pub declared_dead_by: Option<OwnerId>,
     /// How long the heartbeat is valid, in whole seconds, as its owner says. Missing only in a malformed record, or if
     /// another instance declared an owner dead that never sent a heartbeat.

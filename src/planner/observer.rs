@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::model::{Heartbeat, Identity, LeaseDurations, Moment, Ownership, PartitionId};
+use crate::model::{Heartbeat, Identity, LeaseDurations, Moment, PartitionId};
 
 /// The instance that observes a listing, and what it knows in addition.
 #[derive(Clone, Copy, Debug)]
@@ -14,8 +14,6 @@ pub struct Observer<'a> {
     pub lease_durations: LeaseDurations,
     /// The partitions that this instance runs.
     pub running: &'a BTreeSet<PartitionId>,
-    /// The ownerships of the other name case, which some SDKs use. May be empty: then their owners are unknown.
-    pub other_name_case: &'a [Ownership],
     /// The heartbeats. May be empty: then owners without partitions are unknown.
     pub heartbeats: &'a [Heartbeat],
     /// When an outage of this instance ended, if there was one: for a while none of its requests succeeded. The same

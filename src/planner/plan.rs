@@ -266,7 +266,7 @@ fn planned_claim(view: &View<'_>, entry: &PartitionView) -> Option<PlannedClaim>
         PartitionOwner::Released => ClaimReason::Released,
         PartitionOwner::Expired(owner) => ClaimReason::Expired(owner.clone()),
         PartitionOwner::Other(owner) => ClaimReason::Stolen(owner.clone()),
-        PartitionOwner::This | PartitionOwner::OtherNameCase(_) => return None,
+        PartitionOwner::This => return None,
     };
     Some(PlannedClaim { partition: entry.partition.clone(), reason, over: view.record(&entry.partition).cloned() })
 }

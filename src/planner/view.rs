@@ -29,9 +29,6 @@ pub enum PartitionOwner {
     Reclaimable,
     /// Another live owner.
     Other(OwnerId),
-    /// A live owner in the other name case, where claims of this crate can be neither won nor lost. The partition is
-    /// neither claimed nor stolen.
-    OtherNameCase(OwnerId),
     /// An owner that did not renew in time.
     Expired(OwnerId),
 }
@@ -76,7 +73,7 @@ impl PartitionView {
     pub(crate) fn counts_for<'a>(&'a self, this: &'a OwnerId) -> Option<&'a OwnerId> {
         let owner = match &self.owner {
             PartitionOwner::This | PartitionOwner::Reclaimable => Some(this),
-            PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => Some(owner),
+            PartitionOwner::Other(owner) => Some(owner),
             PartitionOwner::Unowned | PartitionOwner::Released | PartitionOwner::Expired(_) => None,
         };
         let is_member = |owner: &&OwnerId| self.operator.as_ref() != Some(*owner);
@@ -94,7 +91,7 @@ impl PartitionView {
 pub struct View<'a> {
     /// Every partition of the event hub, in order.
     pub partitions: Vec<PartitionView>,
-    /// The records that it was read from: those of this name case.
+    /// The records that it was read from.
     pub records: HashMap<&'a PartitionId, &'a Ownership>,
     /// Partitions that this instance runs, but that the event hub no longer has.
     pub removed: Vec<PartitionId>,
@@ -134,7 +131,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the record of a partition in this name case, if it has one.
+    /// Returns the record of a partition, if it has one.
     #[must_use]
     pub fn record(&self, partition: &PartitionId) -> Option<&'a Ownership> {
         self.records.get(partition).copied()
@@ -183,10 +180,6 @@ pub fn observe<'a>(
             note_other_owner(&mut view, seen, observer.this, now);
         }
         let owner = owner_of(seen, observer.this, running.contains(&partition));
-        let owner = match listing.in_other_name_case.get(&partition) {
-            Some((other, _)) if owner != PartitionOwner::This => PartitionOwner::OtherNameCase((*other).clone()),
-            _ => owner,
-        };
         let entry = PartitionView::new(partition, owner);
         view.partitions.push(match seen {
             Some(seen) => listing.with_handoff(entry, seen, observer),
@@ -224,9 +217,6 @@ impl<'a> Seen<'a> {
 /// A listing at the moment of observation, and what is known in addition.
 struct Listing<'a: 'o, 'o> {
     here: HashMap<&'a PartitionId, Seen<'a>>,
-    /// The live owners in the other name case, with their lease durations. An earlier incarnation of this instance does
-    /// not count: this instance may take its partitions at any time.
-    in_other_name_case: HashMap<&'o PartitionId, (&'o OwnerId, Duration)>,
     live_heartbeats: Vec<&'o HeartbeatRecord>,
     /// The lease durations of the owners that are alive by any record. Empty if no record contains a handoff request.
     alive: HashMap<&'o OwnerId, Duration>,
@@ -237,17 +227,7 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let heartbeats = Heartbeats::of(observer.heartbeats);
         let here = listed.iter().map(|seen| (&seen.partition, Seen::at(now, seen, observer, &heartbeats)));
         let here = here.collect();
-        let is_other_owner = |record: &OwnershipRecord| {
-            matches!(record.relation_to(observer.this), Relation::Other | Relation::LaterIncarnation)
-        };
-        let other_name_case = observer.other_name_case.iter().filter_map(|seen| {
-            let is_live = Seen::at(now, seen, observer, &heartbeats).live;
-            let owner = seen.record.owner.as_ref().filter(|_| is_live && is_other_owner(&seen.record))?;
-            Some((&seen.partition, (owner, observer.lease_durations.of(&seen.record))))
-        });
-        let in_other_name_case = other_name_case.collect();
-        let mut listing =
-            Self { here, in_other_name_case, live_heartbeats: heartbeats.live(observer, now), alive: HashMap::new() };
+        let mut listing = Self { here, live_heartbeats: heartbeats.live(observer, now), alive: HashMap::new() };
         if listing.here.values().any(|seen| seen.record.handoff_to.is_some()) {
             listing.alive = listing.live_owners(observer);
         }
@@ -260,7 +240,7 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let live = self.here.values().filter(|seen| seen.live);
         let here = live.filter_map(|seen| Some((seen.record.owner.as_ref()?, durations.of(seen.record))));
         let this = [(&observer.this.owner, durations.own)];
-        self.in_other_name_case.values().copied().chain(heartbeats).chain(here).chain(this).collect()
+        heartbeats.chain(here).chain(this).collect()
     }
 
     /// Adds the handoff in the record, if it counts.
@@ -365,14 +345,7 @@ mod tests {
     }
 
     fn observer<'a>(me: &'a Identity, running: &'a BTreeSet<PartitionId>) -> Observer<'a> {
-        Observer {
-            this: me,
-            lease_durations: LEASE_DURATIONS,
-            running,
-            other_name_case: &[],
-            heartbeats: &[],
-            outage_ended: None,
-        }
+        Observer { this: me, lease_durations: LEASE_DURATIONS, running, heartbeats: &[], outage_ended: None }
     }
 
     /// A record of this crate if it has an incarnation, and of another SDK otherwise.
@@ -473,49 +446,6 @@ mod tests {
         assert!(!view(Some(incarnation(0)), 0).foreign_owner);
     }
 
-    fn view_with_other_name_case(here: &[Ownership], other: Ownership, running: bool) -> View<'static> {
-        let (me, none, other_name_case) = (me(), BTreeSet::new(), [other]);
-        let observer = Observer { other_name_case: &other_name_case, ..observer(&me, &none) };
-        look_at(here, &observer, running, None, 100)
-    }
-
-    mod other_name_case {
-        use super::*;
-
-        #[test]
-        fn a_live_owner_there_takes_precedence() {
-            let other = OwnerId::new("other").unwrap();
-            let in_other_name_case = PartitionOwner::OtherNameCase(other.clone());
-            for here in [
-                vec![],
-                vec![seen("", None, 0)],
-                vec![seen("x", Some(incarnation(0)), 0)],
-                vec![seen("x", Some(incarnation(0)), 70)],
-            ] {
-                let view = view_with_other_name_case(&here, seen("other", None, 0), false);
-                assert_eq!(view.partitions[0].owner, in_other_name_case);
-                assert_eq!(view.counts()[&other], 1);
-                assert!(!view.foreign_owner, "it does not read the records of this name case");
-            }
-        }
-
-        /// A record there does not count once it is released or expired, if this instance runs the partition, or if an
-        /// earlier incarnation of this instance wrote it.
-        #[test]
-        fn released_expired_or_own_records_do_not_count() {
-            for (other, running) in [
-                (seen("", None, 0), false),
-                (seen("other", None, 182), false),
-                (seen("other", Some(incarnation(0)), 62), false),
-                (seen("me", Some(incarnation(4)), 0), false),
-            ] {
-                assert_eq!(view_with_other_name_case(&[], other, running).partitions[0].owner, PartitionOwner::Unowned);
-            }
-            let view = view_with_other_name_case(&[seen("me", Some(incarnation(5)), 0)], seen("other", None, 0), true);
-            assert_eq!(view.partitions[0].owner, PartitionOwner::This);
-        }
-    }
-
     /// Their records are left out, and those that this instance runs are reported as removed.
     #[test]
     fn partitions_missing_in_the_event_hub_are_removed() {
@@ -601,14 +531,6 @@ mod tests {
                     );
                 }
             }
-            let in_other_name_case = Ownership { partition: 1.into(), ..seen("c", Some(incarnation(0)), 0) };
-            let (listing, other_name_case) =
-                ([with_handoff_request(seen("b", Some(incarnation(5)), 0), "c")], [in_other_name_case]);
-            let entry = first_of(
-                &listing,
-                &Observer { other_name_case: &other_name_case, ..observer(&me(), &[0.into()].into()) },
-            );
-            assert_eq!(entry.handoff_to, Some(c));
             let to_me = view_of_handoff(with_handoff_request(seen("b", Some(incarnation(5)), 0), "me"), None, &[]);
             assert_eq!((to_me.handoff_to, to_me.cooperative), (Some(me().owner), true));
         }

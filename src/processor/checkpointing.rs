@@ -23,6 +23,9 @@ use crate::telemetry::{PartitionMetrics, span_failed};
 
 /// The shortest wait before the task repeats a write that failed.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// How many request timeouts after the last moment for an attempt at the last checkpoint the attempt ends.
+const LAST_ATTEMPT: u32 = 2;
 /// The longest first wait before the task repeats a write that failed. With a longer interval, one failed write would
 /// double the events that a crash repeats.
 const LONGEST_FIRST_RETRY: Duration = Duration::from_secs(30);
@@ -107,7 +110,7 @@ impl Checkpointer {
                 due = due.or_else(|| self.next_due());
                 continue;
             };
-            let outcome = self.write().await;
+            let outcome = self.write(None).await;
             self.not_before = self.next_after(&outcome);
             due = self.not_before.or_else(|| self.next_due());
             if let Some(ended) = self.report(outcome, reply) {
@@ -119,8 +122,9 @@ impl Checkpointer {
     async fn close(mut self, last_by: Option<Instant>) -> Ended {
         let Some(last_by) = last_by else { return Ended::Closed };
         let mut attempts = self.store.attempts(Some(last_by));
+        let deadline = last_by + LAST_ATTEMPT * self.store.request_timeout();
         loop {
-            let outcome = self.write().await;
+            let outcome = self.write(Some(deadline)).await;
             match &outcome {
                 Err(error) if attempts.again_after(error).await => {}
                 _ => return end_after(&outcome).unwrap_or(Ended::Closed),
@@ -151,8 +155,8 @@ impl Checkpointer {
         self.policy.interval.map(|every| Instant::now() + every)
     }
 
-    /// Writes the greatest requested position, unless it is written already.
-    async fn write(&mut self) -> Result<CheckpointOutcome> {
+    /// Writes the greatest requested position, unless it is written already. Ends by the deadline if there is one.
+    async fn write(&mut self, deadline: Option<Instant>) -> Result<CheckpointOutcome> {
         let requested = |pending: &mut Pending| {
             let position = pending.unwritten()?.clone();
             let contexts = pending.traced.until(position.sequence_number);
@@ -164,7 +168,8 @@ impl Checkpointer {
         let events = usize::try_from(distance).unwrap_or_default();
         let span = self.spans.checkpoint(self.adoption.partition(), events, &contexts);
         let timer = self.metrics.writing();
-        let outcome = self.store.checkpoint(&mut self.adoption, &position).instrument(span.clone()).await;
+        let writing = self.store.checkpoint_by(&mut self.adoption, &position, deadline);
+        let outcome = writing.instrument(span.clone()).await;
         timer.end();
         match &outcome {
             Ok(CheckpointOutcome::Fenced { .. }) => span_failed(&span, ErrorKind::Fenced),

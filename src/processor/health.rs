@@ -1,5 +1,7 @@
 //! The health of an instance.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -7,6 +9,7 @@ use serde::Serialize;
 use super::error_summary::ErrorSummary;
 use super::status::{Observed, PartitionState, PartitionStatus};
 use crate::balancer::{LivenessTracker, Snapshot};
+use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 use crate::seconds;
 
@@ -43,6 +46,31 @@ pub enum HealthIssue {
         /// Time since the last successful cycle.
         #[serde(serialize_with = "seconds::serialize")]
         failing_for: Duration,
+    },
+    /// The heartbeat of this instance could not be written for longer than the lease duration. This instance renews each of
+    /// its leases individually meanwhile, and the others do not count it while it owns nothing.
+    HeartbeatFailing {
+        /// How long it has been failing.
+        #[serde(serialize_with = "seconds::serialize")]
+        failing_for: Duration,
+        /// The last error.
+        error: ErrorSummary,
+    },
+    /// This instance, whose leases are live, could not look for live owners in the other case of the blob names for longer
+    /// than the lease duration. It claims no partition meanwhile: another instance may own the same ones.
+    CaseCheckFailing {
+        /// How long it has been failing.
+        #[serde(serialize_with = "seconds::serialize")]
+        failing_for: Duration,
+        /// The last error.
+        error: ErrorSummary,
+    },
+    /// No instance owns the partition, and the storage has failed the last claims of this instance, at least two.
+    ClaimFailing {
+        /// The partition.
+        partition: PartitionId,
+        /// The last error.
+        error: ErrorSummary,
     },
     /// The application's runtime has not run for more than 10 s: all its workers are blocked. This instance claims no
     /// partition meanwhile.
@@ -135,6 +163,12 @@ pub(super) struct HealthInputs<'a> {
     pub(super) storage_unavailable: Option<Duration>,
     /// How long no cycle has succeeded, if that is too long.
     pub(super) cycles_failing: Option<Duration>,
+    /// How long the heartbeat could not be written, if that is too long.
+    pub(super) heartbeat_failing: Option<(Duration, Arc<Error>)>,
+    /// How long it could not look for live owners in the other name case, if that is too long.
+    pub(super) case_check_failing: Option<(Duration, Arc<Error>)>,
+    /// The partitions that the storage has not let this instance claim.
+    pub(super) unclaimable: BTreeMap<PartitionId, Arc<Error>>,
     pub(super) partitions: &'a [Observed],
     pub(super) ending: bool,
     pub(super) liveness: &'a LivenessTracker,
@@ -146,6 +180,7 @@ pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
         .extend(inputs.storage_unavailable.map(|unavailable_for| HealthIssue::StorageUnavailable { unavailable_for }));
     let failing_for = inputs.cycles_failing.filter(|_| !inputs.ending);
     issues.extend(failing_for.map(|failing_for| HealthIssue::CyclesFailing { failing_for }));
+    issues.extend(storage_failures(inputs).filter(|_| !inputs.ending));
     issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
     for Observed { status, checkpoint_failure, held } in inputs.partitions {
         let partition = &status.partition;
@@ -167,6 +202,23 @@ pub(super) fn of(inputs: &HealthInputs<'_>) -> Health {
     let unclaimed = inputs.snapshot.unclaimed_due_to_limit;
     issues.extend((unclaimed > 0).then_some(HealthIssue::Unclaimed { partitions: unclaimed }));
     Health { ready: inputs.snapshot.cycles > 0 && !inputs.ending, issues }
+}
+
+/// Returns what the storage keeps failing for this instance.
+fn storage_failures(inputs: &HealthInputs<'_>) -> impl Iterator<Item = HealthIssue> {
+    let heartbeat = inputs.heartbeat_failing.as_ref().map(|(failing_for, error)| HealthIssue::HeartbeatFailing {
+        failing_for: *failing_for,
+        error: ErrorSummary::of(error),
+    });
+    let case_check = inputs.case_check_failing.as_ref().map(|(failing_for, error)| HealthIssue::CaseCheckFailing {
+        failing_for: *failing_for,
+        error: ErrorSummary::of(error),
+    });
+    let claims = inputs.unclaimable.iter().map(|(partition, error)| HealthIssue::ClaimFailing {
+        partition: partition.clone(),
+        error: ErrorSummary::of(error),
+    });
+    heartbeat.into_iter().chain(case_check).chain(claims)
 }
 
 fn partition_issue(status: &PartitionStatus, liveness: &LivenessTracker) -> Option<HealthIssue> {

@@ -55,6 +55,12 @@ impl Attempts {
         Self { lease_duration, back_off, until, rng }
     }
 
+    /// Returns until when attempts begin, if there is a limit.
+    #[cfg(feature = "eventhubs")]
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
     /// Returns when the next attempt begins. The last one begins when the time is over. `None` if there is none: the
     /// time is over, or the error cannot pass.
     pub(crate) fn next_after(&mut self, error: &Error) -> Option<Instant> {

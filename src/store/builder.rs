@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::Rng;
+use rand::rngs::StdRng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
@@ -15,13 +16,14 @@ use super::config::StoreConfig;
 use super::listing::ListingTimeouts;
 use super::outage::Outages;
 use super::partitions::Partitions;
+use super::rules::{CaseFacts, Choice, choose_case};
 use super::verify::{StorageCheck, StorageWarning};
-use super::{GroupStore, Inner, OnCaseMismatch, within};
-use crate::blob::{Blob, BlobContainer};
+use super::{GroupStore, Inner, Records};
+use crate::blob::{Blob, BlobContainer, ListResult, ResponseInfo, within};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_paused};
 use crate::codec::{self, BlobNames, RecordKind};
-use crate::error::Result;
-use crate::model::{ConsumerGroup, Identity, Incarnation, OwnerId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{ConsumerGroup, Identity, Incarnation, NameCase, OwnerId};
 use crate::random::seeded;
 use crate::telemetry::{self, StorageOperation, Telemetry};
 
@@ -42,6 +44,7 @@ pub struct GroupStoreBuilder {
     pub(crate) wall_clock: Option<Arc<dyn WallClock>>,
     lease_clock: Option<Arc<dyn LeaseClock>>,
     operator: bool,
+    read_only: bool,
     seed: Option<u64>,
 }
 
@@ -55,6 +58,7 @@ impl GroupStoreBuilder {
             wall_clock: None,
             lease_clock: None,
             operator: false,
+            read_only: false,
             seed: None,
         }
     }
@@ -73,6 +77,13 @@ impl GroupStoreBuilder {
         self.operator = true;
         self.config.verify_storage = false;
         Ok(self)
+    }
+
+    /// Describes a store that only looks at the group: it connects with an explicit name case although the other one has
+    /// live owners.
+    pub(crate) fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
     }
 
     /// Sets the local clock that the verification of the storage compares with the server's, for tests. Default: the
@@ -104,18 +115,22 @@ impl GroupStoreBuilder {
         Ok(Attempts::new(self.config.lease_duration, until, rng))
     }
 
-    /// Checks the settings, verifies the storage and lists the ownerships, so that a wrong key, host or container is
-    /// reported before anything starts.
+    /// Checks the settings, verifies the storage and lists the records of this owner's group, so that a wrong key, host or
+    /// container is reported before anything starts. If the names of the group contain capitals, it looks at both cases of
+    /// the blob names, and chooses one as [`BlobNameCase`](super::BlobNameCase) says. If the other one has records that may
+    /// matter, it logs a warning.
     ///
     /// The server time of the listing becomes the start of this owner's [`Incarnation`]. It is later than every
     /// incarnation of this owner that is recorded in an ownership or in its heartbeat, also after a restart within one
-    /// second. If the storage is throttled or unavailable, `connect` repeats the request up to three times with growing
-    /// waits and logs a warning for each failure. It does not repeat a request that timed out.
+    /// second. If the storage is throttled or unavailable, or does not respond, `connect` repeats the request up to three
+    /// times with growing waits and logs a warning for each failure. A listing gets twice the time with each repetition, up
+    /// to half the lease duration: with the default settings, a storage that never responds is reported after 67 s.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting. Otherwise the
-    /// last error of the storage.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting. Or it names the
+    /// live owner in the other name case, or those in both: stop one of the applications. Otherwise the last error of the
+    /// storage.
     pub async fn connect(self) -> Result<GroupStore> {
         self.config.check()?;
         let request_timeout = self.config.effective_request_timeout();
@@ -125,43 +140,34 @@ impl GroupStoreBuilder {
     }
 
     async fn connect_with(self, telemetry: Telemetry, request_timeout: Duration) -> Result<GroupStore> {
-        let names = BlobNames::new(&self.group, self.config.blob_name_case);
-        if self.config.create_container {
-            let create = || within(request_timeout, "create container", self.container.create_container());
-            with_retries(request_timeout, create).await?;
-        }
-        let prefix = names.prefix(RecordKind::Ownership);
-        let list = || within(request_timeout, StorageOperation::List.as_str(), self.container.list(prefix));
-        let listing = with_retries(request_timeout, list).await?;
-        let earlier = self.latest_incarnation(&names, &listing.blobs, request_timeout).await?;
+        let lease_clock = self.lease_clock.clone().unwrap_or_else(|| Arc::new(SystemLeaseClock::default()));
+        let listing_timeouts = ListingTimeouts::new(request_timeout, self.config.lease_duration / 2);
+        let first = self.first_look(&*lease_clock, &listing_timeouts).await?;
         let mut rng = seeded(self.seed)?;
-        let incarnation = Incarnation::after(earlier.as_ref(), listing.response.server_time, rng.next_u32());
-        let warnings = if self.config.verify_storage {
-            self.verify(&names.verify(&self.owner, rng.next_u64()), request_timeout).await?
-        } else {
-            Vec::new()
-        };
-        let other_name_case = BlobNames::new(&self.group, self.config.blob_name_case.other());
-        let other_name_case = (self.config.on_case_mismatch != OnCaseMismatch::Ignore && other_name_case != names)
-            .then_some(other_name_case);
+        let incarnation = Incarnation::after(first.earlier.as_ref(), first.response.server_time, rng.next_u32());
+        let names = BlobNames::new(&self.group, first.name_case);
+        let other_names = Some(BlobNames::new(&self.group, first.name_case.other())).filter(|other| *other != names);
+        let warnings =
+            if self.config.verify_storage { self.verify(&names, &mut rng, request_timeout).await? } else { Vec::new() };
         let inner = Inner {
-            blob_name_case: self.config.blob_name_case,
+            name_case: first.name_case,
+            other_case_is_used: first.other_case_is_used,
             names,
-            other_name_case,
+            other_names,
             group: self.group,
             identity: Identity { owner: self.owner, incarnation },
             lease_durations: self.config.lease_durations(),
             request_timeout,
-            listing_timeouts: ListingTimeouts::new(request_timeout, self.config.lease_duration / 2),
+            listing_timeouts,
             heartbeat: AsyncMutex::default(),
             permits: std::array::from_fn(|_| {
                 Semaphore::new(self.config.max_concurrent_requests.min(Semaphore::MAX_PERMITS))
             }),
             malformed: Default::default(),
-            last_response: Mutex::new(listing.response),
-            latest_server_time: Mutex::new(listing.response.server_time),
+            last_response: Mutex::new(first.response),
+            latest_server_time: Mutex::new(first.response.server_time),
             partitions: Partitions::default(),
-            lease_clock: self.lease_clock.unwrap_or_else(|| Arc::new(SystemLeaseClock::default())),
+            lease_clock,
             rng: Arc::new(Mutex::new(rng)),
             telemetry,
             warnings,
@@ -169,40 +175,105 @@ impl GroupStoreBuilder {
         };
         let outages = Outages::new(inner.lease_durations, request_timeout, inner.lease_clock.now());
         let (container, inner) = (self.container, Arc::new(inner));
-        let store = GroupStore { container, inner, outages, operator: self.operator, hub_created_at: None };
-        if self.config.on_case_mismatch == OnCaseMismatch::Fail {
-            with_retries(request_timeout, || store.refuse_other_name_case()).await?;
+        Ok(GroupStore { container, inner, outages, operator: self.operator, hub_created_at: None })
+    }
+
+    /// Reads what the group has recorded so far. Without capitals in the names, that is the ownerships and the heartbeat of
+    /// this owner; otherwise all records in both name cases.
+    async fn first_look(&self, lease_clock: &dyn LeaseClock, timeouts: &ListingTimeouts) -> Result<FirstLook> {
+        let lower = BlobNames::new(&self.group, NameCase::Lower);
+        let verbatim = BlobNames::new(&self.group, NameCase::Verbatim);
+        if lower == verbatim {
+            let listing = self.first_listing(lower.prefix(RecordKind::Ownership), timeouts).await?;
+            // The heartbeat is listed, not read, because this owner needs the permission to list in any case.
+            let heartbeats = self.listing(&lower.heartbeat(&self.owner), timeouts).await?.blobs;
+            let blobs = [listing.blobs, heartbeats].concat();
+            let earlier = self.latest_incarnation(&lower, &blobs);
+            let name_case = self.config.blob_name_case.explicit().unwrap_or(NameCase::Lower);
+            return Ok(FirstLook { name_case, other_case_is_used: false, earlier, response: listing.response });
         }
-        Ok(store)
+        let in_lower = self.first_listing(lower.group_prefix(), timeouts).await?;
+        let in_verbatim = self.listing(verbatim.group_prefix(), timeouts).await?;
+        let facts = |names, listing: &ListResult| {
+            let now = lease_clock.now();
+            let moment_of = |blob: &Blob| now.saturating_sub(blob.response.received_at.elapsed());
+            Records::of(names, &listing.blobs, moment_of).0.facts(self.config.lease_durations(), now)
+        };
+        let (of_lower, of_verbatim) = (facts(&lower, &in_lower), facts(&verbatim, &in_verbatim));
+        let name_case = self.choose_case(&of_lower, &of_verbatim)?;
+        let (names, blobs, other) = match name_case {
+            NameCase::Lower => (&lower, &in_lower.blobs, of_verbatim),
+            NameCase::Verbatim => (&verbatim, &in_verbatim.blobs, of_lower),
+        };
+        let earlier = self.latest_incarnation(names, blobs);
+        Ok(FirstLook { name_case, other_case_is_used: other.has_records, earlier, response: in_verbatim.response })
+    }
+
+    /// Chooses the name case by the records, and logs what may be wrong with it.
+    fn choose_case(&self, lower: &CaseFacts, verbatim: &CaseFacts) -> Result<NameCase> {
+        match (choose_case(self.config.blob_name_case, lower, verbatim), self.config.blob_name_case.explicit()) {
+            (Ok(Choice { case, warning }), _) => {
+                if let Some(warning) = warning {
+                    telemetry::other_name_case(case, &warning);
+                }
+                Ok(case)
+            }
+            (Err(_), Some(case)) if self.read_only => Ok(case),
+            (Err(conflict), None) if self.read_only => {
+                Err(Error::config(format!("{conflict}: name the case to look at, with `--blob-name-case` in `ehcp`")))
+            }
+            (Err(conflict), _) => Err(conflict.into()),
+        }
+    }
+
+    /// Lists the ownerships, and before that creates the container if it is missing and the settings ask for it. If it
+    /// exists, the credentials need no permission to create it.
+    async fn first_listing(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
+        match self.listing(prefix, timeouts).await {
+            Err(error) if self.config.create_container && error.kind() == ErrorKind::ContainerNotFound => {}
+            listed => return listed,
+        }
+        let timeout = self.config.effective_request_timeout();
+        with_retries(timeout, || within(timeout, "create container", self.container.create_container())).await?;
+        self.listing(prefix, timeouts).await
+    }
+
+    /// Lists blobs. A listing that times out gets more time when it is repeated, as in a running store.
+    async fn listing(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
+        let list = || async {
+            let (limit, began) = (timeouts.of(prefix), Instant::now());
+            let listed = within(limit, StorageOperation::List.as_str(), self.container.list(prefix)).await;
+            timeouts.ended(prefix, began.elapsed(), listed.is_ok());
+            listed
+        };
+        with_retries(self.config.effective_request_timeout(), list).await
     }
 
     /// Returns the latest incarnation of this owner in its ownerships and in its heartbeat. An instance that owned
-    /// nothing, or whose leases its heartbeat keeps alive, may be recorded only there. The heartbeat is listed, not read,
-    /// because this owner needs the permission to list in any case.
-    async fn latest_incarnation(
-        &self,
-        names: &BlobNames,
-        ownerships: &[Blob],
-        timeout: Duration,
-    ) -> Result<Option<Incarnation>> {
+    /// nothing, or whose leases its heartbeat keeps alive, may be recorded only there.
+    fn latest_incarnation(&self, names: &BlobNames, blobs: &[Blob]) -> Option<Incarnation> {
         let heartbeat = names.heartbeat(&self.owner);
-        let list = || within(timeout, StorageOperation::List.as_str(), self.container.list(&heartbeat));
-        let heartbeats = with_retries(timeout, list).await?.blobs;
-        let heartbeats = heartbeats.iter().filter(|blob| blob.name == heartbeat).filter_map(|blob| {
-            let (record, _) = codec::decode_heartbeat(&blob.name, self.owner.clone(), &blob.metadata);
-            record.incarnation
-        });
-        let owned = ownerships.iter().filter_map(|blob| {
-            let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
+        let recorded = blobs.iter().filter_map(|blob| {
+            if blob.name == heartbeat {
+                return codec::decode_heartbeat(&blob.name, self.owner.clone(), &blob.metadata).0.incarnation;
+            }
+            let is_ownership = blob.name.starts_with(names.prefix(RecordKind::Ownership));
+            let (record, _) = is_ownership.then(|| codec::decode_ownership(&blob.name, &blob.metadata))?;
             record.incarnation.filter(|_| record.owner.as_ref() == Some(&self.owner))
         });
-        Ok(owned.chain(heartbeats).filter(|recorded| recorded.began().is_some()).max())
+        recorded.filter(|incarnation| incarnation.began().is_some()).max()
     }
 
-    async fn verify(&self, name: &str, timeout: Duration) -> Result<Vec<StorageWarning>> {
-        let check = StorageCheck { container: &*self.container, name, timeout };
+    async fn verify(&self, names: &BlobNames, rng: &mut StdRng, timeout: Duration) -> Result<Vec<StorageWarning>> {
         let wall_clock = self.wall_clock.clone().or_else(|| (!is_paused()).then(|| Arc::new(SystemWallClock) as _));
-        let warnings = with_retries(timeout, || check.run(wall_clock.as_deref())).await?;
+        let check = || {
+            let name = names.verify(&self.owner, rng.next_u64());
+            let (container, wall_clock) = (&*self.container, wall_clock.as_deref());
+            async move {
+                StorageCheck { container, prefix: names.verify_prefix(), name: &name, timeout }.run(wall_clock).await
+            }
+        };
+        let warnings = with_retries(timeout, check).await?;
         for warning in &warnings {
             telemetry::storage_warning(&warning.advice());
         }
@@ -210,20 +281,29 @@ impl GroupStoreBuilder {
     }
 }
 
+/// What `connect` has found.
+struct FirstLook {
+    name_case: NameCase,
+    /// Whether there are records in the other case.
+    other_case_is_used: bool,
+    /// The latest incarnation of this owner, if there was one.
+    earlier: Option<Incarnation>,
+    response: ResponseInfo,
+}
+
 /// Repeats a request until it succeeds, fails for good, or has failed too often. Waits as long as the server requests, up
-/// to the timeout. A request that timed out is not repeated.
-async fn with_retries<T, F>(timeout: Duration, attempt: impl Fn() -> F) -> Result<T>
+/// to the longest wait.
+async fn with_retries<T, F>(longest_wait: Duration, mut attempt: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     let mut pause = CONNECT_PAUSE;
     for _ in 1..CONNECT_ATTEMPTS {
-        let began = Instant::now();
         let error = match attempt().await {
-            Err(error) if error.may_pass() && began.elapsed() < timeout => error,
+            Err(error) if error.may_pass() => error,
             settled => return settled,
         };
-        let wait = error.retry_after().unwrap_or_default().min(timeout).max(pause);
+        let wait = error.retry_after().unwrap_or_default().min(longest_wait).max(pause);
         telemetry::connect_failed(&error, wait);
         sleep(wait).await;
         pause *= 2;

@@ -6,13 +6,14 @@
 use std::cmp::Ordering;
 
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
 use super::GroupStore;
-use super::adopt::{Adoption, decoded};
-use super::init_checkpoint::NO_CHECKPOINT;
+use super::adopt::Adoption;
+use super::checkpoint_read::CheckpointRead;
 use super::rules::{Checkpointed, Next, Place, WriteCondition, checkpointing};
 use super::settle::ConditionalWrite;
-use crate::blob::{Blob, ETag};
+use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
@@ -39,17 +40,28 @@ impl GroupStore {
     /// Writes a checkpoint. In the steady state this is one request.
     ///
     /// First waits for earlier operations on this checkpoint and for a free request, see
-    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then takes at most two
-    /// [request timeouts](Self::request_timeout).
+    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then sends one request, or after
+    /// a conflict or a lost response several in a row. Each may take a [request timeout](Self::request_timeout); a read or a
+    /// second write without a response ends the attempt.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Contended`] if another writer kept changing the checkpoint, [`ErrorKind::Indeterminate`] if the
-    /// outcome was still unknown when the time was over, otherwise the error of the storage. The position is not lost:
+    /// outcome is unknown, otherwise the error of the storage. The position is not lost:
     /// write it, or a later one, again.
     #[doc(alias = "commit")]
     #[doc(alias = "update_checkpoint")]
     pub async fn checkpoint(&self, adoption: &mut Adoption, position: &Position) -> Result<CheckpointOutcome> {
+        self.checkpoint_by(adoption, position, None).await
+    }
+
+    /// Writes a checkpoint like [`checkpoint`](Self::checkpoint), and ends by the deadline if there is one.
+    pub(crate) async fn checkpoint_by(
+        &self,
+        adoption: &mut Adoption,
+        position: &Position,
+        deadline: Option<Instant>,
+    ) -> Result<CheckpointOutcome> {
         if Place::of(&adoption.record).compared_with(position.sequence_number).is_some_and(Ordering::is_ge) {
             return Ok(CheckpointOutcome::Superseded);
         }
@@ -57,12 +69,11 @@ impl GroupStore {
         if guard.state.may_be_superseded(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
-        self.settle(&mut CheckpointWrite { store: self, adoption, position }).await
+        self.settle(&mut CheckpointWrite { store: self, adoption, position, deadline }).await
     }
 
     /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except those of
-    /// an initial checkpoint. If nothing was taken over from the other name case before, nothing will be: a checkpoint
-    /// there belongs to another application.
+    /// an initial checkpoint.
     pub(super) fn checkpoint_record(
         &self,
         position: &Position,
@@ -70,7 +81,6 @@ impl GroupStore {
         hub_created_at: Option<OffsetDateTime>,
     ) -> CheckpointRecord {
         CheckpointRecord {
-            source_etag: last.source_etag.clone().filter(|version| version != NO_CHECKPOINT),
             sequence_number: Some(position.sequence_number),
             offset: Some(position.offset.clone()),
             owner: Some(self.identity().owner.clone()),
@@ -86,24 +96,7 @@ struct CheckpointWrite<'a> {
     store: &'a GroupStore,
     adoption: &'a mut Adoption,
     position: &'a Position,
-}
-
-impl CheckpointWrite<'_> {
-    /// Decides by the checkpoint that was read, and by the ownership, which is read now.
-    async fn by(&mut self, seen: Option<(CheckpointRecord, Blob)>) -> Result<Next<ETag, CheckpointOutcome>> {
-        let Adoption { partition, epoch, .. } = &*self.adoption;
-        let (owned, by) = self.store.is_owned_in(partition, *epoch).await?;
-        let found = seen.as_ref().map(|(record, blob)| (blob.etag.clone(), Place::of(record)));
-        let next = checkpointing(found, owned, self.position.sequence_number);
-        if owned {
-            self.adoption.take_over(seen);
-        }
-        Ok(next.map(|checkpointed| match checkpointed {
-            Checkpointed::Written => CheckpointOutcome::Written,
-            Checkpointed::Superseded => CheckpointOutcome::Superseded,
-            Checkpointed::Fenced => CheckpointOutcome::Fenced { by },
-        }))
-    }
+    deadline: Option<Instant>,
 }
 
 impl ConditionalWrite for CheckpointWrite<'_> {
@@ -117,11 +110,15 @@ impl ConditionalWrite for CheckpointWrite<'_> {
         format!("the checkpoint of partition {}", self.adoption.partition)
     }
 
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// Without a version, nothing fences this owner yet.
     async fn begin(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
         match self.adoption.etag.clone() {
             Some(last) => Ok(Next::Write(WriteCondition::IfMatch(last))),
-            None => self.by(None).await,
+            None => self.look().await,
         }
     }
 
@@ -136,9 +133,18 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     }
 
     async fn look(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
-        let name = self.store.inner.names.of(RecordKind::Checkpoint, &self.adoption.partition);
-        let seen = self.store.read(&name).await?.map(|blob| decoded(self.store.telemetry(), blob));
-        self.by(seen).await
+        let Adoption { partition, epoch, .. } = &*self.adoption;
+        let read = self.store.read_checkpoint(partition).await?;
+        let (owned, by) = self.store.is_owned_after(&read, partition, *epoch).await?;
+        let next = checkpointing(read.version().zip(read.place()), owned, self.position.sequence_number);
+        if owned {
+            self.adoption.take_over(read);
+        }
+        Ok(next.map(|checkpointed| match checkpointed {
+            Checkpointed::Written => CheckpointOutcome::Written,
+            Checkpointed::Superseded => CheckpointOutcome::Superseded,
+            Checkpointed::Fenced => CheckpointOutcome::Fenced { by },
+        }))
     }
 
     fn contended(&self) -> Error {
@@ -149,8 +155,8 @@ impl ConditionalWrite for CheckpointWrite<'_> {
 
 impl Adoption {
     /// Makes the blob as it is now the last one that was written, including its position.
-    fn take_over(&mut self, seen: Option<(CheckpointRecord, Blob)>) {
-        let (record, etag) = seen.map(|(record, blob)| (record, blob.etag)).unzip();
+    fn take_over(&mut self, read: CheckpointRead) {
+        let (record, etag) = read.into_found().map(|(record, blob)| (record, blob.etag)).unzip();
         self.record = record.unwrap_or_default();
         self.etag = etag;
     }

@@ -4,15 +4,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::OnCaseMismatch;
-use crate::codec::BlobNameCase;
 use crate::error::{Error, Result};
-use crate::model::LeaseDurations;
+use crate::model::{BlobNameCase, LeaseDurations};
 use crate::setters::setters;
 
 /// How a [`GroupStore`](super::GroupStore) works with the records of its consumer group.
-///
-/// All instances of a consumer group should use the same case of blob names.
 ///
 /// An application can keep these settings in its own configuration file: durations are written as in `90s` or `2m`, and
 /// settings that are left out have their defaults.
@@ -43,8 +39,6 @@ pub struct StoreConfig {
     pub max_concurrent_requests: usize,
     /// See [`with_blob_name_case`](Self::with_blob_name_case).
     pub blob_name_case: BlobNameCase,
-    /// See [`with_on_case_mismatch`](Self::with_on_case_mismatch).
-    pub on_case_mismatch: OnCaseMismatch,
     /// See [`with_create_container`](Self::with_create_container).
     pub create_container: bool,
     /// See [`with_verify_storage`](Self::with_verify_storage).
@@ -59,7 +53,6 @@ impl Default for StoreConfig {
             request_timeout: None,
             max_concurrent_requests: 32,
             blob_name_case: BlobNameCase::default(),
-            on_case_mismatch: OnCaseMismatch::default(),
             create_container: false,
             verify_storage: true,
         }
@@ -90,26 +83,25 @@ impl StoreConfig {
         /// 180 s, the longest default of the other SDKs. At least 4 s, and at most a day.
         with_foreign_lease_duration(foreign_lease_duration: Duration);
         /// Sets how long one request to the storage may take. Default: 5 s, or a quarter of the lease duration if that is
-        /// less, so that there is time to repeat a renewal that hangs. Less than half the lease duration.
-        ///
-        /// The backend may have a timeout of its own; the shorter one applies. `AzureContainer` has one of 5 s.
+        /// less, so that there is time to repeat a renewal that hangs. Less than half the lease duration. The wait for a
+        /// token counts. A listing that timed out has twice the time when it is repeated, up to half the lease duration.
         with_request_timeout(request_timeout: Some(Duration));
         /// Sets how many operations may run at the same time, on ownerships and on checkpoints each. Default 32.
         with_max_concurrent_requests(max_concurrent_requests: usize);
-        /// Sets the letter case of the blob names. Default [`BlobNameCase::Lower`], which all other SDKs but one use.
+        /// Sets the letter case of the blob names. Default [`BlobNameCase::Auto`]: the case in which the group has records.
+        /// If the names of the group contain capitals, as `$Default` does, `connect` looks at both cases. It fails if the
+        /// group has a live owner in the case that it does not use, whatever is set here, because the two would own the same
+        /// partitions.
         with_blob_name_case(blob_name_case: BlobNameCase);
-        /// Sets what to do if records of the group exist under names in the other letter case. Default
-        /// [`OnCaseMismatch::Wait`].
-        with_on_case_mismatch(on_case_mismatch: OnCaseMismatch);
         /// Sets whether `connect` creates the container if it does not exist. Default false, because credentials often do
-        /// not permit it.
+        /// not permit it. For a container that exists they need not.
         with_create_container(create_container: bool);
         /// Sets whether `connect` first verifies that the storage does what ownership needs: that it rejects a
         /// conditional write whose condition is not met, shows metadata in listings, and permits listing, reading and
         /// writing. `connect` fails if it does not. A storage that works with restrictions is logged as a warning and
         /// reported by [`GroupStore::storage_warnings`](super::GroupStore::storage_warnings).
         ///
-        /// Default true: it costs nine requests per start, and a storage that ignores conditions loses every ownership.
+        /// Default true: it costs twelve requests per start, and a storage that ignores conditions loses every ownership.
         /// Turn it off for a store that must not write.
         with_verify_storage(verify_storage: bool);
     }
@@ -190,7 +182,7 @@ mod tests {
     fn a_file_sets_what_it_names() {
         let text = r#"{
             "lease_duration": "90s", "foreign_lease_duration": "5m", "request_timeout": "750ms",
-            "max_concurrent_requests": 8, "blob_name_case": "verbatim", "on_case_mismatch": "fail",
+            "max_concurrent_requests": 8, "blob_name_case": "verbatim",
             "create_container": true, "verify_storage": false
         }"#;
         let config = StoreConfig::default()
@@ -199,7 +191,6 @@ mod tests {
             .with_request_timeout(Duration::from_millis(750))
             .with_max_concurrent_requests(8)
             .with_blob_name_case(BlobNameCase::Verbatim)
-            .with_on_case_mismatch(OnCaseMismatch::Fail)
             .with_create_container(true)
             .with_verify_storage(false);
         assert_eq!(serde_json::from_str::<StoreConfig>(text).unwrap(), config);

@@ -28,8 +28,7 @@ impl GroupStore {
     /// # Errors
     ///
     /// The error of the storage, [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept changing
-    /// the heartbeat, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the outcome was still unknown
-    /// when the time was over. Do not claim; list again in the next cycle.
+    /// the heartbeat, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the outcome is unknown. Do not claim; list again in the next cycle.
     pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Heartbeat>) -> Result<DeclareDeadOutcome> {
         let (Some(owner), incarnation) = (&of.record.owner, of.record.incarnation.as_ref()) else {
             return Ok(DeclareDeadOutcome::Declared);

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::GroupStore;
-use super::rules::WriteCondition;
 use crate::blob::ETag;
 use crate::codec::RecordKind;
 use crate::error::{ErrorKind, Result};
@@ -46,8 +45,7 @@ impl GroupStore {
             RecordName::Ownership(partition) => names.of(RecordKind::Ownership, partition),
             RecordName::Heartbeat(owner) => names.heartbeat(owner),
         };
-        let condition = (&WriteCondition::IfMatch(version.clone())).into();
-        let deleted = self.send(StorageOperation::Delete, self.container.delete(&name, &condition)).await;
+        let deleted = self.send(StorageOperation::Delete, self.container.delete(&name, version)).await;
         match deleted {
             Ok(response) => self.note(response),
             // Azurite reports a conflict if the blob is missing.

@@ -27,8 +27,8 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// The error of the storage, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the outcome was
-    /// still unknown when the time was over. The request may have been written: then the partition will be reserved for
+    /// The error of the storage, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the outcome is
+    /// unknown. The request may have been written: then the partition will be reserved for
     /// this owner for a while when it is released. Plan again in the next cycle.
     pub async fn request_handoff(&self, seen: &Ownership) -> Result<HandoffRequestOutcome<Handoff>> {
         let (partition, now) = (seen.partition.clone(), self.lease_clock_now());
@@ -44,7 +44,7 @@ impl GroupStore {
     /// # Errors
     ///
     /// The error of the storage, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if a request had to
-    /// be written again and the outcome was still unknown when the time was over. Nothing is decided: poll again.
+    /// be written again and the outcome is unknown. Nothing is decided: poll again.
     pub async fn poll_handoff(&self, handoff: &mut Handoff) -> Result<HandoffStatus<Claim>> {
         let _guard = self.acquire(RecordKind::Ownership, &handoff.partition().clone()).await;
         let Some((seen, _, view)) = self.view_of(handoff).await? else { return Ok(HandoffStatus::Canceled) };

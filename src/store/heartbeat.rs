@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, sending_heartbeat};
+use futures::future::ready;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{sleep, timeout};
+
+use super::listed::heartbeat_listed;
+use super::rules::{HeartbeatLoss, Next, OwnHeartbeat, WriteCondition, ending_heartbeat, sending_heartbeat};
 use super::settle::{ConditionalWrite, is_ambiguous};
 use super::{GroupStore, Listing};
 use crate::blob::{Blob, ETag};
@@ -15,6 +20,15 @@ use crate::telemetry::StorageOperation;
 
 /// A heartbeat that is this many times older than its lease duration is stale, and any instance may delete it.
 const DELETED_AFTER: u32 = 10;
+
+/// A request about the heartbeat of this instance that has no response after this time is sent once more, and so on: one
+/// request that hangs must not cost the time of all leases that the heartbeat keeps alive. A storage that works responds
+/// within a tenth of it.
+const RESPONSE_LIMIT: Duration = Duration::from_millis(500);
+
+/// How many requests are sent until one has a response. Of a storage that leaves every third request without a response,
+/// one in eighty heartbeats has none then.
+const MOST_SENT: u32 = 4;
 
 /// The index of heartbeats among the kinds of listings, after those of the two kinds of record.
 pub(super) const HEARTBEATS: usize = 2;
@@ -43,31 +57,38 @@ pub enum HeartbeatOutcome {
 
 impl GroupStore {
     /// Sends a heartbeat: writes that this owner is alive. An owner needs it while it owns nothing, and always if it
-    /// claims with [`LeaseScope::Instance`]. Repeat it every half lease duration, and at once when the last partition
-    /// is released or lost.
+    /// claims with [`LeaseScope::Instance`]. Repeat it every quarter of the lease duration, and at once when the last
+    /// partition is released or lost.
     ///
     /// It is written only under the version of the last heartbeat, so that a declaration of another instance is never
-    /// overwritten unnoticed.
+    /// overwritten unnoticed. A write without a response is sent again after half a second, up to three times, under the
+    /// same version; the first success counts.
     ///
     /// # Errors
     ///
     /// The error of the storage, [`ErrorKind::Contended`] if other writers kept changing the heartbeat, or
-    /// [`ErrorKind::Indeterminate`] if the outcome was still unknown when the time was over. Send it again.
+    /// [`ErrorKind::Indeterminate`] if the outcome is unknown. Send it again.
     pub async fn send_heartbeat(&self) -> Result<HeartbeatOutcome> {
         let mut known = self.inner.heartbeat.lock().await;
         self.settle(&mut HeartbeatWrite { store: self, known: &mut known }).await
     }
 
-    /// Removes the heartbeat of this owner; does nothing if it never sent one. The heartbeat of a later incarnation of
-    /// this owner stays.
+    /// Ends the heartbeat of this owner: writes that this owner declares itself dead, from which moment on no instance
+    /// counts it, and then deletes it, if the storage permits that. Does nothing if it never sent one. The heartbeat of a
+    /// later incarnation of this owner stays.
     ///
     /// # Errors
     ///
-    /// The error of the storage, or [`ErrorKind::Indeterminate`] if the outcome was still unknown when the time was
-    /// over. The heartbeat then expires by its age.
-    pub async fn remove_heartbeat(&self) -> Result<()> {
+    /// The error of the storage, or [`ErrorKind::Indeterminate`] if the outcome is unknown. The heartbeat then expires by
+    /// its age. A deletion that fails is not an error.
+    pub async fn end_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.heartbeat.lock().await;
-        self.settle(&mut HeartbeatRemoval { store: self, known: &mut known }).await
+        self.settle(&mut HeartbeatEnd { store: self, known: &mut known }).await?;
+        let Some(ended) = known.take() else { return Ok(()) };
+        if let Err(error) = self.delete_heartbeat(&self.identity().owner, &ended).await {
+            self.telemetry().ended_heartbeat_stays(&error);
+        }
+        Ok(())
     }
 
     /// Reads the heartbeats of all owners, including this one.
@@ -79,7 +100,7 @@ impl GroupStore {
     pub async fn list_heartbeats(&self) -> Result<Listing<Heartbeat>> {
         let names = &self.inner.names;
         let (listing, versions) =
-            self.list_below(names.heartbeats(), |blob| self.heartbeat_listed(names, blob)).await?;
+            self.list_below(names.heartbeats(), |blob| heartbeat_listed(names, blob, self.moment_of(blob))).await?;
         self.inner.malformed[HEARTBEATS].report(self.telemetry(), &listing.malformed, versions);
         Ok(listing)
     }
@@ -96,11 +117,11 @@ impl GroupStore {
         let mut deleted = Vec::new();
         for old in seen.iter().filter(|seen| seen.record.owner != self.identity().owner && self.is_stale(seen)) {
             let owner = &old.record.owner;
-            match self.delete_heartbeat(owner, &WriteCondition::IfMatch(old.etag.clone())).await {
+            match self.delete_heartbeat(owner, &old.etag).await {
                 Ok(()) => deleted.push(owner.clone()),
                 Err(error) if is_ambiguous(&error) => {}
                 Err(error) if error.kind() == ErrorKind::Rejected => {
-                    self.telemetry().heartbeat_failed(&error);
+                    self.telemetry().stale_heartbeats_stay(&error);
                 }
                 Err(error) => return Err(error),
             }
@@ -133,16 +154,29 @@ impl GroupStore {
         Ok(heartbeat.map_or(age, |heartbeat| heartbeat.min(age)))
     }
 
-    async fn delete_heartbeat(&self, owner: &OwnerId, under: &WriteCondition<ETag>) -> Result<()> {
-        let (name, condition) = (self.inner.names.heartbeat(owner), under.into());
-        let response = self.send(StorageOperation::Heartbeat, self.container.delete(&name, &condition)).await?;
+    async fn delete_heartbeat(&self, owner: &OwnerId, etag: &ETag) -> Result<()> {
+        let name = self.inner.names.heartbeat(owner);
+        let response = self.send(StorageOperation::Heartbeat, self.container.delete(&name, etag)).await?;
         self.note(response);
         Ok(())
     }
 
+    fn heartbeat_record(&self) -> HeartbeatRecord {
+        let this = self.identity();
+        HeartbeatRecord::new(this.owner.clone(), this.incarnation.clone(), self.lease_durations().recorded())
+    }
+
+    /// Writes the heartbeat of this owner, and returns its new version.
+    async fn write_heartbeat(&self, record: &HeartbeatRecord, under: &WriteCondition<ETag>) -> Result<ETag> {
+        let (name, metadata) = (self.inner.names.heartbeat(&record.owner), codec::encode_heartbeat(record));
+        let write = || self.write(StorageOperation::Heartbeat, &name, &metadata, under);
+        Ok(first_response(write).await?.etag)
+    }
+
     /// Reads the blob under this owner's name, if there is one.
     async fn read_own_heartbeat(&self) -> Result<Option<(HeartbeatRecord, OwnHeartbeat<ETag>)>> {
-        let found = self.read(&self.inner.names.heartbeat(&self.identity().owner)).await?;
+        let name = self.inner.names.heartbeat(&self.identity().owner);
+        let found = first_response(|| self.read(&name)).await?;
         Ok(found.map(|blob| self.own_heartbeat(&blob)))
     }
 
@@ -151,14 +185,37 @@ impl GroupStore {
         let (record, _) = codec::decode_heartbeat(&blob.name, this.owner.clone(), &blob.metadata);
         let (relation, etag, age) = (record.relation_to(this), blob.etag.clone(), blob.age());
         let lifetime = self.lease_durations().of_heartbeat(&record) + LeaseDurations::GRACE;
-        let declared_dead = record.declared_dead_by.is_some();
-        (record, OwnHeartbeat { relation, etag, age, lifetime, declared_dead })
+        let by = record.declared_dead_by.as_ref();
+        let declared_dead = by.is_some_and(|by| *by != this.owner);
+        let ended = by.is_some_and(|by| *by == this.owner);
+        (record, OwnHeartbeat { relation, etag, age, lifetime, declared_dead, ended })
     }
 }
 
 /// Returns the age at which a heartbeat may be deleted.
 pub(crate) fn stale_age(record: &HeartbeatRecord, lease_durations: LeaseDurations) -> Duration {
     lease_durations.of_heartbeat(record) * DELETED_AFTER
+}
+
+/// Sends a request up to [`MOST_SENT`] times, until the first response arrives. Returns the first success; after an error it
+/// waits for one of the other requests that are under way for at most [`RESPONSE_LIMIT`]. If a conditional write took
+/// effect without a response, the next one gets a conflict, which the rule of the write settles.
+async fn first_response<T, F: Future<Output = Result<T>>>(send: impl Fn() -> F) -> Result<T> {
+    let mut under_way = FuturesUnordered::from_iter([send()]);
+    let mut requests = 1;
+    let first = loop {
+        tokio::select! {
+            biased;
+            Some(response) = under_way.next() => break response,
+            () = sleep(RESPONSE_LIMIT), if requests < MOST_SENT => {
+                under_way.push(send());
+                requests += 1;
+            }
+        }
+    };
+    let Err(error) = first else { return first };
+    let mut others = under_way.filter_map(|response| ready(response.ok()));
+    timeout(RESPONSE_LIMIT, others.next()).await.ok().flatten().ok_or(error)
 }
 
 struct HeartbeatWrite<'a> {
@@ -183,13 +240,7 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HeartbeatOutcome> {
-        let this = self.store.identity();
-        let lease_duration = self.store.lease_durations().recorded();
-        let record = HeartbeatRecord::new(this.owner.clone(), this.incarnation.clone(), lease_duration);
-        let name = self.store.inner.names.heartbeat(&record.owner);
-        let written =
-            self.store.write(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&record), under).await?;
-        *self.known = Some(written.etag);
+        *self.known = Some(self.store.write_heartbeat(&self.store.heartbeat_record(), under).await?);
         Ok(HeartbeatOutcome::Written)
     }
 
@@ -218,12 +269,12 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 }
 
-struct HeartbeatRemoval<'a> {
+struct HeartbeatEnd<'a> {
     store: &'a GroupStore,
     known: &'a mut Option<ETag>,
 }
 
-impl ConditionalWrite for HeartbeatRemoval<'_> {
+impl ConditionalWrite for HeartbeatEnd<'_> {
     type Outcome = ();
 
     fn operation(&self) -> StorageOperation {
@@ -239,17 +290,20 @@ impl ConditionalWrite for HeartbeatRemoval<'_> {
     }
 
     async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<()> {
-        self.store.delete_heartbeat(&self.store.identity().owner, under).await?;
-        *self.known = None;
+        let owner = self.store.identity().owner.clone();
+        let record = HeartbeatRecord { declared_dead_by: Some(owner), ..self.store.heartbeat_record() };
+        *self.known = Some(self.store.write_heartbeat(&record, under).await?);
         Ok(())
     }
 
-    /// If the blob is gone, or belongs to another incarnation, this store must not delete it.
     async fn look(&mut self) -> Result<Next<ETag, ()>> {
         let found = self.store.read_own_heartbeat().await?;
-        let own = found.filter(|(_, found)| found.relation == Relation::This);
-        *self.known = own.map(|(_, found)| found.etag);
-        self.begin().await
+        let next = ending_heartbeat(found.map(|(_, found)| found));
+        *self.known = match &next {
+            Next::Write(under) => under.clone().version(),
+            Next::Done(ended) => ended.clone(),
+        };
+        Ok(next.map(|_| ()))
     }
 }
 

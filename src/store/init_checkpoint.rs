@@ -1,7 +1,6 @@
 //! Initial checkpoints: start positions that are recorded before any instance owns the partition.
 
 use super::GroupStore;
-use super::adopt::decoded;
 use super::rules::{Next, WriteCondition};
 use super::settle::ConditionalWrite;
 use crate::blob::ETag;
@@ -9,9 +8,6 @@ use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
 use crate::telemetry::StorageOperation;
-
-/// The version of a checkpoint that does not exist in the other name case. No ETag has this text.
-pub(super) const NO_CHECKPOINT: &str = "none";
 
 /// The outcome of [`GroupStore::init_checkpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,43 +29,20 @@ impl GroupStore {
     /// that started elsewhere before, without recording that, loses nothing, although its checkpoint may be at a
     /// smaller position.
     ///
-    /// Nothing is written if there is a checkpoint in the other name case that counts (see
-    /// [`OnCaseMismatch`](crate::store::OnCaseMismatch)). If an owner writes a checkpoint there later, the next
-    /// adoption replaces the initial one with it, also if it is at a smaller position.
-    ///
     /// # Errors
     ///
     /// [`ErrorKind::Contended`] if other writers kept changing the checkpoint, [`ErrorKind::Indeterminate`] if the
-    /// outcome was still unknown when the time was over, otherwise the error of the storage. Repeat the call until it
+    /// outcome is unknown, otherwise the error of the storage. Repeat the call until it
     /// succeeds.
     pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<InitOutcome> {
         let _guard = self.acquire(RecordKind::Checkpoint, partition).await;
-        let source_etag = match self.in_other_name_case(partition).await? {
-            OtherNameCase::Taken => return Ok(InitOutcome::Exists),
-            OtherNameCase::Free(version) => Some(version),
-            OtherNameCase::Ignored => None,
-        };
-        let record = self.initial_record(position, &CheckpointRecord { source_etag, ..Default::default() });
+        let record = self.initial_record(position, &CheckpointRecord::default());
         self.settle(&mut InitWrite { store: self, partition, record }).await
     }
 
-    /// Returns an initial record at this position, which keeps all other keys of the last record. The next adoption
-    /// reads the other name case, if that counts, because an owner there may have started before.
+    /// Returns an initial record at this position, which keeps all other keys of the last record.
     pub(super) fn initial_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
-        let not_read = || self.inner.other_name_case.is_some().then(|| NO_CHECKPOINT.to_owned());
-        let source_etag = last.source_etag.clone().or_else(not_read);
-        CheckpointRecord { source_etag, initial: true, ..self.checkpoint_record(start, last, self.hub_created_at) }
-    }
-
-    async fn in_other_name_case(&self, partition: &PartitionId) -> Result<OtherNameCase> {
-        let Some(names) = &self.inner.other_name_case else { return Ok(OtherNameCase::Ignored) };
-        let there =
-            self.read(&names.of(RecordKind::Checkpoint, partition)).await?.map(|blob| decoded(self.telemetry(), blob));
-        Ok(match there {
-            Some((record, _)) if record.has_position() => OtherNameCase::Taken,
-            Some((_, blob)) => OtherNameCase::Free(blob.etag.as_str().to_owned()),
-            None => OtherNameCase::Free(NO_CHECKPOINT.to_owned()),
-        })
+        CheckpointRecord { initial: true, ..self.checkpoint_record(start, last, self.hub_created_at) }
     }
 }
 
@@ -106,24 +79,13 @@ impl ConditionalWrite for InitWrite<'_> {
 
     /// An existing checkpoint is never changed.
     async fn look(&mut self) -> Result<Next<ETag, InitOutcome>> {
-        let found = self.store.read(&self.store.inner.names.of(RecordKind::Checkpoint, self.partition)).await?;
-        let found = found.map(|blob| decoded(self.store.telemetry(), blob).0);
-        Ok(match found {
+        let read = self.store.read_checkpoint(self.partition).await?;
+        Ok(match read.found() {
             None => Next::Write(WriteCondition::Create),
-            Some(found) if is_same_start(&found, &self.record) => Next::Done(InitOutcome::Written),
+            Some((found, _)) if is_same_start(found, &self.record) => Next::Done(InitOutcome::Written),
             Some(_) => Next::Done(InitOutcome::Exists),
         })
     }
-}
-
-/// The start of a partition, as far as the other name case determines it.
-enum OtherNameCase {
-    /// The other name case does not count, or there is none.
-    Ignored,
-    /// There is no position yet. The version distinguishes it from a later one.
-    Free(String),
-    /// There is a position.
-    Taken,
 }
 
 /// Returns whether the record is the same initial checkpoint, written by a request whose response was lost, or by an

@@ -53,7 +53,7 @@ impl Claim {
     /// Returns the same claim, which writes what keeps the lease alive. Default [`LeaseScope::Partition`].
     ///
     /// With [`LeaseScope::Instance`] the owner must [send a heartbeat](super::GroupStore::send_heartbeat) before its
-    /// first claim and in every half lease duration, and [rewrite](Lease::forcing_rewrite) all its leases after another
+    /// first claim and in every quarter of the lease duration, and [rewrite](Lease::forcing_rewrite) all its leases after another
     /// instance [declared it dead](super::membership::HeartbeatOutcome::DeclaredDead).
     #[must_use]
     pub fn with_lease_scope(mut self, scope: LeaseScope) -> Self {

@@ -3,8 +3,8 @@
 use time::OffsetDateTime;
 
 use crate::blob::{Blob, ETag};
-use crate::codec::{self, MalformedRecord};
-use crate::model::{CheckpointRecord, Moment, Ownership, PartitionId};
+use crate::codec::{self, BlobNames, MalformedRecord};
+use crate::model::{CheckpointRecord, Heartbeat, Moment, Ownership, PartitionId};
 
 /// The records of one kind.
 #[derive(Clone, Debug)]
@@ -77,4 +77,15 @@ pub(crate) fn ownership_listed(
     let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
     let response = (blob.response.server_time, received);
     (Ownership::new(partition, record, blob.etag.clone(), blob.age(), response), problem)
+}
+
+/// Decodes the heartbeat in a blob that a response contained at this moment.
+pub(super) fn heartbeat_listed(
+    names: &BlobNames,
+    blob: &Blob,
+    received: Moment,
+) -> Result<(Heartbeat, Option<MalformedRecord>), MalformedRecord> {
+    let owner = names.heartbeat_owner(&blob.name)?;
+    let (record, problem) = codec::decode_heartbeat(&blob.name, owner, &blob.metadata);
+    Ok((Heartbeat::new(record, blob.etag.clone(), blob.age(), received), problem))
 }

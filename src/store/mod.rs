@@ -17,6 +17,7 @@ mod adopt;
 mod attempts;
 mod builder;
 mod checkpoint;
+mod checkpoint_read;
 mod config;
 mod declare_dead;
 mod deletion;
@@ -28,8 +29,8 @@ mod listed;
 mod listing;
 mod malformed;
 pub mod membership;
+mod name_case;
 mod only_loop;
-mod other_name_case;
 mod outage;
 mod ownership;
 mod partitions;
@@ -50,13 +51,13 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use time::OffsetDateTime;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, take_unwritable};
+use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, take_unwritable, within};
 use crate::clock::LeaseClock;
+pub use crate::codec::MalformedRecord;
 use crate::codec::{self, BlobNames, RecordKind};
-pub use crate::codec::{BlobNameCase, MalformedRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{ConsumerGroup, Identity, Moment, OwnerId, PartitionId};
@@ -78,15 +79,15 @@ pub use listed::{Checkpoint, Listing};
 use listing::ListingTimeouts;
 use malformed::Malformed;
 pub(crate) use only_loop::LoopPermit;
-pub use other_name_case::OnCaseMismatch;
 use outage::Outages;
 pub use ownership::{ClaimOutcome, ReleaseOutcome};
 use partitions::{OperationGuard, Partitions};
 pub(crate) use records::Records;
+pub(crate) use rules::CaseConflict;
 use rules::WriteCondition;
 pub use verify::StorageWarning;
 
-pub use crate::model::{CheckpointRecord, LeaseDurations, Ownership, OwnershipRecord};
+pub use crate::model::{BlobNameCase, CheckpointRecord, LeaseDurations, NameCase, Ownership, OwnershipRecord};
 pub use crate::telemetry::{RequestCounts, StorageOperation, StorageOutcome};
 
 /// The records of one consumer group, on behalf of one owner.
@@ -123,10 +124,12 @@ pub struct GroupStore {
 
 #[derive(Debug)]
 struct Inner {
-    blob_name_case: BlobNameCase,
+    name_case: NameCase,
+    /// Whether the group had records in the other case when this store connected.
+    other_case_is_used: bool,
     names: BlobNames,
-    /// The blob names in the other letter case, unless they are the same or ignored.
-    other_name_case: Option<BlobNames>,
+    /// The blob names in the other letter case, unless they are the same.
+    other_names: Option<BlobNames>,
     group: ConsumerGroup,
     identity: Identity,
     lease_durations: LeaseDurations,
@@ -201,10 +204,10 @@ impl GroupStore {
         &self.inner.identity
     }
 
-    /// Returns the letter case of the blob names.
+    /// Returns the letter case of the blob names, as the store found it when it connected.
     #[must_use]
-    pub fn blob_name_case(&self) -> BlobNameCase {
-        self.inner.blob_name_case
+    pub fn name_case(&self) -> NameCase {
+        self.inner.name_case
     }
 
     /// Returns how long ownerships are valid without renewal.
@@ -251,7 +254,7 @@ impl GroupStore {
     ///
     /// Those of [`BlobContainer`]. A malformed blob is not an error; see [`Listing::malformed`].
     pub async fn list_ownerships(&self) -> Result<Listing<Ownership>> {
-        self.list(&self.inner.names, RecordKind::Ownership, |partition, blob| self.ownership(partition, blob)).await
+        self.list(RecordKind::Ownership, |partition, blob| self.ownership(partition, blob)).await
     }
 
     /// Reads the checkpoint of every partition that has one.
@@ -260,7 +263,7 @@ impl GroupStore {
     ///
     /// Those of [`BlobContainer`]. A malformed blob is not an error; see [`Listing::malformed`].
     pub async fn list_checkpoints(&self) -> Result<Listing<Checkpoint>> {
-        self.list(&self.inner.names, RecordKind::Checkpoint, checkpoint_listed).await
+        self.list(RecordKind::Checkpoint, checkpoint_listed).await
     }
 
     /// Reads the checkpoint of one partition; returns `None` if it has none.
@@ -273,26 +276,23 @@ impl GroupStore {
         Ok(blob.map(|blob| {
             let (etag, last_modified) = (blob.etag.clone(), blob.last_modified);
             let written_number = codec::written_number(&blob.metadata);
-            let (record, _) = adopt::decoded(self.telemetry(), blob);
+            let (record, _) = checkpoint_read::decoded(self.telemetry(), blob);
             Checkpoint { partition: partition.clone(), record, etag, last_modified, written_number }
         }))
     }
 
     async fn list<T>(
         &self,
-        names: &BlobNames,
         kind: RecordKind,
         decode: impl Fn(PartitionId, &Blob) -> (T, Option<MalformedRecord>),
     ) -> Result<Listing<T>> {
+        let names = &self.inner.names;
         let (listing, versions) = self
             .list_below(names.prefix(kind), |blob| {
                 names.partition(kind, &blob.name).map(|partition| decode(partition, blob))
             })
             .await?;
-        // Malformed records under the other name case concern the instances that use that case.
-        if *names == self.inner.names {
-            self.inner.malformed[kind as usize].report(self.telemetry(), &listing.malformed, versions);
-        }
+        self.inner.malformed[kind as usize].report(self.telemetry(), &listing.malformed, versions);
         Ok(listing)
     }
 
@@ -439,13 +439,4 @@ impl GroupStore {
         let permit = self.inner.permits[kind as usize].acquire().await.ok();
         OperationGuard { state, _alone: alone, _permit: permit }
     }
-}
-
-async fn within<T>(limit: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(limit, request).await.unwrap_or_else(|_| {
-        Err(Error::new(
-            ErrorKind::Indeterminate,
-            format!("no response to the {what} request within the request timeout of {limit:?}"),
-        ))
-    })
 }

@@ -103,13 +103,6 @@ impl GroupStore {
         Ok(blob.map(|blob| self.ownership(partition.clone(), &blob).0))
     }
 
-    /// Returns whether this instance owns a partition in this epoch, and the current owner.
-    pub(super) async fn is_owned_in(&self, partition: &PartitionId, epoch: i64) -> Result<(bool, Option<OwnerId>)> {
-        let record = self.read_ownership(partition).await?.map(|seen| seen.record);
-        let owned = record.as_ref().is_some_and(|record| record.is_mine_in(self.identity(), epoch));
-        Ok((owned, record.and_then(|record| record.owner)))
-    }
-
     /// Claims one partition. See [`claim_all`](Self::claim_all).
     pub async fn claim(&self, claim: &Claim) -> ClaimOutcome {
         let this = self.identity();
@@ -270,7 +263,9 @@ impl<'a> OwnershipWrite<'a> {
         self.seen = seen;
     }
 
-    /// Returns the epoch of a claim; `None` over a record that is too young.
+    /// Returns the epoch of a claim; `None` over a record that is too young. It is greater than every epoch that this store
+    /// has sent: a claim that is sent again, with the time of a server whose clock is behind, must not begin an epoch that
+    /// this store takes for superseded.
     ///
     /// If there is no record, the time is the latest one in all responses of the server, which is no earlier than that
     /// of the response that showed no record. Earlier epochs then belong to a record that was deleted, and the claim
@@ -282,8 +277,8 @@ impl<'a> OwnershipWrite<'a> {
             Some(seen) => (seen.record.epoch, seen.server_time),
             None => (self.record.epoch, *lock(&self.store.inner.latest_server_time)),
         };
-        let other_name_case = self.state.as_ref().and_then(|state| state.epoch_in_other_name_case());
-        Some(next_epoch(before.max(other_name_case), milliseconds(server_time)))
+        let sent = self.state.as_ref().and_then(|state| state.latest_sent());
+        Some(next_epoch(before.max(sent), milliseconds(server_time)))
     }
 
     /// Keeps what other programs have added to this owner's record, and the handoff request. Only the programs that

@@ -30,8 +30,6 @@ pub(super) struct PartitionState {
     /// The greatest epoch that this store has sent. An epoch of this owner may have begun with it, even if the write
     /// failed.
     begun: AtomicI64,
-    /// The greatest epoch that was seen in the other name case.
-    other_name_case: AtomicI64,
 }
 
 /// No epoch is less than this.
@@ -40,7 +38,7 @@ const NONE: i64 = i64::MIN;
 impl Default for PartitionState {
     fn default() -> Self {
         let none = || AtomicI64::new(NONE);
-        Self { alone: Default::default(), won: none(), begun: none(), other_name_case: none() }
+        Self { alone: Default::default(), won: none(), begun: none() }
     }
 }
 
@@ -64,17 +62,14 @@ impl PartitionState {
         self.begun.fetch_max(epoch, Ordering::Relaxed);
     }
 
+    /// Returns the greatest epoch that this store has sent, if it has sent any.
+    pub(super) fn latest_sent(&self) -> Option<i64> {
+        Some(self.begun.load(Ordering::Relaxed)).filter(|begun| *begun != NONE)
+    }
+
     /// Returns whether a later epoch of this owner may have begun.
     pub(super) fn may_be_superseded(&self, epoch: i64) -> bool {
         epoch < self.begun.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn seen_in_other_name_case(&self, epoch: i64) {
-        self.other_name_case.fetch_max(epoch, Ordering::Relaxed);
-    }
-
-    pub(super) fn epoch_in_other_name_case(&self) -> Option<i64> {
-        Some(self.other_name_case.load(Ordering::Relaxed)).filter(|epoch| *epoch != NONE)
     }
 }
 

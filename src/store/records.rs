@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 
 use super::heartbeat::HEARTBEATS;
-use super::{Checkpoint, GroupStore, Listing, Ownership, checkpoint_listed};
-use crate::blob::Blob;
-use crate::codec::{self, BlobNames, MalformedRecord, RecordKind};
+use super::listed::heartbeat_listed;
+use super::{Checkpoint, GroupStore, Listing, Ownership, checkpoint_listed, ownership_listed};
+use crate::blob::{Blob, ETag};
+use crate::codec::{BlobNames, RecordKind};
 use crate::error::Result;
-use crate::model::Heartbeat;
+use crate::model::{Heartbeat, Moment};
 
 /// The records of a group under names in one letter case.
 #[derive(Debug, Default)]
@@ -17,68 +18,73 @@ pub(crate) struct Records {
     pub(crate) heartbeats: Listing<Heartbeat>,
 }
 
+/// The versions of the malformed blobs, per kind of listing.
+type MalformedVersions = [HashSet<(String, ETag)>; 3];
+
+impl Records {
+    /// Reads the blobs below the prefix of a group. `moment_of` returns when the response arrived that contained a blob.
+    pub(super) fn of(
+        names: &BlobNames,
+        blobs: &[Blob],
+        moment_of: impl Fn(&Blob) -> Moment,
+    ) -> (Self, MalformedVersions) {
+        let mut records = Self::default();
+        let mut malformed = MalformedVersions::default();
+        for blob in blobs {
+            let (kind, is_malformed) = if blob.name.starts_with(names.prefix(RecordKind::Ownership)) {
+                let partition = names.partition(RecordKind::Ownership, &blob.name);
+                let listed = partition.map(|partition| ownership_listed(partition, blob, moment_of(blob)));
+                (RecordKind::Ownership as usize, records.ownerships.add(listed))
+            } else if blob.name.starts_with(names.prefix(RecordKind::Checkpoint)) {
+                let partition = names.partition(RecordKind::Checkpoint, &blob.name);
+                let listed = partition.map(|partition| checkpoint_listed(partition, blob));
+                (RecordKind::Checkpoint as usize, records.checkpoints.add(listed))
+            } else if blob.name.starts_with(names.heartbeats()) {
+                (HEARTBEATS, records.heartbeats.add(heartbeat_listed(names, blob, moment_of(blob))))
+            } else {
+                continue;
+            };
+            if is_malformed {
+                malformed[kind].insert((blob.name.clone(), blob.etag.clone()));
+            }
+        }
+        (records, malformed)
+    }
+
+    /// Returns whether there is any record, or anything that should be one.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { ownerships, checkpoints, heartbeats } = self;
+        let records = ownerships.records.len() + checkpoints.records.len() + heartbeats.records.len();
+        let malformed = ownerships.malformed.len() + checkpoints.malformed.len() + heartbeats.malformed.len();
+        records + malformed == 0
+    }
+}
+
 impl GroupStore {
     /// Reads all records in one listing, where the three listings of the balancer and the processor take three.
     pub(crate) async fn list_records(&self) -> Result<Records> {
-        self.records(&self.inner.names).await
+        Ok(self.records(&self.inner.names).await?.0)
     }
 
-    /// Reads the ownerships and the heartbeats in one listing. It also contains the checkpoints, which are ignored.
-    pub(crate) async fn list_ownerships_and_heartbeats(&self) -> Result<(Listing<Ownership>, Listing<Heartbeat>)> {
-        let names = &self.inner.names;
-        let (mut ownerships, mut heartbeats) = (Listing::default(), Listing::default());
-        let mut malformed = [HashSet::new(), HashSet::new()];
-        for blob in &self.list_blobs(names.group_prefix()).await? {
-            let version = || (blob.name.clone(), blob.etag.clone());
-            if blob.name.starts_with(names.prefix(RecordKind::Ownership)) {
-                let partition = names.partition(RecordKind::Ownership, &blob.name);
-                if ownerships.add(partition.map(|partition| self.ownership(partition, blob))) {
-                    malformed[0].insert(version());
-                }
-            } else if blob.name.starts_with(names.heartbeats()) && heartbeats.add(self.heartbeat_listed(names, blob)) {
-                malformed[1].insert(version());
-            }
-        }
-        let [of_ownerships, of_heartbeats] = malformed;
+    /// Reads all records in one listing, and reports the malformed ownerships and heartbeats.
+    pub(crate) async fn list_records_reported(&self) -> Result<Records> {
+        let (records, [ownerships, _, heartbeats]) = self.records(&self.inner.names).await?;
         let reported = &self.inner.malformed;
-        reported[RecordKind::Ownership as usize].report(self.telemetry(), &ownerships.malformed, of_ownerships);
-        reported[HEARTBEATS].report(self.telemetry(), &heartbeats.malformed, of_heartbeats);
-        Ok((ownerships, heartbeats))
+        reported[RecordKind::Ownership as usize].report(self.telemetry(), &records.ownerships.malformed, ownerships);
+        reported[HEARTBEATS].report(self.telemetry(), &records.heartbeats.malformed, heartbeats);
+        Ok(records)
     }
 
-    /// Reads all records in the other name case. Returns nothing if they are ignored, or if the names contain no
-    /// capitals.
+    /// Reads all records in the other name case. Returns nothing if the names contain no capitals.
     pub(crate) async fn list_other_records(&self) -> Result<Records> {
-        match &self.inner.other_name_case {
-            Some(names) => self.records(names).await,
+        match &self.inner.other_names {
+            Some(names) => Ok(self.records(names).await?.0),
             None => Ok(Records::default()),
         }
     }
 
-    async fn records(&self, names: &BlobNames) -> Result<Records> {
-        let prefix = names.group_prefix();
-        let mut records = Records::default();
-        for blob in &self.list_blobs(prefix).await? {
-            if blob.name.starts_with(names.prefix(RecordKind::Ownership)) {
-                let partition = names.partition(RecordKind::Ownership, &blob.name);
-                records.ownerships.add(partition.map(|partition| self.ownership(partition, blob)));
-            } else if blob.name.starts_with(names.prefix(RecordKind::Checkpoint)) {
-                let partition = names.partition(RecordKind::Checkpoint, &blob.name);
-                records.checkpoints.add(partition.map(|partition| checkpoint_listed(partition, blob)));
-            } else if blob.name.starts_with(names.heartbeats()) {
-                records.heartbeats.add(self.heartbeat_listed(names, blob));
-            }
-        }
-        Ok(records)
-    }
-
-    pub(super) fn heartbeat_listed(
-        &self,
-        names: &BlobNames,
-        blob: &Blob,
-    ) -> Result<(Heartbeat, Option<MalformedRecord>), MalformedRecord> {
-        let owner = names.heartbeat_owner(&blob.name)?;
-        let (record, problem) = codec::decode_heartbeat(&blob.name, owner, &blob.metadata);
-        Ok((Heartbeat::new(record, blob.etag.clone(), blob.age(), self.moment_of(blob)), problem))
+    async fn records(&self, names: &BlobNames) -> Result<(Records, MalformedVersions)> {
+        let blobs = self.list_blobs(names.group_prefix()).await?;
+        Ok(Records::of(names, &blobs, |blob| self.moment_of(blob)))
     }
 }

@@ -19,9 +19,7 @@ impl GroupStore {
     /// storage. Adopt again, and check the record.
     #[doc(alias = "rewind")]
     pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
-        // The other name case does not count anymore: it may be ahead, and would undo this at the next adoption.
         let record = self.checkpoint_record(place, &adoption.record, adoption.hub_created_at);
-        let record = CheckpointRecord { source_etag: None, ..record };
         self.rewrite_adopted(adoption, record).await
     }
 

@@ -1,9 +1,10 @@
 //! The loop of every conditional write: write under a version; if the outcome is ambiguous, read, apply the rule, and
-//! write again; all within one time limit.
+//! write again. What limits it are requests without a response, not slow responses: an operation of several requests that
+//! are all answered in time succeeds.
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::GroupStore;
 use super::rules::{Next, WriteCondition};
@@ -17,15 +18,19 @@ const MAX_WRITES: u32 = 5;
 /// The wait after the first ambiguous write. It doubles with each further one.
 const BACK_OFF: Duration = Duration::from_millis(20);
 
-/// How many request timeouts an operation takes at most: one for a write without a response, and one for the read after
-/// it.
-const MAX_TIMEOUTS: u32 = 2;
+/// How many writes may remain without a response before the operation gives up. A read without a response ends it at once.
+const MAX_UNANSWERED: u32 = 2;
 
 /// One conditional write, and the meaning of its responses.
 pub(super) trait ConditionalWrite {
     type Outcome;
 
     fn operation(&self) -> StorageOperation;
+
+    /// Returns when the operation ends in any case; `None` if nothing depends on that, the default.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
 
     /// Returns the name of the record that is written, for errors.
     fn subject(&self) -> String;
@@ -49,37 +54,43 @@ pub(super) trait ConditionalWrite {
 
 impl GroupStore {
     /// Writes until the outcome is known. Call it when the operation has its [`OperationGuard`](super::OperationGuard):
-    /// the time limit begins now.
+    /// a write with a [deadline](ConditionalWrite::deadline) takes its time from now on.
     pub(super) async fn settle<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
-        let limit = MAX_TIMEOUTS * self.request_timeout();
-        let (operation, subject) = (write.operation().as_str(), write.subject());
-        timeout(limit, until_settled(write)).await.unwrap_or_else(|_| {
-            Err(Error::new(
-                ErrorKind::Indeterminate,
-                format!("{operation}: the outcome of writing {subject} is still unknown after {limit:?}"),
-            ))
-        })
+        let Some(deadline) = write.deadline() else { return until_settled(write, self.request_timeout()).await };
+        let unknown =
+            format!("{}: the outcome of writing {} is still unknown", write.operation().as_str(), write.subject());
+        timeout_at(deadline, until_settled(write, self.request_timeout()))
+            .await
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Indeterminate, format!("{unknown} when its time is over"))))
     }
 }
 
-async fn until_settled<W: ConditionalWrite>(write: &mut W) -> Result<W::Outcome> {
+async fn until_settled<W: ConditionalWrite>(write: &mut W, request_timeout: Duration) -> Result<W::Outcome> {
     let mut next = write.begin().await?;
+    let mut unanswered = 0;
+    let mut last = None;
     for writes in 0..MAX_WRITES {
         let under = match next {
             Next::Write(under) => under,
             Next::Done(outcome) => return Ok(outcome),
         };
-        match write.write(&under).await {
-            Err(error) if is_ambiguous(&error) => {}
+        let began = Instant::now();
+        let error = match write.write(&under).await {
+            Err(error) if is_ambiguous(&error) => error,
             settled => return settled,
+        };
+        unanswered += u32::from(began.elapsed() >= request_timeout);
+        if unanswered == MAX_UNANSWERED {
+            return Err(error);
         }
+        last = Some(error);
         // A late write of this operation may still be under way, or another writer may be active.
         sleep(BACK_OFF * 2u32.pow(writes)).await;
         next = write.look().await?;
     }
     match next {
         Next::Done(outcome) => Ok(outcome),
-        Next::Write(_) => Err(write.contended()),
+        Next::Write(_) => Err(last.into_iter().fold(write.contended(), Error::with_source)),
     }
 }
 

@@ -1,16 +1,15 @@
 //! Verifies that a storage does what ownership needs, before anything depends on it.
 //!
-//! The check writes, lists and deletes one blob below `{namespace}/{event hub}/{consumer group}/verify/`, which no SDK
-//! reads. No other instance uses the same blob name: replicas that start at the same time must not disturb each other's
-//! checks.
+//! The check reads, writes, lists and deletes one blob below `{namespace}/verify/{event hub}/{consumer group}/`, which no
+//! SDK reads or lists. No other instance uses the same blob name: replicas that start at the same time must not disturb each
+//! other's checks.
 
 use std::time::Duration;
 
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::within;
-use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult};
+use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult, within};
 use crate::clock::WallClock;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -22,6 +21,11 @@ const SLOW: Duration = Duration::from_millis(500);
 const SKEW: Duration = Duration::from_secs(2);
 
 const LISTINGS: usize = 3;
+
+/// The age at which a blob is left over: its check has ended long before.
+const OLD: Duration = Duration::from_secs(60 * 60);
+
+const NOT_WRITTEN: &str = "a blob cannot be written";
 
 /// A restriction of a storage that works. Errors are not warnings: they end the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +46,9 @@ pub enum StorageWarning {
         /// Whether the local clock is ahead.
         ahead: bool,
     },
-    /// The blob of the check could not be deleted because the permission is missing, so that each start leaves one. No
-    /// other operation needs the permission.
+    /// The blob of the check could not be deleted because the permission is missing. Each start leaves one, which nothing
+    /// lists, and each owner id that is not used again leaves its heartbeat, which all instances list. Everything else
+    /// works without the permission.
     CannotDelete,
 }
 
@@ -65,8 +70,8 @@ impl StorageWarning {
                 )
             }
             Self::CannotDelete => {
-                "deleting blobs is not permitted, so each start leaves the blob of its storage check: \
-                 grant the permission, or delete these blobs"
+                "deleting blobs is not permitted, so each start leaves the blob of its storage check, and each owner id its \
+                 heartbeat, which makes listings longer: grant the permission, or delete these blobs"
                     .to_owned()
             }
         }
@@ -76,24 +81,45 @@ impl StorageWarning {
 /// One blob for the check of a storage, which nothing else writes.
 pub(super) struct StorageCheck<'a> {
     pub(super) container: &'a dyn BlobContainer,
+    /// Of the blobs of all checks of the group.
+    pub(super) prefix: &'a str,
+    /// Of one run: a lost write of an earlier one may still arrive.
     pub(super) name: &'a str,
     pub(super) timeout: Duration,
 }
 
 impl StorageCheck<'_> {
-    /// Checks what ownership needs. The blob is also deleted after a failure, if possible.
+    /// Checks what ownership needs. The blob is also deleted after a failure, if possible. Afterwards deletes the blobs that
+    /// earlier checks have left, because they crashed or because the storage failed.
     pub(super) async fn run(&self, wall_clock: Option<&dyn WallClock>) -> Result<Vec<StorageWarning>> {
         let tried = self.try_out(wall_clock).await;
         let deleted = self.delete().await;
         let mut warnings = tried?;
-        warnings.extend(deleted?);
+        match deleted? {
+            Some(warning) => warnings.push(warning),
+            // A later start goes on with it.
+            None => drop(self.in_time(self.tidy_up()).await),
+        }
         Ok(warnings)
+    }
+
+    /// Deletes old blobs of checks. Another instance may do the same.
+    async fn tidy_up(&self) -> Result<()> {
+        let listed = self.container.list(self.prefix).await?.blobs;
+        for old in listed.iter().filter(|blob| blob.age() > OLD) {
+            match self.container.delete(&old.name, &old.etag).await {
+                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Checks that conditional writes are rejected when they must be, and that metadata is returned.
     async fn try_out(&self, wall_clock: Option<&dyn WallClock>) -> Result<Vec<StorageWarning>> {
         let mut warnings = Vec::new();
-        let first = self.write("1", &Condition::Unconditional).await?;
+        self.must_be_missing().await?;
+        let first = self.write("1", &Condition::Create).await?;
         let second = self.write("2", &Condition::IfMatch(first.etag.clone())).await?;
         let changed = Condition::IfMatch(first.etag);
         self.must_be_refused(&changed, "a write under an ETag that has changed").await?;
@@ -112,19 +138,31 @@ impl StorageCheck<'_> {
 
     async fn write(&self, value: &str, condition: &Condition) -> Result<WriteResult> {
         let written = self.in_time(self.container.write(self.name, &content(value), condition)).await;
-        written.map_err(|error| failed("a blob cannot be written", error))
+        written.map_err(|error| failed(NOT_WRITTEN, error))
+    }
+
+    /// Checks the blob before its first write. A new group depends on both answers.
+    async fn must_be_missing(&self) -> Result<()> {
+        match self.in_time(self.container.get(self.name)).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("a read of a missing blob fails for another reason", error)),
+            Ok(_) => {
+                return Err(Error::new(ErrorKind::Rejected, "the storage cannot be used: it shows a missing blob"));
+            }
+        }
+        let anything = Condition::IfMatch(ETag::new("0x8DD000000000000"));
+        match self.in_time(self.container.write(self.name, &content("0"), &anything)).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(()),
+            Err(error) => Err(failed(NOT_WRITTEN, error)),
+            Ok(_) => Err(accepted("a write under an ETag to a missing blob")),
+        }
     }
 
     async fn must_be_refused(&self, condition: &Condition, what: &str) -> Result<()> {
         match self.in_time(self.container.write(self.name, &content("3"), condition)).await {
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             Err(error) => Err(failed("a conditional write fails for a reason other than its condition", error)),
-            Ok(_) => Err(Error::new(
-                ErrorKind::Rejected,
-                format!(
-                    "the storage accepts {what}: two instances could own the same partition, so this storage cannot be used"
-                ),
-            )),
+            Ok(_) => Err(accepted(what)),
         }
     }
 
@@ -150,7 +188,11 @@ impl StorageCheck<'_> {
     }
 
     async fn delete(&self) -> Result<Option<StorageWarning>> {
-        match self.in_time(self.container.delete(self.name, &Condition::Unconditional)).await {
+        let deleted = async {
+            let current = self.in_time(self.container.get(self.name)).await?.etag;
+            self.in_time(self.container.delete(self.name, &current)).await
+        };
+        match deleted.await {
             Ok(_) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Unauthorized => Ok(Some(StorageWarning::CannotDelete)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -167,6 +209,13 @@ fn content(value: &str) -> Metadata {
 
 fn shows(blob: &Blob, etag: &ETag) -> bool {
     blob.metadata == content("2") && blob.etag == *etag
+}
+
+fn accepted(what: &str) -> Error {
+    let message = format!(
+        "the storage accepts {what}: two instances could own the same partition, so this storage cannot be used"
+    );
+    Error::new(ErrorKind::Rejected, message)
 }
 
 fn not_shown(operation: &str) -> Error {

@@ -3,10 +3,10 @@
 //! `owner_id` is a field of the span and names this instance. The field `other_owner_id` names another instance.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::{self, Display};
 use std::time::Duration;
 
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::Telemetry;
 use super::causes::Causes;
@@ -35,6 +35,51 @@ impl Telemetry {
         let operation = StorageOperation::Heartbeat.as_str();
         self.span().in_scope(|| {
             warn_retry!(BALANCER, self, error, "heartbeat failed; other instances may not count this one", operation);
+        });
+    }
+
+    pub(crate) fn keep_alive_failed(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "cannot write the heartbeat that keeps the leases of this instance alive; retrying",
+                operation
+            );
+        });
+    }
+
+    pub(crate) fn heartbeat_not_ended(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "failed to end the heartbeat; other instances leave a share to this one until it expires",
+                operation
+            );
+        });
+    }
+
+    pub(crate) fn ended_heartbeat_stays(&self, error: &Error) {
+        self.span().in_scope(|| {
+            debug!(target: BALANCER, error = %Causes(error), "failed to delete the ended heartbeat; no instance counts it");
+        });
+    }
+
+    pub(crate) fn stale_heartbeats_stay(&self, error: &Error) {
+        let operation = StorageOperation::Heartbeat.as_str();
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "failed to delete stale heartbeats; every listing returns them",
+                operation
+            );
         });
     }
 
@@ -198,15 +243,37 @@ pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {
     );
 }
 
+pub(crate) fn heartbeat_late() {
+    warn!(
+        target: BALANCER,
+        "no heartbeat was written for a quarter of the lease duration; renewing partitions individually until one is"
+    );
+}
+
+pub(crate) fn heartbeat_back() {
+    info!(target: BALANCER, "the heartbeat is written again, and keeps the leases of this instance alive");
+}
+
 pub(crate) fn stale_heartbeat_deleted(owner: &OwnerId) {
     debug!(target: BALANCER, other_owner_id = owner.as_str(), "deleted stale heartbeat");
 }
 
-pub(crate) fn in_other_name_case(partition: &PartitionId, owner: &OwnerId) {
+pub(crate) fn other_name_case_unknown(error: &Error) {
+    warn!(target: BALANCER, error = %Causes(error), "cannot look for owners in the other blob-name case; will retry");
+}
+
+pub(crate) fn other_name_case_awaited(conflict: &dyn Display) {
     warn!(
         target: BALANCER,
-        partition_id = %partition,
-        other_owner_id = owner.as_str(),
-        "partition is owned under a different blob-name case; waiting until it is released or expires"
+        %conflict,
+        "another application owns partitions in the other blob-name case; waiting for it to end"
+    );
+}
+
+pub(crate) fn other_name_case_live(conflict: &dyn Display) {
+    error!(
+        target: BALANCER,
+        %conflict,
+        "another application owns partitions in the other blob-name case; releasing everything"
     );
 }

@@ -1,5 +1,6 @@
 //! Events of the records of a group.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use tracing::warn;
@@ -9,6 +10,7 @@ use super::causes::Causes;
 use super::spans::STORE;
 use crate::codec::MalformedRecord;
 use crate::error::Error;
+use crate::model::NameCase;
 
 pub(crate) fn storage_warning(advice: &str) {
     warn!(target: STORE, advice, "storage check reported a problem");
@@ -16,6 +18,10 @@ pub(crate) fn storage_warning(advice: &str) {
 
 pub(crate) fn connect_failed(error: &Error, retry_in: Duration) {
     warn!(target: STORE, error = %Causes(error), ?retry_in, "cannot connect to storage; retrying");
+}
+
+pub(crate) fn other_name_case(used: NameCase, warning: &dyn Display) {
+    warn!(target: STORE, %used, %warning, "the group also has records in the other blob-name case");
 }
 
 impl Telemetry {

@@ -6,6 +6,8 @@ mod emptied;
 pub mod event_hub;
 pub mod faulty;
 pub mod memory_hub;
+mod overwrite;
 
 pub use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
 pub use emptied::EmptiedReport;
+pub use overwrite::Overwrite;

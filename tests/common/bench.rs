@@ -6,13 +6,14 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::Operator;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata, ResponseInfo};
+use eventhubs_checkpoint::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo};
 use eventhubs_checkpoint::internal::listed;
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
     ReleaseOutcome, StoreConfig,
 };
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, Position, Result};
 
@@ -62,15 +63,16 @@ pub fn position(sequence_number: i64) -> Metadata {
 pub fn owned_by(owner: &str) -> Metadata {
     metadata(&[
         ("ownerid", owner),
-        ("incarnation", "20260101T000000Z-00000001"),
-        ("epoch", "1"),
+        ("ehcincarnation", "20260101T000000Z-00000001"),
+        ("ehcepoch", "1"),
         ("ehcleaseduration", "60"),
     ])
 }
 
 /// Ownership records, or none, that do not name this incarnation of `a`; each with its owner.
 pub fn not_owned_by_a() -> [(Option<Metadata>, &'static str); 5] {
-    let later = metadata(&[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000"), ("ehcleaseduration", "60")]);
+    let later =
+        metadata(&[("ownerid", "a"), ("ehcincarnation", "29990101T000000Z-00000000"), ("ehcleaseduration", "60")]);
     [
         (Some(owned_by("b")), "b"),
         (Some(metadata(&[("ownerid", "")])), "no owner"),
@@ -157,7 +159,7 @@ impl Bench {
 
     /// Writes a blob directly.
     pub async fn put(&self, name: &str, metadata: &Metadata) -> ETag {
-        self.container.write(name, metadata, &Condition::Unconditional).await.unwrap().etag
+        self.container.overwrite(name, metadata).await.unwrap().etag
     }
 
     /// The same with keys whose case is kept on the way to the server, which no port of this crate does. In memory this
@@ -184,7 +186,7 @@ impl Bench {
     }
 
     pub async fn delete(&self, name: &str) {
-        self.container.delete(name, &Condition::Unconditional).await.unwrap();
+        self.container.remove(name).await.unwrap();
     }
 
     pub async fn blob(&self, name: &str) -> Option<Blob> {
@@ -285,7 +287,7 @@ impl Owner {
         let found = self.container.get(&name).await.unwrap_or_else(|_| {
             let (now, response) =
                 (self.store.server_time(), ResponseInfo::new(self.store.server_time(), Instant::now()));
-            Blob::new(name, metadata(&[("ownerid", ""), ("epoch", "0")]), etag.clone(), now, response)
+            Blob::new(name, metadata(&[("ownerid", ""), ("ehcepoch", "0")]), etag.clone(), now, response)
         });
         let mut seen = listed::ownership(partition.into(), &found, self.store.lease_clock_now());
         seen.etag = etag.clone();

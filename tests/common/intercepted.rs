@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 
 /// Decides what happens to a request to `inner`: by default it is made and its response returned.
@@ -30,8 +30,12 @@ pub trait Intercept: Send + Sync + 'static {
         inner.write(name, metadata, condition).await
     }
 
-    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        inner.delete(name, condition).await
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        inner.delete(name, etag).await
+    }
+
+    async fn create_container(&self, inner: &dyn BlobContainer) -> Result<ContainerCreation> {
+        inner.create_container().await
     }
 
     fn with_new_connections(&self, inner: &dyn BlobContainer) -> Result<Arc<dyn BlobContainer>> {
@@ -64,12 +68,12 @@ impl<M: Intercept> BlobContainer for Intercepted<M> {
         self.interceptor.write(&self.inner, name, metadata, condition).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        self.interceptor.delete(&self.inner, name, condition).await
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        self.interceptor.delete(&self.inner, name, etag).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
-        self.inner.create_container().await
+        self.interceptor.create_container(&self.inner).await
     }
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {

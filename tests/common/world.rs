@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Snapshot, Snapshots};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
     ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
 };
 use eventhubs_checkpoint::store::{GroupStore, Ownership, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
@@ -380,14 +381,14 @@ impl World {
     pub async fn give_to(&self, owner: &str) {
         let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
         let record = Metadata::from([("ownerid", owner)]);
-        self.container.write(name, &record, &Condition::Unconditional).await.unwrap();
+        self.container.overwrite(name, &record).await.unwrap();
     }
 
     /// Writes a partition's first checkpoint like another SDK: without a condition.
     pub async fn checkpoint_as_another_sdk(&self, partition: u32) {
         let name = format!("ns.servicebus.windows.net/hub/$default/checkpoint/{partition}");
         let record = Metadata::from([("sequencenumber", "-1"), ("offset", "-1")]);
-        self.container.write(&name, &record, &Condition::Unconditional).await.unwrap();
+        self.container.overwrite(&name, &record).await.unwrap();
     }
 
     pub async fn first_stop(&self) -> StopReason {

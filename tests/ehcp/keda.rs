@@ -1,6 +1,7 @@
 //! `ehcp keda`: what it shows, its exit codes and its refusals.
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::testing::Overwrite;
 use serde_json::json;
 
 use crate::fleet::Fleet;
@@ -11,7 +12,7 @@ const PREFIX: &str = "localhost/orders/$default/checkpoint";
 async fn write(fleet: &Fleet, name: &str, number: &str) {
     let metadata =
         Metadata::from([("sequencenumber".to_owned(), number.to_owned()), ("offset".to_owned(), "70".to_owned())]);
-    fleet.container.write(name, &metadata, &Condition::Unconditional).await.unwrap();
+    fleet.container.overwrite(name, &metadata).await.unwrap();
 }
 
 /// A group with three partitions of 20 events each, with checkpoints at 19, 9 and none.

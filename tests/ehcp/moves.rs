@@ -7,8 +7,8 @@ use std::env;
 use std::fmt;
 use std::time::Duration;
 
-use eventhubs_checkpoint::store::BlobNameCase;
-use tokio::time::{Instant, sleep};
+use eventhubs_checkpoint::store::NameCase;
+use tokio::time::Instant;
 
 use crate::continuity::{Continuity, Observed};
 use crate::crate_processor::CrateProcessor;
@@ -43,7 +43,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 impl Move {
-    async fn new(sdk: Sdk, case: BlobNameCase) -> Self {
+    async fn new(sdk: Sdk, case: NameCase) -> Self {
         let mut fleet = Fleet::new(u16::try_from(setting("MOVE_PARTITIONS", 4)).unwrap()).await;
         fleet.case = case;
         fleet.expiry = Duration::from_secs(setting("MOVE_LEASE_SECONDS", EXPIRY.as_secs()));
@@ -79,13 +79,13 @@ impl Move {
     }
 
     /// Runs the program as the recipe says, with names in this case.
-    async fn ehcp(&self, case: BlobNameCase, arguments: &[&str]) {
+    async fn ehcp(&self, case: NameCase, arguments: &[&str]) {
         let case = case.to_string();
         self.program.run(&[&["--blob-name-case", &case], arguments].concat()).await.ended(0);
     }
 
     /// Deletes ownerships without an owner until there are none: the Rust SDK considers them owned.
-    async fn delete_released(&self, case: BlobNameCase) {
+    async fn delete_released(&self, case: NameCase) {
         let started = Instant::now();
         loop {
             assert!(started.elapsed() < TIMEOUT, "ownerships are released again and again");
@@ -205,7 +205,7 @@ impl fmt::Display for Move {
 }
 
 /// The recipe for SDKs with the same names: both kinds of instances share the partitions for as long as the move takes.
-async fn shares_the_names(sdk: Sdk, case: BlobNameCase) {
+async fn shares_the_names(sdk: Sdk, case: NameCase) {
     if !sdk.is_here() {
         return;
     }
@@ -220,36 +220,29 @@ async fn shares_the_names(sdk: Sdk, case: BlobNameCase) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn javascript() {
-    shares_the_names(Sdk::JavaScript, BlobNameCase::Lower).await;
+    shares_the_names(Sdk::JavaScript, NameCase::Lower).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn python() {
-    shares_the_names(Sdk::Python, BlobNameCase::Lower).await;
+    shares_the_names(Sdk::Python, NameCase::Lower).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_with_shared_names() {
-    shares_the_names(Sdk::Rust, BlobNameCase::Verbatim).await;
+    shares_the_names(Sdk::Rust, NameCase::Verbatim).await;
 }
 
-/// The recipe for names in the other case: the new instances wait until the old ones have ended.
+/// The recipe for a change of the name case: the old instances end, `ehcp copy`, and the new ones start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_with_new_names() {
     if !Sdk::Rust.is_here() {
         return;
     }
-    let mut moving = Move::new(Sdk::Rust, BlobNameCase::Lower).await;
-    moving.fleet.case = BlobNameCase::Verbatim;
+    let mut moving = Move::new(Sdk::Rust, NameCase::Lower).await;
+    moving.fleet.case = NameCase::Verbatim;
     let old = moving.start_old().await;
     moving.begin();
-    moving.fleet.case = BlobNameCase::Lower;
-    let step = moving.observe();
-    let new = [moving.fleet.own("new-0").await, moving.fleet.own("new-1").await];
-    sleep(Duration::from_secs(1)).await;
-    assert!(moving.fleet.records().await.is_empty(), "the new instances do not wait");
-    moving.done("new ones join", step).await;
-
     let step = moving.observe();
     let owners: Vec<_> = old.iter().map(|instance| instance.owner().to_owned()).collect();
     for instance in old {
@@ -257,18 +250,21 @@ async fn rust_with_new_names() {
     }
     for owner in &owners {
         let release = ["release", "--owner", owner, "--live", "--force", "--execute"];
-        moving.ehcp(BlobNameCase::Verbatim, &release).await;
+        moving.ehcp(NameCase::Verbatim, &release).await;
     }
+    moving.ehcp(NameCase::Verbatim, &["copy", "--to-case", "lower", "--execute"]).await;
+    moving.fleet.case = NameCase::Lower;
+    let new = [moving.fleet.own("new-0").await, moving.fleet.own("new-1").await];
     moving.settle(&new, &[]).await;
-    moving.done("old ones killed, `ehcp release`", step).await;
+    moving.done("old ones killed, `ehcp release`, `ehcp copy`, new ones started", step).await;
 
     let step = moving.observe();
     for instance in new {
         instance.shut_down().await;
     }
-    moving.ehcp(BlobNameCase::Lower, &["copy", "--to-case", "verbatim", "--overwrite", "--execute"]).await;
-    moving.delete_released(BlobNameCase::Verbatim).await;
-    moving.fleet.case = BlobNameCase::Verbatim;
+    moving.ehcp(NameCase::Lower, &["copy", "--to-case", "verbatim", "--overwrite", "--execute"]).await;
+    moving.delete_released(NameCase::Verbatim).await;
+    moving.fleet.case = NameCase::Verbatim;
     let old = moving.start_old().await;
     moving.done("back: new ones stopped, `ehcp copy`, old ones started", step).await;
     moving.end().await;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::testing::Overwrite;
 use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -61,7 +62,7 @@ async fn the_partition_without_a_lag_is_named() {
     // Some SDKs omit the sequence number.
     let metadata = Metadata::from([("offset".to_owned(), "70".to_owned())]);
     let blob = "localhost/orders/$default/checkpoint/1";
-    fleet.container.write(blob, &metadata, &Condition::Unconditional).await.unwrap();
+    fleet.container.overwrite(blob, &metadata).await.unwrap();
     let run = program.run(&["lag"]).await.ended(1);
     assert!(run.stderr.contains("the lag of partition 1 is unknown"), "{}", run.stderr);
 }
@@ -142,7 +143,7 @@ async fn a_live_group_under_verbatim_names_is_found() {
             let metadata: Metadata =
                 pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             let blob = format!("localhost/orders/$Default/{kind}/{partition}");
-            fleet.container.write(&blob, &metadata, &Condition::Unconditional).await.unwrap();
+            fleet.container.overwrite(&blob, &metadata).await.unwrap();
         }
     }
     let described = program.json(&["describe"]).await;

@@ -168,7 +168,7 @@ async fn targets_that_exist_are_kept() {
     program.run(&["copy", "--to-case", "verbatim", "--execute"]).await.ended(0);
     let verbatim = program.json(&["describe", "--blob-name-case", "verbatim", "--no-hub"]).await;
     assert_eq!(copied(verbatim), [7, 7]);
-    program.run(&["copy", "--to-case", "lower"]).await.ended(64);
+    program.run(&["copy", "--blob-name-case", "lower", "--to-case", "lower"]).await.ended(64);
     assert_eq!(checkpoints(&fleet).await, all_at(7), "the source stays");
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::testing::Overwrite;
 use tokio::time::{Instant, sleep};
 
 use crate::crate_processor::CrateProcessor;
@@ -158,7 +159,7 @@ async fn plant(fleet: &Fleet) {
     const LOWER: &str = "localhost/orders/$default";
     let write = async |name: String, pairs: &[(&str, &str)]| {
         let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        fleet.container.write(&name, &metadata, &Condition::Unconditional).await.unwrap();
+        fleet.container.overwrite(&name, &metadata).await.unwrap();
     };
     // The next events of partition 0 have expired, and partition 1 was created again.
     fleet.hub.expire_before("0", 30).unwrap();
@@ -168,8 +169,8 @@ async fn plant(fleet: &Fleet) {
     // The event hub has no partition 9. An ownership needs an owner id, which is empty after a release.
     write(format!("{LOWER}/checkpoint/9"), &[("sequencenumber", "7"), ("offset", "7")]).await;
     write(format!("{LOWER}/ownership/3"), &[("owner", "x")]).await;
-    // A program that writes the names as they are given.
-    write("localhost/orders/$Default/ownership/3".to_owned(), &[("ownerid", "go-worker")]).await;
+    // A program that writes the names as they are given, and has stopped.
+    write("localhost/orders/$Default/ownership/3".to_owned(), &[("ownerid", "")]).await;
 }
 
 async fn publish(fleet: &Fleet, partition: &str, body: &[u8]) {

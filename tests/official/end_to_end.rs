@@ -197,23 +197,23 @@ async fn the_blobs_are_exactly_the_shared_records() {
     let claimed = world.raw_metadata(&format!("{prefix}/ownership/1")).await;
     assert_eq!(
         claimed.keys().collect::<Vec<_>>(),
-        ["claimedat", "cooperative", "ehcleaseduration", "epoch", "incarnation", "ownerid"]
+        ["ehcclaimedat", "ehccooperative", "ehcepoch", "ehcincarnation", "ehcleaseduration", "ownerid"]
     );
     assert_eq!(claimed["ownerid"], "pod-1");
-    let (began, random) = claimed["incarnation"].split_once('-').unwrap();
+    let (began, random) = claimed["ehcincarnation"].split_once('-').unwrap();
     assert_eq!((began.len(), began.ends_with('Z'), random.len()), (16, true, 8), "{claimed:?}");
-    assert!(claimed["claimedat"].ends_with('Z') && claimed["claimedat"].len() == 20, "{claimed:?}");
+    assert!(claimed["ehcclaimedat"].ends_with('Z') && claimed["ehcclaimedat"].len() == 20, "{claimed:?}");
 
     a.shut_down().await;
     let names: Vec<_> =
         ["checkpoint/0", "checkpoint/1", "ownership/0", "ownership/1"].map(|name| format!("{prefix}/{name}")).into();
     assert_eq!(world.raw_names().await, names);
     let released = world.raw_metadata(&format!("{prefix}/ownership/1")).await;
-    let kept = ["ehcleaseduration", "epoch"].map(|key| (key.to_owned(), claimed[key].clone()));
+    let kept = ["ehcleaseduration", "ehcepoch"].map(|key| (key.to_owned(), claimed[key].clone()));
     let expected = kept.into_iter().chain([("ownerid".to_owned(), String::new())]);
     assert_eq!(released, expected.collect::<BTreeMap<_, _>>());
     let checkpoint = world.raw_metadata(&format!("{prefix}/checkpoint/1")).await;
-    let keys = ["ehchubcreated", "offset", "ownerid", "sequencenumber", "updatedat"];
+    let keys = ["ehchubcreated", "ehcupdatedat", "offset", "ownerid", "sequencenumber"];
     assert_eq!(checkpoint.keys().collect::<Vec<_>>(), keys);
     let last = world.hub.partition_properties("1").unwrap();
     assert_eq!(checkpoint["sequencenumber"], last.last_enqueued_sequence_number.to_string());

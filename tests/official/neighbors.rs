@@ -2,7 +2,7 @@
 //! their records.
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind, decode_checkpoint, decode_ownership};
+use eventhubs_checkpoint::internal::codec::{BlobNames, NameCase, RecordKind, decode_checkpoint, decode_ownership};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
 /// A program, as it is configured in these tests.
@@ -11,7 +11,7 @@ struct Program {
     namespace: &'static str,
     event_hub: &'static str,
     consumer_group: &'static str,
-    case: BlobNameCase,
+    case: NameCase,
     ownership: &'static str,
     checkpoint: &'static str,
 }
@@ -38,7 +38,7 @@ const PROGRAMS: [Program; 4] = [
         namespace: "Example.servicebus.windows.net",
         event_hub: "Orders",
         consumer_group: "$Default",
-        case: BlobNameCase::Lower,
+        case: NameCase::Lower,
         ownership: "example.servicebus.windows.net/orders/$default/ownership/3",
         checkpoint: "example.servicebus.windows.net/orders/$default/checkpoint/3",
     },
@@ -47,7 +47,7 @@ const PROGRAMS: [Program; 4] = [
         namespace: "Example.servicebus.windows.net",
         event_hub: "Orders",
         consumer_group: "myApp",
-        case: BlobNameCase::Verbatim,
+        case: NameCase::Verbatim,
         ownership: "Example.servicebus.windows.net/Orders/myApp/ownership/3",
         checkpoint: "Example.servicebus.windows.net/Orders/myApp/checkpoint/3",
     },
@@ -56,7 +56,7 @@ const PROGRAMS: [Program; 4] = [
         namespace: "example.servicebus.windows.net",
         event_hub: "otel-logs",
         consumer_group: "$Default",
-        case: BlobNameCase::Verbatim,
+        case: NameCase::Verbatim,
         ownership: "example.servicebus.windows.net/otel-logs/$Default/ownership/3",
         checkpoint: "example.servicebus.windows.net/otel-logs/$Default/checkpoint/3",
     },
@@ -65,7 +65,7 @@ const PROGRAMS: [Program; 4] = [
         namespace: "mbranca-general.servicebus.windows.net",
         event_hub: "mbrancalogs",
         consumer_group: "$Default",
-        case: BlobNameCase::Verbatim,
+        case: NameCase::Verbatim,
         ownership: "mbranca-general.servicebus.windows.net/mbrancalogs/$Default/ownership/3",
         checkpoint: "mbranca-general.servicebus.windows.net/mbrancalogs/$Default/checkpoint/3",
     },

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 
 use crate::ledger::Ledger;
@@ -43,8 +43,8 @@ impl BlobContainer for RecordingContainer {
         Ok(written)
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        self.inner.delete(name, condition).await
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        self.inner.delete(name, etag).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use tokio::time::sleep;
 
@@ -25,7 +26,7 @@ const IMITATIONS: [&str; 9] = [
 ];
 
 async fn put(world: &World, name: &str, metadata: &Metadata) {
-    world.container.write(name, metadata, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(name, metadata).await.unwrap();
 }
 
 /// Writes imitations, thousands of blobs as large as Azure allows below the prefix, and more outside of it.

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult};
+use eventhubs_checkpoint::blob::{BlobContainer, ListResult};
 use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, PartitionState, StartPosition};
 use eventhubs_checkpoint::store::StorageOperation as Purpose;
 use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
@@ -68,7 +69,7 @@ async fn a_handoff_requested_while_an_old_epoch_stops() {
     let mut log_a = OwnershipLog::of(&a);
     // The next renewal writes the record again and starts a new epoch.
     let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{partition}");
-    world.container.delete(&name, &Condition::Unconditional).await.unwrap();
+    world.container.remove(&name).await.unwrap();
     wait_until_stopping(&a, 1).await;
     let began = Instant::now();
     let seen = store.list_ownerships().await.unwrap().records;

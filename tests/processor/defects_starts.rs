@@ -61,7 +61,7 @@ async fn start_with_faults(world: &World, owner: &str, source_faults: &SourceFau
 async fn recorded(world: &World, partition: u32) -> Option<(i64, String, bool)> {
     let record = record(world, &format!("checkpoint/{partition}")).await?;
     let number = record["sequencenumber"].parse().unwrap();
-    Some((number, record["offset"].to_owned(), record.get("initial") == record.get("sequencenumber")))
+    Some((number, record["offset"].to_owned(), record.get("ehcinitial") == record.get("sequencenumber")))
 }
 
 /// An instance with a start relative to the current time ends before its first checkpoint, by a crash or not, while its

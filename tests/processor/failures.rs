@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition};
+use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, StopReason, handler_fn,
 };
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep, timeout};
@@ -250,7 +251,7 @@ async fn reclaiming_a_deleted_record_is_not_a_replacement() {
     world.log.wait_for("x", |log| log.times("x") == 1).await;
     sleep(2 * SECOND).await;
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    world.container.delete(name, &Condition::Unconditional).await.unwrap();
+    world.container.remove(name).await.unwrap();
     for _ in 0..60 {
         world.hub.publish(0, "y");
         sleep(SECOND).await;

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, ListResult, Metadata};
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorConfig, StopReason};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultKind, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
 use tokio::sync::watch;
@@ -77,8 +78,9 @@ async fn the_next_cycle_honors_retry_after() {
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
         sleep(Duration::from_secs(1)).await;
-        // Zero latency only records every listing.
-        world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Latency(Duration::ZERO)));
+        // Zero latency only records every listing of the ownerships.
+        let listings = Target::from(BlobOperation::List).named(OWNERSHIP);
+        world.faulty.set_plan(FaultPlan::default().with_on(1.0, listings, Fault::Latency(Duration::ZERO)));
         world.faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after });
         let cycles = a.snapshots.borrow().cycles;
         a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles).await;
@@ -162,7 +164,7 @@ async fn renewals_with_lost_responses_are_paced() {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     let foreign = Metadata::from([("ownerid", "python")]);
-    world.container.write(name, &foreign, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(name, &foreign).await.unwrap();
     a.wait_until_it_holds(1).await;
     let renewals = Target::from(BlobOperation::Write).named(OWNERSHIP);
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, renewals, Fault::RequestLost));
@@ -184,7 +186,7 @@ async fn renewals_are_more_frequent_with_a_foreign_owner() {
     sleep(Duration::from_secs(5)).await;
     let foreign = Metadata::from([("ownerid", "python")]);
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    world.container.write(name, &foreign, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(name, &foreign).await.unwrap();
     a.wait_until_it_holds(2).await;
     for _ in 0..60 {
         sleep(Duration::from_secs(1)).await;
@@ -228,10 +230,11 @@ async fn an_unresponsive_storage_is_reported_in_time() {
         let container = Arc::new(world.faulty.clone());
         let config = StoreConfig::default().with_create_container(create);
         let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).with_config(config);
-        let connected = timeout(Duration::from_secs(6), builder.connect()).await.expect("no timeout");
+        // Four listings with 5, 10, 20 and 30 s, and the waits between them.
+        let connected = timeout(Duration::from_secs(67), builder.connect()).await.expect("no timeout");
         let error = connected.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
-        assert!(error.to_string().contains("within the request timeout of 5s"), "{error}");
+        assert!(error.to_string().contains("within 30s"), "{error}");
     }
 }
 

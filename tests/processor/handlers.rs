@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, PartitionContext, ProcessorConfig, StopReason, handler_fn,
 };
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};
 
@@ -97,7 +98,7 @@ async fn a_refused_checkpoint_reports_the_loss() {
     world.give_to("b").await;
     let adopted = Metadata::from([("sequencenumber", "0"), ("offset", "0")]);
     let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
-    world.container.write(name, &adopted, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(name, &adopted).await.unwrap();
     world.hub.publish(0, "y");
     sleep(Duration::from_secs(1)).await;
     assert_eq!(handler.calls()[3..], ["handle y", "stopped: lost to b"]);
@@ -239,7 +240,7 @@ async fn a_takeover_has_a_greater_epoch() {
     };
     wait_for(4).await;
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    let recorded: i64 = world.container.get(name).await.unwrap().metadata["epoch"].parse().unwrap();
+    let recorded: i64 = world.container.get(name).await.unwrap().metadata["ehcepoch"].parse().unwrap();
     let first = epochs.seen.lock().unwrap().clone();
     let expected = ["started", "handle", "started", "handle"].map(|call| ("a", call, recorded));
     assert_eq!(first, expected, "it started again after the failure");

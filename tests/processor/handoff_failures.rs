@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition};
 use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use tokio::time::{Instant, sleep};
 
@@ -31,7 +31,7 @@ async fn the_owner_acknowledges_and_crashes() {
     let mut log_b = OwnershipLog::of(&b);
     log_a.wait_for("releasing: HandedOver").await;
     sleep(SECOND).await;
-    assert_eq!(&record(&world, &format!("ownership/{requested}")).await.unwrap()["draining"], "1");
+    assert_eq!(&record(&world, &format!("ownership/{requested}")).await.unwrap()["ehcdraining"], "1");
     a.crash().await;
     let crashed_at = Instant::now();
     publish(&world, 2, "after");
@@ -120,7 +120,7 @@ async fn a_request_of_a_removed_instance_is_deleted() {
         publish(&world, 1, "meanwhile");
         sleep(SECOND).await;
     }
-    assert!(!record(&world, "ownership/0").await.unwrap().contains_key("handoffto"));
+    assert!(!record(&world, "ownership/0").await.unwrap().contains_key("ehchandoffto"));
     assert_eq!((log_a.take(), world.log.times("meanwhile 0")), (Vec::new(), 60));
     a.shut_down().await.unwrap();
 }
@@ -135,11 +135,11 @@ async fn a_request_that_ends_before_it_is_read() {
     assert!(log_a.take().is_empty(), "choose another seed: the owner read it immediately");
     b.shut_down().await.unwrap();
     let record_of = format!("ownership/{requested}");
-    assert_eq!(&record(&world, &record_of).await.unwrap()["handoffto"], "b", "a request cannot be withdrawn");
+    assert_eq!(&record(&world, &record_of).await.unwrap()["ehchandoffto"], "b", "a request cannot be withdrawn");
     let cycles = a.snapshots.borrow().cycles;
     a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles + 1).await;
     sleep(40 * SECOND).await;
-    assert!(!record(&world, &record_of).await.unwrap().contains_key("handoffto"));
+    assert!(!record(&world, &record_of).await.unwrap().contains_key("ehchandoffto"));
     assert_eq!(log_a.take(), [""; 0]);
     a.shut_down().await.unwrap();
 }
@@ -204,7 +204,7 @@ async fn a_record_deleted_during_a_handoff() {
     log_a.wait_for("releasing: HandedOver").await;
     let stop_requested_at = Instant::now();
     sleep(SECOND).await;
-    world.container.delete(&name, &Condition::Unconditional).await.unwrap();
+    world.container.remove(&name).await.unwrap();
     log_a.wait_for("released").await;
     assert!(stop_requested_at.elapsed() < 14 * SECOND, "{:?}", stop_requested_at.elapsed());
     b.wait_until_it_holds(1).await;

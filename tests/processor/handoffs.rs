@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, PartitionOwner, Snapshot};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, ReleaseReason, StopReason};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep, timeout};
@@ -157,7 +158,7 @@ async fn a_foreign_owner_is_stolen_from_without_a_request() {
     let python = Metadata::from([("ownerid", "python")]);
     for partition in 0..2 {
         let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{partition}");
-        world.container.write(&name, &python, &Condition::Unconditional).await.unwrap();
+        world.container.overwrite(&name, &python).await.unwrap();
     }
     let mut b = world.start("b").await;
     let mut log_b = OwnershipLog::of(&b);
@@ -214,9 +215,9 @@ async fn an_erased_request_is_repeated() {
     let mut log_b = OwnershipLog::of(&b);
     let name = format!("ownership/{requested}");
     let mut without_request = record(&world, &name).await.unwrap();
-    assert_eq!(without_request.remove("handoffto").as_deref(), Some("b"));
+    assert_eq!(without_request.remove("ehchandoffto").as_deref(), Some("b"));
     let full_name = format!("ns.servicebus.windows.net/hub/$default/{name}");
-    world.container.write(&full_name, &without_request, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(&full_name, &without_request).await.unwrap();
     log_b.wait_for("claimed: HandedOver").await;
     assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released"]);
     assert_eq!(log_b.take(), ["claimed: HandedOver"]);

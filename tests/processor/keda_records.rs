@@ -6,7 +6,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::{HubRanges, KedaReason, Operator, Reset, ResetOptions, ResetTarget};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{OnFailure, PartitionState, StartPosition};
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, StoreConfig};
+use eventhubs_checkpoint::store::{GroupStore, NameCase, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Position};
 use futures::StreamExt;
 use tokio::time::sleep;
@@ -48,10 +48,10 @@ async fn initial_checkpoints_and_resets_count_right() {
 }
 
 /// A group under these names, with a checkpoint that the crate wrote.
-async fn checkpointed(world: &World, group: (&str, &str, &str), case: BlobNameCase) -> Operator {
+async fn checkpointed(world: &World, group: (&str, &str, &str), case: NameCase) -> Operator {
     let group = ConsumerGroup::new(group.0, group.1, group.2).unwrap();
     let owner = OwnerId::new("any").unwrap();
-    let config = StoreConfig::default().with_blob_name_case(case);
+    let config = StoreConfig::default().with_blob_name_case(case.into());
     let settings = GroupStore::builder(world.container.clone(), group, owner).with_config(config);
     let store = settings.clone().with_seed(3).connect().await.unwrap();
     store.init_checkpoint(&0.into(), &Position::new(3, "30")).await.unwrap();
@@ -70,12 +70,12 @@ async fn names_must_have_the_letter_case_of_the_blobs() {
     const NAMESPACE: &str = "MyNs.servicebus.windows.net";
     const LOWER_NAMESPACE: &str = "myns.servicebus.windows.net";
     for (case, blob_name_case, group, configured, is_found) in [
-        ("O14", BlobNameCase::Lower, "$Default", (NAMESPACE, "My-Hub"), false),
-        ("O14, namespace", BlobNameCase::Lower, "$Default", (LOWER_NAMESPACE, "My-Hub"), false),
-        ("lower", BlobNameCase::Lower, "$Default", (LOWER_NAMESPACE, "my-hub"), true),
-        ("O15", BlobNameCase::Verbatim, "$Default", (NAMESPACE, "My-Hub"), false),
-        ("O15, lower", BlobNameCase::Verbatim, "$Default", (LOWER_NAMESPACE, "my-hub"), false),
-        ("O16", BlobNameCase::Verbatim, "orders-app", (NAMESPACE, "My-Hub"), true),
+        ("O14", NameCase::Lower, "$Default", (NAMESPACE, "My-Hub"), false),
+        ("O14, namespace", NameCase::Lower, "$Default", (LOWER_NAMESPACE, "My-Hub"), false),
+        ("lower", NameCase::Lower, "$Default", (LOWER_NAMESPACE, "my-hub"), true),
+        ("O15", NameCase::Verbatim, "$Default", (NAMESPACE, "My-Hub"), false),
+        ("O15, lower", NameCase::Verbatim, "$Default", (LOWER_NAMESPACE, "my-hub"), false),
+        ("O16", NameCase::Verbatim, "orders-app", (NAMESPACE, "My-Hub"), true),
     ] {
         let world = World::new(1);
         world.hub.publish_many(0, 10, "waits");
@@ -98,7 +98,7 @@ async fn keda_reads_the_checkpoints_of_the_other_name_case() {
     let world = World::new(1);
     world.hub.publish_many(0, 10, "waits");
     let group = ("ns.servicebus.windows.net", "hub", "$Default");
-    let operator = checkpointed(&world, group, BlobNameCase::Verbatim).await;
+    let operator = checkpointed(&world, group, NameCase::Verbatim).await;
     write(&world, RECORD, &[("sequencenumber", "8"), ("offset", "80")]).await;
     let poll = operator.read().await.unwrap().keda(&HubRanges::read(&world.hub.source()).await.unwrap());
     assert_eq!((found(&world).await, poll.total), (Found::Number(8), Some(1)));

@@ -51,7 +51,10 @@ mod recreations;
 mod resets;
 mod restarts;
 mod scripted_source;
+#[path = "../common/service.rs"]
+mod service;
 mod shutdowns;
+mod slow_storage;
 mod spans;
 mod stalls;
 mod starts;
@@ -68,11 +71,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use captured::Captured;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason, handler_fn,
 };
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ErrorKind, OwnerId};
 use ownership_log::OwnershipLog;
@@ -214,7 +218,7 @@ async fn a_refused_checkpoint_stops_its_partition() {
     world.give_to("b").await;
     let name = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
     let adopted = Metadata::from([("sequencenumber", "-1"), ("offset", "-1")]);
-    world.container.write(name, &adopted, &Condition::Unconditional).await.unwrap();
+    world.container.overwrite(name, &adopted).await.unwrap();
     let taken = Instant::now();
     let mut reported = OwnershipLog::of(&a);
     world.hub.publish(0, "x");
@@ -332,7 +336,7 @@ async fn a_deleted_ownership_record_is_written_again() {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
     let name = "ns.servicebus.windows.net/hub/$default/ownership/0";
-    world.container.delete(name, &Condition::Unconditional).await.unwrap();
+    world.container.remove(name).await.unwrap();
     sleep(Duration::from_secs(60)).await;
     a.wait_until_it_holds(2).await;
     assert_eq!(world.owners().await["0"], "a");

@@ -1,6 +1,7 @@
 //! Migrations from other programs: their plans, and what is done with them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::admin::migrate::{
@@ -88,7 +89,9 @@ async fn an_offset_alone_is_completed() {
     let offsets = [("0", "70"), ("1", "-1"), ("2", "190"), ("3", "9000")];
     let blobs = offsets.map(|(partition, offset)| (format!("$Default/{partition}"), content(offset)));
     let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let listing = read(&Blobs(blobs.into()), LegacyProgram::EventProcessorHost, &group, None).await.unwrap();
+    let listing = read(&Blobs(blobs.into()), LegacyProgram::EventProcessorHost, &group, None, Duration::from_secs(5))
+        .await
+        .unwrap();
     let plan = planned(&world, &operator, &listing).await;
     let numbers: Vec<_> = positions(&plan).into_iter().map(|(_, number, _)| number).collect();
     assert_eq!(numbers, [Some(7), Some(-1), Some(19), Some(19)]);

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, PartitionStart, PartitionState, StartPosition,
     handler_fn,
 };
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};
 
@@ -47,7 +48,7 @@ async fn a_record_of_another_sdk_is_judged_by_its_time() {
     for (since, processed) in [(Duration::ZERO, 50), (MINUTE, 100)] {
         let world = World::new(1);
         let record = Metadata::from([("sequencenumber", "49"), ("offset", "490")]);
-        world.container.write(RECORD, &record, &Condition::Unconditional).await.unwrap();
+        world.container.overwrite(RECORD, &record).await.unwrap();
         sleep(since).await;
         world.hub.recreate();
         world.hub.publish_many(0, 100, "new");

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 use eventhubs_checkpoint::store::StorageWarning;
 use eventhubs_checkpoint::testing::WallClock;
@@ -111,9 +111,9 @@ impl BlobContainer for RecordingContainer {
         outcome
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        let outcome = self.inner.delete(name, condition).await;
-        self.record(format_args!("delete {name} {condition:?}"), &outcome);
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        let outcome = self.inner.delete(name, etag).await;
+        self.record(format_args!("delete {name} {etag:?}"), &outcome);
         outcome
     }
 

@@ -4,8 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use eventhubs_checkpoint::balancer::BalancerConfig;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::processor::OnFailure;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;
@@ -41,7 +42,7 @@ const EXPECTED: &[&str] = &[
 async fn every_event_names_its_instance() {
     let (log, _guard) = capture();
     let (orders, bills) = (Group::new("orders", "$Default", 2), Group::new("bills", "audit", 3));
-    orders.world.container.write(&bad_record(), &Metadata::new(), &Condition::Unconditional).await.unwrap();
+    orders.world.container.overwrite(&bad_record(), &Metadata::new()).await.unwrap();
     let (mut a, of_a) = orders.start("a").await;
     let (mut b, of_b) = bills.start("b").await;
     a.wait_until_it_holds(2).await;

@@ -2,9 +2,10 @@
 
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::Ownership;
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::Fault;
 use tracing::{Dispatch, Instrument, Level, info_span};
 use tracing_subscriber::EnvFilter;
@@ -20,7 +21,7 @@ async fn a_store_logs_inside_its_span() {
     group.world.faulty.inject(Fault::Unreachable);
     let store = group.builder("a").connect().await.unwrap();
     let name = "ns.servicebus.windows.net/orders/$default/ownership/0";
-    group.world.container.write(name, &Metadata::new(), &Condition::Unconditional).await.unwrap();
+    group.world.container.overwrite(name, &Metadata::new()).await.unwrap();
     assert_eq!(store.list_ownerships().await.unwrap().malformed.len(), 1);
     log.check(&[group.instance("a")]);
     // With the event of the injected fault, which is inside the span, too.
@@ -75,7 +76,7 @@ async fn the_official_checkpoint_store_logs_in_its_span() {
     let store = BlobCheckpointStore::new(container.clone());
     assert_eq!(store.claim_ownership(&[wanted(0), wanted(1)]).await.unwrap().len(), 2);
     let name = "ns.servicebus.windows.net/orders/$default/ownership/1";
-    container.write(name, &Metadata::from([("ownerid", "b")]), &Condition::Unconditional).await.unwrap();
+    container.overwrite(name, &Metadata::from([("ownerid", "b")])).await.unwrap();
     store.list_ownerships("ns.servicebus.windows.net", "orders", "$Default").await.unwrap();
     store.release_all().await;
     log.check(&[group.instance("a")]);

@@ -1,12 +1,15 @@
-//! The HTTP client with a failing service: every call ends within its timeout, reads are retried, writes are not, and a
-//! blocked runtime delays only itself.
+//! The HTTP client with a failing service: every call ends when its caller's time is over, reads are retried, writes are
+//! not, and a blocked runtime delays only itself.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
-use eventhubs_checkpoint::{Error, ErrorKind};
+use eventhubs_checkpoint::internal::blob::within;
+use eventhubs_checkpoint::{Error, ErrorKind, Result};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::stub::{Act, Stub};
@@ -15,8 +18,8 @@ const DEADLINE: Duration = Duration::from_millis(400);
 /// Added to the timeout, for a busy machine.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
-const HEADERS: &str =
-    "date: Fri, 20 Nov 2026 12:00:00 GMT\r\netag: \"0x1\"\r\nlast-modified: Fri, 20 Nov 2026 11:59:00 GMT\r\n";
+const HEADERS: &str = "date: Fri, 20 Nov 2026 12:00:00 GMT\r\nx-ms-request-id: 1\r\netag: \"0x1\"\r\n\
+                       last-modified: Fri, 20 Nov 2026 11:59:00 GMT\r\n";
 const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
 
 fn response(status: &str, body: &str) -> String {
@@ -27,25 +30,31 @@ fn success() -> Act {
     Act::Send(response("200 OK", ""))
 }
 
-fn container_at(address: std::net::SocketAddr, deadline: Duration) -> AzureContainer {
-    let access = Access::account_key(format!("http://{address}/a"), "a", "aHVzaA==", "leases");
-    AzureContainer::builder(access).with_request_timeout(deadline).build().unwrap()
+fn container_at(address: std::net::SocketAddr) -> AzureContainer {
+    AzureContainer::from_account_key(format!("http://{address}/a"), "a", "aHVzaA==", "leases").unwrap()
 }
 
-fn container(stub: &Stub, deadline: Duration) -> AzureContainer {
-    container_at(stub.address, deadline)
+fn container(stub: &Stub) -> AzureContainer {
+    container_at(stub.address)
+}
+
+/// Returns the outcome of a request that its caller drops after this time.
+async fn in_time<T>(deadline: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+    within(deadline, "test", request).await
 }
 
 /// Returns the name of each operation and its error; all run concurrently.
 async fn all_errors(container: &AzureContainer) -> [(&'static str, Error); 5] {
-    let (metadata, condition) = (Metadata::new(), Condition::IfMatch(ETag::new("0x1")));
+    let metadata = Metadata::new();
+    let etag = ETag::new("0x1");
+    let condition = Condition::IfMatch(etag.clone());
     let began = Instant::now();
     let (list, get, write, delete, create) = tokio::join!(
-        container.list("p"),
-        container.get("a"),
-        container.write("a", &metadata, &condition),
-        container.delete("a", &condition),
-        container.create_container(),
+        in_time(DEADLINE, container.list("p")),
+        in_time(DEADLINE, container.get("a")),
+        in_time(DEADLINE, container.write("a", &metadata, &condition)),
+        in_time(DEADLINE, container.delete("a", &etag)),
+        in_time(DEADLINE, container.create_container()),
     );
     assert!((DEADLINE..DEADLINE + TOLERANCE).contains(&began.elapsed()), "{:?}", began.elapsed());
     [
@@ -60,7 +69,7 @@ async fn all_errors(container: &AzureContainer) -> [(&'static str, Error); 5] {
 /// Systems differ in how they report a full queue.
 #[cfg(target_os = "linux")]
 mod unaccepted {
-    use tokio::net::{TcpListener, TcpSocket, TcpStream};
+    use tokio::net::{TcpSocket, TcpStream};
     use tokio::time::timeout;
 
     use super::*;
@@ -78,13 +87,18 @@ mod unaccepted {
         (listener, queued)
     }
 
-    /// The outcome of such a request is indeterminate, because the client's own connect timeout is longer.
+    /// Nothing was sent: the client waits for a connection for less time than a request usually has.
     #[tokio::test]
-    async fn calls_time_out_if_the_connection_is_not_accepted() {
+    async fn a_connection_that_is_not_accepted_is_unavailable() {
         let (listener, _queued) = unaccepting().await;
-        for (operation, error) in all_errors(&container_at(listener.local_addr().unwrap(), DEADLINE)).await {
-            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{operation}: {error}");
-            assert!(error.to_string().contains("timeout of 400ms"), "{operation}: {error}");
+        let container = container_at(listener.local_addr().unwrap());
+        let (metadata, usual) = (Metadata::new(), Duration::from_secs(5));
+        let read = in_time(usual, container.get("a"));
+        let write = in_time(usual, container.write("a", &metadata, &Condition::Create));
+        let (read, write) = tokio::join!(read, write);
+        for error in [read.unwrap_err(), write.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("cannot connect to 127.0.0.1"), "{error}");
         }
     }
 }
@@ -99,9 +113,9 @@ async fn calls_time_out_wherever_the_response_stops() {
         slow(response("200 OK", PAGE)),
     ] {
         let stub = Stub::start([act.clone()]);
-        for (operation, error) in all_errors(&container(&stub, DEADLINE)).await {
+        for (operation, error) in all_errors(&container(&stub)).await {
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{operation} {act:?}: {error}");
-            assert!(error.to_string().contains("timeout of 400ms"), "{operation} {act:?}: {error}");
+            assert!(error.to_string().contains("within 400ms"), "{operation} {act:?}: {error}");
         }
         assert_eq!(stub.requests().len(), 5, "{act:?}: {:?}", stub.requests());
     }
@@ -112,9 +126,22 @@ async fn a_listing_times_out_in_the_middle_of_its_body() {
     let half = response("200 OK", PAGE).replace("<NextMarker/></EnumerationResults>", "");
     let stub = Stub::start([Act::SendAndHang(half)]);
     let began = Instant::now();
-    let error = container(&stub, DEADLINE).list("p").await.unwrap_err();
+    let error = in_time(DEADLINE, container(&stub).list("p")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!((DEADLINE..DEADLINE + TOLERANCE).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+/// The service then sees the end of the connection, and the request occupies nothing.
+#[tokio::test]
+async fn a_dropped_request_closes_its_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let container = container_at(listener.local_addr().unwrap());
+    let request = tokio::spawn(async move { in_time(DEADLINE, container.get("a")).await });
+    let (mut connection, _) = listener.accept().await.unwrap();
+    let mut received = Vec::new();
+    tokio::time::timeout(TOLERANCE, connection.read_to_end(&mut received)).await.unwrap().unwrap();
+    assert!(received.starts_with(b"HEAD /a/leases/a HTTP/1.1"), "{}", String::from_utf8_lossy(&received));
+    assert_eq!(request.await.unwrap().unwrap_err().kind(), ErrorKind::Indeterminate);
 }
 
 /// Each stands for a request that failed in a different way.
@@ -133,14 +160,14 @@ async fn a_conditional_write_is_sent_exactly_once() {
     let condition = Condition::IfMatch(ETag::new("0x1"));
     for random_faults in failures() {
         let stub = Stub::start([random_faults.clone(), success()]);
-        let container = container(&stub, Duration::from_secs(5));
+        let container = container(&stub);
         let error = container.write("a", &Metadata::new(), &condition).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{random_faults:?}: {error}");
         assert_eq!(stub.requests(), ["PUT /a/leases/a?comp=metadata HTTP/1.1"], "{random_faults:?}");
 
         let stub = Stub::start([random_faults.clone(), success()]);
-        let container = self::container(&stub, Duration::from_secs(5));
-        let error = container.delete("a", &condition).await.unwrap_err();
+        let container = self::container(&stub);
+        let error = container.delete("a", &ETag::new("0x1")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{random_faults:?}: {error}");
         assert_eq!(stub.requests(), ["DELETE /a/leases/a HTTP/1.1"], "{random_faults:?}");
     }
@@ -151,7 +178,7 @@ async fn a_conditional_write_is_sent_exactly_once() {
 async fn also_on_a_used_connection_a_write_is_sent_once() {
     for random_faults in failures() {
         let stub = Stub::start([success(), random_faults.clone(), success()]);
-        let container = container(&stub, Duration::from_secs(5));
+        let container = container(&stub);
         container.get("a").await.unwrap();
         let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{random_faults:?}: {error}");
@@ -165,10 +192,11 @@ async fn also_on_a_used_connection_a_write_is_sent_once() {
 /// (<https://github.com/Azure/azure-storage-azcopy/pull/3312>).
 #[tokio::test]
 async fn metadata_names_are_read_in_lower_case() {
-    let head = "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nEtag: \"0x1\"\r\nLast-Modified: Fri, 20 Nov 2026 \
-                11:59:00 GMT\r\nX-Ms-Meta-Ownerid: Me\r\nx-ms-meta-sequenceNumber: 7\r\nContent-Length: 0\r\n\r\n";
+    let head = "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nX-Ms-Request-Id: 1\r\nEtag: \"0x1\"\r\n\
+                Last-Modified: Fri, 20 Nov 2026 11:59:00 GMT\r\nX-Ms-Meta-Ownerid: Me\r\nx-ms-meta-sequenceNumber: 7\r\n\
+                Content-Length: 0\r\n\r\n";
     let stub = Stub::start([Act::Send(head.to_owned())]);
-    let read = container(&stub, Duration::from_secs(5)).get("a").await.unwrap().metadata;
+    let read = container(&stub).get("a").await.unwrap().metadata;
     let expected = [("ownerid", "Me"), ("sequencenumber", "7")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(read, Metadata::from(expected.clone()));
 
@@ -180,7 +208,7 @@ async fn metadata_names_are_read_in_lower_case() {
          <hdi_isfolder>true</hdi_isfolder></Metadata></Blob></Blobs><NextMarker/></EnumerationResults>"
     );
     let stub = Stub::start([Act::Send(response("200 OK", &page))]);
-    let listed = container(&stub, Duration::from_secs(5)).list("").await.unwrap().blobs;
+    let listed = container(&stub).list("").await.unwrap().blobs;
     assert_eq!(listed[0].metadata, Metadata::from(expected));
     assert_eq!(listed[1].metadata, Metadata::from([("hdi_isfolder".to_owned(), "true".to_owned())]));
 }
@@ -195,11 +223,11 @@ async fn a_read_is_retried_after_a_failure() {
     ];
     for random_faults in again {
         let stub = Stub::start([random_faults.clone(), random_faults.clone(), success()]);
-        container(&stub, Duration::from_secs(5)).get("a").await.unwrap();
+        container(&stub).get("a").await.unwrap();
         assert_eq!(stub.requests(), ["HEAD /a/leases/a HTTP/1.1"; 3], "{random_faults:?}");
 
         let stub = Stub::start([random_faults.clone(), Act::Send(response("200 OK", PAGE))]);
-        assert!(container(&stub, Duration::from_secs(5)).list("p").await.unwrap().blobs.is_empty());
+        assert!(container(&stub).list("p").await.unwrap().blobs.is_empty());
         assert_eq!(stub.requests().len(), 2, "{random_faults:?}");
     }
 }
@@ -208,24 +236,24 @@ async fn a_read_is_retried_after_a_failure() {
 async fn a_listing_truncated_in_its_body_is_retried() {
     let half = response("200 OK", PAGE).replace("<NextMarker/></EnumerationResults>", "");
     let stub = Stub::start([Act::SendAndReset(half), Act::Send(response("200 OK", PAGE))]);
-    assert!(container(&stub, Duration::from_secs(5)).list("p").await.unwrap().blobs.is_empty());
+    assert!(container(&stub).list("p").await.unwrap().blobs.is_empty());
 }
 
 #[tokio::test]
 async fn a_read_that_fails_repeatedly_times_out() {
     let stub = Stub::start([Act::reset()]);
     let began = Instant::now();
-    let error = container(&stub, Duration::from_secs(1)).get("a").await.unwrap_err();
+    let error = in_time(Duration::from_secs(1), container(&stub).get("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(began.elapsed() < Duration::from_secs(1) + TOLERANCE, "{:?}", began.elapsed());
     assert!((2..=4).contains(&stub.requests().len()), "{:?}", stub.requests());
 }
 
-/// The same for a read whose first attempt hangs: the timeout applies to the call, not to an attempt.
+/// The same for a read whose first attempt hangs: the time limit applies to the call, not to an attempt.
 #[tokio::test]
 async fn a_read_that_hangs_is_not_retried() {
     let stub = Stub::start([Act::hang(), success()]);
-    let error = container(&stub, DEADLINE).get("a").await.unwrap_err();
+    let error = in_time(DEADLINE, container(&stub).get("a")).await.unwrap_err();
     assert_eq!((error.kind(), stub.requests().len()), (ErrorKind::Indeterminate, 1));
 }
 
@@ -237,7 +265,7 @@ fn only_a_shared_client_is_delayed_by_the_runtime() {
     let application = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 
-    let shared: Arc<dyn BlobContainer> = Arc::new(container(&stub, Duration::from_secs(5)));
+    let shared: Arc<dyn BlobContainer> = Arc::new(container(&stub));
     let isolated = shared.with_new_connections().unwrap();
     // From the application's worker, on which the connection then runs.
     let first = shared.clone();
@@ -287,7 +315,7 @@ mod defects {
             |blobs: &str| Act::Send(response("200 OK", &PAGE.replace("<Blobs/>", &format!("<Blobs>{blobs}</Blobs>"))));
         let stub = Stub::start([page(""), page(""), Act::Send(read), page(&blob)]);
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
-        let container = Arc::new(container(&stub, Duration::from_secs(5)));
+        let container = Arc::new(container(&stub));
         let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap());
         let store = builder.with_config(StoreConfig::default().with_verify_storage(false)).connect().await.unwrap();
         let seen = store.read_ownership(&0.into()).await.unwrap().unwrap();
@@ -315,7 +343,7 @@ mod defects {
             page_without_dates("0x2"),
             page_without_dates("0x2"),
         ]);
-        let container = container(&stub, DEADLINE);
+        let container = container(&stub);
         let isolated = container.with_new_connections().unwrap();
         for expected in [1, 1, 1, 2, 2] {
             assert!(container.list("p/").await.unwrap().blobs.is_empty());

@@ -10,6 +10,8 @@ mod intercepted;
 mod placing;
 #[path = "../common/sas.rs"]
 mod sas;
+#[path = "../common/service.rs"]
+mod service;
 #[path = "../common/stub.rs"]
 mod stub;
 #[path = "../../examples/support/mod.rs"]
@@ -20,5 +22,6 @@ mod wire;
 mod conformance;
 mod faulty;
 mod http;
+mod on_service;
 mod protocol;
 mod store;

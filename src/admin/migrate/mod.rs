@@ -12,6 +12,7 @@
 //! has an active lease ([`LegacyCheckpoint::live`]) may advance, and events after it would be processed twice.
 //!
 //! ```no_run
+//! # use std::time::Duration;
 //! # use eventhubs_checkpoint::admin::{Operator, ResetOptions};
 //! use eventhubs_checkpoint::admin::migrate::{LegacyProgram, read};
 //! use eventhubs_checkpoint::blob::azure::AzureContainer;
@@ -21,7 +22,8 @@
 //!
 //! # async fn migrate(operator: &Operator, hub: &impl EventSource, group: &ConsumerGroup) -> Result<()> {
 //! let source = AzureContainer::from_connection_string("UseDevelopmentStorage=true", "eph-leases")?;
-//! let listing = read(&source, LegacyProgram::EventProcessorHost, group, None).await?;
+//! let timeout = Duration::from_secs(30);
+//! let listing = read(&source, LegacyProgram::EventProcessorHost, group, None, timeout).await?;
 //! let plan = operator.plan_migration(hub, &listing, false).await?;
 //! let options = ResetOptions::default();
 //! let outcomes: Vec<_> = plan.execute(operator, &options, std::future::pending()).await?.collect().await;

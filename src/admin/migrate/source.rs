@@ -1,13 +1,14 @@
 //! Where other programs keep their records, and how they are read.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
 use super::body::{Layout, parse};
 use super::checkpoint::{LegacyCheckpoint, MalformedLegacyRecord};
-use crate::blob::{BlobContent, BlobContents};
+use crate::blob::{BlobContent, BlobContents, within};
 use crate::error::{ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 
@@ -110,7 +111,8 @@ impl LegacyListing {
 }
 
 /// Reads the records of another program of a group, below the first of its [prefixes](LegacyProgram::prefixes) that has
-/// any. Writes nothing: the program can continue where it stopped.
+/// any. Writes nothing: the program can continue where it stopped. Each listing and each read of a blob may take as long
+/// as the timeout.
 ///
 /// # Errors
 ///
@@ -120,7 +122,9 @@ pub async fn read(
     program: LegacyProgram,
     group: &ConsumerGroup,
     prefix: Option<&str>,
+    timeout: Duration,
 ) -> Result<LegacyListing> {
+    let container = &Limited { container, timeout };
     let mut listing = LegacyListing::default();
     for prefix in program.prefixes(group, prefix) {
         let blobs = of_partitions(container, &prefix).await?;
@@ -137,9 +141,15 @@ pub async fn read(
     Ok(listing)
 }
 
+/// A container, and how long each request to it may take.
+struct Limited<'a> {
+    container: &'a dyn BlobContents,
+    timeout: Duration,
+}
+
 /// Lists the blobs that are named by a partition. The ids of partitions are numbers.
-async fn of_partitions(container: &dyn BlobContents, prefix: &str) -> Result<Vec<(PartitionId, BlobContent)>> {
-    let blobs = container.list_contents(prefix).await?.into_iter();
+async fn of_partitions(from: &Limited<'_>, prefix: &str) -> Result<Vec<(PartitionId, BlobContent)>> {
+    let blobs = within(from.timeout, "list", from.container.list_contents(prefix)).await?.into_iter();
     Ok(blobs.filter_map(|blob| Some((partition(blob.name.strip_prefix(prefix)?)?, blob))).collect())
 }
 
@@ -149,7 +159,7 @@ fn partition(name: &str) -> Option<PartitionId> {
 }
 
 async fn read_all(
-    container: &dyn BlobContents,
+    container: &Limited<'_>,
     layout: Layout,
     blobs: Vec<(PartitionId, BlobContent)>,
 ) -> Result<LegacyListing> {
@@ -169,7 +179,7 @@ async fn read_all(
 type Record = Result<LegacyCheckpoint, MalformedLegacyRecord>;
 
 async fn read_one(
-    container: &dyn BlobContents,
+    from: &Limited<'_>,
     layout: Layout,
     partition: PartitionId,
     blob: BlobContent,
@@ -177,7 +187,7 @@ async fn read_one(
     let content = match blob.size {
         0 => Err("it is empty".to_owned()),
         size if size > MAX_SIZE.into() => Err(format!("it has {size} bytes, which no record has")),
-        _ => match container.read_content(&blob.name, MAX_SIZE).await {
+        _ => match within(from.timeout, "read", from.container.read_content(&blob.name, MAX_SIZE)).await {
             Ok(content) => Ok(content),
             Err(error) if error.kind() == ErrorKind::NotFound => Err("it was deleted".to_owned()),
             Err(error) => return Err(error),
@@ -216,6 +226,8 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use LegacyProgram::{Dapr, EventProcessorHost, Functions, GoEventProcessorHost};
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Blobs by their names: the content, whether it is leased, and the size, which may be pretended.
     #[derive(Debug, Default)]
@@ -269,7 +281,7 @@ mod tests {
     }
 
     async fn found(contents: &Contents, program: LegacyProgram, prefix: Option<&str>) -> LegacyListing {
-        read(contents, program, &group(), prefix).await.unwrap()
+        read(contents, program, &group(), prefix, TIMEOUT).await.unwrap()
     }
 
     fn numbers(listing: &LegacyListing) -> Vec<(String, Option<i64>)> {
@@ -350,7 +362,7 @@ mod tests {
         let mut contents = Contents::default().with("0", &nested(1));
         for kind in [ErrorKind::Unauthorized, ErrorKind::Unavailable] {
             contents.failure = Some(kind);
-            let failed = read(&contents, GoEventProcessorHost, &group(), None).await;
+            let failed = read(&contents, GoEventProcessorHost, &group(), None, TIMEOUT).await;
             assert_eq!(failed.unwrap_err().kind(), kind);
         }
         contents.failure = Some(ErrorKind::NotFound);

@@ -51,8 +51,7 @@ fn an_expired_owner_is_declared_dead_once() {
     assert_eq!(me.done(Done::Listed(Ok(listing))), "list heartbeats");
     let heartbeat = HeartbeatRecord::new(owner("x"), incarnation(1), 60 * SECOND);
     let heartbeat = Heartbeat::new(heartbeat, ETag::new("heartbeat"), Duration::from_secs(3 * LEASE_SECONDS), me.now);
-    let others = Others { heartbeats: Some(vec![heartbeat]), other_name_case: Vec::new() };
-    let actions = me.state.step(Happened::Done(Done::OthersListed(Ok(others))), me.now);
+    let actions = me.state.step(Happened::Done(Done::HeartbeatsListed(Ok(vec![heartbeat]))), me.now);
     let request = actions.into_iter().find_map(|action| match action {
         Action::Request(Request::DeclareDead { heartbeat, claims, .. }) => Some((heartbeat, claims)),
         _ => None,

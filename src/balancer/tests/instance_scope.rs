@@ -39,6 +39,54 @@ fn all_leases_are_rewritten_after_declared_dead() {
     assert_eq!(me.after(1), "");
 }
 
+fn failed(me: &mut Loop) -> String {
+    me.done(Done::HeartbeatSent(Err(unavailable())))
+}
+
+/// The lease scope of the records changes with it, so that other instances judge each by its own age.
+#[test]
+fn a_late_heartbeat_is_replaced_by_renewals() {
+    let mut me = owning();
+    let first = me.after(30);
+    assert!(first.contains("heartbeat"), "{first}");
+    assert_eq!(failed(&mut me), "KeepAliveFailed");
+    assert!(!me.after(14).contains("renew"));
+    failed(&mut me);
+    let late = me.after(1);
+    assert!(late.contains("HeartbeatLate") && late.contains("renew 0"), "{late}");
+    assert_eq!(me.snapshot.lease_scope, LeaseScope::Partition);
+    me.renewed(0, 1);
+    assert!(me.after(20).contains("heartbeat"), "it is tried on");
+    assert!(!failed(&mut me).contains("HeartbeatLate"));
+    assert!(me.after(10).contains("renew 0"), "by its age");
+    me.renewed(0, 1);
+
+    assert_eq!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written))), "HeartbeatBack");
+    assert_eq!(me.snapshot.lease_scope, LeaseScope::Instance);
+    assert!(me.after(1).contains("renew 0"), "with the other lease scope");
+    let outcome = ClaimOutcome::Won(lease(&me, 0));
+    me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
+    assert!(!me.after(29).contains("renew"));
+}
+
+/// A write may have been applied although its outcome is unknown. From then on the heartbeat keeps nothing alive.
+#[test]
+fn no_heartbeat_counts_after_a_rewrite_was_sent() {
+    let mut me = owning();
+    me.after(30);
+    failed(&mut me);
+    assert!(me.after(15).contains("renew 0"));
+    let outcome = ClaimOutcome::Indeterminate(unavailable());
+    me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
+    me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
+    let before = me.state.renewal_age(me.now);
+    assert!(before >= 45 * SECOND, "{before:?}");
+    assert!(me.after(5).contains("renew 0"));
+    let outcome = ClaimOutcome::Won(lease(&me, 0));
+    me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
+    assert_eq!(me.state.renewal_age(me.now), Duration::ZERO);
+}
+
 #[test]
 fn a_foreign_owner_ends_the_instance_scope() {
     let mut me = owning();
@@ -60,4 +108,34 @@ fn a_foreign_owner_ends_the_instance_scope() {
     assert_eq!(decided, "ScopeGivenUp");
     assert_eq!(me.snapshot.lease_scope, LeaseScope::Partition);
     assert!(me.after(0).contains("renew 0"), "with the other lease scope");
+}
+
+/// After the end of a heartbeat other instances declare nothing, and the next one does not show that they could.
+#[test]
+fn a_claim_under_way_counts_on_no_ended_heartbeat() {
+    let mut me = Loop::claiming(config());
+    me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
+    assert!(me.after(0).contains("end heartbeat"));
+    let outcome = ClaimOutcome::Won(lease(&me, 0));
+    me.done(Done::Claimed { partition: 0.into(), outcome });
+    me.done(Done::HeartbeatEnded(Ok(())));
+    assert!(me.after(1).contains("heartbeat"), "it keeps a lease alive again");
+    me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
+    assert!(me.after(1).contains("renew 0"));
+    let outcome = ClaimOutcome::Won(lease(&me, 0));
+    me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
+    assert!(!me.after(1).contains("renew 0"));
+}
+
+#[test]
+fn the_end_of_an_outage_brings_the_heartbeat_forward() {
+    let mut me = owning();
+    me.after(30);
+    failed(&mut me);
+    me.after(2);
+    failed(&mut me);
+    assert!(!me.after(0).contains("heartbeat"));
+    let (at, silence) = (me.now, 40 * SECOND);
+    me.step(Happened::OutageEnded { at, silence });
+    assert!(me.after(0).contains("heartbeat"));
 }

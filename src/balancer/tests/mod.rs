@@ -1,5 +1,6 @@
 //! The state, step by step: the inputs, and what the state decides to do. No storage is used, and no time passes.
 
+mod case_check;
 mod claims;
 mod cycles;
 mod instance_scope;
@@ -20,7 +21,7 @@ use time::macros::datetime;
 use super::action::{Action, Request};
 use super::config::{BalancerConfig, OnLeaseExpiry};
 use super::events::OwnershipEvent;
-use super::happened::{Command, Done, Happened, Others};
+use super::happened::{Command, Done, Happened};
 use super::liveness::Stalled;
 use super::note::Note;
 use super::settings::Settings;
@@ -122,7 +123,7 @@ impl Loop {
     fn after(&mut self, seconds: u64) -> String {
         self.now += Duration::from_secs(seconds);
         let decided = self.step(Happened::Woke);
-        let has_ended = decided.contains("ended");
+        let has_ended = decided.contains("ended") || decided.contains("refused");
         assert!(has_ended || self.state.next_wake().is_none_or(|at| at > self.now), "it would be woken forever");
         decided
     }
@@ -151,11 +152,12 @@ impl Loop {
     }
 
     fn no_other_heartbeats(&mut self) -> String {
-        self.done(Done::OthersListed(Ok(Others { heartbeats: Some(Vec::new()), other_name_case: Vec::new() })))
+        self.done(Done::HeartbeatsListed(Ok(Vec::new())))
     }
 
     fn lease(&self, partition: u32, epoch: i64) -> Lease {
-        Lease::of(partition.into(), record("me"), ETag::new("won"), self.now, epoch)
+        let record = OwnershipRecord { scope: self.snapshot.lease_scope, ..record("me") };
+        Lease::of(partition.into(), record, ETag::new("won"), self.now, epoch)
     }
 
     /// Wins a partition that is being claimed.
@@ -200,6 +202,7 @@ fn short(action: &Action) -> Option<String> {
         Action::Note(note) => format!("{note:?}").split(['(', ' ', '{']).next().unwrap_or_default().to_owned(),
         Action::Replaced(_) => "replaced".to_owned(),
         Action::Ended(left) => format!("ended, kept {}, unreleased {}", left.kept, left.unreleased),
+        Action::Refused(left, _) => format!("refused, unreleased {}", left.unreleased),
     })
 }
 
@@ -207,11 +210,8 @@ fn short_request(request: &Request) -> String {
     match request {
         Request::List => "list".to_owned(),
         Request::ListWithHeartbeats => "list with heartbeats".to_owned(),
-        Request::ListOthers { heartbeats, other_name_case } => match (heartbeats, other_name_case) {
-            (true, true) => "list heartbeats and other name case".to_owned(),
-            (true, false) => "list heartbeats".to_owned(),
-            (false, _) => "list other name case".to_owned(),
-        },
+        Request::ListHeartbeats => "list heartbeats".to_owned(),
+        Request::FindCaseConflict => "look at the other case".to_owned(),
         Request::DeclareDead { claims, .. } => format!("declare dead for {}", claims.len()),
         Request::Claim(claim) => format!("claim {}", claim.partition()),
         Request::Renew(lease) if lease.record().draining => format!("renew {} draining", lease.partition()),
@@ -221,7 +221,7 @@ fn short_request(request: &Request) -> String {
         Request::RequestHandoff(seen) => format!("request handoff {}", seen.partition),
         Request::PollHandoff(handoff) => format!("poll handoff {}", handoff.partition()),
         Request::SendHeartbeat => "heartbeat".to_owned(),
-        Request::RemoveHeartbeat { .. } => "remove heartbeat".to_owned(),
+        Request::EndHeartbeat { .. } => "end heartbeat".to_owned(),
         Request::DeleteHeartbeats(_) => "delete heartbeats".to_owned(),
     }
 }

@@ -97,6 +97,6 @@ fn nothing_is_stolen_after_an_outage() {
 fn stop_claiming_cancels_handoffs() {
     let (mut me, _) = with_requested_handoff();
     me.command(Command::StopClaiming);
-    assert_eq!(me.after(5), "remove heartbeat");
+    assert_eq!(me.after(5), "end heartbeat");
     assert_eq!(me.snapshot.requested_handoffs, [].into());
 }

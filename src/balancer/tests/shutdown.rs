@@ -7,12 +7,12 @@ fn all_partitions_are_released() {
     let mut me = Loop::owning(BalancerConfig::default(), 2);
     assert_eq!(
         me.command(Command::Shutdown),
-        "Releasing 0 shutdown, release 0, Releasing 1 shutdown, release 1, remove heartbeat"
+        "Releasing 0 shutdown, release 0, Releasing 1 shutdown, release 1, end heartbeat"
     );
     let released = |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
     assert_eq!(me.done(released(0)), "Released 0");
     assert_eq!(me.done(released(1)), "Released 1");
-    assert_eq!(me.done(Done::HeartbeatRemoved(Ok(()))), "ended, kept 0, unreleased 0");
+    assert_eq!(me.done(Done::HeartbeatEnded(Ok(()))), "ended, kept 0, unreleased 0");
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn partitions_not_released_in_time_are_left() {
 #[test]
 fn a_late_win_is_released() {
     let mut me = Loop::claiming(BalancerConfig::default());
-    assert_eq!(me.command(Command::Shutdown), "remove heartbeat");
+    assert_eq!(me.command(Command::Shutdown), "end heartbeat");
     assert_eq!(me.wins(0, 1), "Claimed 0, Releasing 0 shutdown, release 0");
 }
 
@@ -35,7 +35,7 @@ fn a_late_win_is_released() {
 fn nothing_is_claimed_after_stop_claiming() {
     let mut me = Loop::started(BalancerConfig::default(), 1);
     assert_eq!(me.command(Command::StopClaiming), "");
-    assert_eq!(me.after(0), "remove heartbeat", "other instances leave no share to it");
+    assert_eq!(me.after(0), "end heartbeat", "other instances leave no share to it");
     assert_eq!(me.after(60), "", "no cycle");
 }
 

@@ -15,10 +15,24 @@ fn stalled_partitions_are_reported_and_kept() {
     assert_eq!(me.step(Happened::Liveness(Stalled::default())), "Recovered");
 }
 
+/// While it exists, other instances leave a share to this one, which does not claim it.
+#[test]
+fn an_end_of_the_heartbeat_that_fails_is_repeated() {
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
+    assert_eq!(me.after(0), "end heartbeat, list");
+    let failed = |me: &mut Loop| me.done(Done::HeartbeatEnded(Err(unavailable())));
+    assert_eq!(failed(&mut me), "HeartbeatNotEnded");
+    assert!(!me.after(7).contains("end heartbeat") && me.after(1).contains("end heartbeat"));
+    assert_eq!(me.command(Command::Shutdown), "", "it is under way");
+    assert_eq!(failed(&mut me), "HeartbeatNotEnded, end heartbeat", "the shutdown repeats it while that may help");
+    assert!(failed(&mut me).starts_with("HeartbeatNotEnded, ended"));
+}
+
 #[test]
 fn a_stalled_runtime_claims_nothing() {
     let mut me = Loop::started(BalancerConfig::default(), 1);
     me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
-    assert_eq!(me.after(0), "remove heartbeat, list");
+    assert_eq!(me.after(0), "end heartbeat, list");
     assert_eq!(me.listed("."), "");
 }

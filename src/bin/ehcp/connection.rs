@@ -3,17 +3,18 @@
 use std::env;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, WorkloadIdentityCredential};
-use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator};
+use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator, Reader};
 use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
-use eventhubs_checkpoint::blob::azure::{Access, AzureContainer, AzureContainerBuilder};
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, OnCaseMismatch, StoreConfig};
+use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, NameCase, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
 use tokio::time::timeout;
 
-use crate::args::{Auth, Global, NameCase};
+use crate::args::{Auth, CaseArg, Global};
 use crate::exit::{Failure, Result, with_causes};
 use crate::output::note;
 use crate::profile::Profiles;
@@ -32,6 +33,8 @@ pub struct Connection {
     pub container_name: String,
     storage: StorageConnection,
     hub_secret: Option<String>,
+    /// Whether it has said that there are records in the other case.
+    has_noted_other_case: AtomicBool,
 }
 
 impl Connection {
@@ -58,7 +61,7 @@ impl Connection {
         let event_hub = event_hub.ok_or_else(|| missing("the event hub", "--event-hub"))?;
         let group = ConsumerGroup::new(namespace, event_hub, name)?;
         let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
-        Ok(Self { global, group, container_name, storage, hub_secret })
+        Ok(Self { global, group, container_name, storage, hub_secret, has_noted_other_case: AtomicBool::new(false) })
     }
 
     /// Returns a connection to a group that was found in the container, whose names are written exactly as these.
@@ -66,50 +69,48 @@ impl Connection {
         let mut storage = StorageConnection::resolve(global)?;
         let is_lower =
             [group.namespace(), group.event_hub(), group.name()].iter().all(|name| *name == name.to_lowercase());
-        storage.global.settings.blob_name_case = Some(if is_lower { NameCase::Lower } else { NameCase::Verbatim });
+        storage.global.settings.blob_name_case = Some(if is_lower { CaseArg::Lower } else { CaseArg::Verbatim });
         let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
         let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
-        Ok(Self { global, group, container_name, storage, hub_secret })
+        Ok(Self { global, group, container_name, storage, hub_secret, has_noted_other_case: AtomicBool::new(false) })
     }
 
     /// Connects an operator of the group.
     pub async fn operator(&self) -> Result<Operator> {
-        let connect = |case| async move {
-            let config = self.storage.store_config().with_blob_name_case(case);
-            let store = self.storage.store(&self.group, &self.container_name)?.with_config(config);
-            Ok::<_, Failure>(Operator::connect(store).await?)
-        };
-        match self.global.settings.blob_name_case.unwrap_or_default() {
-            NameCase::Lower => connect(BlobNameCase::Lower).await,
-            NameCase::Verbatim => connect(BlobNameCase::Verbatim).await,
-            NameCase::Auto => {
-                let lower = connect(BlobNameCase::Lower).await?;
-                let records = lower.read().await?;
-                // A live owner in the other case does not count as a record in this one.
-                let (has_lower, has_other) = (records.has_records(), records.describe(None).group.other_name_case);
-                if has_other && !has_lower {
-                    return connect(BlobNameCase::Verbatim).await;
-                }
-                if has_other {
-                    note("note: the group also has records under verbatim names: see --blob-name-case verbatim");
-                }
-                Ok(lower)
-            }
+        let operator = Operator::connect(self.store()?).await?;
+        if let Some(other) = operator.other_case_with_records() {
+            self.note_other_case(other);
         }
+        Ok(operator)
+    }
+
+    /// Connects a reader of the group, which may have live owners in both cases of its blob names if the command line says
+    /// which one to read.
+    pub async fn reader(&self) -> Result<Reader> {
+        Ok(Reader::connect(self.store()?).await?)
     }
 
     /// Connects an operator of another group, in another container of the account, or under names in another letter
-    /// case. Records in the case that is not chosen do not count.
-    pub async fn operator_of(&self, group: &ConsumerGroup, container: &str, case: BlobNameCase) -> Result<Operator> {
-        let config =
-            self.storage.store_config().with_blob_name_case(case).with_on_case_mismatch(OnCaseMismatch::Ignore);
-        Ok(Operator::connect(self.storage.store(group, container)?.with_config(config)).await?)
+    /// case.
+    pub async fn operator_of(&self, group: &ConsumerGroup, container: &str, case: NameCase) -> Result<Operator> {
+        Ok(Operator::connect(self.storage.store(group, container)?.with_config(self.config_of(case))).await?)
+    }
+
+    /// Connects a reader of the same group under names in this letter case.
+    #[cfg(feature = "tui")]
+    pub async fn reader_of(&self, case: NameCase) -> Result<Reader> {
+        let store = self.storage.store(&self.group, &self.container_name)?.with_config(self.config_of(case));
+        Ok(Reader::connect(store).await?)
+    }
+
+    fn config_of(&self, case: NameCase) -> StoreConfig {
+        self.storage.store_config().with_blob_name_case(case.into())
     }
 
     /// Describes the group by its records and, unless the command line forbids it, by the event hub. Fails if there is no
     /// record of the group.
     pub async fn describe(&self) -> Result<GroupDescription> {
-        let records = self.operator().await?.read().await?;
+        let records = self.reader().await?.read().await?;
         let hub = match self.hub().await? {
             Some(source) => Some(self.ranges(&source).await?),
             None => None,
@@ -119,11 +120,14 @@ impl Connection {
 
     /// Describes the group by its records alone. Fails if there is none.
     pub async fn records(&self) -> Result<GroupDescription> {
-        self.with_records(self.operator().await?.read().await?.describe(None))
+        self.with_records(self.reader().await?.read().await?.describe(None))
     }
 
     /// Fails if there is no record of the group.
     pub fn with_records(&self, described: GroupDescription) -> Result<GroupDescription> {
+        if described.group.other_name_case {
+            self.note_other_case(described.group.blob_name_case.other());
+        }
         if described.group.state != GroupState::Absent {
             return Ok(described);
         }
@@ -131,6 +135,14 @@ impl Connection {
         Err(Failure::failed(format!(
             "container {container:?} has no records of {group}: `ehcp list` shows the groups that it has"
         )))
+    }
+
+    /// Says once that there are also records in the other case, unless the command line names the case to use.
+    fn note_other_case(&self, other: NameCase) {
+        let is_auto = self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto;
+        if is_auto && !self.has_noted_other_case.swap(true, Ordering::Relaxed) {
+            note(format_args!("note: the group also has records under {other} names: see --blob-name-case {other}"));
+        }
     }
 
     /// Returns the name of the storage account.
@@ -240,9 +252,7 @@ impl StorageConnection {
             (None, Some(account)) => Access::token(format!("{}/{name}", account_url(account)), self.credential()?),
             (None, None) => return Err(Failure::usage("the storage account is missing: pass --account")),
         };
-        let builder = AzureContainer::builder(access);
-        let builder = self.global.timeout.into_iter().fold(builder, AzureContainerBuilder::with_request_timeout);
-        Ok(builder.build()?)
+        Ok(AzureContainer::builder(access).build()?)
     }
 
     fn store(&self, group: &ConsumerGroup, container: &str) -> Result<GroupStoreBuilder> {
@@ -257,15 +267,12 @@ impl StorageConnection {
             config.foreign_lease_duration = foreign;
         }
         config.request_timeout = self.global.timeout;
-        config
+        config.with_blob_name_case(self.global.settings.blob_name_case.unwrap_or_default().into())
     }
 
     /// Returns a store of a group whose names are written exactly as these.
     pub fn exact_store(&self, group: &ConsumerGroup) -> Result<GroupStoreBuilder> {
-        let config = self
-            .store_config()
-            .with_blob_name_case(BlobNameCase::Verbatim)
-            .with_on_case_mismatch(OnCaseMismatch::Ignore);
+        let config = self.store_config().with_blob_name_case(BlobNameCase::Verbatim);
         Ok(self.store(group, &self.container_name)?.with_config(config))
     }
 

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::admin::{Export, GroupDescription, NotDone, OwnerDescription, Sdk};
-use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::store::NameCase;
 
-use crate::args::{Global, NameCase};
+use crate::args::{CaseArg, Global};
 use crate::commands::positions::to_json;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::note;
@@ -26,11 +26,11 @@ pub fn dry_run(changes: usize, what: &str, permitted: Result<()>) {
 }
 
 /// Shows a command that undoes what was done, with the same connection, under names in this letter case.
-pub fn show_undo(global: &Global, case: BlobNameCase, command: &str) {
+pub fn show_undo(global: &Global, case: NameCase, command: &str) {
     let global = global.clone();
     // `auto` may choose the other case if this was the last record.
     let is_ambiguous =
-        global.settings.blob_name_case.unwrap_or_default() == NameCase::Auto && case == BlobNameCase::Verbatim;
+        global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto && case == NameCase::Verbatim;
     let global = if is_ambiguous { global.redirected(&[("--blob-name-case", "verbatim")]) } else { global };
     let words: Vec<_> = std::iter::once(command).chain(global.given.iter().map(String::as_str)).collect();
     note(format_args!("undo: ehcp {}", words.join(" ")));
@@ -108,7 +108,7 @@ pub fn check_live<'a>(
 /// Returns how a command ends that left a partition alone for this reason.
 pub fn exit_of(reason: &NotDone) -> Exit {
     match reason {
-        NotDone::Foreign { .. } | NotDone::Live { .. } | NotDone::OtherNameCase { .. } => Exit::Refused,
+        NotDone::Foreign { .. } | NotDone::Live { .. } => Exit::Refused,
         _ => Exit::Failed,
     }
 }
@@ -121,7 +121,7 @@ pub struct Backup {
 }
 
 impl Backup {
-    pub fn case(&self) -> BlobNameCase {
+    pub fn case(&self) -> NameCase {
         self.group.group.blob_name_case
     }
 }

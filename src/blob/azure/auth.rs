@@ -6,8 +6,10 @@ use std::sync::Arc;
 use azure_core::credentials::{Secret, TokenCredential};
 
 use super::connection_string::ConnectionString;
-use super::credentials::{Credentials, sas_of_url};
+use super::credentials::Credentials;
 use super::endpoint::{ContainerUrl, parse_url};
+use super::token::TokenSource;
+use crate::clock::WallClock;
 use crate::error::{Error, Result};
 
 /// The location of a container, and the credentials for it. The constructors cannot fail: errors are reported when the
@@ -38,7 +40,7 @@ impl Access {
     ///
     /// The signature needs the permissions read, create, write, delete and list (`rcwdl`). Only a signature for the
     /// account can create the container. Replace the signature with
-    /// [`AzureContainer::replace_sas`](super::AzureContainer::replace_sas) before it expires.
+    /// [`AzureContainer::replace_credentials`](super::AzureContainer::replace_credentials) before it expires.
     #[must_use]
     pub fn sas_url(container_url: impl Into<String>) -> Self {
         Self(Kind::ContainerSas { url: Secret::new(container_url.into()) })
@@ -72,14 +74,16 @@ impl Access {
     /// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returned share one token. From five
     /// minutes before the token expires, a background task requests a new one, and never two at once. While the token
     /// is valid, failures and delays of the issuer do not affect requests. Without a valid token, a request waits for
-    /// one for at most four fifths of the request timeout. The credential is called on the runtime of the request that
+    /// one for at most four fifths of the time that its caller gives it, such as
+    /// [`with_request_timeout`](crate::store::StoreConfig::with_request_timeout). The credential is called on the runtime of the request that
     /// finds the token close to its expiry.
     #[must_use]
     pub fn token(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Self {
         Self(Kind::Token { container_url: container_url.into(), credential })
     }
 
-    pub(super) fn resolve(&self) -> Result<(ContainerUrl, Credentials)> {
+    /// Returns the container and the credentials. The expiry of tokens is compared with the clock.
+    pub(super) fn resolve(&self, wall_clock: &Arc<dyn WallClock>) -> Result<(ContainerUrl, Credentials)> {
         match &self.0 {
             Kind::ConnectionString { text, container } => {
                 let parsed = ConnectionString::parse(text.secret())?;
@@ -87,12 +91,12 @@ impl Access {
             }
             Kind::ContainerSas { url } => {
                 let url = parse_url("the SAS URL", url.secret())?;
-                let credentials = sas_of_url(url.query())?;
+                let credentials = Credentials::sas_of_url(url.query())?;
                 Ok((ContainerUrl::of_container(url)?, credentials))
             }
             Kind::AccountSas { url, container } => {
                 let url = parse_url("the SAS URL", url.secret())?;
-                let credentials = sas_of_url(url.query())?;
+                let credentials = Credentials::sas_of_url(url.query())?;
                 Ok((ContainerUrl::in_account(url, container)?, credentials))
             }
             Kind::AccountKey { account_url, account, key, container } => {
@@ -107,7 +111,7 @@ impl Access {
                         url.url()
                     )));
                 }
-                Ok((url, Credentials::Token(credential.clone())))
+                Ok((url, Credentials::Token(TokenSource::new(credential.clone(), wall_clock.clone()))))
             }
         }
     }
@@ -132,7 +136,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::clock::SystemWallClock;
     use crate::hostile::hostile_text;
+
+    fn clock() -> Arc<dyn WallClock> {
+        Arc::new(SystemWallClock)
+    }
 
     #[derive(Debug)]
     struct NoToken;
@@ -146,33 +155,34 @@ mod tests {
 
     #[test]
     fn sas_url_is_split_into_address_and_signature() {
-        let (url, credentials) = Access::sas_url("https://a.example/leases?sv=1&sig=x%2F").resolve().unwrap();
+        let (url, credentials) = Access::sas_url("https://a.example/leases?sv=1&sig=x%2F").resolve(&clock()).unwrap();
         assert_eq!(url.url().as_str(), "https://a.example/leases");
-        assert!(matches!(credentials, Credentials::Sas(sas) if sas.query().secret() == "sv=1&sig=x%2F"));
+        assert!(matches!(credentials, Credentials::Sas(sas) if sas.secret() == "sv=1&sig=x%2F"));
 
-        let (url, _) = Access::account_sas_url("https://a.example/?sig=x", "leases").resolve().unwrap();
+        let (url, _) = Access::account_sas_url("https://a.example/?sig=x", "leases").resolve(&clock()).unwrap();
         assert_eq!(url.url().as_str(), "https://a.example/leases");
     }
 
     #[test]
     fn sas_url_without_signature_is_rejected() {
         for url in ["https://a.example/leases", "https://a.example/leases?sv=hush", "https://a.example/leases?sig="] {
-            let message = Access::sas_url(url).resolve().unwrap_err().to_string();
+            let message = Access::sas_url(url).resolve(&clock()).unwrap_err().to_string();
             assert!(message.contains("has no signature") && !message.contains("hush"), "{message}");
         }
     }
 
     #[test]
     fn token_requires_https() {
-        let message = Access::token("http://a.example/leases", Arc::new(NoToken)).resolve().unwrap_err().to_string();
+        let message =
+            Access::token("http://a.example/leases", Arc::new(NoToken)).resolve(&clock()).unwrap_err().to_string();
         assert!(message.contains("only sent over https") && message.contains("http://a.example/leases"), "{message}");
-        assert!(Access::token("https://a.example/leases", Arc::new(NoToken)).resolve().is_ok());
+        assert!(Access::token("https://a.example/leases", Arc::new(NoToken)).resolve(&clock()).is_ok());
     }
 
     #[test]
     fn account_key_must_be_base64() {
         for key in ["", "hush!", "aHVz aA=="] {
-            let error = Access::account_key("https://a.example", "a", key, "leases").resolve().unwrap_err();
+            let error = Access::account_key("https://a.example", "a", key, "leases").resolve(&clock()).unwrap_err();
             assert!(error.to_string().contains("base64") && !error.to_string().contains("hush"), "{error}");
         }
     }
@@ -180,7 +190,7 @@ mod tests {
     #[test]
     fn account_and_key_in_the_wrong_order_are_rejected() {
         let swapped = Access::account_key("https://a.example", "aHVzaA==", "account", "leases");
-        let message = swapped.resolve().unwrap_err().to_string();
+        let message = swapped.resolve(&clock()).unwrap_err().to_string();
         assert!(message.contains("is it the key?") && !message.contains("aHVzaA"), "{message}");
     }
 
@@ -197,10 +207,10 @@ mod tests {
             // Errors show the address, into which a change may copy the signature.
             let path = parse_url("the URL", &text).map_or(String::new(), |url| url.path().to_owned());
             for access in [Access::sas_url(&text), Access::account_sas_url(&text, "leases")] {
-                match access.resolve() {
+                match access.resolve(&clock()) {
                     Ok((url, Credentials::Sas(sas))) => {
                         prop_assert!(url.url().query().is_none() && url.url().has_host());
-                        prop_assert!(sas.query().secret().contains("sig="));
+                        prop_assert!(sas.secret().contains("sig="));
                     }
                     Ok(_) => prop_assert!(false, "{access:?} has another kind of credential"),
                     Err(error) => prop_assert!(is_hidden(&error.to_string()) || !is_hidden(&path), "{}", error),

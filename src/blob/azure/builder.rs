@@ -2,21 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use azure_core::credentials::TokenCredential;
 use azure_core::http::ClientOptions;
 
 use super::auth::Access;
 use super::container::AzureContainer;
-use super::credentials::Credentials;
+use super::credentials::CurrentCredentials;
 use super::settings::Settings;
-use super::token::TokenSource;
 use super::unusable::Reported;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
 
-pub(in crate::blob) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Old enough for every cloud, and new enough for names that XML cannot represent (2021-02-12).
 const DEFAULT_API_VERSION: &str = "2023-11-03";
 /// The largest page that the service returns.
@@ -28,7 +25,6 @@ const MAX_PAGE_SIZE: u32 = 5000;
 #[derive(Clone)]
 pub struct AzureContainerBuilder {
     access: Access,
-    request_timeout: Duration,
     api_version: String,
     page_size: Option<u32>,
     allow_http: bool,
@@ -104,25 +100,12 @@ impl AzureContainerBuilder {
     pub(super) fn new(access: Access) -> Self {
         Self {
             access,
-            request_timeout: DEFAULT_REQUEST_TIMEOUT,
             api_version: DEFAULT_API_VERSION.to_owned(),
             page_size: None,
             allow_http: false,
             wall_clock: Arc::new(SystemWallClock),
             client_options: ClientOptions::default(),
         }
-    }
-
-    /// Sets how long a request may take, including retries of reads and the wait for a token. Each page of a listing is
-    /// one request. Default 5 s, so that a request that hangs costs only a fraction of a lease.
-    ///
-    /// If a credential needs longer for its first token, for example because it runs a command line tool, requests fail
-    /// until the token arrives. In this case set a longer timeout here and in
-    /// [`StoreConfig::with_request_timeout`](crate::store::StoreConfig::with_request_timeout).
-    #[must_use]
-    pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
-        self.request_timeout = timeout;
-        self
     }
 
     /// Sets the version of the REST API, sent as `x-ms-version`. Default `2023-11-03`. An emulator or an Azure Stack
@@ -161,7 +144,7 @@ impl AzureContainerBuilder {
 
     /// Sets options of the HTTP pipeline, such as policies, logging and a transport. Default: those of `azure_core`.
     ///
-    /// `retry` has no effect: writes are never retried, and reads only within the request timeout. A `transport` is
+    /// `retry` has no effect: writes are never retried, and reads only in their first second. A `transport` is
     /// shared by the container and those that
     /// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returns, so it must work on several
     /// runtimes at once. Per-try policies run after the request is signed: with an account key they must not change
@@ -177,43 +160,35 @@ impl AzureContainerBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
-    /// malformed, or if a credential would be sent over plain http (see [`with_allow_http`](Self::with_allow_http)).
+    /// malformed, if a credential would be sent over plain http (see [`with_allow_http`](Self::with_allow_http)), or if
+    /// the HTTP client cannot be created.
     /// The message names the problem and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
-        check_limits(self.request_timeout, self.page_size)?;
+        check_page_size(self.page_size)?;
         if !is_date(&self.api_version) {
             let version = &self.api_version;
             return Err(Error::config(format!(
                 "the API version {version:?} must be a date like {DEFAULT_API_VERSION}"
             )));
         }
-        let (container_url, credentials) = self.access.resolve()?;
+        let (container_url, credentials) = self.access.resolve(&self.wall_clock)?;
         if !self.allow_http {
             container_url.check_encrypted()?;
         }
-        let tokens = match &credentials {
-            Credentials::Token(credential) => Some(TokenSource::new(credential.clone(), self.wall_clock.clone())),
-            Credentials::AccountKey { .. } | Credentials::Sas(_) => None,
-        };
-        Ok(AzureContainer::connect(Arc::new(Settings {
+        AzureContainer::connect(Arc::new(Settings {
             container_url,
-            credentials,
-            tokens,
+            credentials: CurrentCredentials::new(credentials),
             unusable: Reported::default(),
-            request_timeout: self.request_timeout,
             api_version: self.api_version,
             page_size: self.page_size,
             wall_clock: self.wall_clock,
             client_options: self.client_options,
-        })))
+        }))
     }
 }
 
-/// Rejects limits within which no request can succeed.
-pub(in crate::blob) fn check_limits(request_timeout: Duration, page_size: Option<u32>) -> Result<()> {
-    if request_timeout.is_zero() {
-        return Err(Error::config("the request timeout is zero; set it to at least the duration of one request"));
-    }
+/// Rejects a page size that the service does not accept.
+pub(in crate::blob) fn check_page_size(page_size: Option<u32>) -> Result<()> {
     if let Some(size) = page_size.filter(|size| !(1..=MAX_PAGE_SIZE).contains(size)) {
         return Err(Error::config(format!("the page size {size} must be 1 to {MAX_PAGE_SIZE}")));
     }
@@ -233,7 +208,6 @@ impl fmt::Debug for AzureContainerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AzureContainerBuilder")
             .field("access", &self.access)
-            .field("request_timeout", &self.request_timeout)
             .field("api_version", &self.api_version)
             .field("page_size", &self.page_size)
             .field("allow_http", &self.allow_http)
@@ -253,7 +227,6 @@ mod tests {
     #[test]
     fn error_names_the_setting_and_its_value() {
         for (builder, expected) in [
-            (builder().with_request_timeout(Duration::ZERO), "request timeout is zero"),
             (builder().with_page_size(0), "page size 0"),
             (builder().with_page_size(5001), "page size 5001"),
             (builder().with_api_version("latest"), "\"latest\""),

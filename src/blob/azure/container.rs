@@ -1,5 +1,6 @@
 //! The container: sends one request per call of the port.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,14 +8,17 @@ use async_trait::async_trait;
 use azure_core::http::headers::{HeaderName, IF_MATCH};
 use azure_core::http::{Method, Request};
 
+use super::auth::Access;
 use super::client::{Client, Outcome};
-use super::credentials::{self, Credentials};
-use super::errors::{Operation, Verb, check_listed, unusable_response};
+use super::errors::{check_listed, unusable_response};
 use super::headers::{self, METADATA_PREFIX};
 use super::listing::{self, Detail, Page};
+use super::operation::{Operation, Verb};
 use super::settings::Settings;
-use crate::blob::validation::{delete_cannot_create, normalize_metadata, validate_blob_name};
-use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
+use crate::blob::validation::{validate_blob_name, validate_metadata};
+use crate::blob::{
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+};
 use crate::error::{Error, Result};
 
 const BLOB_TYPE: HeaderName = HeaderName::from_static("x-ms-blob-type");
@@ -24,7 +28,6 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 /// A container of Azure Blob Storage. Clones share one HTTP client.
 ///
 /// ```
-/// use std::time::Duration;
 /// use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 ///
 /// // With default settings:
@@ -32,7 +35,7 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 ///
 /// // With other settings:
 /// let access = Access::connection_string("UseDevelopmentStorage=true", "leases");
-/// let container = AzureContainer::builder(access).with_request_timeout(Duration::from_secs(2)).build()?;
+/// let container = AzureContainer::builder(access).with_page_size(1000).build()?;
 /// # Ok::<(), eventhubs_checkpoint::Error>(())
 /// ```
 ///
@@ -40,7 +43,8 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 ///
 /// - A write or a deletion is sent once. The one exception does no harm: if the service rejects a signature because the
 ///   local clock is wrong, the request is signed again with the time of the service, over https or on this machine.
-/// - Each request ends within the request timeout.
+/// - A request whose future is dropped ends. It has no other time limit: the caller sets one, as a
+///   [`GroupStore`](crate::store::GroupStore) does.
 /// - Neither errors nor `Debug` output contain keys, signatures or tokens.
 ///
 /// # Caveats
@@ -52,41 +56,48 @@ pub struct AzureContainer {
 }
 
 impl AzureContainer {
-    /// Replaces the shared access signature of this container, of its clones, and of those that
-    /// [`with_new_connections`](BlobContainer::with_new_connections) returned. The new one applies to all later
-    /// requests. Keep a clone for this purpose before you pass the container to a store, and call this before the old
-    /// signature expires.
+    /// Replaces the credentials of this container, of its clones, and of those that
+    /// [`with_new_connections`](BlobContainer::with_new_connections) returned, on whatever runtime they are used. Keep a
+    /// clone for this purpose before you pass the container to a store, and call this before the old credentials expire.
+    /// The new ones may be of another kind: a token credential may replace an account key.
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use eventhubs_checkpoint::blob::{BlobContainer, azure::AzureContainer};
+    /// use eventhubs_checkpoint::blob::{BlobContainer, azure::{Access, AzureContainer}};
     ///
-    /// let container = AzureContainer::from_sas_url("https://account.blob.core.windows.net/leases?sv=2023-11-03&sig=old")?;
+    /// let url = "https://account.blob.core.windows.net/leases";
+    /// let container = AzureContainer::from_sas_url(format!("{url}?sv=2023-11-03&sig=old"))?;
     /// let for_the_store: Arc<dyn BlobContainer> = Arc::new(container.clone());
     /// // Later, in a task of the application:
-    /// container.replace_sas("https://account.blob.core.windows.net/leases?sv=2023-11-03&sig=new")?;
+    /// container.replace_credentials(Access::sas_url(format!("{url}?sv=2023-11-03&sig=new")))?;
     /// # Ok::<(), eventhubs_checkpoint::Error>(())
     /// ```
     ///
-    /// `sas` is the URL of the same container or of its account with the new signature, or only the query of such a
-    /// URL.
+    /// The new credentials apply to all requests that begin later, and to the later pages of a listing. A request in
+    /// flight ends with the old ones, its retries included. They are not checked and the old ones do not come back, so
+    /// try them first if they may be wrong: a container of their own can list. With a token credential the next request
+    /// waits for its first token.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if `sas` has no signature or is for another container, or if
-    /// this container was not opened with a shared access signature. The old signature stays in use.
-    pub fn replace_sas(&self, sas: impl AsRef<str>) -> Result<()> {
-        let Credentials::Sas(current) = &self.settings().credentials else {
-            return Err(Error::config(
-                "there is no SAS to replace: the container was opened with credentials of another kind",
-            ));
-        };
-        current.replace(credentials::query_of_sas(sas.as_ref(), &self.settings().container_url)?);
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if `access` is malformed or for another container. The old
+    /// credentials stay in use.
+    #[expect(clippy::needless_pass_by_value, reason = "like `builder`; a caller has no further use for the secrets")]
+    pub fn replace_credentials(&self, access: Access) -> Result<()> {
+        let settings = self.settings();
+        let (url, credentials) = access.resolve(&settings.wall_clock)?;
+        if url.url() != settings.container_url.url() {
+            let (other, this) = (url.url(), settings.container_url.url());
+            return Err(Error::config(format!(
+                "the new credentials are for {other}, but this container is {this}: build another container for that one"
+            )));
+        }
+        settings.credentials.replace(credentials);
         Ok(())
     }
 
-    pub(super) fn connect(settings: Arc<Settings>) -> Self {
-        Self { client: Arc::new(Client::new(settings)) }
+    pub(super) fn connect(settings: Arc<Settings>) -> Result<Self> {
+        Ok(Self { client: Arc::new(Client::new(settings)?) })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -105,13 +116,14 @@ impl AzureContainer {
     pub(super) async fn list_all(&self, prefix: &str, detail: Detail) -> Result<(Page, ResponseInfo)> {
         let operation = self.operation(Verb::List, prefix);
         let (mut all, mut response) = self.list_page(prefix, None, detail).await?;
+        let mut markers = HashSet::new();
         loop {
             check_listed(all.blobs.len().max(all.contents.len()) + all.unusable.len(), operation)?;
             let Some(marker) = all.next_marker.take() else { return Ok((all, response)) };
-            let (page, last) = self.list_page(prefix, Some(&marker), detail).await?;
-            if page.next_marker.as_ref() == Some(&marker) {
+            if !markers.insert(marker.clone()) {
                 return Err(unusable_response(operation, "the marker of the next page repeats"));
             }
+            let (page, last) = self.list_page(prefix, Some(&marker), detail).await?;
             all.blobs.extend(page.blobs);
             all.contents.extend(page.contents);
             all.unusable.extend(page.unusable);
@@ -152,15 +164,16 @@ impl BlobContainer for AzureContainer {
         validate_blob_name(name)?;
         let operation = self.operation(Verb::Get, name);
         let reply = self.client.read(operation, self.blob_request(Method::Head, name)).await?;
-        let (etag, last_modified) =
-            headers::version(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag or date"))?;
+        let etag = headers::etag(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
+        let last_modified = headers::last_modified(&reply.headers)
+            .ok_or_else(|| unusable_response(operation, "it has no time of the last write"))?;
         let metadata = headers::metadata(&reply.headers);
         Ok(Blob { name: name.to_owned(), metadata, etag, last_modified, response: reply.response })
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         validate_blob_name(name)?;
-        let metadata = normalize_metadata(metadata)?;
+        validate_metadata(metadata)?;
         let operation = self.operation(Verb::Write, name);
         let mut request = self.blob_request(Method::Put, name);
         match condition {
@@ -172,26 +185,20 @@ impl BlobContainer for AzureContainer {
                 request.insert_header(BLOB_TYPE, "BlockBlob");
                 request.insert_header(IF_NONE_MATCH, "*");
             }
-            Condition::Unconditional => request.insert_header(BLOB_TYPE, "BlockBlob"),
         }
-        for (key, value) in &metadata {
+        for (key, value) in metadata {
             request.insert_header(format!("{METADATA_PREFIX}{key}"), value.to_owned());
         }
         let reply = self.client.write(operation, request).await?;
-        let (etag, last_modified) =
-            headers::version(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag or date"))?;
+        let etag = headers::etag(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
         let versioned = headers::header(&reply.headers, &VERSION_ID).is_some();
-        Ok(WriteResult { etag, last_modified, versioned, response: reply.response })
+        Ok(WriteResult { etag, versioned, response: reply.response })
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         validate_blob_name(name)?;
         let mut request = self.blob_request(Method::Delete, name);
-        match condition {
-            Condition::Create => return Err(delete_cannot_create()),
-            Condition::IfMatch(etag) => request.insert_header(IF_MATCH, etag.quoted()),
-            Condition::Unconditional => {}
-        }
+        request.insert_header(IF_MATCH, etag.quoted());
         Ok(self.client.write(self.operation(Verb::Delete, name), request).await?.response)
     }
 
@@ -208,7 +215,7 @@ impl BlobContainer for AzureContainer {
     }
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
-        Ok(Arc::new(Self::connect(self.client.settings().clone())))
+        Ok(Arc::new(Self::connect(self.client.settings().clone())?))
     }
 }
 

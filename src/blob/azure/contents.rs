@@ -5,8 +5,8 @@ use azure_core::http::Method;
 use azure_core::http::headers::HeaderName;
 
 use super::container::AzureContainer;
-use super::errors::Verb;
 use super::listing::Detail;
+use super::operation::Verb;
 use crate::blob::validation::validate_blob_name;
 use crate::blob::{BlobContent, BlobContents};
 use crate::error::Result;

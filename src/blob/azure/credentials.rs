@@ -1,48 +1,27 @@
-//! Credentials that are added to each request.
+//! The credentials of a container, and those of one call.
 
 use std::sync::{Arc, RwLock};
 
 use azure_core::base64;
-use azure_core::credentials::{Secret, TokenCredential};
-use azure_core::http::policies::{Policy, PolicyResult};
+use azure_core::credentials::Secret;
+use azure_core::error::ErrorKind;
 use azure_core::http::{Context, Request};
 
-use super::endpoint::{ContainerUrl, parse_url, without_query};
+use super::refusals::CredentialKind;
+use super::token::TokenSource;
 use crate::error::{Error, Result};
 use crate::lock::{read, write};
 
-/// Returns the signature in the query of a URL.
-pub(super) fn sas_of_url(query: Option<&str>) -> Result<Credentials> {
-    signed_query(query).map(|query| Credentials::Sas(SharedSas::new(query)))
-}
-
-fn signed_query(query: Option<&str>) -> Result<Secret> {
-    query.and_then(signature).ok_or_else(|| {
-        Error::config("the SAS URL has no signature; it should end with ?sv=...&sig=..., as the portal shows it")
-    })
-}
-
-/// Returns the query without its question mark, if it contains a signature.
-fn signature(query: &str) -> Option<Secret> {
-    let query = query.strip_prefix('?').unwrap_or(query);
-    let is_signed = query.split('&').any(|pair| pair.strip_prefix("sig=").is_some_and(|value| !value.is_empty()));
-    is_signed.then(|| Secret::new(query.to_owned()))
-}
-
-/// The credentials of a container. `Debug` shows no secret, because [`Secret`] does not.
-#[derive(Clone, Debug)]
+/// Credentials. `Debug` shows no secret, because neither [`Secret`] nor [`TokenSource`] does.
+#[derive(Debug)]
 pub(super) enum Credentials {
-    AccountKey { account: String, key: Secret },
-    Sas(SharedSas),
-    Token(Arc<dyn TokenCredential>),
-}
-
-/// The kind of credentials. The advice in errors depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::blob) enum CredentialKind {
-    AccountKey,
-    Sas,
-    Token,
+    AccountKey {
+        account: String,
+        key: Secret,
+    },
+    /// The query of a shared access signature, without the question mark.
+    Sas(Secret),
+    Token(Arc<TokenSource>),
 }
 
 impl Credentials {
@@ -63,7 +42,16 @@ impl Credentials {
 
     /// Returns the credentials for the query of a shared access signature, if it contains a signature.
     pub(super) fn sas(query: &str) -> Option<Self> {
-        signature(query).map(|query| Self::Sas(SharedSas::new(query)))
+        let query = query.strip_prefix('?').unwrap_or(query);
+        let is_signed = query.split('&').any(|pair| pair.strip_prefix("sig=").is_some_and(|value| !value.is_empty()));
+        is_signed.then(|| Self::Sas(Secret::new(query.to_owned())))
+    }
+
+    /// Returns the signature in the query of a URL.
+    pub(super) fn sas_of_url(query: Option<&str>) -> Result<Self> {
+        query.and_then(Self::sas).ok_or_else(|| {
+            Error::config("the SAS URL has no signature; it should end with ?sv=...&sig=..., as the portal shows it")
+        })
     }
 
     pub(super) fn kind(&self) -> CredentialKind {
@@ -75,62 +63,43 @@ impl Credentials {
     }
 }
 
-/// The query of a shared access signature, without the question mark. Clones share it, so all of them see a
-/// replacement.
-#[derive(Clone, Debug)]
-pub(super) struct SharedSas(Arc<RwLock<Secret>>);
-
-impl SharedSas {
-    fn new(query: Secret) -> Self {
-        Self(Arc::new(RwLock::new(query)))
-    }
-
-    pub(super) fn query(&self) -> Secret {
-        read(&self.0).clone()
-    }
-
-    pub(super) fn replace(&self, query: Secret) {
-        *write(&self.0) = query;
-    }
-}
-
-/// Returns the signature in a URL of this container or of its account, or in the query of such a URL.
-pub(super) fn query_of_sas(sas: &str, container: &ContainerUrl) -> Result<Secret> {
-    let sas = sas.trim();
-    if !sas.contains("://") {
-        return signed_query(Some(sas));
-    }
-    let url = parse_url("the SAS URL", sas)?;
-    if !container.is_below(&url) {
-        let (other, this) = (without_query(url), container.url());
-        return Err(Error::config(format!("the SAS URL is for {other}, but this container is {this}")));
-    }
-    signed_query(url.query())
-}
-
-/// Adds a shared access signature to the URL. Runs once per call, so that a retried request has only one. The URL
-/// contains the signature only from here to the wire.
+/// What a container, its clones, and those that
+/// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returned use now.
 #[derive(Debug)]
-pub(super) struct SasPolicy {
-    sas: SharedSas,
-}
+pub(super) struct CurrentCredentials(RwLock<Arc<Credentials>>);
 
-impl SasPolicy {
-    pub(super) fn new(sas: SharedSas) -> Self {
-        Self { sas }
+impl CurrentCredentials {
+    pub(super) fn new(credentials: Credentials) -> Self {
+        Self(RwLock::new(Arc::new(credentials)))
+    }
+
+    /// Returns the credentials for a call that begins now. It uses them for all its attempts.
+    pub(super) fn get(&self) -> Arc<Credentials> {
+        Arc::clone(&read(&self.0))
+    }
+
+    pub(super) fn replace(&self, credentials: Credentials) {
+        *write(&self.0) = Arc::new(credentials);
     }
 }
 
-#[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
-#[async_trait::async_trait]
-impl Policy for SasPolicy {
-    async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
-        let sas = self.sas.query();
-        let query = match request.url().query() {
-            Some(query) => format!("{query}&{}", sas.secret()),
-            None => sas.secret().to_owned(),
-        };
-        request.url_mut().set_query(Some(&query));
-        next[0].send(ctx, request, &next[1..]).await
-    }
+/// Returns the credentials of a call, which the client puts into its context.
+pub(super) fn of_call<'a>(ctx: &'a Context<'_>) -> azure_core::Result<&'a Credentials> {
+    ctx.value::<Arc<Credentials>>().map(AsRef::as_ref).ok_or_else(|| removed("the credentials"))
+}
+
+/// Returns the error of a call whose context lacks what the client put into it.
+pub(super) fn removed(what: &str) -> azure_core::Error {
+    let message = format!("a policy removed {what} from the context of the request");
+    azure_core::Error::with_message(ErrorKind::Credential, message)
+}
+
+/// Adds a shared access signature to the URL. Once per call, so that a retried request has only one. The URL contains
+/// the signature only from here to the wire.
+pub(super) fn add_sas(request: &mut Request, sas: &Secret) {
+    let query = match request.url().query() {
+        Some(query) => format!("{query}&{}", sas.secret()),
+        None => sas.secret().to_owned(),
+    };
+    request.url_mut().set_query(Some(&query));
 }

@@ -25,10 +25,9 @@ impl ContainerUrl {
     /// Parses the URL of a container.
     pub(super) fn of_container(url: Url) -> Result<Self> {
         let url = without_query(url);
-        let segments: Vec<&str> = url.path().split('/').filter(|segment| !segment.is_empty()).collect();
-        let container = match *segments.as_slice() {
+        let container = match *segments(&url).as_slice() {
             [container] if !has_account_in_path(&url) && container != EMULATOR_ACCOUNT => container.to_owned(),
-            [_, container] => container.to_owned(),
+            [account, container] if may_have_account_in_path(&url, account) => container.to_owned(),
             _ => return Err(no_container(&url)),
         };
         check_container_name(&container)?;
@@ -39,6 +38,11 @@ impl ContainerUrl {
     pub(super) fn in_account(account_url: Url, container: &str) -> Result<Self> {
         check_container_name(container)?;
         let mut url = without_trailing_slash(without_query(account_url));
+        match *segments(&url).as_slice() {
+            [] => {}
+            [account] if may_have_account_in_path(&url, account) => {}
+            _ => return Err(not_an_account(&url)),
+        }
         url.set_path(&format!("{}/{container}", url.path().trim_end_matches('/')));
         Ok(Self { url, container: container.to_owned() })
     }
@@ -51,14 +55,6 @@ impl ContainerUrl {
         let mut url = self.url.clone();
         url.set_path(&format!("{}/{}", self.url.path(), utf8_percent_encode(name, ENCODED)));
         url
-    }
-
-    /// Returns whether `url` is the URL of the container or of its account.
-    pub(super) fn is_below(&self, url: &Url) -> bool {
-        let url = without_trailing_slash(without_query(url.clone()));
-        let account = self.url.path().strip_suffix(&self.container).map(|path| path.trim_end_matches('/'));
-        let is_path = url.path() == self.url.path() || account == Some(url.path().trim_end_matches('/'));
-        url.origin() == self.url.origin() && is_path
     }
 
     /// Returns the URL of the container with a query.
@@ -127,7 +123,7 @@ pub(super) fn parse_url(what: &str, text: &str) -> Result<Url> {
     Ok(url)
 }
 
-pub(super) fn without_query(mut url: Url) -> Url {
+fn without_query(mut url: Url) -> Url {
     url.set_query(None);
     url.set_fragment(None);
     url
@@ -137,6 +133,18 @@ fn without_trailing_slash(mut url: Url) -> Url {
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
     url
+}
+
+fn segments(url: &Url) -> Vec<&str> {
+    url.path().split('/').filter(|segment| !segment.is_empty()).collect()
+}
+
+/// Returns whether this first segment of the path can be an account: only emulators have one. In Docker and Kubernetes
+/// the name of their host has no dot, or the account is the well-known one.
+fn may_have_account_in_path(url: &Url, account: &str) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let is_local = !host.contains('.') || host.ends_with(".localhost");
+    has_account_in_path(url) || is_local || account == EMULATOR_ACCOUNT
 }
 
 /// Returns whether the path contains the account. Emulators have the account in the path instead of the host. All
@@ -152,6 +160,13 @@ fn no_container(url: &Url) -> Error {
     Error::config(format!(
         "the URL {url} does not name a container; it should look like \
          https://account.blob.core.windows.net/container or http://127.0.0.1:10000/devstoreaccount1/container"
+    ))
+}
+
+fn not_an_account(url: &Url) -> Error {
+    Error::config(format!(
+        "the account URL {url} has a path, which only those of emulators have; it should look like \
+         https://account.blob.core.windows.net, without the container"
     ))
 }
 
@@ -189,6 +204,9 @@ mod tests {
             ("http://127.0.0.1:10000/devstoreaccount1/leases", "127.0.0.1:10000"),
             ("http://[::1]:10000/devstoreaccount1/leases", "[::1]:10000"),
             ("http://azurite:10000/devstoreaccount1/leases", "azurite:10000"),
+            ("http://azurite.dev.svc:10000/devstoreaccount1/leases", "azurite.dev.svc:10000"),
+            ("http://azurite:10000/acct/leases", "azurite:10000"),
+            ("http://acct.localhost:10000/acct/leases", "acct.localhost:10000"),
         ] {
             let url = container(url).unwrap();
             assert_eq!((url.container(), url.host().as_str()), ("leases", host));
@@ -204,6 +222,7 @@ mod tests {
             "http://127.0.0.1:10000/devstoreaccount1",
             "http://localhost/devstoreaccount1?sig=secret",
             "https://a.blob.core.windows.net/leases/a/b",
+            "https://a.blob.core.windows.net/leases/orders",
         ] {
             let message = container(url).unwrap_err().to_string();
             assert!(message.contains("does not name a container"), "{message}");
@@ -222,24 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn container_url_and_account_url_match_the_container() {
-        for (url, account, others) in [
-            (
-                "https://a.example/leases",
-                "https://a.example",
-                ["http://a.example/leases", "https://b.example/leases", "https://a.example/lease"],
-            ),
-            (
-                "http://127.0.0.1:1/acct/leases",
-                "http://127.0.0.1:1/acct",
-                ["http://127.0.0.1:2/acct", "http://127.0.0.1:1/other/leases", "http://127.0.0.1:1/"],
-            ),
+    fn account_url_with_a_container_is_rejected() {
+        for url in [
+            "https://a.blob.core.windows.net/leases",
+            "https://a.blob.core.windows.net/leases/?sig=secret",
+            "http://127.0.0.1:10000/devstoreaccount1/leases",
         ] {
-            let container = container(url).unwrap();
-            let is_below = |url: &str| container.is_below(&Url::parse(url).unwrap());
-            assert!(is_below(url) && is_below(&format!("{url}/?sig=x")), "{url}");
-            assert!(is_below(account) && is_below(&format!("{account}/?sig=x")), "{account}");
-            assert!(others.iter().all(|other| !is_below(other)), "{url}");
+            let message = ContainerUrl::in_account(Url::parse(url).unwrap(), "leases").unwrap_err().to_string();
+            assert!(message.contains("without the container") && !message.contains("secret"), "{message}");
         }
     }
 

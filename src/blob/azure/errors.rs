@@ -1,54 +1,15 @@
 //! Maps error responses and failures of requests to [`crate::Error`].
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::time::Duration;
 
 use azure_core::error::ErrorKind as AzureErrorKind;
 use time::OffsetDateTime;
 
-use super::credentials::CredentialKind;
+use super::operation::{Operation, Verb};
 use super::redacted::RedactedCause;
-use super::refusals::{Class, meaning};
+use super::refusals::{Class, CredentialKind, meaning};
 use crate::error::{Error, ErrorKind};
-
-/// A request to the service. `Display` writes the beginning of its errors.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::blob) struct Operation<'a> {
-    pub(in crate::blob) verb: Verb,
-    /// The blob, or the prefix of a listing.
-    pub(in crate::blob) name: &'a str,
-    pub(in crate::blob) container: &'a str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::blob) enum Verb {
-    List,
-    Get,
-    Write,
-    Delete,
-    CreateContainer,
-}
-
-impl Verb {
-    /// Returns whether the outcome of a request without a response is unknown.
-    fn changes_something(self) -> bool {
-        !matches!(self, Self::List | Self::Get)
-    }
-}
-
-impl fmt::Display for Operation<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verb, name, container } = self;
-        match verb {
-            Verb::List => write!(f, "listing blobs with prefix {name:?} in container {container:?}"),
-            Verb::Get => write!(f, "reading blob {name:?} in container {container:?}"),
-            Verb::Write => write!(f, "writing blob {name:?} in container {container:?}"),
-            Verb::Delete => write!(f, "deleting blob {name:?} in container {container:?}"),
-            Verb::CreateContainer => write!(f, "creating container {container:?}"),
-        }
-    }
-}
 
 /// A response other than success. The body is not used: a HEAD request has none.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +27,7 @@ pub(in crate::blob) struct ErrorResponse<'a> {
 impl ErrorResponse<'_> {
     /// Converts the response. `credentials` is the kind that was used, if it is known.
     pub(in crate::blob) fn into_error(self, operation: Operation<'_>, credentials: Option<CredentialKind>) -> Error {
-        let (class, advice) = meaning(self.status, self.code.unwrap_or_default(), credentials);
+        let (class, advice) = meaning(operation.verb, self.status, self.code.unwrap_or_default(), credentials);
         let code = self.code.unwrap_or("no error code");
         let clock = self.clock_skew.filter(|_| code == "AuthenticationFailed").map_or_else(String::new, clock_advice);
         let message = format!("{operation}: the service responded {} ({code}){advice}{clock}", self.status);
@@ -164,12 +125,6 @@ pub(super) fn issuer_timed_out(operation: Operation<'_>, waited: Duration, last:
 /// Returns the error of a failed attempt to replace a token, for the log.
 pub(super) fn no_refresh(error: &azure_core::Error) -> Error {
     Error::new(ErrorKind::Unavailable, "the credential returned no token").with_source(RedactedCause::of(error))
-}
-
-/// Returns the error of a response that did not arrive in time.
-pub(in crate::blob) fn timed_out(operation: Operation<'_>, timeout: Duration, host: &str) -> Error {
-    let message = format!("{operation}: no response from {host} within the request timeout of {timeout:?}");
-    Error::new(ErrorKind::Indeterminate, message)
 }
 
 /// Returns the error of a successful response that lacks a required part.
@@ -287,10 +242,17 @@ mod tests {
         (Verb::Get, Token, 404, "ResourceNotFound", ErrorKind::Rejected, "address of a blob service"),
         // By status only.
         (Verb::Delete, Token, 412, "", ErrorKind::Conflict, ""),
-        (Verb::Get, Token, 404, "", ErrorKind::Rejected, "address of a blob service"),
+        (Verb::Get, Token, 404, "", ErrorKind::NotFound, ""),
+        (Verb::Write, Token, 404, "SomethingNew", ErrorKind::NotFound, ""),
+        (Verb::Delete, Token, 404, "", ErrorKind::NotFound, ""),
+        (Verb::List, Token, 404, "", ErrorKind::Rejected, "address of a blob service"),
+        (Verb::CreateContainer, Token, 404, "", ErrorKind::Rejected, "address of a blob service"),
         (Verb::Get, Token, 403, "", ErrorKind::Unauthorized, "not accepted"),
         (Verb::List, Token, 403, "SomethingNew", ErrorKind::Unauthorized, "not accepted"),
-        (Verb::Write, Token, 409, "SomethingNew", ErrorKind::Rejected, ""),
+        (Verb::Write, Token, 409, "SomethingNew", ErrorKind::Conflict, ""),
+        (Verb::Delete, Token, 409, "", ErrorKind::Conflict, ""),
+        (Verb::Get, Token, 409, "SomethingNew", ErrorKind::Rejected, ""),
+        (Verb::CreateContainer, Token, 409, "SomethingNew", ErrorKind::Rejected, ""),
         (Verb::Write, Token, 429, "", THROTTLED, ""),
         (Verb::List, Token, 503, "", ErrorKind::Unavailable, ""),
         (Verb::Delete, Token, 503, "", ErrorKind::Indeterminate, ""),

@@ -10,6 +10,7 @@ use crate::blob::{ETag, Metadata};
 
 pub(super) const METADATA_PREFIX: &str = "x-ms-meta-";
 const DATE: HeaderName = HeaderName::from_static("date");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 
 /// Starts with the year in which the service went into production.
 const PLAUSIBLE_YEARS: RangeInclusive<i32> = 2010..=2199;
@@ -22,17 +23,27 @@ pub(super) fn header<'a>(headers: &'a Headers, name: &HeaderName) -> Option<&'a 
     headers.iter().find(|(other, _)| other.as_str() == name.as_str()).map(|(_, value)| value.as_str())
 }
 
-/// Returns the server's `Date`. Ignores a date that no clock of the service can have, because values computed from it
+/// Returns the `Date` of a success. Ignores a date that no clock of the service can have, because values computed from it
 /// would be wrong or out of range.
 pub(in crate::blob) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
     parse_http_date(header(headers, &DATE)?).filter(|date| PLAUSIBLE_YEARS.contains(&date.year()))
 }
 
-/// Returns the version of a blob, and the time of its last write.
-pub(super) fn version(headers: &Headers) -> Option<(ETag, OffsetDateTime)> {
-    let etag = ETag::new(header(headers, &ETAG)?);
-    let last_modified = parse_http_date(header(headers, &LAST_MODIFIED)?)?;
-    Some((etag, last_modified))
+/// Returns the `Date` of an error response of the service. The service gives each response a request id; without one it is
+/// the response of a proxy or gateway, whose clock must not count.
+pub(in crate::blob) fn server_time_of_error(headers: &Headers) -> Option<OffsetDateTime> {
+    header(headers, &REQUEST_ID)?;
+    server_time(headers)
+}
+
+/// Returns the version of a blob.
+pub(super) fn etag(headers: &Headers) -> Option<ETag> {
+    header(headers, &ETAG).map(ETag::new)
+}
+
+/// Returns the time of the last write of a blob.
+pub(super) fn last_modified(headers: &Headers) -> Option<OffsetDateTime> {
+    parse_http_date(header(headers, &LAST_MODIFIED)?)
 }
 
 /// Returns the metadata of a blob, with lowercase keys. Values with non-ASCII characters are missing: the HTTP client
@@ -64,6 +75,7 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
+    use time::macros::datetime;
 
     use super::*;
     use crate::hostile::hostile_text;
@@ -97,12 +109,20 @@ mod tests {
     }
 
     #[test]
-    fn version_needs_both_etag_and_date() {
-        let date = ("last-modified", "Fri, 26 Jun 2015 23:39:12 GMT");
-        assert!(version(&with(&[("etag", "\"1\""), date])).is_some());
-        assert!(version(&with(&[date])).is_none());
-        assert!(version(&with(&[("etag", "\"1\"")])).is_none());
-        assert!(version(&with(&[("etag", "\"1\""), ("last-modified", "yesterday")])).is_none());
+    fn the_date_of_a_proxy_is_no_time_of_the_server() {
+        let date = ("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+        let parsed = Some(datetime!(2026-11-20 12:00:00 UTC));
+        assert_eq!(server_time_of_error(&with(&[date])), None);
+        assert_eq!(server_time_of_error(&with(&[date, ("x-ms-request-id", "1")])), parsed);
+        assert_eq!(server_time(&with(&[date])), parsed, "a gateway may drop the id of a success");
+    }
+
+    #[test]
+    fn an_unreadable_time_of_the_last_write_is_none() {
+        let written = |time| last_modified(&with(&[("last-modified", time)]));
+        assert!(written("Fri, 26 Jun 2015 23:39:12 GMT").is_some());
+        assert!(written("yesterday").is_none());
+        assert!(last_modified(&with(&[])).is_none());
     }
 
     mod defects {
@@ -110,7 +130,7 @@ mod tests {
 
         #[test]
         fn a12_implausible_date_is_ignored() {
-            let at = |date| server_time(&with(&[("date", date)]));
+            let at = |date| server_time(&with(&[("date", date), ("x-ms-request-id", "1")]));
             for absurd in
                 ["Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"]
             {

@@ -1,7 +1,6 @@
 //! A container of Azure Blob Storage, through `azure_core`'s HTTP pipeline.
 //!
-//! Uses seven calls of the REST API. Writes and deletions are sent once; only reads are retried. Each call ends within
-//! the request timeout.
+//! Uses seven calls of the REST API. Writes and deletions are sent once; only reads are retried, in their first second.
 
 mod auth;
 mod body;
@@ -16,6 +15,7 @@ pub(super) mod endpoint;
 pub(super) mod errors;
 pub(super) mod headers;
 mod listing;
+pub(super) mod operation;
 mod redacted;
 mod refresh;
 mod refusals;
@@ -24,6 +24,7 @@ pub(super) mod shared_key;
 #[cfg(test)]
 mod tests;
 mod token;
+mod token_policy;
 mod unusable;
 
 pub use self::auth::Access;

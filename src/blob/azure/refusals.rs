@@ -4,7 +4,15 @@
 //! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, limited to those of the six calls
 //! that this crate makes.
 
-use super::credentials::CredentialKind;
+use super::operation::Verb;
+
+/// The kind of credentials. The advice in errors depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::blob) enum CredentialKind {
+    AccountKey,
+    Sas,
+    Token,
+}
 
 /// The meaning of an error response for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +42,26 @@ struct Row {
     advice: &'static str,
 }
 
-/// Returns the meaning of an error response, and the advice. `credentials` is the kind that was used, if it is known.
-pub(super) fn meaning(status: u16, code: &str, credentials: Option<CredentialKind>) -> (Class, &'static str) {
+/// Returns the meaning of an error response to a request, and the advice. `credentials` is the kind that was used, if it
+/// is known.
+pub(super) fn meaning(
+    verb: Verb,
+    status: u16,
+    code: &str,
+    credentials: Option<CredentialKind>,
+) -> (Class, &'static str) {
     let matches = |row: &&Row| {
         row.status == status && row.code == code && (row.credentials.is_none() || row.credentials == credentials)
     };
-    TABLE.iter().find(matches).map_or_else(|| by_status(status, code), |row| (row.class, row.advice))
+    TABLE.iter().find(matches).map_or_else(|| by_status(verb, status, code), |row| (row.class, row.advice))
 }
 
-/// Returns the meaning of a status with an unlisted code.
-fn by_status(status: u16, code: &str) -> (Class, &'static str) {
+/// Returns the meaning of a status with an unlisted code. For a blob, 404 and 409 say what a read would show, which
+/// follows after a write.
+fn by_status(verb: Verb, status: u16, code: &str) -> (Class, &'static str) {
     match status {
+        404 if matches!(verb, Verb::Get | Verb::Write | Verb::Delete) => (Class::NotFound, ""),
+        409 if matches!(verb, Verb::Write | Verb::Delete) => (Class::Conflict, ""),
         412 => (Class::Conflict, ""),
         401 | 403 => (Class::Unauthorized, "; the credentials are not accepted"),
         429 => (Class::Throttled, ""),

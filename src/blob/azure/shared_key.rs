@@ -16,8 +16,9 @@ use azure_core::http::{AsyncRawResponse, Context, Method, Request, Url};
 use azure_core::time::to_rfc7231;
 use time::{Duration, OffsetDateTime};
 
+use super::credentials::{self, Credentials};
 use super::endpoint::is_loopback;
-use super::headers::{header, server_time};
+use super::headers::{header, server_time_of_error};
 use crate::clock::WallClock;
 use crate::telemetry;
 
@@ -52,25 +53,29 @@ const HEADERS_AFTER_DATE: [HeaderName; 5] = [
 /// the service has accepted a request that was signed with it.
 #[derive(Debug)]
 pub(super) struct SharedKeyPolicy {
-    account: String,
-    key: Secret,
     clock: Arc<dyn WallClock>,
     /// The difference from the local clock to the server's clock, in seconds.
     clock_offset: AtomicI64,
 }
 
 impl SharedKeyPolicy {
-    pub(super) fn new(account: String, key: Secret, clock: Arc<dyn WallClock>) -> Self {
-        Self { account, key, clock, clock_offset: AtomicI64::new(0) }
+    pub(super) fn new(clock: Arc<dyn WallClock>) -> Self {
+        Self { clock, clock_offset: AtomicI64::new(0) }
     }
 
     /// Signs the request with the local time plus `offset` seconds. Returns the date of the signature.
-    fn sign(&self, request: &mut Request, offset: i64) -> azure_core::Result<OffsetDateTime> {
+    fn sign(
+        &self,
+        request: &mut Request,
+        account: &str,
+        key: &Secret,
+        offset: i64,
+    ) -> azure_core::Result<OffsetDateTime> {
         let date = self.clock.now().saturating_add(Duration::seconds(offset));
         request.insert_header(MS_DATE, to_rfc7231(&date));
-        let text = string_to_sign(request.method(), request.url(), request.headers(), &self.account);
-        let signature = hmac_sha256(&text, &self.key)?;
-        request.insert_header(AUTHORIZATION, format!("SharedKey {}:{signature}", self.account));
+        let text = string_to_sign(request.method(), request.url(), request.headers(), account);
+        let signature = hmac_sha256(&text, key)?;
+        request.insert_header(AUTHORIZATION, format!("SharedKey {account}:{signature}"));
         Ok(date)
     }
 
@@ -88,14 +93,17 @@ impl SharedKeyPolicy {
 #[async_trait]
 impl Policy for SharedKeyPolicy {
     async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
-        let signed_at = self.sign(request, self.clock_offset.load(AtomicOrdering::Relaxed))?;
+        let Credentials::AccountKey { account, key } = credentials::of_call(ctx)? else {
+            return next[0].send(ctx, request, &next[1..]).await;
+        };
+        let signed_at = self.sign(request, account, key, self.clock_offset.load(AtomicOrdering::Relaxed))?;
         let response = next[0].send(ctx, request, &next[1..]).await?;
         let is_genuine = request.url().scheme() == "https" || is_loopback(request.url());
         let Some(server_time) = refused_for_skew(&response, signed_at).filter(|_| is_genuine) else {
             return Ok(response);
         };
         let offset = (server_time - self.clock.now()).whole_seconds();
-        self.sign(request, offset)?;
+        self.sign(request, account, key, offset)?;
         let response = next[0].send(ctx, request, &next[1..]).await?;
         if is_accepted(&response) {
             self.keep(offset);
@@ -113,7 +121,7 @@ fn is_accepted(response: &AsyncRawResponse) -> bool {
 fn refused_for_skew(response: &AsyncRawResponse, signed_at: OffsetDateTime) -> Option<OffsetDateTime> {
     let is_refused = u16::from(response.status()) == 403
         && header(response.headers(), &ERROR_CODE).is_some_and(|code| code == "AuthenticationFailed");
-    let server_time = is_refused.then(|| server_time(response.headers())).flatten()?;
+    let server_time = is_refused.then(|| server_time_of_error(response.headers())).flatten()?;
     skew(signed_at, server_time).map(|_| server_time)
 }
 
@@ -267,6 +275,7 @@ mod tests {
             self.dates.lock().unwrap().push(date);
             let mut headers = Headers::new();
             headers.insert("date", to_rfc7231(&self.now));
+            headers.insert("x-ms-request-id", "1");
             if self.accepts_key && (signed_at - self.now).abs() < Duration::minutes(15) {
                 return Ok(AsyncRawResponse::from_bytes(StatusCode::Ok, headers, ""));
             }
@@ -278,11 +287,13 @@ mod tests {
     async fn send(policy: &SharedKeyPolicy, service: &Arc<Service>) -> u16 {
         let mut request = Request::new(Url::parse("https://a.example/c").unwrap(), Method::Put);
         let next: Vec<Arc<dyn Policy>> = vec![service.clone()];
-        policy.send(&Context::new(), &mut request, &next).await.unwrap().status().into()
+        let credentials = Credentials::AccountKey { account: "a".to_owned(), key: Secret::new(KEY) };
+        let context = Context::new().with_value(Arc::new(credentials));
+        policy.send(&context, &mut request, &next).await.unwrap().status().into()
     }
 
     fn policy(now: OffsetDateTime) -> SharedKeyPolicy {
-        SharedKeyPolicy::new("a".to_owned(), Secret::new(KEY), Arc::new(FixedClock(now)))
+        SharedKeyPolicy::new(Arc::new(FixedClock(now)))
     }
 
     const NOON: OffsetDateTime = datetime!(2026-03-01 12:00:00 UTC);
@@ -314,7 +325,7 @@ mod tests {
         let log = tempfile::NamedTempFile::new().unwrap();
         let subscriber = tracing_subscriber::fmt().with_writer(Mutex::new(log.reopen().unwrap())).with_ansi(false);
         let _guard = tracing::subscriber::set_default(subscriber.finish());
-        let policy = SharedKeyPolicy::new("a".to_owned(), Secret::new(KEY), clock.clone());
+        let policy = SharedKeyPolicy::new(clock.clone());
         let service = Service::new(NOON, true);
         assert_eq!(send(&policy, &service).await, 200);
         *clock.0.lock().unwrap() = NOON;

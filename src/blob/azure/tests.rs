@@ -13,10 +13,13 @@ use time::macros::datetime;
 
 use super::headers::header;
 use super::{Access, AzureContainer};
-use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata};
+use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata, within};
 use crate::error::{Error, ErrorKind};
+use crate::model::{ConsumerGroup, OwnerId};
+use crate::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
 
 const KEY: &str = "aHVzaC1odXNoLWh1c2g=";
+const EMPTY_PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
 const SIGNATURE: &str = "hush%2Fhush%3D";
 
 /// How the emulated service responds to a request.
@@ -24,6 +27,11 @@ enum Reply {
     Status(u16, Vec<(&'static str, &'static str)>, &'static str),
     Fails(azure_core::error::ErrorKind),
     Never,
+    /// From a proxy on the way, whose clock is a year ahead.
+    OfProxy(u16),
+    /// A page without blobs, after this time.
+    SlowPage(Duration),
+    Page(String),
 }
 
 /// Responds with the given replies, in order, and records the requests.
@@ -66,13 +74,23 @@ impl Policy for Service {
         let reply = self.replies.lock().unwrap().pop_front().expect("an unexpected request");
         match reply {
             Reply::Never => std::future::pending().await,
+            Reply::OfProxy(status) => {
+                let mut headers = Headers::new();
+                headers.insert("date", "Sat, 20 Nov 2027 12:00:00 GMT");
+                headers.insert("etag", "\"0x1\"");
+                Ok(AsyncRawResponse::from_bytes(status.into(), headers, ""))
+            }
+            Reply::SlowPage(time) => {
+                tokio::time::sleep(time).await;
+                Ok(AsyncRawResponse::from_bytes(200.into(), dated(), EMPTY_PAGE))
+            }
+            Reply::Page(page) => Ok(AsyncRawResponse::from_bytes(200.into(), dated(), page)),
             Reply::Fails(kind) => {
                 let cause = std::io::Error::other(format!("error sending request for url ({})", request.url()));
                 Err(azure_core::Error::with_error(kind, cause, "failed to execute request"))
             }
             Reply::Status(status, pairs, body) => {
-                let mut headers = Headers::new();
-                headers.insert("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+                let mut headers = dated();
                 for (name, value) in pairs {
                     headers.insert(name, value);
                 }
@@ -80,6 +98,20 @@ impl Policy for Service {
             }
         }
     }
+}
+
+fn dated() -> Headers {
+    let mut headers = Headers::new();
+    headers.insert("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+    headers.insert("x-ms-request-id", "1");
+    headers
+}
+
+/// Returns a page with these blobs, and the marker of the next one.
+fn page(blobs: &str, marker: &str) -> Reply {
+    Reply::Page(format!(
+        "<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker>{marker}</NextMarker></EnumerationResults>"
+    ))
 }
 
 fn status(status: u16) -> Reply {
@@ -119,7 +151,7 @@ async fn write_is_sent_once_for_every_response() {
 #[tokio::test(start_paused = true)]
 async fn deletion_is_sent_once() {
     let service = Service::new([status(500)]);
-    let error = service.container(by_key()).delete("a", &Condition::Unconditional).await.unwrap_err();
+    let error = service.container(by_key()).delete("a", &ETag::new("0x1")).await.unwrap_err();
     assert_eq!((error.kind(), service.requests().len()), (ErrorKind::Indeterminate, 1));
 }
 
@@ -143,28 +175,52 @@ async fn throttled_read_is_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_operation_ends_at_the_timeout() {
+async fn requests_end_when_their_callers_time_is_over() {
     let service = Service::new((0..5).map(|_| Reply::Never));
     let container = service.container(by_key());
-    let started = tokio::time::Instant::now();
+    let (started, limit) = (tokio::time::Instant::now(), Duration::from_secs(7));
+    let metadata = Metadata::new();
     let errors = [
-        container.list("p").await.unwrap_err(),
-        container.get("b").await.unwrap_err(),
-        container.write("b", &Metadata::new(), &Condition::Create).await.unwrap_err(),
-        container.delete("b", &Condition::Unconditional).await.unwrap_err(),
-        container.create_container().await.unwrap_err(),
+        within(limit, "list", container.list("p")).await.unwrap_err(),
+        within(limit, "get", container.get("b")).await.unwrap_err(),
+        within(limit, "write", container.write("b", &metadata, &Condition::Create)).await.unwrap_err(),
+        within(limit, "delete", container.delete("b", &ETag::new("1"))).await.unwrap_err(),
+        within(limit, "create", container.create_container()).await.unwrap_err(),
     ];
-    assert_eq!(started.elapsed().as_secs(), 25);
-    for (error, operation) in errors.iter().zip(["listing", "reading", "writing", "deleting", "creating"]) {
-        assert_eq!(error.kind(), ErrorKind::Indeterminate);
-        let message = error.to_string();
-        assert!(message.starts_with(operation) && message.contains("timeout of 5s"), "{message}");
-    }
+    assert_eq!(started.elapsed(), 5 * limit, "no other limit applies");
+    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Indeterminate), "{errors:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_listing_has_more_time_when_repeated() {
+    let slow = Duration::from_millis(5500);
+    let service = Service::new([Duration::ZERO, Duration::ZERO, slow, slow].map(Reply::SlowPage));
+    let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+    let builder = GroupStore::builder(service.container(by_key()), group, OwnerId::new("a").unwrap());
+    let store = builder.with_config(StoreConfig::default().with_verify_storage(false)).connect().await.unwrap();
+    let error = store.list_ownerships().await.unwrap_err();
+    assert!(error.to_string().contains("within 5s"), "{error}");
+    assert!(store.list_ownerships().await.unwrap().records.is_empty());
+}
+
+/// Epochs contain the time of the service.
+#[tokio::test]
+async fn the_clock_of_a_proxy_raises_no_epoch() {
+    let pages = [page("", ""), page("", "")];
+    let service = Service::new(pages.into_iter().chain([Reply::OfProxy(403), written()]));
+    let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+    let builder = GroupStore::builder(service.container(by_key()), group, OwnerId::new("a").unwrap());
+    let store = builder.with_config(StoreConfig::default().with_verify_storage(false)).connect().await.unwrap();
+    let error = store.list_checkpoints().await.unwrap_err();
+    assert_eq!((error.kind(), error.server_time()), (ErrorKind::Unauthorized, None));
+    let ClaimOutcome::Won(lease) = store.claim(&Claim::unowned(0.into())).await else { panic!("not won") };
+    assert_eq!(lease.epoch(), datetime!(2026-11-20 12:00:00 UTC).unix_timestamp() * 1000 + 1);
 }
 
 #[tokio::test]
 async fn response_without_version_or_date_is_indeterminate() {
-    for reply in [status(201), Reply::Status(201, vec![("date", "today"), ("etag", "\"1\"")], "")] {
+    let undated = Reply::Status(201, vec![("date", "today"), ("etag", "\"1\"")], "");
+    for reply in [status(201), undated] {
         let container = Service::new([reply]).container(by_key());
         let error = container.write("a", &Metadata::new(), &Condition::Create).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
@@ -182,8 +238,7 @@ async fn truncated_page_is_indeterminate() {
 /// Blobs of other programs are listed at one level, and read up to a limit.
 #[tokio::test]
 async fn contents_are_read_in_bounded_requests() {
-    const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker/></EnumerationResults>";
-    let service = Service::new([Reply::Status(200, vec![], PAGE), Reply::Status(206, vec![], "{}")]);
+    let service = Service::new([Reply::Status(200, vec![], EMPTY_PAGE), Reply::Status(206, vec![], "{}")]);
     let container = service.container(by_key());
     assert_eq!(container.list_contents("g/").await.unwrap(), []);
     assert_eq!(container.read_content("g/0", 1024).await.unwrap(), b"{}");
@@ -193,27 +248,32 @@ async fn contents_are_read_in_bounded_requests() {
 
 #[tokio::test]
 async fn repeated_marker_fails_the_listing() {
-    const PAGE: &str = "<EnumerationResults><Blobs/><NextMarker>m/1 &amp;</NextMarker></EnumerationResults>";
-    let service = Service::new([Reply::Status(200, vec![], PAGE), Reply::Status(200, vec![], PAGE)]);
+    let service = Service::new([page("", "m/1 &amp;"), page("", "m/1 &amp;")]);
     let error = service.container(by_key()).list("p/").await.unwrap_err();
     assert!(error.to_string().contains("next page repeats"), "{error}");
     let first = "GET https://a.example/leases?restype=container&comp=list&include=metadata&prefix=p%2F";
     assert_eq!(service.requests(), [first.to_owned(), format!("{first}&marker=m%2F1%20%26")]);
 }
 
-/// Each page has another marker than the last one, so that the listing would never end.
+#[tokio::test]
+async fn a_cycle_of_markers_fails_the_listing() {
+    let pages = ["a", "b", "c"].into_iter().cycle().map(|marker| page("", marker));
+    let service = Service::new(pages.take(10));
+    let container = service.container(by_key());
+    let error = container.list("p/").await.unwrap_err();
+    assert!(error.to_string().contains("next page repeats"), "{error}");
+    assert_eq!(service.requests().len(), 4);
+    let error = container.list_contents("p/").await.unwrap_err();
+    assert!(error.to_string().contains("next page repeats"), "{error}");
+}
+
+/// Each page has another marker, so that the listing would never end.
 #[tokio::test]
 async fn an_endless_listing_is_rejected() {
     let blob = "<Blob><Name>p/1</Name><Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT</Last-Modified>\
                 <Etag>1</Etag></Properties></Blob>";
     let blobs = blob.repeat(5000);
-    let page = |marker: &str| -> &'static str {
-        let page =
-            format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker>{marker}</NextMarker></EnumerationResults>");
-        page.leak()
-    };
-    let pages = [page("a"), page("b")].into_iter().cycle().map(|page| Reply::Status(200, vec![], page));
-    let service = Service::new(pages.take(100));
+    let service = Service::new((0..52).map(|number| page(&blobs, &number.to_string())));
     let error = service.container(by_key()).list("p/").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("more than 250000 blobs"), "{error}");
@@ -269,8 +329,9 @@ async fn no_request_is_sent_without_a_token() {
     {
         let service = Service::new([]);
         let container = service.container(by_token(Some(failure)));
-        assert_eq!(container.list("").await.unwrap_err().kind(), kind);
-        let outcome = container.write("a", &Metadata::new(), &Condition::Unconditional).await;
+        let (limit, metadata) = (Duration::from_secs(5), Metadata::new());
+        assert_eq!(within(limit, "list", container.list("")).await.unwrap_err().kind(), kind);
+        let outcome = within(limit, "write", container.write("a", &metadata, &Condition::Create)).await;
         assert_eq!(outcome.unwrap_err().kind(), kind);
         assert!(service.requests().is_empty());
     }
@@ -294,8 +355,9 @@ async fn no_output_shows_a_secret() {
             shown.push(format!("{container:?} {container:#?} {}", all_of(&error)));
         }
         for reply in [status(403), status(400), Reply::Never, written()] {
-            let container = Service::new([reply]).container(access.clone());
-            let outcome = container.write("a", &Metadata::new(), &Condition::Create).await;
+            let (container, metadata) = (Service::new([reply]).container(access.clone()), Metadata::new());
+            let write = container.write("a", &metadata, &Condition::Create);
+            let outcome = within(Duration::from_secs(5), "write", write).await;
             shown.push(outcome.map_or_else(|error| all_of(&error), |written| format!("{written:?}")));
         }
     }

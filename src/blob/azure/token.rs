@@ -23,9 +23,6 @@ use std::time::Duration;
 use azure_core::Error;
 use azure_core::credentials::{AccessToken, TokenCredential};
 use azure_core::error::ErrorKind;
-use azure_core::http::headers::AUTHORIZATION;
-use azure_core::http::policies::{Policy, PolicyResult};
-use azure_core::http::{Context, Request, StatusCode};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
@@ -97,7 +94,7 @@ impl TokenSource {
     }
 
     /// Replaces a token that the storage rejected.
-    fn rejected(self: &Arc<Self>, token: &Arc<Token>) {
+    pub(super) fn rejected(self: &Arc<Self>, token: &Arc<Token>) {
         self.lock().discard(token);
         self.step();
     }
@@ -166,37 +163,5 @@ impl Drop for Refresh {
         let canceled = || Err(Error::with_message(ErrorKind::Io, "the request to the token issuer was canceled"));
         let outcome = self.outcome.take().unwrap_or_else(canceled);
         self.source.settle(self.number, outcome);
-    }
-}
-
-/// Adds the token in the context to each attempt of a request, over https only. A token is replaced if the response is
-/// 401. The response is returned to the caller, as by the policy of `azure_core` (neither supports challenges).
-#[derive(Debug)]
-pub(super) struct TokenPolicy {
-    source: Arc<TokenSource>,
-}
-
-impl TokenPolicy {
-    pub(super) fn new(source: Arc<TokenSource>) -> Self {
-        Self { source }
-    }
-}
-
-#[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
-#[async_trait::async_trait]
-impl Policy for TokenPolicy {
-    async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
-        if request.url().scheme() != "https" {
-            return Err(Error::with_message(ErrorKind::Other, "a token is only sent over https"));
-        }
-        let token = ctx.value::<Arc<Token>>().ok_or_else(|| {
-            Error::with_message(ErrorKind::Credential, "a policy removed the token from the context of the request")
-        })?;
-        request.insert_header(AUTHORIZATION, format!("Bearer {}", token.secret.secret()));
-        let response = next[0].send(ctx, request, &next[1..]).await?;
-        if response.status() == StatusCode::Unauthorized {
-            self.source.rejected(token);
-        }
-        Ok(response)
     }
 }

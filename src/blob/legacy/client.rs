@@ -16,8 +16,9 @@ use azure_core_legacy::{
 use azure_storage_blobs::blob::Blob as SdkBlob;
 use percent_encoding::percent_decode_str;
 
-use crate::blob::azure::errors::{ErrorResponse, NoResponse, Operation, unusable_response};
-use crate::blob::azure::headers::{retry_after, server_time};
+use crate::blob::azure::errors::{ErrorResponse, NoResponse, unusable_response};
+use crate::blob::azure::headers::{retry_after, server_time_of_error};
+use crate::blob::azure::operation::Operation;
 use crate::blob::azure::shared_key::compare_header_names;
 use crate::blob::validation::validate_blob_name;
 use crate::blob::{Blob, ETag, Metadata, ResponseInfo};
@@ -179,7 +180,7 @@ fn refusal(response: &HttpError, operation: Operation<'_>) -> Error {
         status: response.status().into(),
         code: response.error_code(),
         retry_after: retry_after(&headers),
-        server_time: server_time(&headers),
+        server_time: server_time_of_error(&headers),
         clock_skew: None,
     };
     refusal.into_error(operation, None)

@@ -53,8 +53,6 @@
 //!
 //! # Limits of the SDK
 //!
-//! - The response to a write with [`Condition::IfMatch`] has no `Last-Modified`. The `Date` of the response is used
-//!   instead, which is later by at most the duration of the request.
 //! - [`WriteResult::versioned`] is never true, so
 //!   [`StorageWarning::Versioning`](crate::store::StorageWarning::Versioning) is not detected.
 //! - The SDK requires a header in the response to a deletion that Azurite does not send (unless the SDK's feature
@@ -74,11 +72,11 @@ mod client;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::IntoFuture;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core_legacy::Url;
@@ -90,10 +88,11 @@ use tokio::time::Instant;
 
 pub use self::client::client_options;
 
-use super::azure::builder::{DEFAULT_REQUEST_TIMEOUT, check_limits};
+use super::azure::builder::check_page_size;
 use super::azure::endpoint::host_of;
-use super::azure::errors::{Operation, Verb, check_listed, timed_out, unusable_response};
-use super::validation::{delete_cannot_create, normalize_metadata};
+use super::azure::errors::{check_listed, unusable_response};
+use super::azure::operation::{Operation, Verb};
+use super::validation::validate_metadata;
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
 
@@ -102,7 +101,8 @@ use crate::error::{Error, Result};
 ///
 /// # Guarantees
 ///
-/// - Each request, including retries of the client, ends within the request timeout.
+/// - A request whose future is dropped ends, including the retries of the client. It has no other time limit: the caller
+///   sets one, as a [`GroupStore`](crate::store::GroupStore) does.
 /// - Neither errors nor `Debug` output contain keys, signatures or tokens.
 #[derive(Clone)]
 pub struct LegacyContainer {
@@ -146,41 +146,27 @@ impl LegacyContainer {
     where
         T: Send,
     {
-        self.outcome(operation, request).await?.map_err(|error| self.failure(&error, operation))
-    }
-
-    /// Sends a request. The caller decides what an error means.
-    async fn outcome<T>(
-        &self,
-        operation: Operation<'_>,
-        request: impl IntoFuture<Output = SdkResult<T>> + Send,
-    ) -> Result<SdkResult<(T, Instant)>> {
-        let limit = self.settings.request_timeout;
-        let outcome = tokio::time::timeout(limit, request.into_future()).await;
-        let received_at = Instant::now();
-        let outcome = outcome.map_err(|_| timed_out(operation, limit, &self.settings.host))?;
-        Ok(outcome.map(|response| (response, received_at)))
+        let response = request.await.map_err(|error| self.failure(&error, operation))?;
+        Ok((response, Instant::now()))
     }
 
     fn failure(&self, error: &azure_core_legacy::Error, operation: Operation<'_>) -> Error {
         client::failure(error, operation, &self.settings.host)
     }
 
-    async fn put(&self, name: &str, metadata: SdkMetadata, condition: Option<IfMatchCondition>) -> Result<WriteResult> {
-        let mut request = self.blob(name)?.put_block_blob(Vec::new()).metadata(metadata);
-        if let Some(condition) = condition {
-            request = request.if_match(condition);
-        }
+    async fn create(&self, name: &str, metadata: SdkMetadata) -> Result<WriteResult> {
+        let no_blob = IfMatchCondition::NotMatch("*".to_owned());
+        let request = self.blob(name)?.put_block_blob(Vec::new()).metadata(metadata).if_match(no_blob);
         let (put, received_at) = self.send(self.operation(Verb::Write, name), request).await?;
         let response = ResponseInfo { server_time: put.date, received_at };
-        Ok(WriteResult { etag: ETag::new(&put.etag), last_modified: put.last_modified, versioned: false, response })
+        Ok(WriteResult { etag: ETag::new(&put.etag), versioned: false, response })
     }
 
     async fn replace(&self, name: &str, metadata: SdkMetadata, etag: &ETag) -> Result<WriteResult> {
         let request = self.blob(name)?.set_metadata().metadata(metadata).if_match(matching(etag));
         let (set, received_at) = self.send(self.operation(Verb::Write, name), request).await?;
         let response = ResponseInfo { server_time: set.date, received_at };
-        Ok(WriteResult { etag: ETag::new(&set.etag), last_modified: set.date, versioned: false, response })
+        Ok(WriteResult { etag: ETag::new(&set.etag), versioned: false, response })
     }
 
     /// Returns the server's time after a deletion whose response only the SDK could not use. The time comes from the
@@ -211,7 +197,7 @@ impl BlobContainer for LegacyContainer {
         }
         let mut pages = request.into_stream();
         let mut blobs = Vec::new();
-        let mut marker = None;
+        let mut markers = HashSet::new();
         loop {
             let next = async { pages.next().await.transpose() };
             let (page, received_at) = self.send(operation, Box::pin(next)).await?;
@@ -220,14 +206,13 @@ impl BlobContainer for LegacyContainer {
             let shown = page.blobs.blobs().filter(|blob| blob.name.starts_with(prefix));
             blobs.extend(shown.map(|blob| client::blob_of(blob.clone(), response)));
             check_listed(blobs.len(), operation)?;
-            if page.next_marker.is_none() {
+            let Some(marker) = page.next_marker else {
                 blobs.sort_by(|left, right| left.name.cmp(&right.name));
                 return Ok(ListResult { blobs, response });
-            }
-            if page.next_marker == marker {
+            };
+            if !markers.insert(marker.as_str().to_owned()) {
                 return Err(unusable_response(operation, "the marker of the next page repeats"));
             }
-            marker = page.next_marker;
         }
     }
 
@@ -238,29 +223,23 @@ impl BlobContainer for LegacyContainer {
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let metadata = normalize_metadata(metadata)?;
+        validate_metadata(metadata)?;
         let mut sdk_metadata = SdkMetadata::new();
-        for (key, value) in &metadata {
+        for (key, value) in metadata {
             sdk_metadata.insert(key.to_owned(), value.to_owned());
         }
         let written = match condition {
-            Condition::Create => self.put(name, sdk_metadata, Some(IfMatchCondition::NotMatch("*".to_owned()))).await,
-            Condition::Unconditional => self.put(name, sdk_metadata, None).await,
+            Condition::Create => self.create(name, sdk_metadata).await,
             Condition::IfMatch(etag) => self.replace(name, sdk_metadata, etag).await,
         };
-        written.map_err(|error| client::explained(error, &metadata))
+        written.map_err(|error| client::explained(error, metadata))
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        let mut request = self.blob(name)?.delete();
-        match condition {
-            Condition::Create => return Err(delete_cannot_create()),
-            Condition::IfMatch(etag) => request = request.if_match(matching(etag)),
-            Condition::Unconditional => {}
-        }
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        let request = self.blob(name)?.delete().if_match(matching(etag));
         let operation = self.operation(Verb::Delete, name);
-        match self.outcome(operation, request).await? {
-            Ok((deleted, received_at)) => Ok(ResponseInfo { server_time: deleted.date, received_at }),
+        match request.await {
+            Ok(deleted) => Ok(ResponseInfo { server_time: deleted.date, received_at: Instant::now() }),
             Err(error) if client::is_deleted_nevertheless(&error) => self.time_after_deletion(name).await,
             Err(error) => Err(self.failure(&error, operation)),
         }
@@ -268,8 +247,8 @@ impl BlobContainer for LegacyContainer {
 
     async fn create_container(&self) -> Result<ContainerCreation> {
         let operation = self.operation(Verb::CreateContainer, "");
-        match self.outcome(operation, self.client.create()).await? {
-            Ok(_) => Ok(ContainerCreation::Created),
+        match self.client.create().await {
+            Ok(()) => Ok(ContainerCreation::Created),
             Err(error) if client::code(&error) == Some("ContainerAlreadyExists") => Ok(ContainerCreation::Existed),
             Err(error) => Err(self.failure(&error, operation)),
         }
@@ -301,7 +280,6 @@ type Connect = Arc<dyn Fn() -> ContainerClient + Send + Sync>;
 #[derive(Clone)]
 pub struct LegacyContainerBuilder {
     client: ContainerClient,
-    request_timeout: Duration,
     page_size: Option<u32>,
     connect: Option<Connect>,
 }
@@ -311,22 +289,13 @@ struct Settings {
     url: Url,
     /// The host, and the port if it is not the default one.
     host: String,
-    request_timeout: Duration,
     page_size: Option<MaxResults>,
     connect: Option<Connect>,
 }
 
 impl LegacyContainerBuilder {
     fn new(client: ContainerClient) -> Self {
-        Self { client, request_timeout: DEFAULT_REQUEST_TIMEOUT, page_size: None, connect: None }
-    }
-
-    /// Sets how long a request may take, including retries of the client and the wait for a token. Each page of a
-    /// listing is one request. Default 5 s, so that a request that hangs costs only a fraction of a lease.
-    #[must_use]
-    pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
-        self.request_timeout = timeout;
-        self
+        Self { client, page_size: None, connect: None }
     }
 
     /// Sets the number of blobs per page of a listing, from 1 to 5000. Default: the service decides, which is 5000.
@@ -352,12 +321,11 @@ impl LegacyContainerBuilder {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting or the address of the client is malformed. The
     /// message names the problem and the remedy.
     pub fn build(self) -> Result<LegacyContainer> {
-        check_limits(self.request_timeout, self.page_size)?;
+        check_page_size(self.page_size)?;
         let url = self.client.url().map_err(|error| Error::config(format!("the client has no URL: {error}")))?;
         let settings = Settings {
             host: host_of(&url),
             url,
-            request_timeout: self.request_timeout,
             page_size: self.page_size.and_then(NonZeroU32::new).map(MaxResults::new),
             connect: self.connect,
         };
@@ -369,7 +337,6 @@ impl fmt::Debug for LegacyContainerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LegacyContainerBuilder")
             .field("container", &self.client.container_name())
-            .field("request_timeout", &self.request_timeout)
             .field("page_size", &self.page_size)
             .field("with_client_factory", &self.connect.is_some())
             .finish_non_exhaustive()
@@ -380,7 +347,6 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("url", &self.url.as_str())
-            .field("request_timeout", &self.request_timeout)
             .field("page_size", &self.page_size)
             .field("with_client_factory", &self.connect.is_some())
             .finish_non_exhaustive()

@@ -186,7 +186,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         self.control.progress.held_back(checkpoints_count && session.writer.is_held_back());
     }
 
-    /// Returns until when attempts at the last checkpoint begin. Each attempt takes up to two request timeouts, and ends
+    /// Returns until when attempts at the last checkpoint begin. The last one ends two request timeouts later, which is
     /// one request timeout before the balancer releases the partition without the checkpoint, or before the end of the
     /// shutdown.
     fn last_checkpoint_by(&self, failed: bool) -> Instant {

@@ -34,18 +34,6 @@ impl Place {
         }
     }
 
-    /// Returns whether the position in the other name case replaces this one. A checkpoint there replaces one here only
-    /// if it is known to be ahead. An initial checkpoint shows no progress, so any checkpoint replaces it, at any
-    /// position: an owner may have started before the initial checkpoint was written, and be at a smaller position.
-    fn gives_way_to(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::At(this), Self::At(that)) => this < that,
-            (Self::Nowhere, other) => other != Self::Nowhere,
-            (Self::Pinned, other) => matches!(other, Self::At(_) | Self::Unnumbered),
-            _ => false,
-        }
-    }
-
     /// Compares it with a sequence number. Returns `None` if it is not a checkpoint with a sequence number.
     pub fn compared_with(self, number: i64) -> Option<Ordering> {
         match self {
@@ -60,8 +48,6 @@ impl Place {
 pub enum PositionFrom {
     /// The blob itself, written back as it was read.
     Found,
-    /// The same partition's checkpoint in the other name case.
-    OtherNameCase,
     /// The configured start position. It is written so that a group that starts at the latest event and crashes before
     /// its first checkpoint loses nothing.
     Start,
@@ -76,16 +62,11 @@ pub enum Unwritten {
     Nothing,
 }
 
-/// Decides by the checkpoint that was found. `other` is the one in the other name case, if that counts. Returns `None`
-/// if there is no position to write.
-pub fn position_from(found: Option<Place>, other: Place, start_is_known: bool) -> Option<PositionFrom> {
-    let place = found.unwrap_or(Place::Nowhere);
-    if place.gives_way_to(other) {
-        Some(PositionFrom::OtherNameCase)
-    } else if place == Place::Nowhere && start_is_known {
-        Some(PositionFrom::Start)
-    } else {
-        found.map(|_| PositionFrom::Found)
+/// Decides by the checkpoint that was found. Returns `None` if there is no position to write.
+pub fn position_from(found: Option<Place>, start_is_known: bool) -> Option<PositionFrom> {
+    match found {
+        None | Some(Place::Nowhere) if start_is_known => Some(PositionFrom::Start),
+        found => found.map(|_| PositionFrom::Found),
     }
 }
 
@@ -108,51 +89,21 @@ mod tests {
     #[test]
     fn a_found_position_is_written_back() {
         for place in [Place::At(3), Place::Unnumbered, Place::Pinned] {
-            assert_eq!(position_from(Some(place), Place::Nowhere, true), Some(PositionFrom::Found), "{place:?}");
+            assert_eq!(position_from(Some(place), true), Some(PositionFrom::Found), "{place:?}");
         }
     }
 
     #[test]
     fn a_known_start_is_written_without_a_position() {
-        let from = |found, known| position_from(found, Place::Nowhere, known);
-        assert_eq!(from(None, true), Some(PositionFrom::Start));
-        assert_eq!(from(Some(Place::Nowhere), true), Some(PositionFrom::Start));
-        assert_eq!(from(Some(Place::Nowhere), false), Some(PositionFrom::Found));
-        assert_eq!(from(None, false), None);
-    }
-
-    #[test]
-    fn other_name_case_counts_only_if_known_to_be_ahead() {
-        let from = |found, other| position_from(Some(found), other, true);
-        assert_eq!(from(Place::At(3), Place::At(4)), Some(PositionFrom::OtherNameCase));
-        assert_eq!(from(Place::Nowhere, Place::Unnumbered), Some(PositionFrom::OtherNameCase));
-        assert_eq!(position_from(None, Place::At(0), true), Some(PositionFrom::OtherNameCase));
-        for (found, other) in [
-            (Place::At(3), Place::At(3)),
-            (Place::At(3), Place::Unnumbered),
-            (Place::Unnumbered, Place::At(4)),
-            (Place::At(3), Place::Pinned),
-        ] {
-            assert_eq!(from(found, other), Some(PositionFrom::Found), "{found:?} {other:?}");
-        }
-    }
-
-    #[test]
-    fn an_initial_checkpoint_yields_to_any_checkpoint() {
-        let from = |other| position_from(Some(Place::Pinned), other, true);
-        for other in [Place::At(i64::MIN), Place::At(3), Place::Unnumbered] {
-            assert_eq!(from(other), Some(PositionFrom::OtherNameCase), "{other:?}");
-        }
-        for other in [Place::Nowhere, Place::Pinned] {
-            assert_eq!(from(other), Some(PositionFrom::Found), "{other:?}");
-        }
-        let taken = position_from(None, Place::Pinned, true);
-        assert_eq!(taken, Some(PositionFrom::OtherNameCase), "an earlier start");
+        assert_eq!(position_from(None, true), Some(PositionFrom::Start));
+        assert_eq!(position_from(Some(Place::Nowhere), true), Some(PositionFrom::Start));
+        assert_eq!(position_from(Some(Place::Nowhere), false), Some(PositionFrom::Found));
+        assert_eq!(position_from(None, false), None);
     }
 
     #[test]
     fn nothing_is_written_without_the_ownership() {
-        let from = position_from(FOUND, Place::Nowhere, true);
+        let from = position_from(FOUND, true);
         assert_eq!(adopting(Some(7), from, true), Next::Write(WriteCondition::IfMatch(7)));
         assert_eq!(adopting::<u8>(None, from, true), Next::Write(WriteCondition::Create));
         assert_eq!(adopting::<u8>(None, None, true), Next::Done(Unwritten::Nothing));

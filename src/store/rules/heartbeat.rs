@@ -17,6 +17,8 @@ pub struct OwnHeartbeat<E> {
     pub lifetime: Duration,
     /// Whether another instance has declared this owner dead.
     pub declared_dead: bool,
+    /// Whether this owner has ended it. Then it may be written again.
+    pub ended: bool,
 }
 
 /// How a heartbeat ends by what was read.
@@ -48,6 +50,16 @@ pub fn sending_heartbeat<E>(attempted: Option<&E>, found: Option<OwnHeartbeat<E>
         _ if was_written => Next::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
         _ => Next::Write(WriteCondition::IfMatch(found.etag)),
     }
+}
+
+/// Decides how to end the heartbeat of this owner after a conflict, a missing blob or a missing response. Returns the
+/// version to delete when no instance counts it anymore; `None` if the blob is gone, or belongs to another incarnation.
+pub fn ending_heartbeat<E>(found: Option<OwnHeartbeat<E>>) -> Next<E, Option<E>> {
+    let Some(own) = found.filter(|found| found.relation == Relation::This) else { return Next::Done(None) };
+    if own.declared_dead || own.ended {
+        return Next::Done(Some(own.etag));
+    }
+    Next::Write(WriteCondition::IfMatch(own.etag))
 }
 
 /// The heartbeat of an owner that is considered dead, as it was listed or read.
@@ -97,7 +109,8 @@ mod tests {
     const LIFETIME: Duration = Duration::from_secs(62);
 
     fn found(relation: Relation, age: u64, declared_dead: bool) -> OwnHeartbeat<u8> {
-        OwnHeartbeat { relation, etag: 7, age: Duration::from_secs(age), lifetime: LIFETIME, declared_dead }
+        let age = Duration::from_secs(age);
+        OwnHeartbeat { relation, etag: 7, age, lifetime: LIFETIME, declared_dead, ended: false }
     }
 
     mod sending {
@@ -137,6 +150,29 @@ mod tests {
                 let next = sending_heartbeat(Some(&6), Some(found(relation, 62, false)));
                 assert_eq!(next, Next::Done(HeartbeatLoss::DeclaredDead(Some(7))));
             }
+        }
+    }
+
+    mod ending {
+        use super::*;
+
+        #[test]
+        fn an_own_heartbeat_is_ended_once() {
+            let own = found(Relation::This, 0, false);
+            assert_eq!(ending_heartbeat(Some(own)), Next::Write(WriteCondition::IfMatch(7)));
+            let ended = OwnHeartbeat { ended: true, ..own };
+            for over in [ended, found(Relation::This, 0, true)] {
+                assert_eq!(ending_heartbeat(Some(over)), Next::Done(Some(7)));
+            }
+            assert_eq!(sending_heartbeat(None, Some(ended)), Next::Write(WriteCondition::IfMatch(7)), "it may go on");
+        }
+
+        #[test]
+        fn a_heartbeat_of_another_incarnation_stays() {
+            for relation in [Relation::LaterIncarnation, Relation::EarlierIncarnation] {
+                assert_eq!(ending_heartbeat(Some(found(relation, 0, false))), Next::Done(None));
+            }
+            assert_eq!(ending_heartbeat::<u8>(None), Next::Done(None));
         }
     }
 

@@ -11,14 +11,17 @@ mod adopt;
 mod checkpoint;
 mod handoff;
 mod heartbeat;
+mod name_case;
 mod ownership;
 
 pub use adopt::{Place, PositionFrom, Unwritten, adopting, position_from};
 pub use checkpoint::{Checkpointed, checkpointing};
 pub use handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffView, requesting_handoff};
 pub use heartbeat::{
-    DeclareDeadOutcome, HeartbeatLoss, HeartbeatState, OwnHeartbeat, declaring_dead, sending_heartbeat,
+    DeclareDeadOutcome, HeartbeatLoss, HeartbeatState, OwnHeartbeat, declaring_dead, ending_heartbeat,
+    sending_heartbeat,
 };
+pub use name_case::{CaseConflict, CaseFacts, Choice, LiveOwner, choose_case};
 pub use ownership::{Found, Goal, Settled, goal_after, next_epoch, resolve_ambiguous_write, too_young_by};
 
 /// The condition of a write.

@@ -41,26 +41,17 @@ pub async fn a_stale_match_is_a_conflict(container: Container) -> Result<()> {
 /// `IfMatch` never creates a blob. The service reports a missing blob or a conflict.
 pub async fn a_match_never_makes_a_blob(container: Container) -> Result<()> {
     let deleted = container.write("a", &with_value("1"), &Condition::Create).await?;
-    container.delete("a", &Condition::Unconditional).await?;
+    container.delete("a", &deleted.etag).await?;
     let outcome = container.write("a", &with_value("2"), &Condition::IfMatch(deleted.etag)).await;
     assert_refused_as_missing_or_changed(outcome);
     assert_refused(container.get("a").await, ErrorKind::NotFound);
     Ok(())
 }
 
-/// `Unconditional` creates a blob, or replaces an existing one.
-pub async fn any_creates_and_overwrites(container: Container) -> Result<()> {
-    for value in ["1", "2"] {
-        let written = container.write("a", &with_value(value), &Condition::Unconditional).await?;
-        assert_holds(&container, "a", &with_value(value), &written.etag).await?;
-    }
-    Ok(())
-}
-
 /// A deletion with the current ETag removes the blob.
 pub async fn a_blob_is_deleted_under_its_etag(container: Container) -> Result<()> {
     let written = container.write("a", &with_value("1"), &Condition::Create).await?;
-    container.delete("a", &Condition::IfMatch(written.etag)).await?;
+    container.delete("a", &written.etag).await?;
     assert_refused(container.get("a").await, ErrorKind::NotFound);
     Ok(())
 }
@@ -68,32 +59,23 @@ pub async fn a_blob_is_deleted_under_its_etag(container: Container) -> Result<()
 /// A deletion with an old ETag is a conflict and removes nothing.
 pub async fn a_deletion_with_a_stale_etag_is_a_conflict(container: Container) -> Result<()> {
     let first = container.write("a", &with_value("1"), &Condition::Create).await?;
-    let second = container.write("a", &with_value("2"), &Condition::Unconditional).await?;
-    assert_refused(container.delete("a", &Condition::IfMatch(first.etag)).await, ErrorKind::Conflict);
+    let second = container.write("a", &with_value("2"), &Condition::IfMatch(first.etag.clone())).await?;
+    assert_refused(container.delete("a", &first.etag).await, ErrorKind::Conflict);
     assert_holds(&container, "a", &with_value("2"), &second.etag).await
 }
 
-/// A blob that does not exist cannot be deleted under any condition.
+/// A blob that does not exist cannot be deleted.
 pub async fn a_missing_blob_cannot_be_deleted(container: Container) -> Result<()> {
     let deleted = container.write("a", &with_value("1"), &Condition::Create).await?;
-    container.delete("a", &Condition::IfMatch(deleted.etag.clone())).await?;
-    assert_refused(container.delete("a", &Condition::Unconditional).await, ErrorKind::NotFound);
-    assert_refused_as_missing_or_changed(container.delete("a", &Condition::IfMatch(deleted.etag)).await);
+    container.delete("a", &deleted.etag).await?;
+    assert_refused_as_missing_or_changed(container.delete("a", &deleted.etag).await);
     Ok(())
-}
-
-/// A deletion with `Create` is meaningless and is rejected.
-pub async fn a_deletion_under_create_is_rejected(container: Container) -> Result<()> {
-    container.write("a", &with_value("1"), &Condition::Create).await?;
-    assert_refused(container.delete("a", &Condition::Create).await, ErrorKind::InvalidArgument);
-    assert_refused(container.delete("b", &Condition::Create).await, ErrorKind::InvalidArgument);
-    container.get("a").await.map(drop)
 }
 
 /// The name of a deleted blob can be used again, and its old ETag matches nothing.
 pub async fn a_deleted_blob_can_be_created_again(container: Container) -> Result<()> {
     let first = container.write("a", &with_value("1"), &Condition::Create).await?;
-    container.delete("a", &Condition::Unconditional).await?;
+    container.delete("a", &first.etag).await?;
     let second = container.write("a", &with_value("2"), &Condition::Create).await?;
     assert_ne!(first.etag, second.etag);
     assert_refused(container.write("a", &with_value("3"), &Condition::IfMatch(first.etag)).await, ErrorKind::Conflict);

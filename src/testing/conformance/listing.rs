@@ -1,8 +1,8 @@
 //! Rules about listings.
 
 use super::{Container, create_all, listed_names, metadata_for, metadata_of, sorted, with_value};
-use crate::blob::Condition;
 use crate::error::Result;
+use crate::testing::Overwrite;
 
 /// A listing contains all blobs with the prefix, at any depth, and no others.
 pub async fn a_listing_has_the_blobs_with_the_prefix(container: Container) -> Result<()> {
@@ -49,8 +49,8 @@ pub async fn a_listing_shows_what_reading_shows(container: Container) -> Result<
 /// A listing shows every write and deletion whose response arrived before the listing was requested.
 pub async fn a_listing_shows_the_latest_state(container: Container) -> Result<()> {
     create_all(&container, &["a", "b"]).await?;
-    let written = container.write("a", &with_value("2"), &Condition::Unconditional).await?;
-    container.delete("b", &Condition::Unconditional).await?;
+    let written = container.overwrite("a", &with_value("2")).await?;
+    container.remove("b").await?;
     let blobs = container.list("").await?.blobs;
     assert_eq!(blobs.len(), 1);
     assert_eq!((&blobs[0].etag, &blobs[0].metadata), (&written.etag, &with_value("2")));

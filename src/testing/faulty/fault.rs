@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::blob::{Condition, Metadata};
+use crate::blob::Metadata;
 
 /// A method of [`BlobContainer`](crate::blob::BlobContainer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +65,9 @@ pub enum Fault {
         /// How long the service asks to wait.
         retry_after: Option<Duration>,
     },
+    /// The credentials do not permit the request. It is not applied, and fails with
+    /// [`Unauthorized`](crate::ErrorKind::Unauthorized).
+    Unauthorized,
     /// A listing shows the state of an earlier listing, older by this duration, with the ETags and times of that
     /// listing, but with the server's time of now. It uses the latest recorded listing of this prefix that is old
     /// enough, or the oldest one. A prefix that has not been listed before is not affected.
@@ -89,6 +92,7 @@ pub enum FaultKind {
     Conflict,
     ConcurrentWrite,
     Throttled,
+    Unauthorized,
     StaleListing,
     TruncatedListing,
 }
@@ -107,6 +111,7 @@ impl Fault {
             Self::Conflict => FaultKind::Conflict,
             Self::ConcurrentWrite(_) => FaultKind::ConcurrentWrite,
             Self::Throttled { .. } => FaultKind::Throttled,
+            Self::Unauthorized => FaultKind::Unauthorized,
             Self::StaleListing(_) => FaultKind::StaleListing,
             Self::TruncatedListing => FaultKind::TruncatedListing,
         }
@@ -115,11 +120,16 @@ impl Fault {
     /// Returns whether this fault can affect such a request.
     pub(super) fn applies_to(&self, call: &Call<'_>) -> bool {
         match self {
-            Self::Latency(_) | Self::Unreachable | Self::RequestLost | Self::Hang | Self::Throttled { .. } => true,
+            Self::Latency(_)
+            | Self::Unreachable
+            | Self::RequestLost
+            | Self::Hang
+            | Self::Throttled { .. }
+            | Self::Unauthorized => true,
             Self::ResponseLost => !matches!(call.operation, BlobOperation::List | BlobOperation::Get),
             Self::AppliedLate(_) => matches!(call.operation, BlobOperation::Write | BlobOperation::Delete),
             Self::ConcurrentWrite(_) => call.operation == BlobOperation::Write,
-            Self::Conflict => call.is_conditional,
+            Self::Conflict => matches!(call.operation, BlobOperation::Write | BlobOperation::Delete),
             Self::StaleListing(_) => call.was_listed_before,
             Self::TruncatedListing => call.operation == BlobOperation::List,
         }
@@ -183,16 +193,11 @@ impl From<BlobOperation> for Target {
 pub(super) struct Call<'a> {
     pub(super) operation: BlobOperation,
     pub(super) name: &'a str,
-    pub(super) is_conditional: bool,
     pub(super) was_listed_before: bool,
 }
 
 impl<'a> Call<'a> {
     pub(super) fn new(operation: BlobOperation, name: &'a str) -> Self {
-        Self { operation, name, is_conditional: false, was_listed_before: false }
-    }
-
-    pub(super) fn under(self, condition: &Condition) -> Self {
-        Self { is_conditional: *condition != Condition::Unconditional, ..self }
+        Self { operation, name, was_listed_before: false }
     }
 }

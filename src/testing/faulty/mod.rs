@@ -12,12 +12,10 @@
 //!   paused time a test is deterministic.
 //! - All times are those of tokio's clock.
 //! - The kind of an error is true: after [`Unavailable`](crate::ErrorKind::Unavailable),
-//!   [`Throttled`](crate::ErrorKind::Throttled) and [`Conflict`](crate::ErrorKind::Conflict) nothing was applied.
+//!   [`Throttled`](crate::ErrorKind::Throttled), [`Conflict`](crate::ErrorKind::Conflict) and
+//!   [`Unauthorized`](crate::ErrorKind::Unauthorized) nothing was applied.
 //!
-//! # Non-guarantees
-//!
-//! Unlike other containers, it does not bound the duration of its requests: [`Fault::Hang`] lasts until the caller's
-//! timeout.
+//! [`Fault::Hang`] lasts until the caller drops the request.
 
 mod fault;
 mod history;
@@ -38,14 +36,17 @@ use tokio::time::{Instant, sleep};
 
 pub use self::fault::{BlobOperation, Fault, FaultKind, Target};
 pub use self::plan::FaultPlan;
-pub use self::platform::Platform;
+pub use self::platform::{Latency, Platform};
 
 use self::fault::Call;
 use self::history::History;
 use self::plan::Fate;
-use crate::blob::{Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult};
+use crate::blob::{
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
+use crate::testing::Overwrite;
 
 /// A name that no record has. It is read to get the server's time.
 const CLOCK: &str = "clock";
@@ -170,23 +171,27 @@ impl FaultyContainer {
             Some(Fault::RequestLost) => failure(ErrorKind::Indeterminate, &call, "the request was lost"),
             Some(Fault::Conflict) => {
                 let error = failure(ErrorKind::Conflict, &call, "the service responded 412, although nothing changed");
-                error.with_server_time(self.server_time().await)
+                error.with_server_time(server_time(&*self.inner).await)
             }
             Some(Fault::Throttled { retry_after }) => {
                 let error = failure(ErrorKind::Throttled { retry_after }, &call, "the service limits the request rate");
-                error.with_server_time(self.server_time().await)
+                error.with_server_time(server_time(&*self.inner).await)
+            }
+            Some(Fault::Unauthorized) => {
+                let error = failure(ErrorKind::Unauthorized, &call, "the credentials do not permit the request");
+                error.with_server_time(server_time(&*self.inner).await)
             }
             arriving => return Ok(arriving),
         };
         Err(failure)
     }
+}
 
-    /// Returns the time of an error response.
-    async fn server_time(&self) -> Option<OffsetDateTime> {
-        match self.inner.get(CLOCK).await {
-            Ok(blob) => Some(blob.response.server_time),
-            Err(error) => error.server_time(),
-        }
+/// Returns the time of an error response.
+async fn server_time(inner: &dyn BlobContainer) -> Option<OffsetDateTime> {
+    match inner.get(CLOCK).await {
+        Ok(blob) => Some(blob.response.server_time),
+        Err(error) => error.server_time(),
     }
 }
 
@@ -237,7 +242,7 @@ impl BlobContainer for FaultyContainer {
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        let call = Call::new(BlobOperation::Write, name).under(condition);
+        let call = Call::new(BlobOperation::Write, name);
         let fault = self.send(call).await?;
         match &fault {
             Some(Fault::AppliedLate(delay)) => {
@@ -247,22 +252,22 @@ impl BlobContainer for FaultyContainer {
                 return Err(apply_later(&call, *delay, apply));
             }
             Some(Fault::ConcurrentWrite(by)) => {
-                self.inner.write(name, by, &Condition::Unconditional).await.map(drop)?;
+                self.inner.overwrite(name, by).await.map(drop)?;
             }
             _ => {}
         }
         apply_response_fault(&call, fault.as_ref(), self.inner.write(name, metadata, condition).await)
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        let call = Call::new(BlobOperation::Delete, name).under(condition);
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        let call = Call::new(BlobOperation::Delete, name);
         let fault = self.send(call).await?;
         if let Some(Fault::AppliedLate(delay)) = fault {
-            let (inner, name, condition) = (self.inner.clone(), name.to_owned(), condition.clone());
-            let apply = async move { inner.delete(&name, &condition).await.map(drop) };
+            let (inner, name, etag) = (self.inner.clone(), name.to_owned(), etag.clone());
+            let apply = async move { inner.delete(&name, &etag).await.map(drop) };
             return Err(apply_later(&call, delay, apply));
         }
-        apply_response_fault(&call, fault.as_ref(), self.inner.delete(name, condition).await)
+        apply_response_fault(&call, fault.as_ref(), self.inner.delete(name, etag).await)
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

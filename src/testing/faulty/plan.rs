@@ -86,7 +86,6 @@ mod tests {
 
     use super::super::fault::BlobOperation;
     use super::*;
-    use crate::blob::Condition;
 
     fn count(plan: &FaultPlan, call: &Call<'_>) -> usize {
         let mut rng = StdRng::seed_from_u64(1);
@@ -95,7 +94,7 @@ mod tests {
 
     #[test]
     fn faults_follow_their_probability() {
-        let write = Call::new(BlobOperation::Write, "a").under(&Condition::Create);
+        let write = Call::new(BlobOperation::Write, "a");
         assert_eq!(count(&FaultPlan::default(), &write), 0);
         assert_eq!(count(&FaultPlan::default().with(0.0, Fault::Hang), &write), 0);
         assert_eq!(count(&FaultPlan::always(Fault::Hang), &write), 1000);
@@ -108,21 +107,21 @@ mod tests {
         let list = Call::new(BlobOperation::List, "p/");
         let listed = Call { was_listed_before: true, ..list };
         let get = Call::new(BlobOperation::Get, "a");
-        let write = Call::new(BlobOperation::Write, "a").under(&Condition::Unconditional);
-        let create = write.under(&Condition::Create);
-        let delete = Call::new(BlobOperation::Delete, "a").under(&Condition::Unconditional);
+        let write = Call::new(BlobOperation::Write, "a");
+        let delete = Call::new(BlobOperation::Delete, "a");
         let container = Call::new(BlobOperation::CreateContainer, "");
-        let calls = [list, listed, get, write, create, delete, container];
+        let calls = [list, listed, get, write, delete, container];
         let second = Duration::from_secs(1);
         for (fault, expected) in [
-            (Fault::Hang, [true; 7]),
-            (Fault::Throttled { retry_after: None }, [true; 7]),
-            (Fault::ResponseLost, [false, false, false, true, true, true, true]),
-            (Fault::AppliedLate(second), [false, false, false, true, true, true, false]),
-            (Fault::ConcurrentWrite(crate::blob::Metadata::new()), [false, false, false, true, true, false, false]),
-            (Fault::Conflict, [false, false, false, false, true, false, false]),
-            (Fault::StaleListing(second), [false, true, false, false, false, false, false]),
-            (Fault::TruncatedListing, [true, true, false, false, false, false, false]),
+            (Fault::Hang, [true; 6]),
+            (Fault::Throttled { retry_after: None }, [true; 6]),
+            (Fault::Unauthorized, [true; 6]),
+            (Fault::ResponseLost, [false, false, false, true, true, true]),
+            (Fault::AppliedLate(second), [false, false, false, true, true, false]),
+            (Fault::ConcurrentWrite(crate::blob::Metadata::new()), [false, false, false, true, false, false]),
+            (Fault::Conflict, [false, false, false, true, true, false]),
+            (Fault::StaleListing(second), [false, true, false, false, false, false]),
+            (Fault::TruncatedListing, [true, true, false, false, false, false]),
         ] {
             let plan = FaultPlan::always(fault.clone());
             let affected = calls.map(|call| plan.draw(&call, &mut StdRng::seed_from_u64(0)).fault.is_some());

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::testing::Overwrite;
 use serde_json::Value;
 
 use crate::fleet::Fleet;
@@ -119,7 +120,7 @@ async fn written_manifests_are_valid() {
     let blob = "MyNs.servicebus.chinacloudapi.cn/My-Hub/orders-app/checkpoint/0";
     let metadata =
         Metadata::from([("sequencenumber".to_owned(), "3".to_owned()), ("offset".to_owned(), "3".to_owned())]);
-    fleet.container.write(blob, &metadata, &Condition::Unconditional).await.unwrap();
+    fleet.container.overwrite(blob, &metadata).await.unwrap();
     program.set("EHCP_EVENT_HUB", "My-Hub");
     for (namespace, group, settings) in [
         (

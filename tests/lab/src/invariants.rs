@@ -70,9 +70,7 @@ pub fn stable(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
 pub fn settled(view: &View<'_>, policy: &Policy) -> bool {
     let own = view.partitions.iter().filter(|entry| entry.owner == PartitionOwner::This).count();
     // A partition in a handoff counts as taken until the new owner can claim it.
-    let taken = |entry: &PartitionView| {
-        matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_) | PartitionOwner::OtherNameCase(_))
-    };
+    let taken = |entry: &PartitionView| matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_));
     if policy.max_partitions.is_some_and(|max| own > max) || !view.removed.is_empty() {
         return false;
     }
@@ -435,7 +433,7 @@ fn owner_of<'a>(entry: &'a PartitionView, view: &'a View<'a>) -> Option<&'a Owne
     }
     match &entry.owner {
         PartitionOwner::This | PartitionOwner::Reclaimable => Some(&view.me),
-        PartitionOwner::Other(owner) | PartitionOwner::OtherNameCase(owner) => Some(owner).filter(is_member),
+        PartitionOwner::Other(owner) => Some(owner).filter(is_member),
         _ => None,
     }
 }

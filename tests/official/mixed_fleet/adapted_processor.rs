@@ -8,7 +8,7 @@ use std::time::Duration;
 use azure_messaging_eventhubs::ConsumerClient;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::store::{BlobNameCase, StoreConfig};
+use eventhubs_checkpoint::store::StoreConfig;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
@@ -35,7 +35,6 @@ struct Settings {
     connection_string: String,
     storage: String,
     container: String,
-    case: BlobNameCase,
     interval: Duration,
     expiry: Duration,
     processed: Processed,
@@ -64,7 +63,6 @@ impl AdaptedProcessor {
             connection_string: fleet.hub.connection_string(),
             storage: azurite::shared().await.unwrap().connection_string(),
             container: fleet.container_name.clone(),
-            case: fleet.case,
             interval: Duration::from_secs(1),
             expiry: fleet.expiry,
             processed: fleet.processed.clone(),
@@ -94,10 +92,7 @@ impl AdaptedProcessor {
 impl Settings {
     async fn run(self, shutdown: oneshot::Receiver<()>) {
         let container = AzureContainer::from_connection_string(self.storage, &self.container).unwrap();
-        let config = StoreConfig::default()
-            .with_blob_name_case(self.case)
-            .with_lease_duration(self.expiry)
-            .with_foreign_lease_duration(self.expiry);
+        let config = StoreConfig::default().with_lease_duration(self.expiry).with_foreign_lease_duration(self.expiry);
         let adapter: Arc<_> = BlobCheckpointStore::builder(container).with_config(config).build().unwrap();
         let store = Store::new(adapter.clone());
         let consumer = ConsumerClient::builder()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore};
+use eventhubs_checkpoint::store::{GroupStore, NameCase};
 use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -49,7 +49,7 @@ impl Continuity {
     pub fn of(fleet: &Fleet) -> Self {
         let (ended, end) = watch::channel(false);
         let readers = tokio::spawn(watch_readers(fleet.hub.clone(), end.clone()));
-        let stores = [BlobNameCase::Lower, BlobNameCase::Verbatim].map(|case| fleet.observer(case).clone());
+        let stores = [NameCase::Lower, NameCase::Verbatim].map(|case| fleet.observer(case).clone());
         let records = tokio::spawn(watch_records(stores, fleet.hub.partition_ids(), fleet.expiry, end));
         Self { ended, readers, records }
     }

@@ -10,10 +10,10 @@ use azure_core::hmac::hmac_sha256;
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, StoreConfig};
+use eventhubs_checkpoint::store::{GroupStore, NameCase, StoreConfig};
 use eventhubs_checkpoint::testing::event_hub::{
     DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator, EventHubEmulatorBuilder,
 };
@@ -50,8 +50,8 @@ pub struct Fleet {
     pub hub: EventHubEmulator,
     pub container: Arc<AzureContainer>,
     pub container_name: String,
-    /// The case of the blob names that the processors of this crate use.
-    pub case: BlobNameCase,
+    /// The case of the blob names that all processors use. Those of this crate find it by themselves.
+    pub case: NameCase,
     /// The lease duration of all processors.
     pub expiry: Duration,
     lower: GroupStore,
@@ -96,11 +96,11 @@ impl Fleet {
         container.create_container().await.unwrap();
         let container = Arc::new(container);
         let observer = async |case| observer(connection_string.clone(), &container_name, case).await;
-        let (lower, verbatim) = (observer(BlobNameCase::Lower).await, observer(BlobNameCase::Verbatim).await);
+        let (lower, verbatim) = (observer(NameCase::Lower).await, observer(NameCase::Verbatim).await);
         let (wanted, batches) = watch::channel(batches);
         let address = Address { endpoint: hub.endpoint(), connection_string: hub.connection_string() };
         let publishing = tokio::spawn(async { drop(publish(address, LOAD, batches).await.unwrap()) });
-        let (case, processed) = (BlobNameCase::Lower, Processed::default());
+        let (case, processed) = (NameCase::Lower, Processed::default());
         let expiry = EXPIRY;
         Self { hub, container, container_name, case, expiry, lower, verbatim, processed, wanted, publishing }
     }
@@ -123,10 +123,7 @@ impl Fleet {
     }
 
     fn store_config(&self) -> StoreConfig {
-        StoreConfig::default()
-            .with_blob_name_case(self.case)
-            .with_lease_duration(self.expiry)
-            .with_foreign_lease_duration(self.expiry)
+        StoreConfig::default().with_lease_duration(self.expiry).with_foreign_lease_duration(self.expiry)
     }
 
     /// Returns the store of a processor, whose requests may be late on a busy machine.
@@ -138,6 +135,16 @@ impl Fleet {
                 Ok(store) => return store,
                 Err(error) => assert!(started.elapsed() < TIMEOUT, "{owner}: {error}"),
             }
+        }
+    }
+
+    /// Waits until a partition has an owner: an instance of this crate that connects before that chooses lower case, and ends
+    /// if another SDK claims under names as given.
+    pub async fn has_an_owner(&self) {
+        let started = Instant::now();
+        while !self.records().await.values().any(|(owner, _)| !owner.is_empty()) {
+            assert!(started.elapsed() < TIMEOUT, "nothing is claimed");
+            sleep(POLL).await;
         }
     }
 
@@ -273,10 +280,10 @@ impl Fleet {
     }
 
     /// Returns a store for the records under names of this case.
-    pub fn observer(&self, case: BlobNameCase) -> &GroupStore {
+    pub fn observer(&self, case: NameCase) -> &GroupStore {
         match case {
-            BlobNameCase::Verbatim => &self.verbatim,
-            _ => &self.lower,
+            NameCase::Lower => &self.lower,
+            NameCase::Verbatim => &self.verbatim,
         }
     }
 
@@ -285,7 +292,7 @@ impl Fleet {
     }
 
     /// Returns the records under names of this case.
-    pub async fn records_in(&self, case: BlobNameCase) -> Records {
+    pub async fn records_in(&self, case: NameCase) -> Records {
         owners_in(self.observer(case)).await
     }
 
@@ -338,11 +345,10 @@ impl Drop for Fleet {
 }
 
 /// Returns a store that only reads: no request of it is ever late, even on a busy machine.
-async fn observer(connection_string: String, container: &str, case: BlobNameCase) -> GroupStore {
-    let access = Access::connection_string(connection_string, container);
-    let container = AzureContainer::builder(access).with_request_timeout(TIMEOUT).build().unwrap();
+async fn observer(connection_string: String, container: &str, case: NameCase) -> GroupStore {
+    let container = AzureContainer::from_connection_string(connection_string, container).unwrap();
     let config = StoreConfig::default()
-        .with_blob_name_case(case)
+        .with_blob_name_case(case.into())
         .with_lease_duration(4 * TIMEOUT)
         .with_foreign_lease_duration(4 * TIMEOUT)
         .with_request_timeout(TIMEOUT);

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::store::NameCase;
+use eventhubs_checkpoint::testing::Overwrite;
 use tokio::time::{Instant, sleep};
 
 use super::adapted_processor::AdaptedProcessor;
@@ -16,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 async fn verbatim(partitions: u16) -> Fleet {
     let mut fleet = Fleet::new(partitions).await;
-    fleet.case = BlobNameCase::Verbatim;
+    fleet.case = NameCase::Verbatim;
     fleet
 }
 
@@ -62,6 +63,7 @@ fn moved_back(before: &Positions, now: &Positions) -> Vec<String> {
 pub async fn a_frozen_owner_checkpoints_late() {
     let fleet = verbatim(2).await;
     let c = fleet.foreign(Sdk::Rust).await;
+    fleet.has_an_owner().await;
     let a = fleet.own("a").await;
     fleet.settles_among(&["a", c.owner()]).await;
     c.pause();
@@ -85,8 +87,8 @@ pub async fn a_frozen_owner_checkpoints_late() {
     a.shut_down().await;
 }
 
-/// The old instances do not see the records of the new ones. If they are started again, each partition has two owners,
-/// which take it from each other at the broker.
+/// Instances of this SDK do not look at the other case. If they are started although the group is live under lower-case
+/// names, each partition has two owners, which take it from each other at the broker.
 pub async fn both_name_cases_have_owners_at_once() {
     let fleet = Fleet::new(2).await;
     let a = fleet.own("a").await;
@@ -94,7 +96,7 @@ pub async fn both_name_cases_have_owners_at_once() {
     let observation = Continuity::of(&fleet);
     let c = fleet.foreign(Sdk::Rust).await;
     let started = Instant::now();
-    while fleet.records_in(BlobNameCase::Verbatim).await.len() < 2 {
+    while fleet.records_in(NameCase::Verbatim).await.len() < 2 {
         assert!(started.elapsed() < TIMEOUT, "the old instance claims nothing");
         sleep(POLL).await;
     }
@@ -112,17 +114,18 @@ pub async fn both_name_cases_have_owners_at_once() {
 pub async fn a_malformed_checkpoint_ends_only_the_old_ones() {
     let fleet = verbatim(4).await;
     let (c, d) = (fleet.foreign(Sdk::Rust).await, fleet.foreign(Sdk::Rust).await);
+    fleet.has_an_owner().await;
     let a = fleet.own("a").await;
     fleet.settles_among(&["a", c.owner(), d.owner()]).await;
     let metadata = [("sequencenumber", ""), ("offset", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     let name = "localhost/orders/$Default/checkpoint/9";
-    fleet.container.write(name, &Metadata::from(metadata), &Condition::Unconditional).await.unwrap();
+    fleet.container.overwrite(name, &Metadata::from(metadata)).await.unwrap();
     for old in [c, d] {
         let errors = old.ends_with_error().await;
         assert!(errors.contains("empty string"), "{errors}");
     }
     fleet.settles_among(&["a"]).await;
-    fleet.container.delete(name, &Condition::Unconditional).await.unwrap();
+    fleet.container.remove(name).await.unwrap();
     nothing_is_lost(fleet).await;
     a.shut_down().await;
 }

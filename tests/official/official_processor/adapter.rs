@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, ListResult};
+use eventhubs_checkpoint::blob::{BlobContainer, ListResult};
 use eventhubs_checkpoint::store::{Claim, ReleaseOutcome};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Result};
 use tokio::time::{Instant, advance, sleep};
@@ -75,7 +76,7 @@ async fn a_lease_is_as_fresh_as_its_heartbeat() {
     sleep(Duration::from_secs(70)).await;
     assert!(listed(&*a).await.is_empty());
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
-    assert_eq!(&container.get(&heartbeat).await.unwrap().metadata["declareddeadby"], "a");
+    assert_eq!(&container.get(&heartbeat).await.unwrap().metadata["ehcdeclareddeadby"], "a");
 
     // A claim from a live owner is not a claim from a dead one.
     let c = group_store(container.clone(), "c").await;
@@ -83,7 +84,7 @@ async fn a_lease_is_as_fresh_as_its_heartbeat() {
     let _ = c.claim(&Claim::unowned(1.into()).with_lease_scope(LeaseScope::Instance)).await;
     assert_eq!(cycle(&*a, "a", [1]).await, [1]);
     let heartbeat = container.get(&heartbeat.replace("heartbeat/b", "heartbeat/c")).await.unwrap();
-    assert!(!heartbeat.metadata.contains_key("declareddeadby"));
+    assert!(!heartbeat.metadata.contains_key("ehcdeclareddeadby"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +154,7 @@ async fn release_all_releases_all_partitions_and_the_store() {
 async fn a_deleted_record_is_recreated_and_adopted_again() {
     let container = MemoryContainer::new();
     let a = settled(container.clone()).await;
-    container.delete(&name_of("ownership", 0), &Condition::Unconditional).await.unwrap();
+    container.remove(&name_of("ownership", 0)).await.unwrap();
     // Another owner may have owned it in between, so that it must be adopted again.
     assert_eq!(cycle(&*a, "a", [0]).await, NONE);
     assert_eq!(owner_in(&container, 0).await, "a");

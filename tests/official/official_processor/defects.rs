@@ -106,7 +106,7 @@ async fn a02_a_dead_heartbeat_owner_is_declared_dead_first() {
     sleep(Duration::from_secs(63)).await;
     assert_eq!(cycle(&*a, "a", [0, 1]).await, [0, 1]);
     let heartbeat = container.get(&format!("{NAMESPACE}/{HUB}/$default/heartbeat/b")).await.unwrap();
-    assert_eq!(&heartbeat.metadata["declareddeadby"], "a");
+    assert_eq!(&heartbeat.metadata["ehcdeclareddeadby"], "a");
 }
 
 /// No other owner has taken it, and its renewals may have arrived: it stays in the listing, as before.

@@ -15,6 +15,7 @@ use azure_core::http::Etag;
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 use tokio::time::sleep;
 
@@ -93,7 +94,7 @@ impl CheckpointStore for OfficialRules {
             match self.write(&name, &metadata, &condition).await {
                 Ok(written) => claimed.push(Ownership {
                     etag: Some(Etag::from(written.etag.as_str())),
-                    last_modified_time: Some(written.last_modified),
+                    last_modified_time: Some(written.response.server_time),
                     ..wish.clone()
                 }),
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
@@ -150,6 +151,6 @@ impl CheckpointStore for OfficialRules {
         let number = checkpoint.sequence_number.map(|number| ("sequencenumber".to_owned(), number.to_string()));
         let offset = checkpoint.offset.map(|offset| ("offset".to_owned(), offset));
         let metadata = number.into_iter().chain(offset).collect();
-        self.write(&name, &metadata, &Condition::Unconditional).await.map(drop).map_err(to_azure)
+        self.container.overwrite(&name, &metadata).await.map(drop).map_err(to_azure)
     }
 }

@@ -9,9 +9,10 @@ use azure_core::http::Etag;
 use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint, Ownership};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Position};
@@ -86,7 +87,7 @@ pub fn name_of(kind: &str, partition: u32) -> String {
 /// Writes a record like another writer.
 pub async fn put<const N: usize>(container: &dyn BlobContainer, name: &str, metadata: [(&str, &str); N]) {
     let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    container.write(name, &Metadata::from(metadata), &Condition::Unconditional).await.unwrap();
+    container.overwrite(name, &Metadata::from(metadata)).await.unwrap();
 }
 
 pub async fn owner_in(container: &dyn BlobContainer, partition: u32) -> String {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use tokio::time::{Instant, advance, sleep};
 
@@ -77,10 +78,8 @@ async fn a_partition_that_another_sdk_released() {
     let container = MemoryContainer::new();
     let (official, adapter, clock) =
         (OfficialRules::new(container.clone()), adapter(container.clone()), LocalClock::ahead(0));
-    for tree in ["$default", GROUP] {
-        put(&container, &format!("{NAMESPACE}/{HUB}/{tree}/ownership/0"), [("ownerid", "")]).await;
-        put(&container, &format!("{NAMESPACE}/{HUB}/{tree}/ownership/1"), [("ownerid", "b")]).await;
-    }
+    put(&container, &format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/0"), [("ownerid", "")]).await;
+    put(&container, &format!("{NAMESPACE}/{HUB}/{GROUP}/ownership/1"), [("ownerid", "b")]).await;
 
     let shown = listed(&*official).await;
     assert_eq!(shown["0"].owner_id.as_deref(), Some(""));
@@ -305,7 +304,7 @@ async fn a_record_without_metadata_is_unowned() {
     let container = MemoryContainer::new();
     for tree in ["$default", GROUP] {
         let name = format!("{NAMESPACE}/{HUB}/{tree}/ownership/0");
-        container.write(&name, &Metadata::new(), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&name, &Metadata::new()).await.unwrap();
     }
     assert_eq!(listed(&*OfficialRules::new(container.clone())).await["0"].owner_id, None);
     let adapter = adapter(container);

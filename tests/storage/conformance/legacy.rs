@@ -8,11 +8,12 @@ use azure_storage::{CloudLocation, StorageCredentials};
 use azure_storage_blobs::prelude::{ClientBuilder, ContainerClient};
 use eventhubs_checkpoint::blob::legacy::{LegacyContainer, client_options};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::{ErrorKind, conformance_tests};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use super::{assert_survives_deletion, assert_usable, delete_container, endpoint, existing_container};
+use super::{assert_survives_deletion, assert_usable, delete_container, endpoint, existing_container, timed_out};
 use crate::sas::{FUTURE, account_sas, fresh_name};
 use crate::support::azurite::{ACCOUNT, ACCOUNT_KEY};
 
@@ -54,7 +55,7 @@ async fn wrong_credentials_are_unauthorized_and_dated() {
     let narrow = StorageCredentials::sas_token(account_sas("rl", FUTURE)).unwrap();
     for credentials in [StorageCredentials::access_key(ACCOUNT, "d3Jvbmc="), narrow] {
         let container = existing(credentials).await;
-        let error = container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err();
+        let error = container.overwrite("a", &Metadata::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error:?}");
         assert!(error.server_time().is_some(), "{error:?}");
     }
@@ -78,10 +79,7 @@ async fn wrongly_signed_metadata_is_rejected_by_its_keys() {
 async fn an_unreachable_service_is_unavailable_soon() {
     let container = LegacyContainer::new(client("http://127.0.0.1:1", by_sas(), "leases")).unwrap();
     let started = Instant::now();
-    let errors = [
-        container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err(),
-        container.list("").await.unwrap_err(),
-    ];
+    let errors = [container.overwrite("a", &Metadata::new()).await.unwrap_err(), container.list("").await.unwrap_err()];
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
@@ -94,8 +92,7 @@ async fn an_unreachable_service_is_unavailable_soon() {
 async fn a_silent_service_is_indeterminate_at_the_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&format!("http://{}", silent.local_addr().unwrap()), by_key(), "leases");
-    let container = LegacyContainer::builder(client).with_request_timeout(Duration::from_millis(200)).build().unwrap();
-    let error = container.write("a", &Metadata::new(), &Condition::Unconditional).await.unwrap_err();
+    let error = timed_out(&LegacyContainer::new(client).unwrap()).await;
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(error.to_string().contains("200ms"), "{error}");
 }

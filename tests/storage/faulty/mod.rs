@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{
     BlobOperation, Fault, FaultKind, FaultPlan, FaultyContainer, Injected, Target,
 };
@@ -54,13 +55,14 @@ async fn a_request_that_does_not_arrive_is_not_applied() {
         (Fault::Unreachable, ErrorKind::Unavailable),
         (Fault::Throttled { retry_after: Some(9 * SECOND) }, ErrorKind::Throttled { retry_after: Some(9 * SECOND) }),
         (Fault::Conflict, ErrorKind::Conflict),
+        (Fault::Unauthorized, ErrorKind::Unauthorized),
     ] {
         let (inner, faulty) = pair();
         faulty.inject(fault.clone());
         let began = Instant::now();
         let error = create(&faulty, "1").await.unwrap_err();
         assert_eq!((error.kind(), began.elapsed()), (expected, Duration::ZERO), "{fault:?}");
-        let is_answer = matches!(fault, Fault::Throttled { .. } | Fault::Conflict);
+        let is_answer = matches!(fault, Fault::Throttled { .. } | Fault::Conflict | Fault::Unauthorized);
         assert_eq!(error.server_time().is_some(), is_answer, "{fault:?}");
         sleep(100 * SECOND).await;
         assert_eq!(mark_of(&inner, "a").await, None, "{fault:?}");
@@ -77,7 +79,7 @@ async fn a_conflict_changes_neither_the_blob_nor_its_etag() {
     }
     let condition = Condition::IfMatch(written.etag.clone());
     assert_eq!(kind(faulty.write("a", &marked("2"), &condition).await), Some(ErrorKind::Conflict));
-    assert_eq!(kind(faulty.delete("a", &condition).await), Some(ErrorKind::Conflict));
+    assert_eq!(kind(faulty.delete("a", &written.etag).await), Some(ErrorKind::Conflict));
     assert_eq!(inner.get("a").await.unwrap().etag, written.etag);
 }
 
@@ -91,7 +93,7 @@ async fn a_lost_response_hides_an_applied_change() {
     assert_eq!(kind(faulty.create_container().await), Some(ErrorKind::Indeterminate));
     assert_eq!(kind(create(&faulty, "1").await), Some(ErrorKind::Indeterminate));
     assert_eq!(mark_of(&inner, "a").await.as_deref(), Some("1"));
-    assert_eq!(kind(faulty.delete("a", &Condition::Unconditional).await), Some(ErrorKind::Indeterminate));
+    assert_eq!(kind(faulty.remove("a").await), Some(ErrorKind::Indeterminate));
     assert_eq!(mark_of(&inner, "a").await, None);
 }
 
@@ -115,7 +117,7 @@ async fn a_late_change_is_applied_later() {
     assert_eq!(mark_of(&inner, "a").await.as_deref(), Some("1"));
 
     faulty.inject(Fault::AppliedLate(5 * SECOND));
-    assert_eq!(kind(faulty.delete("a", &Condition::Unconditional).await), Some(ErrorKind::Indeterminate));
+    assert_eq!(kind(faulty.remove("a").await), Some(ErrorKind::Indeterminate));
     sleep(4 * SECOND).await;
     assert!(inner.get("a").await.is_ok());
     sleep(2 * SECOND).await;
@@ -155,7 +157,7 @@ async fn a_stale_page_shows_the_past_with_the_current_date() {
     let first = inner.write("p/1", &marked("old"), &Condition::Create).await.unwrap();
     faulty.list("p/").await.unwrap();
     advance(10 * SECOND).await;
-    inner.write("p/1", &marked("new"), &Condition::Unconditional).await.unwrap();
+    inner.overwrite("p/1", &marked("new")).await.unwrap();
     inner.write("p/2", &marked("new"), &Condition::Create).await.unwrap();
     faulty.list("p/").await.unwrap();
     advance(10 * SECOND).await;
@@ -163,7 +165,10 @@ async fn a_stale_page_shows_the_past_with_the_current_date() {
     faulty.inject(Fault::StaleListing(15 * SECOND));
     let stale = faulty.list("p/").await.unwrap();
     let [blob] = stale.blobs.as_slice() else { panic!("{stale:?}") };
-    assert_eq!((&blob.etag, &blob.metadata, blob.last_modified), (&first.etag, &marked("old"), first.last_modified));
+    assert_eq!(
+        (&blob.etag, &blob.metadata, blob.last_modified),
+        (&first.etag, &marked("old"), first.response.server_time)
+    );
     assert_eq!((blob.response, blob.age()), (stale.response, 20 * SECOND));
     assert_eq!(stale.response.received_at, Instant::now());
     let outcome = faulty.write("p/1", &marked("x"), &Condition::IfMatch(blob.etag.clone())).await;
@@ -181,7 +186,7 @@ async fn a_page_is_stale_only_if_there_was_an_earlier_one() {
     faulty.inject(Fault::StaleListing(SECOND));
     assert_eq!(faulty.list("").await.unwrap().blobs.len(), 1);
     assert_eq!(faulty.pending(), 1);
-    inner.delete("a", &Condition::Unconditional).await.unwrap();
+    inner.remove("a").await.unwrap();
     assert_eq!(faulty.list("").await.unwrap().blobs.len(), 1);
     assert_eq!(faulty.pending(), 0);
 }

@@ -1,6 +1,7 @@
 //! Each behavior of the platform, separately and switched off, and a group of stores that works with all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 
 use eventhubs_checkpoint::blob::{ContainerCreation, ResponseInfo};
 use eventhubs_checkpoint::store::handoff::{HandoffRequestOutcome, HandoffStatus};
@@ -8,7 +9,8 @@ use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, LeaseDurations,
 };
-use eventhubs_checkpoint::testing::faulty::Platform;
+use eventhubs_checkpoint::testing::Overwrite;
+use eventhubs_checkpoint::testing::faulty::{Latency, Platform};
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, Position};
 
 use super::*;
@@ -56,7 +58,7 @@ async fn a_name_that_ends_with_a_dot_means_the_other_blob() {
     }
     platform.write("g/a..", &marked("2"), &Condition::IfMatch(written.etag)).await.unwrap();
     assert_eq!(mark_of(&inner, "g/a").await.as_deref(), Some("2"));
-    platform.delete("g./a", &Condition::Unconditional).await.unwrap();
+    platform.remove("g./a").await.unwrap();
     assert!(names(&inner, "").await.is_empty());
     for name in ["...", "g/..", "g/./a"] {
         assert_eq!(kind(create_named(&platform, name).await), Some(ErrorKind::Rejected), "{name}");
@@ -75,7 +77,7 @@ async fn directories_are_listed_and_outlive_their_blobs() {
     assert_eq!(listed.metadata, Metadata::from([("hdi_isfolder".to_owned(), "true".to_owned())]));
     assert_eq!(platform.get("ns/hub/ownership").await.unwrap().etag, listed.etag);
 
-    platform.delete("ns/hub/ownership/0", &Condition::Unconditional).await.unwrap();
+    platform.remove("ns/hub/ownership/0").await.unwrap();
     assert!(names(&inner, "").await.is_empty());
     assert_eq!(names(&platform, "").await, ["ns", "ns/hub", "ns/hub/ownership"]);
     create_named(&inner, "a/b").await.unwrap();
@@ -93,8 +95,7 @@ async fn seconds_ahead(platform: &Platform, inner: &MemoryContainer) -> BTreeMap
     for _ in 0..200 {
         advance(Duration::from_millis(137)).await;
         let truth = inner.list("").await.unwrap().response.server_time;
-        let written = platform.write("a", &marked("1"), &Condition::Unconditional).await.unwrap();
-        assert_eq!(written.last_modified, truth);
+        let written = platform.overwrite("a", &marked("1")).await.unwrap();
         let read = platform.get("a").await.unwrap();
         assert_eq!(read.last_modified, truth);
         let list = platform.list("").await.unwrap();
@@ -170,9 +171,78 @@ async fn clones_share_the_directories() {
     let platform = platform.with_directories(true);
     let (clone, isolated) = (platform.clone(), platform.with_new_connections().unwrap());
     create_named(&isolated, "a/1").await.unwrap();
-    isolated.delete("a/1", &Condition::Unconditional).await.unwrap();
+    isolated.remove("a/1").await.unwrap();
     assert_eq!(names(&platform, "").await, ["a"]);
     assert_eq!(names(&clone, "").await, ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_takes_the_latency() {
+    let (inner, platform) = plain();
+    let platform = platform.with_latency(Latency::growing(SECOND, 3 * SECOND, 9 * SECOND));
+    let began = Instant::now();
+    let written = platform.write("a", &marked("a"), &Condition::Create).await.unwrap();
+    assert_eq!(began.elapsed(), SECOND);
+    sleep(10 * SECOND).await;
+    let began = Instant::now();
+    assert!(platform.get("b").await.is_err());
+    platform.list("").await.unwrap();
+    platform.create_container().await.unwrap();
+    assert_eq!(began.elapsed(), 9 * SECOND);
+    // It takes effect in the middle.
+    timeout(SECOND, platform.delete("a", &written.etag)).await.unwrap_err();
+    assert!(inner.get("a").await.is_ok());
+    timeout(2 * SECOND, platform.delete("a", &written.etag)).await.unwrap_err();
+    assert!(inner.get("a").await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_passes_what_it_does_not_show() {
+    let (inner, platform) = plain();
+    let platform = platform.with_history(NonZeroUsize::new(4).unwrap(), SECOND);
+    let mut condition = Condition::Create;
+    for _ in 0..3 {
+        let written = platform.write("a/1", &marked("1"), &condition).await.unwrap();
+        assert!(written.versioned);
+        condition = Condition::IfMatch(written.etag);
+    }
+    create_named(&platform, "a/2").await.unwrap();
+    let written = platform.write("a/3", &marked("3"), &Condition::Create).await.unwrap();
+    platform.delete("a/3", &written.etag).await.unwrap();
+    for (prefix, pages) in [("a/", 1), ("a/1", 0), ("b/", 0)] {
+        let began = Instant::now();
+        let shown = platform.list(prefix).await.unwrap().blobs.into_iter().map(|blob| (blob.name, blob.etag));
+        assert_eq!(began.elapsed(), pages * SECOND, "{prefix}");
+        let kept = inner.list(prefix).await.unwrap().blobs.into_iter().map(|blob| (blob.name, blob.etag));
+        assert!(shown.eq(kept), "{prefix}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_operation_changes_nothing() {
+    let (inner, platform) = plain();
+    let written = inner.write("a", &marked("a"), &Condition::Create).await.unwrap();
+    let platform = platform.with_denied([BlobOperation::Delete, BlobOperation::CreateContainer]);
+    let denied = platform.delete("a", &written.etag).await.unwrap_err();
+    assert_eq!(denied.kind(), ErrorKind::Unauthorized);
+    assert!(denied.server_time().is_some() && denied.to_string().contains("403"), "{denied}");
+    assert_eq!(kind(platform.create_container().await), Some(ErrorKind::Unauthorized));
+    assert!(platform.get("a").await.is_ok());
+    create_named(&platform, "b").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_container_without_code_is_a_missing_blob() {
+    let (inner, platform) = plain();
+    let platform = platform.with_error_codes(false);
+    assert_eq!(kind(platform.get("a").await), Some(ErrorKind::NotFound));
+    create_named(&platform, "a").await.unwrap();
+    assert_eq!(kind(create_named(&platform, "a").await), Some(ErrorKind::Conflict));
+    inner.delete_container();
+    let missing = platform.get("a").await.unwrap_err();
+    assert_eq!((missing.kind(), missing.server_time().is_some()), (ErrorKind::NotFound, true));
+    assert_eq!(kind(create_named(&platform, "a").await), Some(ErrorKind::NotFound));
+    assert_eq!(kind(platform.list("").await), Some(ErrorKind::Rejected));
 }
 
 fn group() -> ConsumerGroup {
@@ -240,7 +310,7 @@ async fn a_group_of_stores_works_without_warnings() {
     let HandoffStatus::Ready(after_handoff) = pursuit else { panic!("not handed over: {pursuit:?}") };
     let lease = claim(&b, after_handoff).await;
     let _ = b.adopt(&0.into(), lease.epoch(), None).await.unwrap();
-    a.remove_heartbeat().await.unwrap();
+    a.end_heartbeat().await.unwrap();
     assert_eq!(present(&b).await, ["a."]);
     assert_eq!(log.text(), "");
 }

@@ -29,7 +29,7 @@ pub async fn line_0_every_win_must_be_adopted(bench: Bench) {
             }
             "an earlier incarnation" => {
                 let epoch = lease.epoch().to_string();
-                bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("epoch", &epoch)])).await;
+                bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("ehcepoch", &epoch)])).await;
             }
             "an own record that is not run" => {}
             _ => bench.delete(&ownership(0)).await,
@@ -104,7 +104,7 @@ pub async fn line_3_the_metadata_is_written_back_with_ownerid(bench: Bench) {
     // The write changes the time of the blob, so the time of the position is kept.
     for (partition, odd) in (0..).zip([
         metadata(&[("sequencenumber", "007"), ("offset", "a b:c|d"), ("ownerid", "python"), ("theirs", "<&>")]),
-        metadata(&[("sequencenumber", "7"), ("offset", "no offset"), ("updatedat", "yesterday")]),
+        metadata(&[("sequencenumber", "7"), ("offset", "no offset"), ("ehcupdatedat", "yesterday")]),
         metadata(&[("sequencenumber", "x"), ("offset", "100"), ("empty", "")]),
     ]) {
         let stored = bench.put(&checkpoint(partition), &odd).await;
@@ -115,9 +115,9 @@ pub async fn line_3_the_metadata_is_written_back_with_ownerid(bench: Bench) {
         assert_eq!(a.sent().last().unwrap().under(), Some(&stored));
         let mut expected = odd;
         expected.insert("ownerid", "a");
-        if expected.get("updatedat").is_none() {
+        if expected.get("ehcupdatedat").is_none() {
             let written_at = written_at.replace_nanosecond(0).unwrap().format(&Rfc3339).unwrap();
-            expected.insert("updatedat", written_at);
+            expected.insert("ehcupdatedat", written_at);
         }
         assert_eq!(bench.read(&checkpoint(partition)).await, expected);
     }
@@ -175,9 +175,9 @@ pub async fn line_4_without_a_blob_the_start_is_written(bench: Bench) {
         assert_eq!(adoption.record().sequence_number, Some(start));
         assert_eq!(a.requests().pop(), Some(format!("create checkpoint/{partition}")));
         let mut pinned = bench.read(&checkpoint(partition)).await;
-        assert!(pinned.remove("updatedat").is_some());
+        assert!(pinned.remove("ehcupdatedat").is_some());
         let (number, offset) = (start.to_string(), (start * 10).to_string());
-        let marked = [("ownerid", "a"), ("initial", number.as_str()), ("sourceetag", "none")];
+        let marked = [("ownerid", "a"), ("ehcinitial", number.as_str())];
         let position = [("sequencenumber", number.as_str()), ("offset", offset.as_str())];
         assert_eq!(pinned, metadata(&[position.as_slice(), &marked].concat()));
     }

@@ -47,14 +47,14 @@ pub async fn another_owner_expires_two_seconds_of_grace_later(bench: Bench) {
     assert_eq!(LeaseDurations::GRACE.as_secs(), 2);
     for (lease_duration, seconds) in [("14", 14), ("300", 300), ("1", 4)] {
         let incarnation = "20260101T000000Z-00000001";
-        let record = [("ownerid", "b"), ("incarnation", incarnation), ("ehcleaseduration", lease_duration)];
+        let record = [("ownerid", "b"), ("ehcincarnation", incarnation), ("ehcleaseduration", lease_duration)];
         assert!(is_live(&bench, &record, seconds + 1).await, "{lease_duration}");
         assert!(!is_live(&bench, &record, seconds + 2).await, "{lease_duration}");
     }
 }
 
 pub async fn without_a_duration_the_foreign_one_applies(bench: Bench) {
-    let malformed = [("ownerid", "b"), ("incarnation", "20260101T000000Z-00000001"), ("ehcleaseduration", "1m")];
+    let malformed = [("ownerid", "b"), ("ehcincarnation", "20260101T000000Z-00000001"), ("ehcleaseduration", "1m")];
     for record in [&[("ownerid", "b")][..], &malformed] {
         assert!(is_live(&bench, record, 180 + 1).await, "{record:?}");
         assert!(!is_live(&bench, record, 180 + 2).await, "{record:?}");

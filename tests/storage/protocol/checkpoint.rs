@@ -29,7 +29,7 @@ pub async fn line_2_writes_its_keys_and_keeps_all_others(bench: Bench) {
     let (_, mut adoption) = a.run(0).await;
     assert_eq!(a.checkpoint(&mut adoption, 8).await.describe(), "written");
     let mut written = bench.read(&checkpoint(0)).await;
-    assert!(written.remove("updatedat").is_some_and(|updated| updated.starts_with("20")));
+    assert!(written.remove("ehcupdatedat").is_some_and(|updated| updated.starts_with("20")));
     let expected = [("sequencenumber", "8"), ("offset", "80"), ("ownerid", "a"), ("theirs", "1")];
     assert_eq!(written, metadata(&expected));
 }

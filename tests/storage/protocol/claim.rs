@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::store::ClaimOutcome;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use tokio::join;
 use tokio::time::Instant;
@@ -103,7 +103,7 @@ pub async fn line_1_a_creation_after_404_overwrites_nothing(bench: Bench) {
         bench.delete(&ownership(partition)).await;
         let (container, name) = (bench.container.clone(), ownership(partition));
         a.wire().after(BlobOperation::Get, &ownership(partition), async move {
-            container.write(&name, &owned_by("b"), &Condition::Unconditional).await.unwrap();
+            container.overwrite(&name, &owned_by("b")).await.unwrap();
         });
         let outcome = if partition == 0 { a.renew(&lease).await } else { a.claim_over(1, lease.etag()).await };
         assert_eq!(outcome.describe(), "lost to b");

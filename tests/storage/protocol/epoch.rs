@@ -1,16 +1,16 @@
 //! Epochs: they only grow.
 
-use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::store::Claim;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 use std::time::Duration;
 use tokio::time::Instant;
 
-use crate::bench::{Adopted, Bench, Describe, LOWER, VERBATIM, Win, metadata, owned_by, ownership, position};
+use crate::bench::{Adopted, Bench, Describe, LOWER, Win, metadata, owned_by, ownership, position};
 
 /// Returns the recorded epoch.
 async fn recorded(bench: &Bench, partition: u32) -> Option<i64> {
-    bench.read(&ownership(partition)).await.get("epoch").map(|epoch| epoch.parse().unwrap())
+    bench.read(&ownership(partition)).await.get("ehcepoch").map(|epoch| epoch.parse().unwrap())
 }
 
 /// Returns the server's time in milliseconds.
@@ -29,11 +29,11 @@ pub async fn line_1_without_a_record_it_follows_server_time(bench: Bench) {
 
 pub async fn line_1_it_follows_the_epoch_of_the_claimed_record(bench: Bench) {
     let a = bench.owner("a").await;
-    for released in [false, true] {
+    for (partition, released) in [(0, false), (1, true)] {
         let mut record = if released { metadata(&[("ownerid", "")]) } else { owned_by("b") };
-        record.insert("epoch", "9000000000000000");
-        bench.put(&ownership(0), &record).await;
-        assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
+        record.insert("ehcepoch", "9000000000000000");
+        bench.put(&ownership(partition), &record).await;
+        assert_eq!(a.take(partition).await.epoch(), 9_000_000_000_000_001);
     }
 }
 
@@ -67,7 +67,7 @@ pub async fn line_1_a_claim_written_again_has_another_epoch(bench: Bench) {
     let epochs: Vec<i64> = sent
         .iter()
         .filter(|sent| sent.is_write_of("ownership/0"))
-        .map(|sent| sent.metadata["epoch"].parse().unwrap())
+        .map(|sent| sent.metadata["ehcepoch"].parse().unwrap())
         .collect();
     assert!(matches!(epochs[..], [first, second] if first < second && second == lease.epoch()), "{epochs:?}");
 }
@@ -80,7 +80,7 @@ pub async fn line_2_renewals_requests_and_releases_keep_it(bench: Bench) {
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
     let seen = b.store.list_ownerships().await.unwrap().records.remove(0);
     b.store.request_handoff(&seen).await.unwrap();
-    assert!(bench.read(&ownership(0)).await.contains_key("handoffto"));
+    assert!(bench.read(&ownership(0)).await.contains_key("ehchandoffto"));
     assert_eq!(recorded(&bench, 0).await, Some(lease.epoch()));
     let lease = a.renew(&lease.acknowledging_handoff()).await.lease();
     let _ = a.release(&lease).await;
@@ -101,7 +101,7 @@ pub async fn line_3_over_a_fresh_record_without_one_it_waits(bench: Bench) {
     let sent = a.sent();
     let writes: Vec<_> = sent.iter().filter(|sent| sent.is_write_of("ownership/0")).collect();
     let [taken, begun] = writes[..] else { panic!("{sent:?}") };
-    assert_eq!((&taken.metadata["ownerid"], taken.metadata.get("epoch")), ("a", None));
+    assert_eq!((&taken.metadata["ownerid"], taken.metadata.get("ehcepoch")), ("a", None));
     assert_eq!((taken.under(), begun.under()), (Some(&seen.etag), taken.etag.as_ref()));
     assert!(begun.when - taken.when >= Duration::from_secs(1), "{:?}", begun.when - taken.when);
     // The time is that of a response in which the record was old enough.
@@ -117,7 +117,7 @@ pub async fn line_3_a_partition_taken_meanwhile_is_lost(bench: Bench) {
     let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
     let container = bench.container.clone();
     a.wire().after(BlobOperation::Write, "ownership/0", async move {
-        container.write(&ownership(0), &owned_by("b"), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&ownership(0), &owned_by("b")).await.unwrap();
     });
     assert_eq!(a.store.claim_all(vec![Claim::over(&seen)]).await.remove(0).1.describe(), "lost to b");
     assert_eq!(bench.owner_of(0).await, "b");
@@ -125,7 +125,8 @@ pub async fn line_3_a_partition_taken_meanwhile_is_lost(bench: Bench) {
 
 pub async fn line_3_an_old_enough_record_is_claimed_at_once(bench: Bench) {
     let a = bench.owner("a").await;
-    for (record, age) in [(metadata(&[("ownerid", "python")]), 2), (metadata(&[("ownerid", ""), ("epoch", "7")]), 0)] {
+    for (record, age) in [(metadata(&[("ownerid", "python")]), 2), (metadata(&[("ownerid", ""), ("ehcepoch", "7")]), 0)]
+    {
         bench.put(&ownership(0), &record).await;
         a.wire().age("ownership/0", age);
         let seen = a.store.list_ownerships().await.unwrap().records.remove(0);
@@ -140,7 +141,7 @@ pub async fn line_4_a_record_with_another_epoch_is_not_own(bench: Bench) {
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
     let mut orphan = bench.read(&ownership(0)).await;
-    orphan.insert("epoch", (lease.epoch() + 5).to_string());
+    orphan.insert("ehcepoch", (lease.epoch() + 5).to_string());
     bench.put(&ownership(0), &orphan).await;
     bench.put(&crate::bench::checkpoint(0), &position(3)).await;
     assert_eq!(a.checkpoint(&mut adoption, 7).await.describe(), "fenced by a");
@@ -152,15 +153,6 @@ pub async fn line_4_a_record_with_another_epoch_is_not_own(bench: Bench) {
     assert!(claimed.epoch() > lease.epoch() + 5);
     let adoption = a.store.adopt(&0.into(), claimed.epoch(), None).await.unwrap().adoption();
     assert_eq!(adoption.epoch(), claimed.epoch());
-}
-
-pub async fn line_6_the_epoch_in_the_other_name_case_counts(bench: Bench) {
-    let a = bench.owner("a").await;
-    let there = metadata(&[("ownerid", ""), ("epoch", "9000000000000000")]);
-    bench.put(&format!("{VERBATIM}ownership/0"), &there).await;
-    assert!(a.win(0).await.epoch() < 9_000_000_000_000_000);
-    a.store.list_other_name_case().await.unwrap();
-    assert_eq!(a.take(0).await.epoch(), 9_000_000_000_000_001);
 }
 
 /// Responses of writes are lost; reads are late.

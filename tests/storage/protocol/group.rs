@@ -73,6 +73,11 @@ impl Group {
         self.snapshots.borrow().partitions.iter().map(|view| view.owner.clone()).collect()
     }
 
+    /// Waits until it ends by itself.
+    pub async fn ended(self) -> Result<()> {
+        timeout(TIMEOUT, self.running).await.expect("timed out: the end").unwrap()
+    }
+
     pub async fn stop(self) {
         self.handle.shutdown().await;
         self.running.await.unwrap().unwrap();

@@ -50,7 +50,7 @@ async fn claimed(requester: &Owner, pursuit: HandoffStatus<Claim>) -> String {
 
 /// Returns the keys of a handoff in a record.
 async fn handoff_keys(bench: &Bench, partition: u32) -> Vec<(String, String)> {
-    let keys = ["draining", "handoffto"];
+    let keys = ["ehcdraining", "ehchandoffto"];
     bench.read(&ownership(partition)).await.into_iter().filter(|(key, _)| keys.contains(&&**key)).collect()
 }
 
@@ -73,19 +73,19 @@ pub async fn line_1_the_request_keeps_every_other_key(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     let mut expected = bench.read(&ownership(0)).await;
-    assert_eq!(&expected["cooperative"], "1");
+    assert_eq!(&expected["ehccooperative"], "1");
     // As a later version may write.
     expected.extend(metadata(&[
-        ("load", "heavy"),
-        ("leasescope", "universe"),
-        ("claimedat", "today"),
+        ("ehcload", "heavy"),
+        ("ehcleasescope", "universe"),
+        ("ehcclaimedat", "today"),
         ("theirs", "1"),
     ]));
     bench.put(&ownership(0), &expected).await;
     let handoff = request(&b, 0).await;
     assert_eq!(handoff.owner().as_str(), "a");
     assert_eq!(b.requests(), ["read ownership/0", "match ownership/0"]);
-    expected.insert("handoffto", "b");
+    expected.insert("ehchandoffto", "b");
     assert_eq!(bench.read(&ownership(0)).await, expected);
 }
 
@@ -115,7 +115,7 @@ pub async fn line_1_not_if_another_has_requested_it(bench: Bench) {
     request(&b, 0).await;
     assert_eq!(request_handoff(&c, 0).await.describe(), "not eligible: AlreadyRequested");
     assert_eq!(request_handoff(&b, 0).await.describe(), "requested");
-    assert_eq!(handoff_keys(&bench, 0).await, keys(&[("handoffto", "b")]));
+    assert_eq!(handoff_keys(&bench, 0).await, keys(&[("ehchandoffto", "b")]));
 }
 
 pub async fn line_1_not_a_released_or_own_record(bench: Bench) {
@@ -145,7 +145,7 @@ pub async fn line_1_a_request_and_a_renewal_at_once_both_count(bench: Bench) {
         let (renewed, marked) = join!(a.renew(&lease), request_handoff(&b, partition));
         assert_eq!((renewed.describe(), marked.describe()), ("won".to_owned(), "requested".to_owned()));
         assert_eq!(bench.owner_of(partition).await, "a");
-        assert_eq!(handoff_keys(&bench, partition).await, keys(&[("handoffto", "b")]));
+        assert_eq!(handoff_keys(&bench, partition).await, keys(&[("ehchandoffto", "b")]));
     }
 }
 
@@ -158,7 +158,7 @@ pub async fn line_1_of_two_requests_at_once_one_remains(bench: Bench) {
         let (by_b, by_c) = join!(request_handoff(&b, partition), request_handoff(&c, partition));
         let winner = if by_b.describe() == "requested" { "b" } else { "c" };
         assert_ne!(by_b.describe(), by_c.describe());
-        assert_eq!(handoff_keys(&bench, partition).await, keys(&[("handoffto", winner)]));
+        assert_eq!(handoff_keys(&bench, partition).await, keys(&[("ehchandoffto", winner)]));
     }
 }
 
@@ -178,14 +178,14 @@ pub async fn claim_2_a_request_that_was_not_applied_is_retried(bench: Bench) {
     }
     request(&b, 0).await;
     assert_eq!(b.requests(), ["read ownership/0", "match ownership/0"].repeat(3));
-    assert_eq!(handoff_keys(&bench, 0).await, keys(&[("handoffto", "b")]));
+    assert_eq!(handoff_keys(&bench, 0).await, keys(&[("ehchandoffto", "b")]));
 }
 
 pub async fn claim_2_a_request_to_another_owner_is_lost(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     a.win(0).await;
     let mut theirs = owned_by("c");
-    theirs.insert("handoffto", "b");
+    theirs.insert("ehchandoffto", "b");
     b.next_write("ownership/0", Fault::ConcurrentWrite(theirs));
     assert_eq!(request_handoff(&b, 0).await.describe(), "lost");
 }
@@ -210,7 +210,7 @@ pub async fn line_2_a_conflicting_renewal_shows_the_request(bench: Bench) {
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0"]);
     for _ in 0..2 {
         assert_eq!((renewed.handoff_requested_by().unwrap().as_str(), renewed.epoch()), ("b", lease.epoch()));
-        assert_eq!(handoff_keys(&bench, 0).await, keys(&[("handoffto", "b")]));
+        assert_eq!(handoff_keys(&bench, 0).await, keys(&[("ehchandoffto", "b")]));
         renewed = a.renew(&renewed).await.lease();
     }
 }
@@ -224,7 +224,7 @@ pub async fn line_2_an_acknowledgement_replaces_a_fresh_record(bench: Bench) {
     a.sent();
     let draining = a.renew(&lease.acknowledging_handoff()).await.lease();
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "match ownership/0"]);
-    assert_eq!(handoff_keys(&bench, 0).await, keys(&[("draining", "1"), ("handoffto", "b")]));
+    assert_eq!(handoff_keys(&bench, 0).await, keys(&[("ehcdraining", "1"), ("ehchandoffto", "b")]));
     assert_eq!(draining.handoff_requested_by().unwrap().as_str(), "b");
 }
 
@@ -238,7 +238,7 @@ pub async fn line_2_an_applied_acknowledgement_counts(bench: Bench) {
     let draining = a.renew(&requested.acknowledging_handoff()).await.lease();
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0"]);
     assert_eq!(*draining.etag(), bench.blob(&ownership(0)).await.unwrap().etag);
-    assert_eq!(handoff_keys(&bench, 0).await, keys(&[("draining", "1"), ("handoffto", "b")]));
+    assert_eq!(handoff_keys(&bench, 0).await, keys(&[("ehcdraining", "1"), ("ehchandoffto", "b")]));
 }
 
 pub async fn line_2_the_owner_renews_while_draining(bench: Bench) {
@@ -249,7 +249,7 @@ pub async fn line_2_the_owner_renews_while_draining(bench: Bench) {
     for _ in 0..2 {
         assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
         draining = a.renew(&draining).await.lease();
-        assert_eq!(handoff_keys(&bench, 0).await, keys(&[("draining", "1"), ("handoffto", "b")]));
+        assert_eq!(handoff_keys(&bench, 0).await, keys(&[("ehcdraining", "1"), ("ehchandoffto", "b")]));
     }
 }
 
@@ -262,7 +262,8 @@ pub async fn line_2_a_release_keeps_the_request(bench: Bench) {
     assert_eq!(a.release(&lease).await.describe(), "released");
     assert_eq!(a.requests(), ["match ownership/0", "read ownership/0", "match ownership/0"]);
     let epoch = lease.epoch().to_string();
-    let released = metadata(&[("ehcleaseduration", "60"), ("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
+    let released =
+        metadata(&[("ehcleaseduration", "60"), ("ehcepoch", &epoch), ("ehchandoffto", "b"), ("ownerid", "")]);
     assert_eq!(bench.read(&ownership(0)).await, released);
 }
 
@@ -277,7 +278,7 @@ pub async fn line_2_a_request_and_a_release_at_once_agree(bench: Bench) {
         let (released, marked) = join!(a.release(&lease), b.store.request_handoff(&seen));
         assert_eq!((released.describe(), bench.owner_of(partition).await), ("released".to_owned(), String::new()));
         let (reported, left) = (marked.describe(), handoff_keys(&bench, partition).await);
-        let expected = if reported == "requested" { keys(&[("handoffto", "b")]) } else { Vec::new() };
+        let expected = if reported == "requested" { keys(&[("ehchandoffto", "b")]) } else { Vec::new() };
         assert_eq!(left, expected, "{reported}");
     }
 }
@@ -299,7 +300,7 @@ pub async fn line_3_a_reserved_release_repeats_no_event(bench: Bench) {
 
 pub async fn line_3_any_other_release_ends_it(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
-    for (partition, left) in [(0, vec![("ownerid", "")]), (1, vec![("ownerid", ""), ("handoffto", "c")])] {
+    for (partition, left) in [(0, vec![("ownerid", "")]), (1, vec![("ownerid", ""), ("ehchandoffto", "c")])] {
         a.win(partition).await;
         let mut handoff = request(&b, partition).await;
         bench.put(&ownership(partition), &metadata(&left)).await;
@@ -386,7 +387,7 @@ pub async fn line_4_an_erased_request_is_repeated_a_few_times(bench: Bench) {
     for again in [true, true, false] {
         bench.put(&ownership(0), &unmarked).await;
         assert_eq!(poll(&b, &mut handoff).await, HandoffStatus::Pending);
-        assert_eq!(bench.read(&ownership(0)).await.contains_key("handoffto"), again);
+        assert_eq!(bench.read(&ownership(0)).await.contains_key("ehchandoffto"), again);
     }
     let stolen = poll_late(&b, &mut handoff).await;
     assert!(matches!(stolen, HandoffStatus::TimedOut(_)), "{stolen:?}");

@@ -1,7 +1,10 @@
 //! Heartbeat: an owner's blob about itself.
 
+use std::time::Duration;
+
 use eventhubs_checkpoint::store::membership::{Heartbeat, HeartbeatOutcome};
-use eventhubs_checkpoint::testing::faulty::Fault;
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
+use tokio::time::Instant;
 
 use crate::bench::{Bench, EXPIRY, LOWER, Owner, metadata};
 use crate::wire::shown;
@@ -34,7 +37,7 @@ pub async fn names_owner_and_incarnation(bench: Bench) {
     let a = bench.owner("pod 1/a").await;
     assert_eq!(send_heartbeat(&a).await, "present");
     let incarnation = a.store.identity().incarnation.as_str();
-    let expected = metadata(&[("ehcleaseduration", "60"), ("incarnation", incarnation), ("ownerid", "pod 1/a")]);
+    let expected = metadata(&[("ehcleaseduration", "60"), ("ehcincarnation", incarnation), ("ownerid", "pod 1/a")]);
     assert_eq!(bench.read(&heartbeat("pod%201%2Fa")).await, expected);
     let seen = listed(&bench.owner("b").await).await.remove(0);
     let this = a.store.identity();
@@ -60,8 +63,35 @@ pub async fn survives_lost_responses(bench: Bench) {
             a.next_write("heartbeat/a", fault.clone());
             assert_eq!(send_heartbeat(&a).await, "present", "{fault:?}");
         }
-        a.store.remove_heartbeat().await.unwrap();
+        a.next_write("heartbeat/a", fault.clone());
+        a.store.end_heartbeat().await.unwrap();
+        assert!(bench.blob(&heartbeat("a")).await.is_none(), "{fault:?}");
     }
+}
+
+/// Long before the request timeout. A read that hangs is sent again, too.
+pub async fn is_sent_again_if_it_hangs(bench: Bench) {
+    let a = bench.owner("a").await;
+    send_heartbeat(&a).await;
+    a.next_write("heartbeat/a", Fault::ResponseLost);
+    a.faulty.inject_on(Target::from(BlobOperation::Get).named("heartbeat/a"), Fault::Hang);
+    a.next_write("heartbeat/a", Fault::Hang);
+    let began = Instant::now();
+    assert_eq!(send_heartbeat(&a).await, "present");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(a.faulty.pending(), 0);
+}
+
+/// From then on no instance counts it. Its owner may send it again.
+pub async fn ends_without_a_right_to_delete(bench: Bench) {
+    let (a, b) = (bench.owner("a").await, bench.owner("b").await);
+    send_heartbeat(&a).await;
+    a.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Delete, Fault::Unauthorized));
+    a.store.end_heartbeat().await.unwrap();
+    let by = listed(&b).await.remove(0).record.declared_dead_by;
+    assert_eq!(by.as_ref(), Some(&a.store.identity().owner));
+    assert_eq!(send_heartbeat(&a).await, "present");
+    assert_eq!(listed(&b).await.remove(0).record.declared_dead_by, None);
 }
 
 pub async fn a_404_on_its_own_means_declared_dead(bench: Bench) {
@@ -77,18 +107,18 @@ pub async fn invalidated_by_another_means_declared_dead(bench: Bench) {
     let a = bench.owner("a").await;
     send_heartbeat(&a).await;
     let mut broken = bench.read(&heartbeat("a")).await;
-    broken.insert("declareddeadby", "b");
+    broken.insert("ehcdeclareddeadby", "b");
     bench.put(&heartbeat("a"), &broken).await;
     assert_eq!(send_heartbeat(&a).await, "b");
     assert_eq!(bench.read(&heartbeat("a")).await, broken);
     assert_eq!(send_heartbeat(&a).await, "present");
-    assert!(!bench.read(&heartbeat("a")).await.contains_key("declareddeadby"));
+    assert!(!bench.read(&heartbeat("a")).await.contains_key("ehcdeclareddeadby"));
 }
 
 pub async fn a_fresh_later_incarnation_replaces_this_one(bench: Bench) {
     let a = bench.owner("a").await;
     send_heartbeat(&a).await;
-    let later = metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")]);
+    let later = metadata(&[("ownerid", "a"), ("ehcincarnation", LATER), ("ehcleaseduration", "60")]);
     bench.put(&heartbeat("a"), &later).await;
     let outcome = a.store.send_heartbeat().await.unwrap();
     assert!(matches!(&outcome, HeartbeatOutcome::Replaced { by } if by.as_str() == LATER), "{outcome:?}");
@@ -103,18 +133,18 @@ pub async fn an_earlier_incarnation_is_overwritten(bench: Bench) {
     let later = bench.later("a").await;
     assert_eq!(send_heartbeat(&later).await, "present");
     let incarnation = later.store.identity().incarnation.as_str();
-    assert_eq!(&bench.read(&heartbeat("a")).await["incarnation"], incarnation);
+    assert_eq!(&bench.read(&heartbeat("a")).await["ehcincarnation"], incarnation);
 }
 
 pub async fn is_removed_only_by_its_own_incarnation(bench: Bench) {
     let a = bench.owner("a").await;
-    a.store.remove_heartbeat().await.unwrap();
+    a.store.end_heartbeat().await.unwrap();
     send_heartbeat(&a).await;
-    a.store.remove_heartbeat().await.unwrap();
+    a.store.end_heartbeat().await.unwrap();
     assert!(bench.blob(&heartbeat("a")).await.is_none());
     send_heartbeat(&a).await;
     send_heartbeat(&bench.later("a").await).await;
-    a.store.remove_heartbeat().await.unwrap();
+    a.store.end_heartbeat().await.unwrap();
     assert!(bench.blob(&heartbeat("a")).await.is_some());
 }
 
@@ -136,6 +166,19 @@ pub async fn after_ten_lease_durations_any_instance_deletes_it(bench: Bench) {
     send_heartbeat(&b).await;
     assert_eq!(this.store.delete_stale_heartbeats(&seen).await.unwrap(), []);
     assert!(bench.blob(&heartbeat("b")).await.is_some());
+}
+
+/// The record says how long the lease of its owner is; that of the observer plays no part.
+pub async fn a_heartbeat_of_longer_leases_is_kept_longer(bench: Bench) {
+    let this = bench.owner("me").await;
+    bench
+        .put(&heartbeat("a"), &metadata(&[("ownerid", "a"), ("ehcincarnation", LATER), ("ehcleaseduration", "600")]))
+        .await;
+    for (age, deleted) in [(10 * EXPIRY + 1, 0), (6001, 1)] {
+        this.wire().age("heartbeat/a", age);
+        let seen = listed(&this).await;
+        assert_eq!(this.store.delete_stale_heartbeats(&seen).await.unwrap().len(), deleted, "{age}");
+    }
 }
 
 pub async fn unreadable_blobs_are_reported_and_hide_no_other(bench: Bench) {

@@ -40,12 +40,12 @@ pub async fn a_record_is_own_if_owner_and_incarnation_match(bench: Bench) {
     let a = bench.owner("a").await;
     let own = a.store.identity().incarnation.as_str().to_owned();
     for (record, relation) in [
-        (metadata(&[("ownerid", "a"), ("incarnation", &own)]), Relation::This),
-        (metadata(&[("ownerid", "a"), ("incarnation", EARLIER)]), Relation::EarlierIncarnation),
+        (metadata(&[("ownerid", "a"), ("ehcincarnation", &own)]), Relation::This),
+        (metadata(&[("ownerid", "a"), ("ehcincarnation", EARLIER)]), Relation::EarlierIncarnation),
         (metadata(&[("ownerid", "a")]), Relation::EarlierIncarnation),
-        (metadata(&[("ownerid", "a"), ("incarnation", LATER)]), Relation::LaterIncarnation),
-        (metadata(&[("ownerid", "A"), ("incarnation", &own)]), Relation::Other),
-        (metadata(&[("ownerid", ""), ("incarnation", &own)]), Relation::Unowned),
+        (metadata(&[("ownerid", "a"), ("ehcincarnation", LATER)]), Relation::LaterIncarnation),
+        (metadata(&[("ownerid", "A"), ("ehcincarnation", &own)]), Relation::Other),
+        (metadata(&[("ownerid", ""), ("ehcincarnation", &own)]), Relation::Unowned),
     ] {
         bench.put(&ownership(0), &record).await;
         assert_eq!(a.relation(0).await, relation, "{record:?}");
@@ -54,8 +54,8 @@ pub async fn a_record_is_own_if_owner_and_incarnation_match(bench: Bench) {
 
 pub async fn an_earlier_incarnation_is_claimed_at_any_time(bench: Bench) {
     let a = bench.owner("a").await;
-    let earlier = metadata(&[("ownerid", "a"), ("incarnation", EARLIER), ("epoch", "1")]);
-    for earlier in [earlier, metadata(&[("ownerid", "a"), ("epoch", "1")])] {
+    let earlier = metadata(&[("ownerid", "a"), ("ehcincarnation", EARLIER), ("ehcepoch", "1")]);
+    for earlier in [earlier, metadata(&[("ownerid", "a"), ("ehcepoch", "1")])] {
         let etag = bench.put(&ownership(0), &earlier).await;
         a.claim_over(0, &etag).await.lease();
         assert_eq!(a.sent()[0].under(), Some(&etag));
@@ -67,18 +67,20 @@ pub async fn an_earlier_incarnation_is_claimed_at_any_time(bench: Bench) {
 pub async fn a_fresh_later_incarnation_replaces_this_one(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
-    bench.put(&ownership(0), &metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")])).await;
+    bench
+        .put(&ownership(0), &metadata(&[("ownerid", "a"), ("ehcincarnation", LATER), ("ehcleaseduration", "60")]))
+        .await;
     a.wire().age("ownership/0", EXPIRY - 1);
     assert_eq!(a.renew(&lease).await.describe(), format!("replaced by {LATER}"));
     assert_eq!(a.claim(0).await.describe(), format!("replaced by {LATER}"));
-    assert_eq!(&bench.read(&ownership(0)).await["incarnation"], LATER);
+    assert_eq!(&bench.read(&ownership(0)).await["ehcincarnation"], LATER);
 }
 
 pub async fn an_expired_later_incarnation_is_any_other_owner(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let expired = bench
-        .put(&ownership(0), &metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")]))
+        .put(&ownership(0), &metadata(&[("ownerid", "a"), ("ehcincarnation", LATER), ("ehcleaseduration", "60")]))
         .await;
     a.wire().age("ownership/0", EXPIRY + 3);
     assert_eq!(a.renew(&lease).await.describe(), "lost to a");
@@ -94,7 +96,7 @@ pub async fn of_two_incarnations_at_once_the_newer_remains(bench: Bench) {
         second.add_jitter();
         let (renewed, claimed) = join!(first.renew(&lease), second.claim_over(partition, lease.etag()));
         let newer = second.store.identity().incarnation.to_string();
-        let recorded = bench.read(&ownership(partition)).await["incarnation"].to_owned();
+        let recorded = bench.read(&ownership(partition)).await["ehcincarnation"].to_owned();
         match (renewed.describe().as_str(), claimed.describe().as_str()) {
             ("won", "lost to a") => {
                 assert_ne!(recorded, newer);

@@ -47,11 +47,11 @@ async fn judge(owner: &Owner, (of, listed): &(Ownership, Option<Heartbeat>)) -> 
 pub async fn is_in_claimed_records_and_not_in_released_ones(bench: Bench) {
     let a = present(&bench, "a").await;
     let lease = a.win(0).await;
-    assert_eq!(&bench.read(&ownership(0)).await["leasescope"], "instance");
+    assert_eq!(&bench.read(&ownership(0)).await["ehcleasescope"], "instance");
     let lease = a.renew(&lease).await.lease();
-    assert_eq!(&bench.read(&ownership(0)).await["leasescope"], "instance");
+    assert_eq!(&bench.read(&ownership(0)).await["ehcleasescope"], "instance");
     let _ = a.release(&lease).await;
-    assert!(!bench.read(&ownership(0)).await.contains_key("leasescope"));
+    assert!(!bench.read(&ownership(0)).await.contains_key("ehcleasescope"));
 }
 
 pub async fn a_takeover_declares_dead_under_the_etag(bench: Bench) {
@@ -60,7 +60,7 @@ pub async fn a_takeover_declares_dead_under_the_etag(bench: Bench) {
     assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(b.requests(), ["match heartbeat/a"]);
     let mut broken = before;
-    broken.insert("declareddeadby", "b");
+    broken.insert("ehcdeclareddeadby", "b");
     assert_eq!(bench.read(&heartbeat("a")).await, broken);
     let declared = a.store.send_heartbeat().await.unwrap();
     assert!(matches!(declared, HeartbeatOutcome::DeclaredDead { by: Some(by) } if by.as_str() == "b"));
@@ -73,9 +73,9 @@ pub async fn a_missing_heartbeat_is_created_declared_dead(bench: Bench) {
     assert_eq!(b.requests(), ["create heartbeat/a"]);
     let incarnation = a.store.identity().incarnation.as_str();
     let expected = metadata(&[
-        ("declareddeadby", "b"),
+        ("ehcdeclareddeadby", "b"),
         ("ehcleaseduration", "60"),
-        ("incarnation", incarnation),
+        ("ehcincarnation", incarnation),
         ("ownerid", "a"),
     ]);
     assert_eq!(bench.read(&heartbeat("a")).await, expected);
@@ -88,7 +88,7 @@ pub async fn an_owner_is_declared_dead_once(bench: Bench) {
     let listed = list(&c).await;
     assert_eq!(judge(&c, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(c.requests().len(), 0);
-    assert_eq!(&bench.read(&heartbeat("a")).await["declareddeadby"], "b");
+    assert_eq!(&bench.read(&heartbeat("a")).await["ehcdeclareddeadby"], "b");
 }
 
 pub async fn two_declarations_at_once_both_succeed(bench: Bench) {
@@ -98,7 +98,7 @@ pub async fn two_declarations_at_once_both_succeed(bench: Bench) {
     assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(judge(&c, &listed).await, DeclareDeadOutcome::Declared);
     assert_eq!(c.requests(), ["match heartbeat/a", "read heartbeat/a"]);
-    assert_eq!(&bench.read(&heartbeat("a")).await["declareddeadby"], "b");
+    assert_eq!(&bench.read(&heartbeat("a")).await["ehcdeclareddeadby"], "b");
 }
 
 pub async fn an_owner_that_was_faster_is_alive(bench: Bench) {
@@ -106,12 +106,12 @@ pub async fn an_owner_that_was_faster_is_alive(bench: Bench) {
     assert_eq!(a.store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
     b.wire().age("heartbeat/a", 0);
     assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::StillAlive);
-    assert!(!bench.read(&heartbeat("a")).await.contains_key("declareddeadby"));
+    assert!(!bench.read(&heartbeat("a")).await.contains_key("ehcdeclareddeadby"));
 }
 
 pub async fn an_earlier_incarnation_cannot_renew(bench: Bench) {
     let (_a, b, (of, _)) = considered_dead(&bench).await;
-    let later = metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")]);
+    let later = metadata(&[("ownerid", "a"), ("ehcincarnation", LATER), ("ehcleaseduration", "60")]);
     bench.put(&heartbeat("a"), &later).await;
     let (_, listed) = list(&b).await;
     assert_eq!(judge(&b, &(of, listed)).await, DeclareDeadOutcome::Declared);
@@ -125,7 +125,7 @@ pub async fn a_declaration_survives_lost_responses(bench: Bench) {
         b.next_write("heartbeat/a", fault.clone());
         assert_eq!(judge(&b, &listed).await, DeclareDeadOutcome::Declared, "{fault:?}");
         let mut restored = bench.read(&heartbeat("a")).await;
-        assert_eq!(restored.remove("declareddeadby").as_deref(), Some("b"), "{fault:?}");
+        assert_eq!(restored.remove("ehcdeclareddeadby").as_deref(), Some("b"), "{fault:?}");
         bench.put(&heartbeat("a"), &restored).await;
     }
     b.next_write("heartbeat/a", Fault::RequestLost);
@@ -161,9 +161,9 @@ pub async fn changes_with_a_rewrite(bench: Bench) {
     let a = present(&bench, "a").await;
     let lease = a.win(0).await;
     let lease = a.renew(&lease.forcing_rewrite(LeaseScope::Partition)).await.lease();
-    assert!(!bench.read(&ownership(0)).await.contains_key("leasescope"));
+    assert!(!bench.read(&ownership(0)).await.contains_key("ehcleasescope"));
     a.renew(&lease.forcing_rewrite(LeaseScope::Instance)).await.lease();
-    assert_eq!(&bench.read(&ownership(0)).await["leasescope"], "instance");
+    assert_eq!(&bench.read(&ownership(0)).await["ehcleasescope"], "instance");
 }
 
 pub async fn requests_need_a_fresh_heartbeat(bench: Bench) {
@@ -189,9 +189,9 @@ pub async fn no_requests_by_an_invalid_heartbeat(bench: Bench) {
     a.win(0).await;
     b.wire().age("ownership/0", 100 * EXPIRY);
     let mut broken = bench.read(&heartbeat("a")).await;
-    broken.insert("declareddeadby", "c");
+    broken.insert("ehcdeclareddeadby", "c");
     for metadata in
-        [Some(broken), Some(metadata(&[("ownerid", "a"), ("incarnation", LATER), ("ehcleaseduration", "60")])), None]
+        [Some(broken), Some(metadata(&[("ownerid", "a"), ("ehcincarnation", LATER), ("ehcleaseduration", "60")])), None]
     {
         match &metadata {
             Some(metadata) => drop(bench.put(&heartbeat("a"), metadata).await),

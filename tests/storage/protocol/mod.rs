@@ -2,7 +2,7 @@
 //! Azurite.
 //!
 //! The modules: identity; age; claim, release (renew, steal); epoch; adopt, fence; checkpoint; init_checkpoint;
-//! handoff; heartbeat, lease_scope; reset, reset_faults; other_name_case, source_etag. In addition the requirements of
+//! handoff; heartbeat, lease_scope; reset, reset_faults; name_case. In addition the requirements of
 //! earlier systems (sources), and the records of other SDKs (tolerance).
 
 mod adopt;
@@ -17,11 +17,10 @@ mod heartbeat;
 mod identity;
 mod init_checkpoint;
 mod lease_scope;
-mod other_name_case;
+mod name_case;
 mod release;
 mod reset;
 mod reset_faults;
-mod source_etag;
 mod sources;
 mod tolerance;
 
@@ -116,7 +115,6 @@ macro_rules! tests {
                 line_3_a_partition_taken_meanwhile_is_lost,
                 line_3_an_old_enough_record_is_claimed_at_once,
                 line_4_a_record_with_another_epoch_is_not_own,
-                line_6_the_epoch_in_the_other_name_case_counts,
                 owners_in_turn_always_have_a_greater_epoch,
             }
             adopt {
@@ -171,15 +169,9 @@ macro_rules! tests {
                 survives_lost_responses,
                 is_bounded_then_contended,
                 of_several_at_once_one_remains,
-                yields_to_a_checkpoint_in_the_other_name_case,
-                a_later_checkpoint_in_the_other_name_case_counts,
-                yields_to_a_smaller_one_in_the_other_name_case,
-                a_checkpoint_here_ends_the_other_name_case,
-                one_in_the_other_name_case_is_taken_over,
                 yields_to_an_owner_that_adopted_before,
                 yields_even_if_responses_are_lost,
                 is_flagged_until_the_first_checkpoint,
-                ignores_an_ignored_name_case,
             }
             handoff {
                 line_1_the_request_keeps_every_other_key,
@@ -214,12 +206,15 @@ macro_rules! tests {
                 names_owner_and_incarnation,
                 is_written_only_under_its_own_etag,
                 survives_lost_responses,
+                is_sent_again_if_it_hangs,
+                ends_without_a_right_to_delete,
                 a_404_on_its_own_means_declared_dead,
                 invalidated_by_another_means_declared_dead,
                 a_fresh_later_incarnation_replaces_this_one,
                 an_earlier_incarnation_is_overwritten,
                 is_removed_only_by_its_own_incarnation,
                 after_ten_lease_durations_any_instance_deletes_it,
+                a_heartbeat_of_longer_leases_is_kept_longer,
                 unreadable_blobs_are_reported_and_hide_no_other,
             }
             lease_scope {
@@ -257,13 +252,11 @@ macro_rules! tests {
                 after_a_foreign_owner_waits_too,
                 waits_again_after_a_foreign_checkpoint,
                 a_partition_taken_by_a_foreign_owner_is_lost,
-                one_owned_in_the_other_name_case_is_rejected,
                 without_a_checkpoint_creates_the_first,
                 to_the_current_position_writes_nevertheless,
                 is_not_undone_by_an_earlier_checkpoint,
                 moves_a_checkpoint_anywhere,
                 keeps_every_other_key,
-                is_not_undone_by_the_other_name_case,
                 of_several_partitions_reports_each,
                 of_one_partition_twice_at_once_is_rejected,
             }
@@ -280,33 +273,16 @@ macro_rules! tests {
                 two_overlapping_operators_report_the_truth,
                 a_crashed_operator_leaves_a_partition_to_claim,
             }
-            other_name_case {
-                always_exists_for_the_default_group,
-                a_fresh_ownership_there_is_counted,
-                a_fresh_ownership_there_is_not_claimed_or_stolen,
-                an_ownership_there_blocks_claims_here,
-                until_it_is_released,
-                or_expired,
-                or_expired_by_the_foreign_lease_duration,
-                waiting_is_the_default,
-                fail_does_not_start_while_one_is_owned_there,
-                ignore_reads_nothing_there,
-                it_is_read_again_right_before_claiming,
-                long_side_by_side_with_verbatim_names,
-            }
-            source_etag {
-                it_counts_while_there_is_none_here,
-                a_changed_one_counts_if_it_is_greater,
-                an_unchanged_one_does_not_count,
-                the_key_is_kept_by_every_checkpoint,
-                without_the_key_the_one_here_counts,
-                a_reset_is_not_undone_by_an_old_number,
-                a_reset_is_not_undone_by_an_unread_number,
-                a_recreated_hub_ignores_an_old_number,
-                one_without_a_number_is_used_only_without_another,
-                it_is_written_under_the_adoption_conditions,
-                it_is_read_again_after_a_takeover,
-                verbatim_reads_the_lower_case_one,
+            name_case {
+                an_empty_group_is_lower_for_all,
+                auto_finds_the_records,
+                live_owners_in_the_other_case_are_refused,
+                live_owners_in_both_cases_are_refused,
+                a_reader_looks_at_any_case,
+                without_capitals_nothing_is_looked_up,
+                an_owner_that_came_meanwhile_ends_the_loop,
+                the_first_win_lists_the_other_case_once,
+                nothing_there_is_read_afterwards,
             }
             sources {
                 a2_the_list_has_owner_position_date_and_etag,

@@ -156,8 +156,8 @@ pub async fn line_4_a_win_has_the_etag_the_age_and_the_record(bench: Bench) {
     let record = lease.record();
     let recorded = |key: &str| &blob.metadata[key];
     assert_eq!(record.owner.as_ref().unwrap().as_str(), recorded("ownerid"));
-    assert_eq!(record.incarnation.as_ref().unwrap().as_str(), recorded("incarnation"));
-    assert!(record.claimed_at.is_some() && blob.metadata.contains_key("claimedat"));
+    assert_eq!(record.incarnation.as_ref().unwrap().as_str(), recorded("ehcincarnation"));
+    assert!(record.claimed_at.is_some() && blob.metadata.contains_key("ehcclaimedat"));
     // From before the successful write was sent, not the lost one.
     assert!((sent[1].when..=sent[2].when).contains(&a.valid_from(&lease)));
 }
@@ -166,11 +166,12 @@ pub async fn line_4_a_release_empties_ownerid_keeps_handoffto(bench: Bench) {
     let a = bench.owner("a").await;
     let lease = a.win(0).await;
     let mut marked = bench.read(&ownership(0)).await;
-    marked.insert("handoffto", "b");
+    marked.insert("ehchandoffto", "b");
     bench.put(&ownership(0), &marked).await;
     assert_eq!(a.release(&lease).await.describe(), "released");
     let epoch = lease.epoch().to_string();
-    let released = metadata(&[("ehcleaseduration", "60"), ("epoch", &epoch), ("handoffto", "b"), ("ownerid", "")]);
+    let released =
+        metadata(&[("ehcleaseduration", "60"), ("ehcepoch", &epoch), ("ehchandoffto", "b"), ("ownerid", "")]);
     assert_eq!(bench.read(&ownership(0)).await, released);
 }
 
@@ -187,7 +188,7 @@ pub async fn line_4_a_renewal_keeps_handoffto_and_other_keys(bench: Bench) {
     let a = bench.owner("a").await;
     let mut lease = a.win(0).await;
     let mut expected = bench.read(&ownership(0)).await;
-    expected.extend(metadata(&[("handoffto", "b"), ("theirs", "1")]));
+    expected.extend(metadata(&[("ehchandoffto", "b"), ("theirs", "1")]));
     bench.put(&ownership(0), &expected).await;
     for _ in 0..3 {
         let renewed = a.renew(&lease).await.lease();

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
-use eventhubs_checkpoint::blob::{Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::store::{Adoption, GroupStoreBuilder, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{LeaseScope, OwnerId, PartitionId};
 use tokio::time::Instant;
 
 use crate::bench::{
-    Adopted, Bench, Describe, EXPIRY, LOWER, Owner, VERBATIM, at, checkpoint, metadata, owned_by, ownership, position,
+    Adopted, Bench, Describe, EXPIRY, LOWER, Owner, at, checkpoint, metadata, owned_by, ownership, position,
 };
 
 /// The position before the reset, and the position of the reset.
@@ -46,7 +47,6 @@ impl Describe for ResetOutcome {
             Self::NotDone(NotDone::Lost { by }) => format!("lost to {}", named(by)),
             Self::NotDone(NotDone::Busy { operator }) => format!("busy: {operator}"),
             Self::NotDone(NotDone::Foreign { owner }) => format!("foreign: {owner}"),
-            Self::NotDone(NotDone::OtherNameCase { owner }) => format!("other name case: {owner}"),
             Self::NotDone(NotDone::Failed(error)) => format!("failed: {:?}", error.kind()),
             Self::Indeterminate { written: true, .. } => "indeterminate, written".to_owned(),
             Self::Indeterminate { written: false, .. } => "indeterminate".to_owned(),
@@ -58,15 +58,15 @@ impl Describe for ResetOutcome {
 /// A released record of this operator, reserved for an owner.
 fn returned(operator: &Owner<Operator>, to: Option<&str>) -> Metadata {
     let (id, lease_duration) = (operator.store.id().as_str(), EXPIRY.to_string());
-    let mut record = metadata(&[("ownerid", ""), ("operator", id), ("ehcleaseduration", &lease_duration)]);
-    record.extend(to.map(|to| ("handoffto".to_owned(), to.to_owned())));
+    let mut record = metadata(&[("ownerid", ""), ("ehcoperator", id), ("ehcleaseduration", &lease_duration)]);
+    record.extend(to.map(|to| ("ehchandoffto".to_owned(), to.to_owned())));
     record
 }
 
 /// The ownership record without its epoch, which every record of an ownership has.
 async fn record_of(bench: &Bench, partition: u32) -> Metadata {
     let mut record = bench.read(&ownership(partition)).await;
-    assert!(record.remove("epoch").is_some(), "{record:?}");
+    assert!(record.remove("ehcepoch").is_some(), "{record:?}");
     record
 }
 
@@ -96,11 +96,9 @@ pub async fn a_never_owned_partition_is_created(bench: Bench) {
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let requests = [
         "list ownership/",
-        "list verbatim ownership/",
         "list heartbeat/",
         "create ownership/0",
         "read checkpoint/0",
-        "read verbatim checkpoint/0",
         "read ownership/0",
         "create checkpoint/0",
         "match ownership/0",
@@ -128,7 +126,6 @@ pub async fn a_live_owner_is_displaced_and_gets_it_back(bench: Bench) {
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let requests = [
         "list ownership/",
-        "list verbatim ownership/",
         "list heartbeat/",
         "match ownership/0",
         "read checkpoint/0",
@@ -152,11 +149,11 @@ pub async fn every_record_of_an_operator_names_it(bench: Bench) {
     let writes: Vec<_> = operator.sent().into_iter().filter(|sent| sent.is_write_of("ownership/")).collect();
     let [claim, release] = <[_; 2]>::try_from(writes).unwrap();
     for (record, owner) in [(&claim.metadata, id), (&release.metadata, "")] {
-        assert_eq!((&record["ownerid"], &record["operator"]), (owner, id));
-        assert_eq!(&record["handoffto"], "a");
-        assert!(!record.contains_key("cooperative") && !record.contains_key("leasescope"), "{record:?}");
+        assert_eq!((&record["ownerid"], &record["ehcoperator"]), (owner, id));
+        assert_eq!(&record["ehchandoffto"], "a");
+        assert!(!record.contains_key("ehccooperative") && !record.contains_key("ehcleasescope"), "{record:?}");
     }
-    assert!(claim.metadata.contains_key("incarnation"));
+    assert!(claim.metadata.contains_key("ehcincarnation"));
     let other = bench.operator("p", quick_retries).await;
     assert_ne!(other.store.id(), operator.store.id());
 }
@@ -164,12 +161,12 @@ pub async fn every_record_of_an_operator_names_it(bench: Bench) {
 pub async fn keeps_the_measured_load(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
     let mut record = owned_by("a");
-    record.insert("load", "7");
+    record.insert("ehcload", "7");
     bench.put(&ownership(0), &record).await;
     bench.put(&checkpoint(0), &position(OLD)).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let mut expected = returned(&operator, Some("a"));
-    expected.insert("load", "7");
+    expected.insert("ehcload", "7");
     assert_eq!(record_of(&bench, 0).await, expected);
 }
 
@@ -200,8 +197,8 @@ pub async fn an_owner_with_a_heartbeat_is_not_declared_dead(bench: Bench) {
 pub async fn an_expired_heartbeat_is_declared_dead_first(bench: Bench) {
     let (_a, _, operator) = by_heartbeat(&bench, EXPIRY + 2).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
-    assert_eq!(operator.requests()[3..5], ["match heartbeat/a", "match ownership/0"]);
-    assert_eq!(&bench.read(&format!("{LOWER}heartbeat/a")).await["declareddeadby"], operator.store.id().as_str());
+    assert_eq!(operator.requests()[2..4], ["match heartbeat/a", "match ownership/0"]);
+    assert_eq!(&bench.read(&format!("{LOWER}heartbeat/a")).await["ehcdeclareddeadby"], operator.store.id().as_str());
     assert_eq!(record_of(&bench, 0).await, returned(&operator, None));
 }
 
@@ -222,7 +219,7 @@ pub async fn a_valid_reservation_is_kept(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
     bench.put(&ownership(7), &owned_by("b")).await;
     for (partition, age, to) in [(0, EXPIRY + 1, Some("b")), (1, EXPIRY + 2, None)] {
-        put_young(&bench, partition, &[("ownerid", ""), ("handoffto", "b")]).await;
+        put_young(&bench, partition, &[("ownerid", ""), ("ehchandoffto", "b")]).await;
         operator.wire().age(&ownership(partition), age);
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "done");
         assert_eq!(record_of(&bench, partition).await, returned(&operator, to));
@@ -245,7 +242,7 @@ pub async fn a_requested_partition_goes_to_the_requester(bench: Bench) {
     bench.put(&ownership(7), &owned_by("b")).await;
     for (partition, asking, to) in [(0, "b", "b"), (1, "c", "a")] {
         let mut requested = owned_by("a");
-        requested.extend(metadata(&[("cooperative", "1"), ("handoffto", asking)]));
+        requested.extend(metadata(&[("ehccooperative", "1"), ("ehchandoffto", asking)]));
         bench.put(&ownership(partition), &requested).await;
         bench.put(&checkpoint(partition), &position(OLD)).await;
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "done");
@@ -256,7 +253,7 @@ pub async fn a_requested_partition_goes_to_the_requester(bench: Bench) {
 /// The record of an operator that is working on it.
 fn operated(by: &str) -> Metadata {
     let mut record = owned_by(by);
-    record.extend(metadata(&[("operator", by), ("handoffto", "a")]));
+    record.extend(metadata(&[("ehcoperator", by), ("ehchandoffto", "a")]));
     record
 }
 
@@ -265,7 +262,7 @@ pub async fn another_live_operator_means_busy(bench: Bench) {
     bench.put(&ownership(0), &operated("operator-1")).await;
     operator.wire().age("ownership/0", EXPIRY + 1);
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "busy: operator-1");
-    assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
+    assert_eq!(operator.requests(), ["list ownership/", "list heartbeat/"]);
 }
 
 pub async fn after_a_dead_operator_inherits_its_owner(bench: Bench) {
@@ -297,7 +294,7 @@ pub async fn with_a_foreign_owner_is_rejected(bench: Bench) {
     operator.wire().age("ownership/1", 3 * EXPIRY + 1);
     for partition in [0, 1, 2] {
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "foreign: python");
-        assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
+        assert_eq!(operator.requests(), ["list ownership/", "list heartbeat/"]);
     }
 }
 
@@ -340,7 +337,7 @@ pub async fn waits_again_after_a_foreign_checkpoint(bench: Bench) {
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let container = bench.container.clone();
     operator.wire().after_nth(2, BlobOperation::Write, "ownership/0", async move {
-        container.write(&checkpoint(0), &position(OLD + 1), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&checkpoint(0), &position(OLD + 1)).await.unwrap();
     });
     let began = Instant::now();
     assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "done");
@@ -353,21 +350,11 @@ pub async fn a_partition_taken_by_a_foreign_owner_is_lost(bench: Bench) {
     put_young(&bench, 0, &[("ownerid", "python")]).await;
     let container = bench.container.clone();
     operator.wire().after(BlobOperation::Write, "checkpoint/0", async move {
-        container.write(&ownership(0), &metadata(&[("ownerid", "java")]), &Condition::Unconditional).await.unwrap();
+        container.overwrite(&ownership(0), &metadata(&[("ownerid", "java")])).await.unwrap();
     });
     assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "lost to java");
     assert_eq!(bench.position_of(0).await, OLD);
     assert_eq!(bench.owner_of(0).await, "java");
-}
-
-pub async fn one_owned_in_the_other_name_case_is_rejected(bench: Bench) {
-    let operator = bench.operator("o", quick_retries).await;
-    bench.put(&ownership(0), &metadata(&[("ownerid", "")])).await;
-    bench.put(&format!("{VERBATIM}ownership/0"), &metadata(&[("ownerid", "go")])).await;
-    for options in [ResetOptions::default(), ResetOptions::default().with_allow_foreign(true)] {
-        assert_eq!(reset_with(&operator, 0, NEW, &options).await.describe(), "other name case: go");
-        assert_eq!(operator.requests(), ["list ownership/", "list verbatim ownership/", "list heartbeat/"]);
-    }
 }
 
 /// A blob without a position, and no blob.
@@ -430,7 +417,7 @@ pub async fn keeps_every_other_key(bench: Bench) {
     let (a, _) = running(&bench, 0).await;
     let operator = bench.operator("o", quick_retries).await;
     let mut theirs = bench.read(&checkpoint(0)).await;
-    theirs.extend(metadata(&[("theirs", "1"), ("rewound", "x"), ("epoch", "5")]));
+    theirs.extend(metadata(&[("theirs", "1"), ("rewound", "x"), ("ehcepoch", "5")]));
     bench.put(&checkpoint(0), &theirs).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let mut found = bench.read(&checkpoint(0)).await;
@@ -438,18 +425,8 @@ pub async fn keeps_every_other_key(bench: Bench) {
     for (key, value) in [("ownerid", id), ("sequencenumber", NEW.to_string()), ("offset", at(NEW).offset)] {
         assert_eq!(found.insert(key, &theirs[key]), Some(value), "{key}");
     }
-    found.insert("updatedat", &theirs["updatedat"]);
+    found.insert("ehcupdatedat", &theirs["ehcupdatedat"]);
     assert_eq!(found, theirs);
-    starts_at(&a, 0, NEW).await;
-}
-
-/// It was taken over from there once, and may be further there: the reset counts.
-pub async fn is_not_undone_by_the_other_name_case(bench: Bench) {
-    let (a, operator) = (bench.owner("a").await, bench.operator("o", quick_retries).await);
-    let there = format!("{VERBATIM}checkpoint/0");
-    bench.put(&there, &position(OLD)).await;
-    assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
-    bench.put(&there, &position(OLD + 5)).await;
     starts_at(&a, 0, NEW).await;
 }
 

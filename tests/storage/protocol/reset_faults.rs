@@ -109,7 +109,7 @@ async fn outlives(bench: &Bench, partition: u32, step: Step, fault: &Fault) {
     assert_eq!(reported, "done", "{case}");
     assert_true(bench, partition, &reported, &case).await;
     assert_eq!(bench.owner_of(partition).await, "", "{case}");
-    assert_eq!(&bench.read(&ownership(partition)).await["handoffto"], "a", "{case}");
+    assert_eq!(&bench.read(&ownership(partition)).await["ehchandoffto"], "a", "{case}");
     assert_eq!(a.checkpoint(&mut before, OLD + 1).await.describe(), "fenced by no owner", "{case}");
     assert_returned(&a, partition, &case).await;
 }
@@ -267,7 +267,7 @@ pub async fn a_partition_released_meanwhile_is_reset(bench: Bench) {
         assert_eq!(a.release(&lease).await.describe(), "released");
     });
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
-    assert_eq!(bench.read(&ownership(0)).await.get("handoffto"), None);
+    assert_eq!(bench.read(&ownership(0)).await.get("ehchandoffto"), None);
     assert_eq!(bench.position_of(0).await, NEW);
 }
 
@@ -291,7 +291,7 @@ pub async fn two_operators_at_once_report_the_truth(bench: Bench) {
         }
         let refused = |reported: &str| reported.starts_with("lost to ") || reported.starts_with("busy: ");
         assert!(reported.iter().all(|reported| reported == "done" || refused(reported)), "{reported:?}");
-        assert_eq!(&bench.read(&ownership(partition)).await["handoffto"], "a", "{reported:?}");
+        assert_eq!(&bench.read(&ownership(partition)).await["ehchandoffto"], "a", "{reported:?}");
         assert_eq!(a.checkpoint(&mut before, OLD + 1).await.describe(), "fenced by no owner");
     }
 }
@@ -312,7 +312,7 @@ pub async fn two_overlapping_operators_report_the_truth(bench: Bench) {
         let is_done = ["done", "indeterminate, written"].contains(&first.as_str());
         assert!(if step < Write { is_refused } else { is_done }, "after {step:?}: {first}");
         assert_eq!(bench.position_of(partition).await, NEW - 1, "after {step:?}: it was the last one");
-        let inherited = bench.read(&ownership(partition)).await.get("handoffto").map(str::to_owned);
+        let inherited = bench.read(&ownership(partition)).await.get("ehchandoffto").map(str::to_owned);
         // By its clock the reservation had lapsed when it came after the release.
         let expected = if step == Release { None } else { Some("a".to_owned()) };
         assert_eq!(inherited, expected, "after {step:?}");

@@ -64,7 +64,7 @@ pub async fn an_ownership_with_an_empty_ownerid_is_released(bench: Bench) {
 }
 
 pub async fn an_ownership_with_other_empty_values(bench: Bench) {
-    let pairs = [("ownerid", "python"), ("incarnation", ""), ("claimedat", "")];
+    let pairs = [("ownerid", "python"), ("ehcincarnation", ""), ("ehcclaimedat", "")];
     let (_, listing) = ownerships_with(&bench, "3", &pairs).await;
     assert!(listing.malformed.is_empty());
     let record = &listing.records[1].record;
@@ -75,13 +75,13 @@ pub async fn an_ownership_with_other_empty_values(bench: Bench) {
 /// No instance of this crate could have such an id, but it is the owner.
 pub async fn an_ownership_of_an_owner_with_an_unusual_name(bench: Bench) {
     let odd = "x".repeat(300);
-    let (_, listing) = ownerships_with(&bench, "3", &[("ownerid", &odd), ("claimedat", "yesterday")]).await;
+    let (_, listing) = ownerships_with(&bench, "3", &[("ownerid", &odd), ("ehcclaimedat", "yesterday")]).await;
     assert!(listing.malformed.is_empty());
     assert_eq!(listing.records[1].record.owner.as_ref().unwrap().as_str(), odd);
 }
 
 pub async fn an_ownership_with_keys_of_another_case(bench: Bench) {
-    let (_, listing) = ownerships_with(&bench, "3", &[("OwnerId", "python"), ("INCARNATION", "1")]).await;
+    let (_, listing) = ownerships_with(&bench, "3", &[("OwnerId", "python"), ("EHCINCARNATION", "1")]).await;
     assert!(listing.malformed.is_empty());
     let record = &listing.records[1].record;
     assert_eq!(record.owner.as_ref().unwrap().as_str(), "python");
@@ -147,7 +147,7 @@ pub async fn a_checkpoint_without_any_metadata(bench: Bench) {
 }
 
 pub async fn a_checkpoint_with_empty_values(bench: Bench) {
-    let empty = [("sequencenumber", ""), ("offset", ""), ("ownerid", ""), ("updatedat", "")];
+    let empty = [("sequencenumber", ""), ("offset", ""), ("ownerid", ""), ("ehcupdatedat", "")];
     assert_read(&bench, &empty, None, None, "neither").await;
 }
 

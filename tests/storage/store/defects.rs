@@ -6,10 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, ResponseInfo, WriteResult};
+use eventhubs_checkpoint::blob::{
+    Blob, BlobContainer, Condition, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+};
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
 use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Result};
 use futures::future::join_all;
@@ -34,7 +37,7 @@ fn metadata(pairs: &[(&str, &str)]) -> Metadata {
 }
 
 async fn put(container: &MemoryContainer, name: &str, pairs: &[(&str, &str)]) {
-    container.write(&format!("{PREFIX}/{name}"), &metadata(pairs), &Condition::Unconditional).await.unwrap();
+    container.overwrite(&format!("{PREFIX}/{name}"), &metadata(pairs)).await.unwrap();
 }
 
 /// The replicas of one deployment, with requests of up to 20 ms.
@@ -94,9 +97,9 @@ async fn a06_a_restart_of_a_spare_instance_in_the_second() {
 #[tokio::test(start_paused = true)]
 async fn a06_an_incarnation_of_the_far_future_is_followed() {
     let container = MemoryContainer::new();
-    put(&container, "ownership/0", &[("ownerid", "a"), ("incarnation", "29990101T000000Z-00000000")]).await;
-    put(&container, "ownership/1", &[("ownerid", "a"), ("incarnation", "zzz")]).await;
-    put(&container, "ownership/2", &[("ownerid", "b"), ("incarnation", "30000101T000000Z-00000000")]).await;
+    put(&container, "ownership/0", &[("ownerid", "a"), ("ehcincarnation", "29990101T000000Z-00000000")]).await;
+    put(&container, "ownership/1", &[("ownerid", "a"), ("ehcincarnation", "zzz")]).await;
+    put(&container, "ownership/2", &[("ownerid", "b"), ("ehcincarnation", "30000101T000000Z-00000000")]).await;
     let a = build(container, "a").connect().await.unwrap();
     let incarnation = a.identity().incarnation.as_str();
     assert!(incarnation.starts_with("29990101T000001Z-"), "{incarnation}");
@@ -209,7 +212,7 @@ async fn a11_a_value_with_a_tab_does_not_prevent_adoption() {
         ("offset", "70"),
         ("kept", "a  b"),
         ("ownerid", "a"),
-        ("updatedat", "2026-01-01T00:00:00Z"),
+        ("ehcupdatedat", "2026-01-01T00:00:00Z"),
     ];
     assert_eq!(written, metadata(&expected));
     assert!(log.text().contains(ODD), "{}", log.text());
@@ -220,11 +223,11 @@ struct Undeletable(&'static [&'static str], ErrorKind);
 
 #[async_trait]
 impl Intercept for Undeletable {
-    async fn delete(&self, inner: &dyn BlobContainer, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, inner: &dyn BlobContainer, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         if self.0.iter().any(|part| name.ends_with(part)) {
             return Err(Error::new(self.1, format!("blob {name} has snapshots")));
         }
-        inner.delete(name, condition).await
+        inner.delete(name, etag).await
     }
 }
 
@@ -296,7 +299,8 @@ async fn a12_a_server_at_the_last_date_causes_no_panic() {
 /// It is cancelled after it has read what its lost response hid.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_heartbeat_keeps_what_it_read() {
-    const SLOW: Fault = Fault::Latency(Duration::from_millis(900));
+    // Less than the time after which a request about a heartbeat is repeated.
+    const SLOW: Fault = Fault::Latency(Duration::from_millis(450));
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
     let config = StoreConfig::default().with_request_timeout(Duration::from_secs(1));
     let store = build(faulty.clone(), "a").with_config(config).connect().await.unwrap();
@@ -311,9 +315,31 @@ async fn a_cancelled_heartbeat_keeps_what_it_read() {
     ] {
         faulty.inject_on(operation, fault);
     }
-    assert_eq!(store.send_heartbeat().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    timeout(Duration::from_millis(1200), store.send_heartbeat()).await.unwrap_err();
     assert_eq!(faulty.pending(), 0);
 
     faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Get, Fault::Unreachable));
     assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written, "without a read");
+}
+
+/// It was repeated after half a second, and the repetition was rejected before the first one succeeded.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_a_repetition_does_not_fail_a_heartbeat() {
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+    let store = build(faulty.clone(), "a").connect().await.unwrap();
+    faulty.inject_on(BlobOperation::Write, Fault::Latency(Duration::from_millis(700)));
+    faulty.inject_on(BlobOperation::Write, Fault::Throttled { retry_after: None });
+    assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written);
+    assert_eq!(faulty.pending(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_without_response_is_sent_four_times() {
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+    let store = build(faulty.clone(), "a").connect().await.unwrap();
+    let before = faulty.trace().len();
+    faulty.set_plan(FaultPlan::always(Fault::Hang));
+    assert_eq!(store.send_heartbeat().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+    let sent = faulty.trace()[before..].iter().filter(|sent| sent.operation == BlobOperation::Write).count();
+    assert_eq!(sent, 4);
 }

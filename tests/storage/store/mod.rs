@@ -2,14 +2,19 @@
 //! concurrent operations. The rules for the records are in `protocol`.
 
 mod defects;
+mod name_case_races;
+mod slow_storage;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, WriteResult};
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease, StoreConfig};
+use eventhubs_checkpoint::blob::{
+    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, WriteResult,
+};
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};
@@ -45,7 +50,7 @@ async fn a_bad_blob_is_logged_once_per_version() {
     let a = store_on(container.clone(), "a").await;
     let name = "ns.servicebus.windows.net/hub/$default/ownership/7";
     for expected in 1..=2 {
-        container.write(name, &Metadata::new(), &Condition::Unconditional).await.unwrap();
+        container.overwrite(name, &Metadata::new()).await.unwrap();
         for _ in 0..3 {
             assert_eq!(a.list_ownerships().await.unwrap().malformed.len(), 1);
             assert_eq!(times(), expected);
@@ -113,15 +118,48 @@ async fn verification_finds_a_wrong_clock_and_cleans_up() {
     }
 }
 
+/// A claim that is lost has sent an epoch. The next one is over a listing of a server whose clock is behind: with an earlier
+/// epoch, this owner would take its own checkpoints for those of another one.
+#[tokio::test(start_paused = true)]
+async fn an_earlier_date_begins_no_earlier_epoch() {
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+    let a = store_on(Arc::new(faulty.clone()), "a").await;
+    let released = a.release(&win(&a).await).await;
+    assert!(matches!(released, ReleaseOutcome::Released), "{released:?}");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let behind = a.list_ownerships().await.unwrap().records.remove(0);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let current = a.list_ownerships().await.unwrap().records.remove(0);
+    faulty.inject_on(BlobOperation::Write, Fault::Unreachable);
+    assert!(matches!(a.claim(&Claim::over(&current)).await, ClaimOutcome::Indeterminate(_)));
+    let ClaimOutcome::Won(lease) = a.claim(&Claim::over(&behind)).await else { panic!("not won") };
+    assert!(lease.epoch() > current.server_time.unix_timestamp() * 1000, "{} {current:?}", lease.epoch());
+}
+
+/// Those of checks that may still be under way stay.
+#[tokio::test(start_paused = true)]
+async fn a_start_deletes_what_old_checks_have_left() {
+    let container = Arc::new(MemoryContainer::new());
+    let left = "ns.servicebus.windows.net/verify/hub/$default/b-0000000000000001";
+    container.overwrite(left, &Metadata::new()).await.unwrap();
+    for (minutes, remains) in [(59, 1), (2, 0)] {
+        tokio::time::sleep(Duration::from_secs(minutes * 60)).await;
+        GroupStore::builder(container.clone(), group(), OwnerId::new("a").unwrap()).connect().await.unwrap();
+        assert_eq!(container.list("").await.unwrap().blobs.len(), remains, "after {minutes} more minutes");
+    }
+}
+
 /// Every way in which a storage may lack what ownership needs.
 #[tokio::test(start_paused = true)]
 async fn verification_rejects_an_unreliable_storage() {
     for (weakness, text) in [
+        (Weakness::RefusesMissing, "a read of a missing blob fails for another reason"),
+        (Weakness::CreatesUnderETags, "accepts a write under an ETag to a missing blob"),
         (Weakness::IgnoresConditions, "accepts a write under an ETag that has changed"),
         (Weakness::RefusesETags, "a blob cannot be written"),
         (Weakness::ListsWithoutMetadata, "does not return the blob that was just written"),
         (Weakness::ReadOnly, "a blob cannot be written"),
-        (Weakness::Silent, "within the request timeout of 5s"),
+        (Weakness::Silent, "within 5s"),
     ] {
         let container = Arc::new(Intercepted { inner: Arc::new(MemoryContainer::new()), interceptor: weakness });
         let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
@@ -132,6 +170,10 @@ async fn verification_rejects_an_unreliable_storage() {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Weakness {
+    /// Of a read, with an error that does not say so.
+    RefusesMissing,
+    CreatesUnderETags,
+    /// Of blobs that exist.
     IgnoresConditions,
     /// Whether they are current or not.
     RefusesETags,
@@ -155,7 +197,10 @@ impl Intercept for Weakness {
         if *self == Self::Silent {
             std::future::pending::<()>().await;
         }
-        inner.get(name).await
+        inner.get(name).await.map_err(|error| match self {
+            Self::RefusesMissing => Error::new(ErrorKind::Rejected, "no such blob"),
+            _ => error,
+        })
     }
 
     async fn write(
@@ -166,13 +211,20 @@ impl Intercept for Weakness {
         condition: &Condition,
     ) -> Result<WriteResult> {
         match self {
-            Self::IgnoresConditions => inner.write(name, metadata, &Condition::Unconditional).await,
+            Self::CreatesUnderETags | Self::IgnoresConditions
+                if inner.get(name).await.is_ok() == (*self == Self::IgnoresConditions) =>
+            {
+                inner.overwrite(name, metadata).await
+            }
             Self::RefusesETags if matches!(condition, Condition::IfMatch(_)) => {
                 Err(Error::new(ErrorKind::Conflict, "this ETag is not current"))
             }
-            Self::RefusesETags | Self::ListsWithoutMetadata | Self::Silent => {
-                inner.write(name, metadata, condition).await
-            }
+            Self::RefusesMissing
+            | Self::CreatesUnderETags
+            | Self::IgnoresConditions
+            | Self::RefusesETags
+            | Self::ListsWithoutMetadata
+            | Self::Silent => inner.write(name, metadata, condition).await,
             Self::ReadOnly => Err(Error::new(ErrorKind::Unauthorized, "only reading is permitted")),
         }
     }
@@ -207,6 +259,28 @@ async fn a_missing_container_is_detected_or_created() {
     assert!(build().with_config(StoreConfig::default().with_create_container(true)).connect().await.is_ok());
 }
 
+/// The credentials of a container cannot create it.
+struct CannotCreate;
+
+#[async_trait]
+impl Intercept for CannotCreate {
+    async fn create_container(&self, _: &dyn BlobContainer) -> Result<ContainerCreation> {
+        Err(Error::new(ErrorKind::Unauthorized, "no permission to create containers"))
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_exists_is_not_created() {
+    for (inner, expected) in
+        [(MemoryContainer::new(), Ok(())), (MemoryContainer::missing(), Err(ErrorKind::Unauthorized))]
+    {
+        let container = Intercepted { inner: Arc::new(inner), interceptor: CannotCreate };
+        let builder = GroupStore::builder(container, group(), OwnerId::new("a").unwrap());
+        let connected = builder.with_config(StoreConfig::default().with_create_container(true)).connect().await;
+        assert_eq!(connected.map(drop).map_err(|error| error.kind()), expected);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_does_not_end_a_starting_instance() {
     let (log, _guard) = Captured::begin();
@@ -215,7 +289,7 @@ async fn a_short_outage_does_not_end_a_starting_instance() {
     faulty.inject_on(BlobOperation::CreateContainer, Fault::Unreachable);
     faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after });
     faulty.inject_on(BlobOperation::List, Fault::Throttled { retry_after: Some(Duration::from_secs(600)) });
-    faulty.inject_on(BlobOperation::List, Fault::TruncatedListing);
+    faulty.inject_on(BlobOperation::List, Fault::Unreachable);
     faulty.inject_on(BlobOperation::Write, Fault::Throttled { retry_after: None });
     let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
     let began = Instant::now();
@@ -228,7 +302,7 @@ async fn a_short_outage_does_not_end_a_starting_instance() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_outage_or_a_rejection_ends_it() {
-    for (fault, requests) in [(Fault::Unreachable, 4), (Fault::Throttled { retry_after: None }, 4), (Fault::Hang, 1)] {
+    for (fault, requests) in [(Fault::Unreachable, 4), (Fault::Throttled { retry_after: None }, 4), (Fault::Hang, 4)] {
         let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
         faulty.set_plan(FaultPlan::always(fault.clone()));
         let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());

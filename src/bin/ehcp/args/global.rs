@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Arg, Args as ClapArgs, ValueEnum};
+use eventhubs_checkpoint::store::BlobNameCase;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
@@ -42,7 +43,7 @@ pub struct Settings {
     pub auth: Option<Auth>,
     /// The letter case of the blob names. `auto` finds the one that is in use [default: auto].
     #[arg(long, global = true, env = "EHCP_BLOB_NAME_CASE", value_enum, help_heading = CONNECTION)]
-    pub blob_name_case: Option<NameCase>,
+    pub blob_name_case: Option<CaseArg>,
     /// Reads events for this consumer group: needed while processors read for the group itself. Positions are the same
     /// for all groups of an event hub.
     #[arg(long, global = true, env = "EHCP_READ_GROUP", value_name = "NAME", help_heading = CONNECTION)]
@@ -93,8 +94,8 @@ pub struct Global {
     /// Entra ID].
     #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
     pub storage_connection_string: Option<String>,
-    /// How long a request to the storage may take [default: 5s], and to the event hub
-    /// [default: 20s].
+    /// How long a request to the storage may take [default: 5s; 30s to list the container], and to
+    /// the event hub [default: 20s].
     #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
     pub timeout: Option<Duration>,
     /// Does not connect to the event hub.
@@ -115,6 +116,11 @@ pub struct Global {
 }
 
 impl Global {
+    /// Returns how long a listing may take that no store limits.
+    pub fn listing_timeout(&self) -> Duration {
+        self.timeout.unwrap_or(Duration::from_secs(30))
+    }
+
     /// Fails if a name has a secret, without showing it.
     pub fn check_secrets(&self) -> Result<()> {
         let settings = &self.settings;
@@ -167,14 +173,24 @@ pub enum Auth {
 /// The letter case of blob names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum NameCase {
-    /// The one that has records; lower case if both have.
+pub enum CaseArg {
+    /// The one that has records; if both have, the one with live owners or the newest checkpoint.
     #[default]
     Auto,
     /// Lower case, as most SDKs write.
     Lower,
     /// As given, as the Go and Rust SDKs write.
     Verbatim,
+}
+
+impl From<CaseArg> for BlobNameCase {
+    fn from(case: CaseArg) -> Self {
+        match case {
+            CaseArg::Auto => Self::Auto,
+            CaseArg::Lower => Self::Lower,
+            CaseArg::Verbatim => Self::Verbatim,
+        }
+    }
 }
 
 /// The format of the output.

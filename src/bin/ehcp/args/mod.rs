@@ -16,7 +16,7 @@ use eventhubs_checkpoint::OwnerId;
 use time::OffsetDateTime;
 
 use self::global::CONNECTION;
-pub use self::global::{Auth, Color, Format, Global, NameCase, Settings};
+pub use self::global::{Auth, CaseArg, Color, Format, Global, Settings};
 pub use self::migrating::{LegacySource, Migrate};
 pub use self::watching::{Keda, Serve, Watch};
 use crate::text::{Partitions, datetime, partitions, quoted};

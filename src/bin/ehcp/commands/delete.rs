@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eventhubs_checkpoint::admin::{DeletableRecord, Deletion, Operator, RecordName};
+use eventhubs_checkpoint::admin::{DeletableRecord, Deletion, Reader, RecordName};
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId};
 use futures::FutureExt;
 use serde::Serialize;
@@ -33,12 +33,12 @@ struct Document<'a> {
 
 pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
     let connection = Connection::resolve(global)?;
-    let operator = connection.operator().await?;
+    let reader = connection.reader().await?;
     let mut deletion = Deletion::default();
     (deletion.checkpoints, deletion.ownerships) = (delete.checkpoints, delete.ownerships);
     deletion.heartbeats = delete.heartbeats;
     deletion.partitions = delete.selection.partitions.clone().map(|Partitions(partitions)| partitions);
-    let found = operator.plan_deletion(&deletion).await?;
+    let found = reader.plan_deletion(&deletion).await?;
     let mut rows: Vec<_> =
         found.iter().map(|found| Row { record: found.record.to_string(), live: found.is_live, result: None }).collect();
     let permitted = match found.iter().find(|found| found.is_live) {
@@ -60,12 +60,12 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
     let backup = if checkpoints.is_empty() {
         None
     } else {
-        Some(back_up(operator.read().await?.describe(None), &checkpoints, &delete.backup)?)
+        Some(back_up(reader.read().await?.describe(None), &checkpoints, &delete.backup)?)
     };
     if found.is_empty() {
         note("nothing to do");
     }
-    let exit = execute(&operator, &found, &mut rows).await;
+    let exit = execute(&reader, &found, &mut rows).await;
     let shown = show(global, &rows, false);
     if let Some(backup) = backup {
         let mut checkpoints = backup.group.partitions.iter().filter_map(|partition| partition.checkpoint.as_ref());
@@ -87,14 +87,14 @@ fn checkpoint(found: &DeletableRecord) -> Option<&PartitionId> {
 }
 
 /// Deletes one record after the other, until Ctrl-C.
-async fn execute(operator: &Operator, found: &[DeletableRecord], rows: &mut [Row]) -> Exit {
+async fn execute(reader: &Reader, found: &[DeletableRecord], rows: &mut [Row]) -> Exit {
     let stop = interrupted().boxed().shared();
     let progress = Progress::of("deleting records", found.len());
     let mut exit = Exit::Done;
     for (found, row) in found.iter().zip(rows) {
         let result = match stop.clone().now_or_never() {
             Some(()) => Err("untouched: stopped before it was deleted".to_owned()),
-            None => operator.delete(found).await.map_err(|error| not_deleted(&error)),
+            None => reader.delete(found).await.map_err(|error| not_deleted(&error)),
         };
         if result.is_err() {
             exit = Exit::Failed;

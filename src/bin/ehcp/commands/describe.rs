@@ -28,7 +28,6 @@ const PARTITIONS: &[Column] = &[
 const MEMBERS: &[Column] = &[
     Column::text("OWNER"),
     Column::text("SDK"),
-    Column::text("CASE").wide(),
     Column::text("PARTITIONS"),
     Column::number("LOAD"),
     Column::text("SINCE"),
@@ -114,7 +113,7 @@ fn unquoted(value: &serde_json::Value) -> String {
 fn tone(partition: &PartitionDescription) -> Tone {
     match partition.state {
         OwnershipState::Expired => Tone::Bad,
-        OwnershipState::Unowned | OwnershipState::Released | OwnershipState::OtherNameCase => Tone::Warning,
+        OwnershipState::Unowned | OwnershipState::Released => Tone::Warning,
         _ => Tone::Plain,
     }
 }
@@ -125,7 +124,6 @@ fn members(group: &GroupDescription, output: Output) -> Table {
         table.row([
             member.id.to_string(),
             member.sdk.to_string(),
-            member.blob_name_case.to_string(),
             ranges(&member.partitions),
             or_empty(member.load),
             or_empty(member.since.map(time)),

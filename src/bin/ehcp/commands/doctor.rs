@@ -120,7 +120,7 @@ fn check_names(doctor: &Doctor, no_hub: bool) -> Result<()> {
 
 async fn storage(connection: &Connection, rows: &mut Vec<Row>) -> Option<GroupRecords> {
     const ROLE: &str = "grant Storage Blob Data Reader on the container";
-    let read = async { Ok::<_, Failure>(connection.operator().await?.read().await?) };
+    let read = async { Ok::<_, Failure>(connection.reader().await?.read().await?) };
     match read.await {
         Ok(records) => {
             let group = records.describe(None).group;

@@ -37,7 +37,7 @@ struct Document<'a> {
 
 pub async fn run(global: &Global, keda: &Keda) -> Result<Exit> {
     let connection = Connection::resolve(global)?;
-    let records = connection.operator().await?.read().await?;
+    let records = connection.reader().await?.read().await?;
     if keda.manifest {
         return manifest(&connection, &records, keda).await;
     }

@@ -1,7 +1,7 @@
 //! `ehcp list`.
 
-use eventhubs_checkpoint::admin::{GroupDescription, Operator, list_groups};
-use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::admin::{GroupDescription, Reader, list_groups};
+use eventhubs_checkpoint::store::NameCase;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
@@ -42,12 +42,12 @@ pub async fn run(global: &Global, list: &List) -> Result<Exit> {
     let storage = StorageConnection::resolve(global)?;
     let progress = Progress::spinner("reading the groups");
     let container = storage.container(&storage.container_name)?;
-    let found = list_groups(&container, &list.prefix).await?;
+    let found = list_groups(&container, &list.prefix, global.listing_timeout()).await?;
     let read = stream::iter(found).map(|group| {
         let storage = &storage;
         async move {
-            let operator = Operator::connect(storage.exact_store(&group)?).await?;
-            Ok::<_, Failure>(operator.read().await?.describe(None))
+            let reader = Reader::connect(storage.exact_store(&group)?).await?;
+            Ok::<_, Failure>(reader.read().await?.describe(None))
         }
     });
     let mut groups: Vec<_> = read.buffered(CONCURRENT).try_collect().await?;
@@ -82,7 +82,6 @@ fn show_case(described: &mut GroupDescription) {
     let group = &mut described.group;
     let names = [&group.namespace, &group.event_hub, &group.consumer_group];
     if names.iter().all(|name| **name == name.to_lowercase()) {
-        group.blob_name_case = BlobNameCase::Lower;
-        described.members.iter_mut().for_each(|member| member.blob_name_case = BlobNameCase::Lower);
+        group.blob_name_case = NameCase::Lower;
     }
 }

@@ -106,7 +106,8 @@ impl Source {
         let listing = {
             let _progress = Progress::spinner("reading the records");
             let blobs = connection.container(container)?;
-            read(&blobs, program, &group, prefix).await.map_err(|error| Failure::from(error).context("the source"))?
+            let read = read(&blobs, program, &group, prefix, connection.global.listing_timeout()).await;
+            read.map_err(|error| Failure::from(error).context("the source"))?
         };
         if listing.is_empty() {
             let places: Vec<_> = program.prefixes(&group, prefix).iter().map(|prefix| quoted(prefix)).collect();

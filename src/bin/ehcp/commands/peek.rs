@@ -106,7 +106,7 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
 
 /// Returns where a processor would continue.
 async fn after_checkpoint(connection: &Connection, partition: &PartitionId) -> Result<StartPosition> {
-    let group = connection.operator().await?.read().await?.describe(None);
+    let group = connection.reader().await?.read().await?.describe(None);
     let position = group.partition(partition).and_then(|partition| partition.checkpoint.as_ref());
     let position = position.map(|checkpoint| checkpoint.position.clone()).unwrap_or_default();
     Ok(match (position.sequence_number, position.offset) {

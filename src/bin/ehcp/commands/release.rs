@@ -1,7 +1,7 @@
 //! `ehcp release`.
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{OwnershipState, PartitionDescription, ResetOptions};
+use eventhubs_checkpoint::admin::{PartitionDescription, ResetOptions};
 use serde::Serialize;
 
 use crate::args::{Global, Release};
@@ -45,9 +45,7 @@ pub async fn run(global: &Global, release: &Release) -> Result<Exit> {
     let owned: Vec<_> =
         group.partitions.iter().filter(is_selected).filter(|partition| partition.owner.is_some()).collect();
     let mut rows: Vec<_> = owned.iter().map(|partition| row(partition)).collect();
-    // No option permits to take a partition under names in the other letter case.
-    let is_here = |partition: &&&PartitionDescription| partition.state != OwnershipState::OtherNameCase;
-    let live = owned.iter().filter(|partition| partition.state.is_live()).filter(is_here);
+    let live = owned.iter().filter(|partition| partition.state.is_live());
     let live = live.filter_map(|partition| Some((&partition.id, partition.owner.as_ref()?)));
     let permitted = check_live(live, Allowed { live: release.live, foreign: release.force });
     if !release.execute {

@@ -2,7 +2,7 @@
 
 use eventhubs_checkpoint::admin::{Export, Operator, Reset, ResetTarget};
 use eventhubs_checkpoint::processor::StartPosition;
-use eventhubs_checkpoint::store::{BlobNameCase, InitOutcome};
+use eventhubs_checkpoint::store::{InitOutcome, NameCase};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, PartitionId};
 use time::OffsetDateTime;
 
@@ -45,8 +45,8 @@ pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
     let container = args.to_container.unwrap_or_else(|| connection.container_name.clone());
     let container = container.as_str();
     let case = match args.to_case {
-        Some(ExactCase::Lower) => BlobNameCase::Lower,
-        Some(ExactCase::Verbatim) => BlobNameCase::Verbatim,
+        Some(ExactCase::Lower) => NameCase::Lower,
+        Some(ExactCase::Verbatim) => NameCase::Verbatim,
         None => source.group.blob_name_case,
     };
     if group == connection.group && container == connection.container_name && case == source.group.blob_name_case {

@@ -7,7 +7,7 @@ use std::pin::pin;
 use eventhubs_checkpoint::admin::{
     NotDone, Operator, PartitionDescription, Plan, PlannedChange, PlannedEffect, Reset, ResetOptions, ResetOutcome,
 };
-use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::store::NameCase;
 use eventhubs_checkpoint::{EventHubSource, PartitionId};
 use futures::StreamExt;
 use serde::Serialize;
@@ -291,7 +291,7 @@ fn show_undo(connection: &Connection, permission: &Permission, plan: &Plan, resu
 }
 
 /// Shows the command that deletes checkpoints that did not exist.
-pub fn show_deletion(global: &Global, case: BlobNameCase, created: Vec<&PartitionId>) {
+pub fn show_deletion(global: &Global, case: NameCase, created: Vec<&PartitionId>) {
     if !created.is_empty() {
         let created = text::ranges(created);
         safety::show_undo(global, case, &format!("delete --checkpoints -p {created} --execute"));

@@ -18,7 +18,6 @@ pub enum Condition {
     Expired,
     Unowned,
     Released,
-    OtherNameCase,
     Operator,
     HandingOver,
     Away,
@@ -52,7 +51,6 @@ impl Condition {
             OwnershipState::Expired => Self::Expired,
             OwnershipState::Unowned => Self::Unowned,
             OwnershipState::Released => Self::Released,
-            OwnershipState::OtherNameCase => Self::OtherNameCase,
             OwnershipState::Operator => Self::Operator,
             OwnershipState::HandingOver => Self::HandingOver,
             OwnershipState::Away => Self::Away,
@@ -71,7 +69,6 @@ impl Condition {
             Self::Expired => "EXPIRED",
             Self::Unowned => "UNOWNED",
             Self::Released => "RELEASED",
-            Self::OtherNameCase => "other case",
             Self::Operator => "operator",
             Self::HandingOver => "handing over",
             Self::Away => "away",
@@ -87,7 +84,7 @@ impl Condition {
         match self {
             Self::Ok | Self::Away | Self::Other => Tone::Plain,
             Self::HandingOver | Self::Operator => Tone::Good,
-            Self::Unowned | Self::Released | Self::OtherNameCase | Self::RenewalLate | Self::Behind => Tone::Warning,
+            Self::Unowned | Self::Released | Self::RenewalLate | Self::Behind => Tone::Warning,
             Self::Expired | Self::Stuck | Self::BeyondEnd => Tone::Bad,
         }
     }

@@ -1,7 +1,7 @@
 //! What the keys do: pure.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::store::NameCase;
 
 use super::state::{OtherNameCase, State, View};
 
@@ -13,7 +13,7 @@ pub enum Effect {
     /// Save the checkpoints in a file.
     Export,
     /// Read the records under names in this letter case.
-    ReadOtherNameCase(BlobNameCase),
+    ReadOtherNameCase(NameCase),
 }
 
 /// Where to move.
@@ -128,10 +128,7 @@ impl State {
         self.show(View::Partition(partition));
         match self.group().map(|group| &group.group) {
             Some(group) if group.other_name_case => {
-                let other = match group.blob_name_case {
-                    BlobNameCase::Lower => BlobNameCase::Verbatim,
-                    _ => BlobNameCase::Lower,
-                };
+                let other = group.blob_name_case.other();
                 self.other_name_case = Some(OtherNameCase::Reading);
                 Effect::ReadOtherNameCase(other)
             }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crossterm::event::{Event, EventStream};
 use eventhubs_checkpoint::admin::GroupDescription;
-use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::store::NameCase;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
@@ -126,7 +126,6 @@ impl Shown<'_> {
     }
 }
 
-async fn read(connection: &Connection, case: BlobNameCase) -> Result<GroupDescription> {
-    let operator = connection.operator_of(&connection.group, &connection.container_name, case).await?;
-    Ok(operator.read().await?.describe(None))
+async fn read(connection: &Connection, case: NameCase) -> Result<GroupDescription> {
+    Ok(connection.reader_of(case).await?.read().await?.describe(None))
 }

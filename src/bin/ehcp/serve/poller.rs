@@ -104,7 +104,7 @@ pub async fn discover(groups: Arc<Groups>, global: Global) {
 async fn find(global: &Global) -> Result<Vec<ConsumerGroup>> {
     let storage = StorageConnection::resolve(global)?;
     let container = storage.container(&storage.container_name)?;
-    Ok(list_groups(&container, "").await?)
+    Ok(list_groups(&container, "", global.listing_timeout()).await?)
 }
 
 /// Watches these groups and no others. Returns why one of them cannot be watched.

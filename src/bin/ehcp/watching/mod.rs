@@ -10,7 +10,7 @@ pub mod samples;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{GroupDescription, Operator};
+use eventhubs_checkpoint::admin::{GroupDescription, Reader};
 use eventhubs_checkpoint::store::RequestCounts;
 
 use futures::Stream;
@@ -33,7 +33,7 @@ pub struct Pace {
 
 /// A group that is looked at. It reads, and writes nothing.
 pub struct Watcher {
-    operator: Operator,
+    reader: Reader,
     hub: HubReader,
 }
 
@@ -60,15 +60,15 @@ pub struct Seen {
 impl Watcher {
     /// Connects to the storage. The event hub is connected at the first look.
     pub async fn connect(connection: Connection, pace: Pace) -> Result<Self> {
-        let operator = connection.operator().await?;
-        Ok(Self { operator, hub: HubReader::new(Arc::new(connection), pace.hub) })
+        let reader = connection.reader().await?;
+        Ok(Self { reader, hub: HubReader::new(Arc::new(connection), pace.hub) })
     }
 
     /// Reads the records of the group, and the event hub if that is due. A group without any record is described, too.
     ///
     /// Fails if the storage fails. A failure of the event hub is part of the look, and it is read again when it is due.
     pub async fn look(&mut self) -> Result<Look> {
-        let records = self.operator.read().await?;
+        let records = self.reader.read().await?;
         let is_hub_read = self.hub.refresh().await;
         let group = records.describe(self.hub.ranges());
         let hub_failure = self.hub.failure().map(str::to_owned);
@@ -90,7 +90,7 @@ impl Watcher {
 
     /// Returns how many requests to the storage were made, by operation and outcome.
     pub fn request_counts(&self) -> RequestCounts {
-        self.operator.request_counts()
+        self.reader.request_counts()
     }
 }
 

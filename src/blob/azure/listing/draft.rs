@@ -1,6 +1,5 @@
 //! A blob of a listing while it is read.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
@@ -13,8 +12,8 @@ use crate::blob::{Blob, BlobContent, ETag, Metadata, ResponseInfo};
 
 /// What was read of a blob.
 #[derive(Debug, Default)]
-pub(super) struct Draft<'a> {
-    pub(super) name: Cow<'a, str>,
+pub(super) struct Draft {
+    pub(super) name: String,
     /// The name has characters that XML cannot represent, and is percent-encoded.
     pub(super) name_is_encoded: bool,
     pub(super) metadata: Metadata,
@@ -24,34 +23,17 @@ pub(super) struct Draft<'a> {
     is_leased: bool,
 }
 
-impl Draft<'_> {
+impl Draft {
     /// Sets a property, if it is one of those that are used.
     pub(super) fn set_property(&mut self, property: &str, text: &str) {
         match property {
-            "Etag" => self.set_etag(text),
-            "Last-Modified" => self.set_last_modified(text),
+            "Etag" => self.etag = (!text.is_empty()).then(|| ETag::new(text)),
+            "Last-Modified" => self.last_modified = parse_http_date(text),
             // A size that cannot be read is too large for every reader.
             "Content-Length" => self.size = text.trim().parse().unwrap_or(u64::MAX),
             // A lease that is being broken is active until it ends.
             "LeaseState" => self.is_leased = matches!(text.trim(), "leased" | "breaking"),
             _ => {}
-        }
-    }
-
-    pub(super) fn set_etag(&mut self, text: &str) {
-        self.etag = (!text.is_empty()).then(|| ETag::new(text));
-    }
-
-    pub(super) fn set_last_modified(&mut self, text: &str) {
-        self.last_modified = parse_http_date(text);
-    }
-
-    /// Adds a pair of metadata. Listings have the keys in their original case.
-    pub(super) fn add_metadata(&mut self, key: &str, value: &str) {
-        if key.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            self.metadata.insert(key.to_ascii_lowercase(), value);
-        } else {
-            self.metadata.insert(key, value);
         }
     }
 
@@ -69,7 +51,7 @@ impl Draft<'_> {
         if self.name_is_encoded {
             percent_decode_str(&self.name).decode_utf8_lossy().into_owned()
         } else {
-            self.name.clone().into_owned()
+            self.name.clone()
         }
     }
 

@@ -3,11 +3,8 @@
 //! Format: <https://learn.microsoft.com/rest/api/storageservices/list-blobs>.
 
 mod draft;
-mod plain;
 #[cfg(test)]
 mod tests;
-
-use std::borrow::Cow;
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_xml_entity;
@@ -57,9 +54,7 @@ pub(super) enum PageError {
 pub(super) fn parse_page(body: &[u8], detail: Detail, response: ResponseInfo) -> Result<Page, PageError> {
     let blobs = Vec::with_capacity(body.len() / USUAL_BLOB_BYTES);
     let page = Page { blobs, ..Page::default() };
-    let text = std::str::from_utf8(body).unwrap_or_default();
-    let reader = Reader::from_reader(body);
-    let mut parser = Parser { reader, body: text, text: String::new(), detail, page, response };
+    let mut parser = Parser { reader: Reader::from_reader(body), text: String::new(), detail, page, response };
     while let Some(root) = parser.next_child()? {
         if root.is("EnumerationResults") {
             parser.results(&root)?;
@@ -73,8 +68,6 @@ pub(super) fn parse_page(body: &[u8], detail: Detail, response: ResponseInfo) ->
 /// Reads elements from the outermost to the innermost. Elements that it does not know are skipped with their content.
 struct Parser<'a> {
     reader: Reader<&'a [u8]>,
-    /// The whole document. Empty if it is not UTF-8, so that the reader reports where.
-    body: &'a str,
     /// The text of the last element whose text was read.
     text: String,
     detail: Detail,
@@ -130,9 +123,6 @@ impl<'a> Parser<'a> {
     }
 
     fn blobs(&mut self, blobs: &Element<'a>) -> Result<(), PageError> {
-        if !blobs.is_empty {
-            self.take_plain_blobs();
-        }
         while let Some(child) = self.next_in(blobs)? {
             if child.is("Blob") {
                 let draft = self.blob(&child)?;
@@ -140,27 +130,11 @@ impl<'a> Parser<'a> {
             } else {
                 self.skip(&child)?;
             }
-            self.take_plain_blobs();
         }
         Ok(())
     }
 
-    /// Takes the blobs that need no parser of XML, of which only the version is read. To be called directly after a tag:
-    /// the reader has then no state but the open elements, and these are the same before and after a blob.
-    fn take_plain_blobs(&mut self) {
-        if self.detail == Detail::Content {
-            return;
-        }
-        let read = self.body.len().saturating_sub(self.reader.get_ref().len());
-        let mut text = self.body.get(read..).unwrap_or_default();
-        while let Some((draft, rest)) = plain::take_blob(text) {
-            text = rest;
-            *self.reader.get_mut() = rest.as_bytes();
-            self.add(draft);
-        }
-    }
-
-    fn add(&mut self, draft: Draft<'_>) {
+    fn add(&mut self, draft: Draft) {
         if self.detail == Detail::Content {
             self.page.contents.push(draft.content());
         }
@@ -170,12 +144,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn blob(&mut self, blob: &Element<'a>) -> Result<Draft<'static>, PageError> {
+    fn blob(&mut self, blob: &Element<'a>) -> Result<Draft, PageError> {
         let mut draft = Draft::default();
         while let Some(child) = self.next_in(blob)? {
             if child.is("Name") {
                 draft.name_is_encoded = child.is_encoded();
-                draft.name = Cow::Owned(self.text_of(&child)?.to_owned());
+                draft.name = self.text_of(&child)?.to_owned();
             } else if child.is("Properties") {
                 self.properties(&child, &mut draft)?;
             } else if child.is("Metadata") {
@@ -187,7 +161,7 @@ impl<'a> Parser<'a> {
         Ok(draft)
     }
 
-    fn properties(&mut self, properties: &Element<'a>, draft: &mut Draft<'_>) -> Result<(), PageError> {
+    fn properties(&mut self, properties: &Element<'a>, draft: &mut Draft) -> Result<(), PageError> {
         while let Some(child) = self.next_in(properties)? {
             draft.set_property(child.start.name().as_ref(), self.text_of(&child)?);
             if self.detail == Detail::Version && draft.has_version() {
@@ -198,9 +172,9 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn metadata(&mut self, metadata: &Element<'a>, draft: &mut Draft<'_>) -> Result<(), PageError> {
+    fn metadata(&mut self, metadata: &Element<'a>, draft: &mut Draft) -> Result<(), PageError> {
         while let Some(child) = self.next_in(metadata)? {
-            draft.add_metadata(child.start.name().as_ref(), self.text_of(&child)?);
+            draft.metadata.insert(child.start.name().as_ref(), self.text_of(&child)?);
         }
         Ok(())
     }

@@ -214,10 +214,10 @@ mod differential {
         Some((usable, unusable, marker.filter(|marker| !marker.is_empty())))
     }
 
-    fn draft(blob: &Node) -> Draft<'static> {
+    fn draft(blob: &Node) -> Draft {
         let mut draft = Draft::default();
         if let Some(name) = blob.last("Name") {
-            (draft.name, draft.name_is_encoded) = (name.text.clone().into(), name.encoded);
+            (draft.name, draft.name_is_encoded) = (name.text.clone(), name.encoded);
         }
         // The parser reads no more properties once it has both that are used.
         for properties in blob.named("Properties") {
@@ -229,7 +229,7 @@ mod differential {
             }
         }
         for pair in blob.named("Metadata").flat_map(|metadata| &metadata.children) {
-            draft.add_metadata(&pair.name, &pair.text);
+            draft.metadata.insert(&pair.name, &pair.text);
         }
         draft
     }

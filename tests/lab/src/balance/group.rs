@@ -177,14 +177,7 @@ impl Group {
         let Member { identity, running, .. } = &self.members[member];
         let heartbeats: Vec<_> = self.members.iter().filter_map(|member| self.heartbeat_of(member)).collect();
         let heartbeats = &heartbeats[..];
-        let observer = Observer {
-            this: identity,
-            lease_durations: TERMS,
-            running,
-            other_name_case: &[],
-            heartbeats,
-            outage_ended: None,
-        };
+        let observer = Observer { this: identity, lease_durations: TERMS, running, heartbeats, outage_ended: None };
         observe(&listing, &self.partitions, &observer, self.now).without_records()
     }
 

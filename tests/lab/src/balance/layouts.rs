@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use crate::invariants::check;
 
 /// One letter per partition. `.` unowned, `_` released, `m` this instance, `o` this instance's record that it does not
-/// run, `X` an expired owner, `E` an owner in the other name case; any other letter is a live owner.
+/// run, `X` an expired owner; any other letter is a live owner.
 fn view_of(layout: &str) -> View<'static> {
     let owner = |letter: char| OwnerId::new(letter.to_string()).unwrap();
     let holder = |letter| match letter {
@@ -20,7 +20,6 @@ fn view_of(layout: &str) -> View<'static> {
         'm' => PartitionOwner::This,
         'o' => PartitionOwner::Reclaimable,
         'X' => PartitionOwner::Expired(owner('x')),
-        'E' => PartitionOwner::OtherNameCase(owner('e')),
         live => PartitionOwner::Other(owner(live)),
     };
     let entries = (0u32..).zip(layout.chars());
@@ -168,7 +167,7 @@ fn removed_partitions_are_released() {
 #[test]
 fn static_releases_what_is_not_assigned() {
     let strategy = LoadBalancingStrategy::Static(Assignment::index(0, 2).unwrap());
-    let plan = checked(&view_of("mmoo.._XbbEE"), &Policy { strategy, ..Policy::default() });
+    let plan = checked(&view_of("mmoo.._Xbbbb"), &Policy { strategy, ..Policy::default() });
     assert_eq!(released(&plan), [("1", ReleaseReason::NotAssigned)]);
     assert_eq!(claimed(&plan), ["2", "4", "6"]);
 }

@@ -104,7 +104,6 @@ fn taken(group: &[Partition], this: usize, without: Without) -> BTreeSet<Partiti
         this: &this,
         lease_durations: TERMS,
         running: &running.collect(),
-        other_name_case: &[],
         heartbeats: &[],
         outage_ended: None,
     };

@@ -21,7 +21,6 @@ enum Slot {
     Held(usize),
     /// Recorded as this owner's, but not run by it.
     Reclaimable(usize),
-    OtherNameCase,
     Handing {
         from: usize,
         to: usize,
@@ -77,20 +76,14 @@ impl World {
 
     fn any_slot_but_held(owners: usize, rng: &mut StdRng) -> Slot {
         let (from, to) = (rng.random_range(0..owners), rng.random_range(0..owners));
-        match rng.random_range(0..7) {
+        match rng.random_range(0..6) {
             0 => Slot::Released,
             1 => Slot::Expired,
             2 => Slot::Reclaimable(from),
-            3 => Slot::OtherNameCase,
-            4 if from != to => Slot::Handing { from, to },
-            5 => Slot::Reserved(to),
+            3 if from != to => Slot::Handing { from, to },
+            4 => Slot::Reserved(to),
             _ => Slot::Free,
         }
-    }
-
-    /// Makes the partitions unowned that have an owner in the other name case.
-    fn free_other_name_case(&mut self) {
-        self.slots.iter_mut().filter(|slot| **slot == Slot::OtherNameCase).for_each(|slot| *slot = Slot::Free);
     }
 
     /// Creates a world in which every owner holds something, and some of the rest is unowned.
@@ -116,7 +109,6 @@ impl World {
             Slot::Expired => PartitionOwner::Expired(OwnerId::new("late").unwrap()),
             Slot::Reclaimable(owner) if owner == this => PartitionOwner::Reclaimable,
             Slot::Held(owner) | Slot::Reclaimable(owner) | Slot::Handing { from: owner, .. } => held(owner),
-            Slot::OtherNameCase => PartitionOwner::OtherNameCase(OwnerId::new("twin").unwrap()),
         };
         let mut entry = PartitionView::new(partition.clone(), holder);
         if let Slot::Held(owner) | Slot::Reclaimable(owner) | Slot::Handing { from: owner, .. } = slot {
@@ -401,7 +393,6 @@ fn by_number_unseen_owners_settle_within_the_bound() {
             [LoadBalancingStrategy::Balanced, LoadBalancingStrategy::Greedy].iter().flat_map(with_and_without_handoff)
         {
             let mut world = World::any(partitions, owners, StdRng::seed_from_u64(rng.random()));
-            world.free_other_name_case();
             // Operations in progress at the start complete first.
             let bound = 2 + invariants::rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
             world.settle(bound, |_| policy.clone())?;
@@ -463,7 +454,6 @@ fn groups_that_act_at_the_same_moment_settle_too() {
             .clone();
         let policy = Policy { handoff: rng.random(), ..by(&strategy) };
         let mut world = World::any(partitions, owners, rng);
-        world.free_other_name_case();
         let rounds = (0..100).take_while(|_| world.round_at_once(&policy) > 0).count();
         assert!(rounds < 100, "{strategy:?}: {:?}", world.counts());
         if matches!(strategy, LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy) {
@@ -477,7 +467,6 @@ fn groups_that_act_at_the_same_moment_settle_too() {
 fn the_largest_group_settles() {
     for_each_seed(1, |rng| {
         let mut world = World::any(2048, 300, rng);
-        world.free_other_name_case();
         let bound = 2 + invariants::rounds_to_settle(&LoadBalancingStrategy::Greedy, 2048, 300).unwrap();
         world.settle(bound, |_| by(&LoadBalancingStrategy::Greedy))?;
         invariants::fair(2048, &world.counts())
@@ -507,10 +496,10 @@ fn by_assignment_groups_settle_in_two_rounds() {
     for_each_seed(100, |mut rng| {
         let (owners, partitions) = (rng.random_range(1..=12), rng.random_range(0..=60));
         let mut world = World::any(partitions, owners, rng);
-        // A reclaimable record that is not assigned to its owner waits for its expiry, one in the other name case for
-        // its release; and by assignment no owner requests a handoff.
+        // A reclaimable record that is not assigned to its owner waits for its expiry, and by assignment no
+        // owner requests a handoff.
         for slot in &mut world.slots {
-            if matches!(slot, Slot::Reclaimable(_) | Slot::OtherNameCase | Slot::Handing { .. } | Slot::Reserved(_)) {
+            if matches!(slot, Slot::Reclaimable(_) | Slot::Handing { .. } | Slot::Reserved(_)) {
                 *slot = Slot::Expired;
             }
         }

@@ -96,7 +96,6 @@ pub fn view(layout: &str, this: char) -> View<'static> {
         this: &identity,
         lease_durations: TERMS,
         running: &running.collect(),
-        other_name_case: &[],
         heartbeats: &[],
         outage_ended: None,
     };

@@ -123,8 +123,6 @@ pub(super) struct Listing {
     pub(super) live: bool,
     /// The instance of this number has requested it, and is live.
     pub(super) handoff_request: Option<u8>,
-    /// A live owner in the other name case is listed.
-    pub(super) other_case: bool,
     /// The owner has more partitions than its share, and may be requested to hand over this partition.
     pub(super) above_share: bool,
 }
@@ -229,7 +227,7 @@ impl Listing {
     pub(super) fn of(state: &State) -> Self {
         let owner = state.ownership.map(|record| record.owner);
         let handoff_request = state.ownership.and_then(|record| record.keys.handoff_to);
-        Self { owner, live: true, handoff_request, other_case: false, above_share: false }
+        Self { owner, live: true, handoff_request, above_share: false }
     }
 }
 

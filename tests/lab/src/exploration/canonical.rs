@@ -3,8 +3,7 @@
 use eventhubs_checkpoint::internal::rules::Goal;
 
 use super::state::{
-    Adoption, Content, Foreign, Handoff, HandoffStep, Imported, Instance, Keys, Owner, Pinner, Request, State, Task,
-    Version, Write,
+    Adoption, Content, Foreign, Handoff, HandoffStep, Instance, Keys, Owner, Request, State, Task, Version, Write,
 };
 
 impl State {
@@ -144,29 +143,6 @@ impl State {
             }
         }
         self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Checkpoint { .. }));
-    }
-
-    /// The same for the checkpoint in the other name case.
-    pub(super) fn other_case_checkpoint_changed(&mut self) {
-        let passed = |imported: &mut Imported| *imported = (*imported).min(Imported::Past);
-        if let Some(checkpoint) = &mut self.checkpoint {
-            passed(&mut checkpoint.imported);
-        }
-        for Instance { work, .. } in &mut self.instances {
-            passed(&mut work.last.imported);
-            passed(&mut work.other_case.imported);
-            if let Some(seen) = &mut work.seen {
-                passed(&mut seen.checkpoint.imported);
-            }
-        }
-        if let Pinner::Writing(imported) | Pinner::Reading(imported) = &mut self.pinner {
-            passed(imported);
-        }
-        for write in self.late.iter_mut().flatten() {
-            if let Content::Checkpoint { record, .. } = &mut write.content {
-                passed(&mut record.imported);
-            }
-        }
     }
 
     /// Drops late writes that can never be applied any more. A write that creates a blob could still be applied if the

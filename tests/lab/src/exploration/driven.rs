@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent, Snapshot};
-use eventhubs_checkpoint::internal::balancer::{Action, Command, Done, Happened, Others, Request, Settings, State};
+use eventhubs_checkpoint::internal::balancer::{Action, Command, Done, Happened, Request, Settings, State};
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
 use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
@@ -65,7 +65,7 @@ enum Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lists {
     Ownerships,
-    Others,
+    Heartbeats,
 }
 
 fn the_partition() -> PartitionId {
@@ -183,7 +183,7 @@ impl Driven {
             // Enough time for renewals before it expires.
             drain_timeout: members[number].lease_durations().own,
             reports_starts: false,
-            has_other_name_case: true,
+            has_other_name_case: false,
             config,
         };
         let mut begun = Self {
@@ -203,7 +203,7 @@ impl Driven {
         };
         begun.step(Happened::Began([the_partition()].into()));
         begun.until(|begun| begun.lists.is_some());
-        begun.list(vec![begun.seen_of_another(0, Duration::ZERO)], Others::default());
+        begun.list(vec![begun.seen_of_another(0, Duration::ZERO)], Vec::new());
         begun
     }
 
@@ -214,11 +214,11 @@ impl Driven {
                 Action::Publish(snapshot) => self.snapshot = Some(snapshot),
                 Action::Emit(event) => self.note(&event),
                 Action::Request(Request::List) => self.lists = Some(Lists::Ownerships),
-                Action::Request(Request::ListOthers { .. }) => self.lists = Some(Lists::Others),
+                Action::Request(Request::ListHeartbeats) => self.lists = Some(Lists::Heartbeats),
                 Action::Request(Request::SendHeartbeat) => sends_heartbeat = true,
-                Action::Request(Request::RemoveHeartbeat { .. }) => withdraws = true,
+                Action::Request(Request::EndHeartbeat { .. }) => withdraws = true,
                 Action::Request(request) => self.send(request),
-                Action::Replaced(_) | Action::Ended(_) => self.over = true,
+                Action::Replaced(_) | Action::Ended(_) | Action::Refused(..) => self.over = true,
                 Action::Measure { .. } | Action::Note(_) => {}
             }
         }
@@ -226,7 +226,7 @@ impl Driven {
             self.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
         }
         if withdraws {
-            self.done(Done::HeartbeatRemoved(Ok(())));
+            self.done(Done::HeartbeatEnded(Ok(())));
         }
     }
 
@@ -280,12 +280,12 @@ impl Driven {
         panic!("the condition is never reached");
     }
 
-    /// Responds to the listing in progress, and to that of the others.
-    fn list(&mut self, records: Vec<Ownership>, others: Others) {
+    /// Responds to the listing in progress, and to that of the heartbeats.
+    fn list(&mut self, records: Vec<Ownership>, heartbeats: Vec<Heartbeat>) {
         self.lists = None;
         self.done(Done::Listed(Ok(records)));
-        if self.lists.take() == Some(Lists::Others) {
-            self.done(Done::OthersListed(Ok(others)));
+        if self.lists.take() == Some(Lists::Heartbeats) {
+            self.done(Done::HeartbeatsListed(Ok(heartbeats)));
         }
     }
 
@@ -353,13 +353,13 @@ impl Driven {
             Stimulus::ShutDown => command(self, Command::Shutdown),
             // The event hub does not have the partition for a moment.
             Stimulus::StopRequested => {
-                self.list(Vec::new(), Others::default());
+                self.list(Vec::new(), Vec::new());
                 self.step(Happened::Hub([the_partition()].into()));
             }
         }
     }
 
-    fn listed(&mut self, Listing { owner, live, handoff_request, other_case, above_share }: Listing) {
+    fn listed(&mut self, Listing { owner, live, handoff_request, above_share }: Listing) {
         let record = |owner, handoff_request| {
             recorded(self.members, owner, Keys { handoff_to: handoff_request, ..Keys::default() })
         };
@@ -383,16 +383,12 @@ impl Driven {
                 seen(partition, record, too_old, self.now)
             }));
         }
-        let other_case = other_case.then(|| {
-            let record = OwnershipRecord::owned_by(names::owner("elsewhere"), None);
-            seen(the_partition(), record, Duration::ZERO, self.now)
-        });
         // Whether others are live matters to a requested owner, and to those for whom a release is not reserved.
         let is_own = owner.is_some_and(|owner| record(owner, None).owner.as_ref() == Some(&self.this.owner));
         let requester = handoff_request.filter(|_| is_own || owner == Some(Owner::Unowned));
         let requester = requester.map(|requester| &self.members[requester as usize]);
         let heartbeats = requester.map(|requester| self.present(requester.identity())).into_iter().collect();
-        self.list(records, Others { heartbeats: Some(heartbeats), other_name_case: other_case.into_iter().collect() });
+        self.list(records, heartbeats);
     }
 
     fn present(&self, Identity { owner, incarnation, .. }: Identity) -> Heartbeat {
@@ -474,7 +470,7 @@ impl Driven {
 impl Driven {
     fn claims(&mut self) {
         self.until(|this| this.lists.is_some());
-        self.list(Vec::new(), Others::default());
+        self.list(Vec::new(), Vec::new());
     }
 
     fn holds(&mut self, requested: bool) {
@@ -494,9 +490,9 @@ impl Driven {
         let requester = Identity::new(names::owner(REQUESTER), names::incarnation("0"));
         let mut record = owned_by(self.this.clone());
         record.handoff_to = Some(requester.owner.clone());
-        let heartbeats = Some(vec![self.present(requester)]);
+        let heartbeats = vec![self.present(requester)];
         let own = seen(the_partition(), record, Duration::ZERO, self.now);
-        self.list(vec![own], Others { heartbeats, other_name_case: Vec::new() });
+        self.list(vec![own], heartbeats);
     }
 
     /// Another instance owns all three partitions, one of which can be requested.
@@ -506,7 +502,7 @@ impl Driven {
         let too_old = TERMS.own / 2 + STEP;
         let records = [(0, Duration::ZERO), (1, too_old), (2, too_old)];
         let records = records.map(|(partition, age)| self.seen_of_another(partition, age));
-        self.list(records.into(), Others::default());
+        self.list(records.into(), Vec::new());
         self.step(Happened::Hub([the_partition()].into()));
     }
 

@@ -113,7 +113,7 @@ fn remember(state: &mut State, given: (u8, u8)) {
     known.push(given);
     known.sort_unstable();
     let starts = state.instances.iter().filter_map(|instance| match instance.work.task {
-        Task::Adopting(_) | Task::ReadingOtherCase => Some(instance.work.authority),
+        Task::Adopting(_) => Some(instance.work.authority),
         Task::Stopped => instance.lease.map(|lease| lease.claim_number),
         Task::Running | Task::Checkpointing(_) => None,
     });

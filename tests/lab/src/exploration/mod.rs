@@ -8,8 +8,8 @@
 //! anywhere for any time. A conditional write may get a response, be lost, be applied without a response, or be applied
 //! at any later time; reads may fail; instances crash, freeze, stop gracefully, or start a second time with the same
 //! name; another SDK works on the same partition; a blob is deleted; one or two operators [reset](operator) the
-//! checkpoint; a start is pinned (written as an initial checkpoint) after owners on the official processor or in the
-//! other name case have begun. A [scenario](scenario) defines the participants and the number of faults.
+//! checkpoint; a start is pinned (written as an initial checkpoint) after owners on the official processor have
+//! begun. A [scenario](scenario) defines the participants and the number of faults.
 //!
 //! The decisions of the instances are not implemented a second time. Every response goes to the rules that the store
 //! uses (`resolve_ambiguous_write`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`). Every listing and
@@ -34,7 +34,7 @@
 //!   [timing](scenario::Timing).
 //! - How often an operation retries. Here it retries without limit; in the store it ends with `Contended`, and begins
 //!   again.
-//! - More than one partition. Owners of this crate in the other name case, and more than one owner there.
+//! - More than one partition, and the other name case: no instance reads a record there after its first claim.
 //! - A listing whose response is late: its content takes effect at once, except that the claim that follows may come at
 //!   any time.
 //! - The memory of a balancer beyond the condition of its partition: waits after a failure, outages, the plan of the

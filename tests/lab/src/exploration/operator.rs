@@ -11,8 +11,8 @@ use super::listing::{TERMS, recorded, seen};
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::Rule;
 use super::state::{
-    Adoption, Checkpoint, Content, Due, Foreign, Imported, Instance, Keys, Kind, Operation, Owner, Report, Reset,
-    ResetStep, State, Task, Version, Work, Write, Writer, short,
+    Adoption, Checkpoint, Content, Due, Foreign, Instance, Keys, Kind, Operation, Owner, Report, Reset, ResetStep,
+    State, Task, Version, Work, Write, Writer, short,
 };
 use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
@@ -101,7 +101,6 @@ impl Model {
             this: &this,
             lease_durations: TERMS,
             running: &BTreeSet::new(),
-            other_name_case: &[],
             heartbeats: &[],
             outage_ended: None,
         };
@@ -156,7 +155,7 @@ impl Model {
         }
         let unconditional =
             self.leaves_out(Rule::ResetIsConditional).then(|| state.checkpoint.map(|_| Version::Current));
-        let record = Checkpoint { position: Some(position), pinned: false, imported: Imported::Never };
+        let record = Checkpoint { position: Some(position), pinned: false };
         let content = Content::Checkpoint { record, kind: Kind::Reset, authority: work.authority };
         let write = Write { by: Writer::ours(number), under: unconditional.unwrap_or(work.version), content };
         for attempt in attempts(state, write) {

@@ -1,7 +1,7 @@
 //! Scenarios in which a start is pinned while earlier owners are active, and every invariant holds.
 //!
-//! The group starts after event 2, the last one when its first instance starts. An owner on the official processor, in
-//! the other name case or of another SDK began with event 1, and has no record of that before its first checkpoint.
+//! The group starts after event 2, the last one when its first instance starts. An owner on the official processor or
+//! of another SDK began with event 1, and has no record of that before its first checkpoint.
 
 use super::clean::is_clean;
 use super::notes::Event;
@@ -46,36 +46,6 @@ const PIN_FOREIGN: Scenario = Scenario {
     reaches: &[Event::StartPinnedAhead, Event::PinAdopted],
     ..PINNED
 };
-/// The listing shows the owner in the other name case, which may count as expired although it is only paused.
-const PIN_ELSEWHERE: Scenario = Scenario {
-    name: "r-pin-elsewhere",
-    other_case: true,
-    left: Left { steals: 2, ..NOTHING },
-    reaches: &[Event::StartPinnedAhead, Event::PinAdopted, Event::Imported, Event::ImportedOverPin],
-    ..PINNED
-};
-const PIN_ELSEWHERE_SYNC: Scenario = Scenario {
-    name: "r-pin-elsewhere-sync",
-    timing: Timing::Synchronous,
-    left: Left { faults: 1, crashes: 1, ..NOTHING },
-    ..PIN_ELSEWHERE
-};
-/// No instance pins ahead: the adoption does, before the owner in the other name case has written its first checkpoint.
-const START_ELSEWHERE: Scenario = Scenario {
-    name: "r-start-elsewhere",
-    pins_ahead: false,
-    left: Left { steals: 2, faults: 1, ..NOTHING },
-    reaches: &[Event::PinAdopted, Event::Imported, Event::ImportedOverPin],
-    ..PIN_ELSEWHERE
-};
-const PIN_ADAPTER_ELSEWHERE: Scenario = Scenario {
-    name: "r-pin-adapter-elsewhere",
-    members: ADAPTER_AND_B,
-    timing: Timing::Synchronous,
-    left: Left { crashes: 1, ..NOTHING },
-    reaches: &[Event::StartPinnedAhead, Event::PinReplaced, Event::ImportedOverPin],
-    ..PIN_ELSEWHERE
-};
 const PIN_DELETES: Scenario = Scenario {
     name: "r-pin-deletes",
     members: ADAPTER_AND_B,
@@ -85,17 +55,7 @@ const PIN_DELETES: Scenario = Scenario {
     ..PINNED
 };
 
-pub(super) const ALL: &[Scenario] = &[
-    PIN_ADAPTER,
-    PIN_ADAPTER_SYNC,
-    PIN_ADAPTERS,
-    PIN_FOREIGN,
-    PIN_ELSEWHERE,
-    PIN_ELSEWHERE_SYNC,
-    START_ELSEWHERE,
-    PIN_ADAPTER_ELSEWHERE,
-    PIN_DELETES,
-];
+pub(super) const ALL: &[Scenario] = &[PIN_ADAPTER, PIN_ADAPTER_SYNC, PIN_ADAPTERS, PIN_FOREIGN, PIN_DELETES];
 
 #[test]
 fn an_owner_on_the_adapter_r_pin_adapter() {
@@ -115,26 +75,6 @@ fn two_owners_on_the_adapter_r_pin_adapters() {
 #[test]
 fn an_owner_of_another_sdk_r_pin_foreign() {
     is_clean(PIN_FOREIGN);
-}
-
-#[test]
-fn an_owner_in_the_other_name_case_r_pin_elsewhere() {
-    is_clean(PIN_ELSEWHERE);
-}
-
-#[test]
-fn the_other_name_case_in_time_r_pin_elsewhere_sync() {
-    is_clean(PIN_ELSEWHERE_SYNC);
-}
-
-#[test]
-fn a_start_of_an_adoption_r_start_elsewhere() {
-    is_clean(START_ELSEWHERE);
-}
-
-#[test]
-fn adapter_and_other_case_r_pin_adapter_elsewhere() {
-    is_clean(PIN_ADAPTER_ELSEWHERE);
 }
 
 #[test]

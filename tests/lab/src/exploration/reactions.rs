@@ -20,7 +20,7 @@ const HOLDING: [Condition; 5] = [
 ];
 /// The record of another instance.
 const ANOTHERS: Listing =
-    Listing { owner: Some(Owner::Member(1)), live: true, handoff_request: None, other_case: false, above_share: false };
+    Listing { owner: Some(Owner::Member(1)), live: true, handoff_request: None, above_share: false };
 const OWN: Listing = Listing { owner: Some(Owner::Member(0)), ..ANOTHERS };
 
 fn reaction(condition: Condition, stimulus: Stimulus) -> Reaction {
@@ -226,14 +226,8 @@ fn stimuli(condition: Condition) -> Vec<Stimulus> {
         for handoff_request in
             [None, Some(0), Some(1)].into_iter().filter(|handoff_request| owner.is_some() || handoff_request.is_none())
         {
-            for [live, other_case] in [[true, true], [true, false], [false, true], [false, false]] {
-                stimuli.push(Stimulus::Listed(Listing {
-                    owner,
-                    live,
-                    handoff_request,
-                    other_case,
-                    above_share: false,
-                }));
+            for live in [true, false] {
+                stimuli.push(Stimulus::Listed(Listing { owner, live, handoff_request, above_share: false }));
             }
         }
     }

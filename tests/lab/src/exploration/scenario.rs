@@ -4,8 +4,7 @@ use super::listing::TERMS;
 use super::notes::{Event, Invariant};
 use super::search::Aim;
 use super::state::{
-    Checkpoint, Foreign, Imported, Instance, Left, MOST_GIVEN, MOST_INSTANCES, MOST_LATE, OtherCaseOwner, Pinner,
-    RunState, State,
+    Checkpoint, Foreign, Instance, Left, MOST_GIVEN, MOST_INSTANCES, MOST_LATE, Pinner, RunState, State,
 };
 use super::storage::up_to;
 
@@ -61,8 +60,6 @@ pub(super) enum Rule {
     RenewalKeepsRequest,
     /// A pinned start compares with nothing.
     PinComparesWithNothing,
-    /// A written start records which checkpoint of the other name case was read, or that there is none.
-    StartNamesOtherCase,
     /// A record is this instance's own only with the epoch of its ownership.
     OwnByEpoch,
     /// An epoch is greater than that of the record that the claim replaces.
@@ -130,8 +127,6 @@ pub(super) struct Scenario {
     pub(super) starts_at: u8,
     /// An instance pins it as the group begins, whether the partition is owned or not.
     pub(super) pins_ahead: bool,
-    /// An owner in the other name case began with the first event, before everything else.
-    pub(super) other_case: bool,
     pub(super) timing: Timing,
     pub(super) left: Left,
     /// Reads may fail, too.
@@ -181,7 +176,7 @@ pub(super) const fn operator(name: &'static str, position: u8) -> Member {
     Member { resets_to: Some(position), ..member(name, name, 0) }
 }
 
-pub(super) const NOWHERE: Checkpoint = Checkpoint { position: None, pinned: false, imported: Imported::Never };
+pub(super) const NOWHERE: Checkpoint = Checkpoint { position: None, pinned: false };
 pub(super) const AT_START: Option<Checkpoint> = Some(Checkpoint { position: Some(0), ..NOWHERE });
 
 /// The invariants of every scenario, then those that only an operator can break.
@@ -229,7 +224,6 @@ pub(super) const BASE: Scenario = Scenario {
     pins: true,
     starts_at: 0,
     pins_ahead: false,
-    other_case: false,
     timing: Timing::Asynchronous,
     left: NOTHING,
     reads_fail: false,
@@ -255,12 +249,6 @@ impl Scenario {
             instances,
             foreign: Foreign::Idle,
             pinner: if self.pins_ahead { Pinner::Away } else { Pinner::Done },
-            other_case: if self.other_case {
-                OtherCaseOwner::Running { at: 0, written: 0 }
-            } else {
-                OtherCaseOwner::Gone
-            },
-            other_case_checkpoint: None,
             late: [None; MOST_LATE],
             left: self.left,
             // Events at or before the start count as processed.

@@ -63,27 +63,13 @@ pub(super) struct Checkpoint {
     pub(super) position: Option<u8>,
     /// It is a pinned start.
     pub(super) pinned: bool,
-    pub(super) imported: Imported,
 }
 
 impl Checkpoint {
     /// Returns a checkpoint at this position: nothing of a pinned start remains.
-    pub(super) fn moved_to(self, position: u8) -> Self {
-        let imported = if self.imported == Imported::Nothing { Imported::Never } else { self.imported };
-        Self { position: Some(position), pinned: false, imported }
+    pub(super) fn at(position: u8) -> Self {
+        Self { position: Some(position), pinned: false }
     }
-}
-
-/// The version of the other name case's checkpoint that a record states as read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Imported {
-    /// The record states nothing, and the other name case does not count.
-    #[default]
-    Never,
-    /// There was none.
-    Nothing,
-    Past,
-    Current,
 }
 
 /// A checkpoint blob as it was read, possibly long ago.
@@ -215,8 +201,6 @@ pub(super) struct Work {
     pub(super) task: Task,
     /// The checkpoint as it was last read, while that matters.
     pub(super) seen: Option<Seen>,
-    /// What an adoption found in the other name case, while that matters.
-    pub(super) other_case: Found,
     /// The last written or adopted checkpoint, and its version.
     pub(super) last: Checkpoint,
     pub(super) version: Option<Version>,
@@ -242,8 +226,6 @@ impl Work {
 pub(super) enum Task {
     #[default]
     Stopped,
-    /// To read the checkpoint in the other name case.
-    ReadingOtherCase,
     Adopting(Adoption),
     Running,
     Checkpointing(Request),
@@ -265,35 +247,13 @@ pub(super) enum Request {
     ReadOwnership,
 }
 
-/// The other name case's checkpoint, as an adoption found it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Found {
-    pub(super) position: Option<u8>,
-    /// What the next written record states about it.
-    pub(super) imported: Imported,
-    /// There was one when the adoption read the checkpoint here, whether it was read or not. Only the invariants use
-    /// it.
-    pub(super) there: bool,
-}
-
-/// An owner of another SDK in the other name case. It sees none of the records here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum OtherCaseOwner {
-    /// There is none, or it has released its record, or crashed.
-    Gone,
-    Running {
-        at: u8,
-        written: u8,
-    },
-}
-
 /// An instance that begins the group, and pins its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pinner {
     Away,
-    Writing(Imported),
+    Writing,
     /// The write was ambiguous.
-    Reading(Imported),
+    Reading,
     Done,
 }
 
@@ -376,9 +336,6 @@ pub(super) struct State {
     pub(super) instances: [Instance; MOST_INSTANCES],
     pub(super) foreign: Foreign,
     pub(super) pinner: Pinner,
-    pub(super) other_case: OtherCaseOwner,
-    /// The position of the checkpoint in the other name case.
-    pub(super) other_case_checkpoint: Option<u8>,
     /// Writes without a response that may still reach the storage.
     pub(super) late: [Option<Write>; MOST_LATE],
     pub(super) left: Left,

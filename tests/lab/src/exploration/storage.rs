@@ -172,13 +172,6 @@ pub(super) fn put_position(state: &State, checkpoint: Checkpoint) -> State {
     next
 }
 
-/// Writes the checkpoint in the other name case.
-pub(super) fn put_other_case(state: &State, position: u8) -> State {
-    let mut next = State { other_case_checkpoint: Some(position), ..*state };
-    next.other_case_checkpoint_changed();
-    next
-}
-
 /// A write without a response finally reaches the storage; returns `None` if it is rejected now.
 pub(super) fn landed(state: &State, number: usize) -> Option<(Write, State, Notes)> {
     let write = state.late[number]?;

@@ -11,13 +11,12 @@ use super::notes::{Event, Invariant, Notes};
 use super::scenario::{Member, Rule, Scenario, Timing};
 use super::search::{Edge, System};
 use super::state::{
-    Checkpoint, Content, Foreign, Handoff, HandoffStep, Instance, OtherCaseOwner, Owner, RunState, State, Task, Writer,
+    Checkpoint, Content, Foreign, Handoff, HandoffStep, Instance, Owner, RunState, State, Task, Writer,
 };
 use super::storage::{self, Response};
 
 pub(super) const FOREIGN: &str = "F";
 pub(super) const PINNER: &str = "the group's first instance";
-pub(super) const OTHER_CASE: &str = "E";
 const OPERATOR: &str = "an operator";
 
 /// Describes a step for a reader.
@@ -179,29 +178,18 @@ impl Model {
             self.reservation_steps(state, number, steps);
             return;
         }
-        for (other_case, cost) in self.live_in_other_case(state) {
-            let mut paid = *state;
-            paid.left.steals -= cost;
-            self.reading_steps(&paid, number, other_case, cost > 0, steps);
-        }
+        self.reading_steps(state, number, steps);
     }
 
-    /// Returns whether the other name case has a live owner, and the cost in steals.
-    fn live_in_other_case(&self, state: &State) -> impl Iterator<Item = (bool, u8)> + use<> {
-        let runs = matches!(state.other_case, OtherCaseOwner::Running { .. });
-        let may_be_paused = runs && self.scenario.timing == Timing::Asynchronous && state.left.steals > 0;
-        std::iter::once((runs, 0)).chain(may_be_paused.then_some((false, 1)))
-    }
-
-    fn reading_steps(&self, state: &State, number: usize, other_case: bool, fault: bool, steps: &mut Steps<'_>) {
+    fn reading_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let actor = self.name(number);
-        let young = Listing { other_case, ..Listing::of(state) };
+        let young = Listing::of(state);
         let expired = Listing { live: false, ..young };
         for (listing, cost) in [(young, Some(0)), (expired, self.expired(state))] {
             let Some(cost) = cost else { continue };
             let mut to = *state;
             to.left.steals -= cost;
-            let fault = fault || cost > 0;
+            let fault = cost > 0;
             match self.after_listing(number, state.instances[number].condition(), listing) {
                 Condition::Over => {
                     let notes = self.replaced(&mut to, number);
@@ -293,7 +281,6 @@ impl System for Model {
         }
         self.foreign_steps(from, &mut steps);
         self.pinner_steps(from, &mut steps);
-        self.other_case_steps(from, &mut steps);
         self.late_writes(from, &mut steps);
         self.deletes(from, &mut steps);
         self.second_passes(from, &mut steps);

@@ -13,8 +13,7 @@ use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
 use super::scenario::{Member, Rule};
 use super::state::{
-    Adoption, Checkpoint, Content, Found, Imported, Kind, Owner, Ownership, Request, Seen, State, Task, Version, Work,
-    Write, Writer,
+    Adoption, Checkpoint, Content, Kind, Owner, Ownership, Request, Seen, State, Task, Version, Work, Write, Writer,
 };
 use super::storage::{Response, attempts, up_to};
 use super::system::{Label, Model, Steps};
@@ -33,7 +32,6 @@ impl Model {
                     steps.add(actor, "begins to adopt", state.with(number, |instance| instance.work = work));
                 }
             }
-            Task::ReadingOtherCase => self.read_other_case(state, number, steps),
             Task::Adopting(step) => self.adopt(state, number, step, steps),
             Task::Running => {
                 self.process(state, number, steps);
@@ -53,7 +51,7 @@ impl Model {
         let instance = &state.instances[number];
         let is_over = instance.lease.is_none() || instance.work.outlived;
         let ends = match instance.work.task {
-            Task::ReadingOtherCase | Task::Adopting(_) => is_over || instance.leaving,
+            Task::Adopting(_) => is_over || instance.leaving,
             Task::Running => is_over,
             Task::Stopped | Task::Checkpointing(_) => false,
         };
@@ -85,20 +83,9 @@ impl Model {
         match step {
             Adoption::ReadCheckpoint => {
                 let seen = state.seen();
-                let imported = seen.map(|seen| seen.checkpoint.imported);
                 let to = state.with(number, |instance| {
-                    let work = &mut instance.work;
-                    work.seen = seen;
-                    work.other_case = Found {
-                        position: None,
-                        imported: imported.unwrap_or_default(),
-                        there: state.other_case_checkpoint.is_some(),
-                    };
-                    work.task = if self.scenario.other_case && imported != Some(Imported::Never) {
-                        Task::ReadingOtherCase
-                    } else {
-                        self.checkpoint_was_read(number, work, None)
-                    };
+                    instance.work.seen = seen;
+                    instance.work.task = self.checkpoint_was_read(number, seen);
                 });
                 steps.push(read_label(actor, "adopts: reads the checkpoint", seen), to, false, Notes::default());
             }
@@ -133,27 +120,11 @@ impl Model {
         self.failed_read_while_adopting(state, number, step, steps);
     }
 
-    /// The other name case's checkpoint counts unless it was the last one read.
-    fn read_other_case(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let position = state.other_case_checkpoint;
-        let to = state.with(number, |instance| {
-            let work = &mut instance.work;
-            let is_known = work.other_case.imported == Imported::Current;
-            let imported = if position.is_some() { Imported::Current } else { work.other_case.imported };
-            work.other_case = Found { position, imported, there: position.is_some() };
-            work.task = self.checkpoint_was_read(number, work, position.filter(|_| !is_known));
-        });
-        let label =
-            Label { actor: self.name(number), what: "adopts: reads the other name case", position, response: None };
-        steps.push(label, to, false, Notes::default());
-    }
-
-    fn checkpoint_was_read(&self, number: usize, work: &Work, other_case: Option<u8>) -> Task {
-        let found = work.seen.map(|seen| self.place(seen.checkpoint));
-        let other = other_case.map_or(Place::Nowhere, |position| Place::At(i64::from(position)));
+    fn checkpoint_was_read(&self, number: usize, seen: Option<Seen>) -> Task {
+        let found = seen.map(|seen| self.place(seen.checkpoint));
         let Member { on_adapter, resets_to, .. } = self.scenario.members[number];
         let start_is_known = self.scenario.pins && !on_adapter && resets_to.is_none();
-        Task::Adopting(Adoption::ReadOwnership(position_from(found, other, start_is_known)))
+        Task::Adopting(Adoption::ReadOwnership(position_from(found, start_is_known)))
     }
 
     /// The error is returned, and the partition is adopted from the start.
@@ -176,16 +147,12 @@ impl Model {
     ) {
         let work = &state.instances[number].work;
         let found = work.seen.map_or(Checkpoint::default(), |seen| seen.checkpoint);
-        let Found { position: other_case, imported, .. } = work.other_case;
-        let (position, pinned, imported) = match from {
-            PositionFrom::Found => (found.position, found.pinned, imported),
-            PositionFrom::OtherNameCase => (other_case, false, imported),
-            PositionFrom::Start => (Some(self.scenario.starts_at), true, self.start_looked_at(imported)),
+        let record = match from {
+            PositionFrom::Found => found,
+            PositionFrom::Start => Checkpoint { position: Some(self.scenario.starts_at), pinned: true },
         };
-        let record = Checkpoint { position, pinned, imported };
         let content = Content::Checkpoint { record, kind: Kind::Adoption, authority: work.authority };
         let pinned_over_blob = from == PositionFrom::Start && under.is_some();
-        let imports = from == PositionFrom::OtherNameCase;
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
             let written = attempt.response == Response::Done;
@@ -195,30 +162,21 @@ impl Model {
                 notes |= self.adopted(&mut to, number, Some(Version::Current));
             } else {
                 work.task = Task::Adopting(Adoption::ReadCheckpoint);
-                (work.seen, work.other_case) = (None, Found::default());
+                work.seen = None;
                 notes = notes.with(Event::AdoptRepeated);
             }
-            notes = notes
-                .with_if(Event::StartPinnedOverBlob, written && pinned_over_blob)
-                .with_if(Event::Imported, written && imports)
-                .with_if(Event::ImportedOverPin, written && imports && found.pinned);
-            let label =
-                Label { actor: self.name(number), what: "adopts: writes", position, response: Some(attempt.response) };
+            notes = notes.with_if(Event::StartPinnedOverBlob, written && pinned_over_blob);
+            let label = Label {
+                actor: self.name(number),
+                what: "adopts: writes",
+                position: record.position,
+                response: Some(attempt.response),
+            };
             steps.push(label, to, attempt.response.is_fault(), notes);
         }
     }
 
-    /// Returns what a written start states about the other name case if nothing was read of it.
-    pub(super) fn start_looked_at(&self, imported: Imported) -> Imported {
-        match imported {
-            _ if !self.scenario.other_case || self.leaves_out(Rule::StartNamesOtherCase) => Imported::Never,
-            Imported::Never => Imported::Nothing,
-            looked_at => looked_at,
-        }
-    }
-
-    /// The last read or written checkpoint is in `seen`. Events before a pinned start are skipped, unless there is a
-    /// checkpoint before them.
+    /// The last read or written checkpoint is in `seen`. Events before a pinned start are skipped.
     fn adopted(&self, state: &mut State, number: usize, version: Option<Version>) -> Notes {
         let instance = &mut state.instances[number];
         let adopted = instance.work.seen.take().map(|seen| seen.checkpoint).unwrap_or_default();
@@ -226,7 +184,6 @@ impl Model {
         work.task = Task::Running;
         (work.last, work.version) = (adopted, version);
         work.at = adopted.position.unwrap_or_default();
-        let there = std::mem::take(&mut work.other_case).there;
         // An operator without a blob has fenced nothing yet.
         if version.is_some() || !self.is_operator(number) {
             state.fence = state.fence.max(work.authority);
@@ -235,7 +192,7 @@ impl Model {
             return Notes::default();
         }
         let missed = up_to(work.at) & !state.processed;
-        let skipped = if adopted.pinned { there && missed != 0 } else { missed & !state.passed != 0 };
+        let skipped = !adopted.pinned && missed & !state.passed != 0;
         state.passed |= missed;
         let notes = self.is_given_its_epoch(state, number);
         notes.breaking(Invariant::Skipped, skipped).with_if(Event::PinAdopted, adopted.pinned && missed != 0)
@@ -363,8 +320,8 @@ impl Model {
 
     fn write_checkpoint(&self, state: &State, number: usize, under: Option<Version>, steps: &mut Steps<'_>) {
         let work = &state.instances[number].work;
-        let Work { last, authority, writing, .. } = *work;
-        let record = last.moved_to(writing);
+        let Work { authority, writing, .. } = *work;
+        let record = Checkpoint::at(writing);
         let content = Content::Checkpoint { record, kind: Kind::Position, authority };
         for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
             let mut to = attempt.state;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 
 use crate::random::incarnation::{Done, UnderWay};
@@ -49,7 +50,7 @@ impl Acting {
         let listed = self.container.list(OWNERSHIP).await;
         let Ok(list) = listed else { return Done::Foreign(None) };
         let condition = match list.blobs.first() {
-            None => Condition::Unconditional,
+            None => Condition::Create,
             Some(blob) => {
                 let free = blob.metadata.get("ownerid").is_none_or(|owner| owner.is_empty() || owner == NAME);
                 if !(free || steal || blob.age() > EXPIRY) {
@@ -91,7 +92,7 @@ impl Acting {
     pub async fn checkpoint(self, belief: Belief, at: i64) -> Done {
         let position = [("sequencenumber", at.to_string()), ("offset", at.to_string())];
         let metadata = position.map(|(key, value)| (key.to_owned(), value)).into();
-        if self.container.write(CHECKPOINT, &metadata, &Condition::Unconditional).await.is_ok() {
+        if self.container.overwrite(CHECKPOINT, &metadata).await.is_ok() {
             self.judge.lock().count("foreign checkpoint");
         }
         Done::Foreign(Some(belief))

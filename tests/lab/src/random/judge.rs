@@ -206,7 +206,7 @@ impl State {
         let holder = self.owner_in_record(metadata);
         let now = format!("-> ownership {} is {}", etag.as_str(), self.name(holder));
         self.note(incarnation, now);
-        let epoch = metadata.get("epoch").map(|epoch| epoch.parse().unwrap());
+        let epoch = metadata.get("ehcepoch").map(|epoch| epoch.parse().unwrap());
         self.epochs.written(epoch);
         let change = self.partition.owned_by(holder);
         let since = self.moment();
@@ -236,7 +236,7 @@ impl State {
 
     fn owner_in_record(&self, metadata: &Metadata) -> Option<usize> {
         let owner = metadata.get("ownerid").filter(|owner| !owner.is_empty())?;
-        let id = metadata.get("incarnation");
+        let id = metadata.get("ehcincarnation");
         self.incarnations.iter().rposition(|incarnation| match (&incarnation.identity, id) {
             (Some(known), Some(id)) => known.owner.as_str() == owner && known.incarnation.as_str() == id,
             (None, None) => !incarnation.is_crate_owner && incarnation.name == *owner,

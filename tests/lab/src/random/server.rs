@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -75,7 +76,7 @@ impl Server {
     /// Deletes the ownership, as an administrator may do.
     pub async fn delete_ownership(&self) {
         let _turn = self.turn.lock().await;
-        if self.container.delete(OWNERSHIP, &Condition::Unconditional).await.is_ok() {
+        if self.container.remove(OWNERSHIP).await.is_ok() {
             self.judge.lock().ownership_deleted();
         }
     }
@@ -107,7 +108,7 @@ impl Server {
         let late = if write.late { " (late)" } else { "" };
         let under = match &write.condition {
             Condition::IfMatch(etag) => format!("under {}", etag.as_str()),
-            other => format!("{other:?}"),
+            Condition::Create => "Create".to_owned(),
         };
         let outcome = written.as_ref().map_or("refused", |_| "accepted");
         judge.note(write.incarnation, format_args!("writes {} {under}: {outcome}{late}", short(&write.name)));
@@ -190,7 +191,7 @@ impl BlobContainer for Arrival {
         self.respond(written).await
     }
 
-    async fn delete(&self, _: &str, _: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, _: &str, _: &ETag) -> Result<ResponseInfo> {
         unreachable!("nothing is deleted here")
     }
 
@@ -220,8 +221,8 @@ impl BlobContainer for Line {
         self.faulty.write(name, metadata, condition).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        self.faulty.delete(name, condition).await
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        self.faulty.delete(name, etag).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

@@ -59,10 +59,10 @@ impl Bounds {
         let deadline = tuning.deadline(settings.expiry);
         let longest = (3 * settings.interval).min(settings.expiry / 2);
         Self {
-            cycle: longest + deadline,
+            cycle: longest + deadline.max(settings.slowness * 4),
             lifetime: settings.expiry + LeaseDurations::GRACE,
             foreign_lifetime: settings.foreign_lease_duration + LeaseDurations::GRACE,
-            interval: settings.interval + settings.latency * 4,
+            interval: settings.interval + (settings.latency + settings.slowness) * 4,
             expiry: settings.expiry,
             sharing: match settings.greedy {
                 _ if tuning.weighted => Sharing::ByLoad,
@@ -141,7 +141,7 @@ impl Bounds {
         let times = |every| times(every).unwrap_or(u64::MAX);
         let Some(checkpoint_every) = self.checkpoint_every else { return u64::MAX };
         let per_partition = times(self.interval.max(self.expiry / 6)) + times(checkpoint_every);
-        let heartbeat = 2 * times(self.expiry / 8);
+        let heartbeat = 2 * times(self.expiry / 16);
         let (held, gained) = (held as u64, gained as u64);
         let quick = QUICK_REQUESTS * (held + gained + 1);
         quick + per_partition * held + 3 * times(self.interval) + heartbeat + REQUESTS_PER_CLAIM * gained

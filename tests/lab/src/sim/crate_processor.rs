@@ -95,7 +95,9 @@ async fn run<H: Handler<MemoryEvent>>(
     }
 }
 
-async fn connect(host: &Host, seed: u64) -> GroupStore {
+/// Each attempt has its own seed: with the same one, the blob of a failed check that may not be deleted would stop all later
+/// attempts.
+async fn connect(host: &Host, mut seed: u64) -> GroupStore {
     loop {
         let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());
         let config = shared_terms(&host.settings).with_verify_storage(host.member.skew_seconds != 0);
@@ -104,6 +106,7 @@ async fn connect(host: &Host, seed: u64) -> GroupStore {
             Ok(store) => return store,
             Err(_) => sleep(RETRY).await,
         }
+        seed = seed.wrapping_add(1);
     }
 }
 

@@ -29,7 +29,7 @@ pub use self::rules::Sdk;
 use self::rules::{OnError, Rules};
 use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 use eventhubs_checkpoint::blob::{Condition, ETag, Metadata};
-use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
+use eventhubs_checkpoint::internal::codec::{BlobNames, NameCase, RecordKind};
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
 
@@ -71,7 +71,7 @@ struct Instance {
 
 impl Instance {
     fn new(rules: Rules, host: Host) -> Self {
-        let names = BlobNames::new(&host.group, BlobNameCase::Lower);
+        let names = BlobNames::new(&host.group, NameCase::Lower);
         let rng = StdRng::seed_from_u64(host.seed);
         Self { rules, host: Arc::new(host), names, rng, readings: BTreeMap::new() }
     }
@@ -165,7 +165,6 @@ impl Instance {
     async fn claim(&self, partition: &PartitionId, seen: Option<&Seen>) -> Result<bool> {
         let condition = match seen {
             Some(seen) => Condition::IfMatch(seen.etag.clone()),
-            None if self.rules.creates_unconditionally => Condition::Unconditional,
             None => Condition::Create,
         };
         match self.write(partition, self.host.owner.as_str(), &condition).await {

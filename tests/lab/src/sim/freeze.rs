@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 use eventhubs_checkpoint::processor::StartPosition;
 use eventhubs_checkpoint::processor::source::{
@@ -104,8 +104,8 @@ impl BlobContainer for GatedContainer {
         self.send(Request::Write, self.inner.write(name, metadata, condition)).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        self.send(Request::Write, self.inner.delete(name, condition)).await
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        self.send(Request::Write, self.inner.delete(name, etag)).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

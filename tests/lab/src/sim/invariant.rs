@@ -44,8 +44,6 @@ pub enum Invariant {
     Restrained,
     /// An ownership that this crate writes names its writer or no owner, and always has the key `ownerid`.
     OwnRecord,
-    /// This crate writes nothing without a condition.
-    Conditional,
     /// E1, E2: of two ownerships that processed events, the later one has the greater epoch.
     EpochGrows,
     /// An application that keeps its own positions, and commits as [`OwnPositions::Fenced`](super::OwnPositions::Fenced)
@@ -62,7 +60,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 21] = [
         Self::Fenced,
         Self::CheckpointMonotonic,
         Self::NothingSkipped,
@@ -79,7 +77,6 @@ impl Invariant {
         Self::Continuous,
         Self::Restrained,
         Self::OwnRecord,
-        Self::Conditional,
         Self::EpochGrows,
         Self::CountedOnce,
         Self::Operator,

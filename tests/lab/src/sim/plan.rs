@@ -1,5 +1,6 @@
 //! All members and all faults of a run, decided before it starts.
 
+mod account;
 mod bad_events;
 mod draw;
 mod failure_rule;
@@ -11,6 +12,7 @@ mod wild;
 
 use std::time::Duration;
 
+pub use self::account::Account;
 pub use self::bad_events::BadEvents;
 pub(super) use self::draw::MOST_PER_MILLE;
 #[cfg(test)]
@@ -44,8 +46,8 @@ pub struct Scale {
     pub incident_every: Duration,
     /// Whether owners of other SDKs may take part. Default yes.
     pub foreign: bool,
-    /// Whether the storage is a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform), and owner ids may end
-    /// with dots. The plan of a seed is otherwise the same. Default no.
+    /// Whether the storage is an `Account`, and owner ids may end with dots. The plan of a seed is otherwise the same.
+    /// Default no.
     pub platform: bool,
     /// Whether all settings are drawn from the whole range that `build` accepts, and not only some of them near their
     /// defaults. The plan of a seed is otherwise the same. Default no.
@@ -92,8 +94,8 @@ impl Default for Scale {
 pub struct Plan {
     /// The seed that the plan was drawn from. All randomness of the run depends only on it.
     pub seed: u64,
-    /// Whether the storage is a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform).
-    pub platform: bool,
+    /// The storage account; `None`: a container in memory.
+    pub account: Option<Account>,
     /// Number of partitions of the hub at the beginning.
     pub partitions: u32,
     /// The settings of all instances of this crate that have no [`Terms`] of their own.
@@ -158,6 +160,8 @@ pub struct Settings {
     pub stable_names: bool,
     /// The longest time that a request takes without faults.
     pub latency: Duration,
+    /// How much longer a listing may take, without faults, because of the `Account`.
+    pub slowness: Duration,
     /// Settings that have their defaults unless [`Scale::wild`] is set.
     pub tuning: Tuning,
 }
@@ -180,6 +184,7 @@ impl Default for Settings {
             lease_scope: LeaseScope::default(),
             stable_names: true,
             latency: Duration::from_millis(50),
+            slowness: Duration::ZERO,
             tuning: Tuning::default(),
         }
     }

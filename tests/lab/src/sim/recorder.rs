@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 
@@ -16,7 +16,7 @@ use eventhubs_checkpoint::{Error, ErrorKind, Result};
 const TURNS: usize = 8;
 
 /// Called with every accepted write.
-type Saw = dyn Fn(&str, &Metadata, &Condition) + Send + Sync;
+type Saw = dyn Fn(&str, &Metadata) + Send + Sync;
 
 /// A container that reports every accepted write, in the order in which the writes were applied.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub(super) struct Recorder {
 impl Recorder {
     pub(super) fn new(
         inner: Arc<dyn BlobContainer>,
-        trace: impl Fn(&str, &Metadata, &Condition) + Send + Sync + 'static,
+        trace: impl Fn(&str, &Metadata) + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self { inner, trace: Arc::new(trace) })
     }
@@ -56,7 +56,7 @@ impl BlobContainer for Recorder {
         // A write that has arrived is applied and recorded, even if its sender has ended.
         let applied = tokio::spawn(async move {
             let written = at_once(recorder.inner.write(&name, &metadata, &condition)).await?;
-            (recorder.trace)(&name, &metadata, &condition);
+            (recorder.trace)(&name, &metadata);
             Ok(written)
         });
         applied.await.unwrap_or_else(|error| {
@@ -64,8 +64,8 @@ impl BlobContainer for Recorder {
         })
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
-        self.inner.delete(name, condition).await
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
+        self.inner.delete(name, etag).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

@@ -273,7 +273,7 @@ fn a_violation_is_found_and_shrunk_to_its_incident() {
     plan.members[1].role = Role::Guest(0);
     let breaks = |plan: &Plan| {
         let report = play_with(plan, &Impostors::default(), false);
-        report.violations.iter().any(|violation| violation.invariant == Invariant::Conditional)
+        report.violations.iter().any(|violation| violation.invariant == Invariant::OwnRecord)
     };
     assert!(plan.incidents.len() > 5 && breaks(&plan));
     let smallest = shrink(&plan, breaks);

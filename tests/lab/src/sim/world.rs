@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::testing::faulty::{FaultKind, Platform};
+use eventhubs_checkpoint::testing::faulty::FaultKind;
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use eventhubs_checkpoint::{ConsumerGroup, Result};
 use rand::rngs::StdRng;
@@ -89,7 +89,7 @@ struct World<'a> {
     group: ConsumerGroup,
     observer: Observer,
     memory: MemoryContainer,
-    /// The target of all requests: the memory, or a platform over it.
+    /// The target of all requests: the memory, or an account over it.
     container: Arc<dyn BlobContainer>,
     hub: MemoryHub,
     quota: Quota,
@@ -125,8 +125,8 @@ impl<'a> World<'a> {
         let started = Instant::now();
         let memory = MemoryContainer::new();
         let mut container: Arc<dyn BlobContainer> = Arc::new(memory.clone());
-        if plan.platform {
-            container = Arc::new(Platform::new(container, plan.seed));
+        if let Some(account) = &plan.account {
+            container = Arc::new(account.over(container, plan.seed));
         }
         let mut world = Self {
             plan,

@@ -123,12 +123,12 @@ mod tests {
         assert_eq!(requests, ["4320", "4320", "12960", "3927", "12343", "4800"]);
     }
 
-    /// What the default settings cost.
+    /// With four instances on 32 partitions.
     #[test]
-    fn fast_failover_costs_no_more_than_the_default() {
+    fn fast_failover_costs_half_more_than_the_default() {
         let [by_default, _, fast] =
             settings().map(|(_, processor, store)| counted((32, 4), &processor, &store).unwrap());
-        assert!(fast <= by_default && by_default <= 4600, "{fast}, {by_default}");
+        assert!(2 * fast <= 3 * by_default && by_default <= 4600, "{fast}, {by_default}");
     }
 
     #[test]
@@ -136,6 +136,6 @@ mod tests {
         let [by_partition, by_instance, _] =
             settings().map(|(_, processor, store)| counted((16, 2), &processor, &store).unwrap());
         assert!(by_partition > 16 * 120 + 2 * 120, "{by_partition}");
-        assert!((2 * 228..=2 * 256).contains(&by_instance), "{by_instance}");
+        assert!((2 * 348..=2 * 376).contains(&by_instance), "{by_instance}");
     }
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use eventhubs_checkpoint_lab::history::Positions;
@@ -87,8 +87,7 @@ impl World {
 
     async fn container(&self) -> AzureContainer {
         let azurite = azurite::shared().await.unwrap();
-        let access = Access::connection_string(azurite.connection_string(), &self.container);
-        AzureContainer::builder(access).with_request_timeout(TIMEOUT).build().unwrap()
+        AzureContainer::from_connection_string(azurite.connection_string(), &self.container).unwrap()
     }
 
     /// Returns a store to read the records.

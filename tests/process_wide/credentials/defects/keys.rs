@@ -1,9 +1,11 @@
 //! Account keys and shared access signatures, on a fake storage.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use azure_core::http::headers::{HeaderName, Headers};
+use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
+use azure_core::http::headers::{AUTHORIZATION, HeaderName, Headers};
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, ClientOptions, Context, Request, StatusCode, Transport};
 use azure_core::time::{parse_rfc7231, to_rfc7231};
@@ -25,8 +27,11 @@ const DATE: HeaderName = HeaderName::from_static("x-ms-date");
 struct Storage {
     forged: Mutex<VecDeque<OffsetDateTime>>,
     refuses_all: bool,
+    /// How many requests fail first.
+    fails: AtomicU32,
     dates: Mutex<Vec<OffsetDateTime>>,
-    urls: Mutex<Vec<String>>,
+    /// The URL and the authorization of each request.
+    requests: Mutex<Vec<(String, String)>>,
 }
 
 impl Storage {
@@ -54,14 +59,20 @@ impl Storage {
 #[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
 impl Policy for Storage {
     async fn send(&self, _: &Context, request: &mut Request, _: &[Arc<dyn Policy>]) -> PolicyResult {
-        self.urls.lock().unwrap().push(request.url().to_string());
+        let authorization = request.headers().get_optional_str(&AUTHORIZATION).unwrap_or_default();
+        self.requests.lock().unwrap().push((request.url().to_string(), authorization.to_owned()));
         let date = request.headers().get_optional_str(&DATE).map(|date| parse_rfc7231(date).unwrap());
         self.dates.lock().unwrap().extend(date);
         let forged = self.forged.lock().unwrap().pop_front();
+        if self.fails.load(Ordering::Relaxed) > 0 {
+            self.fails.fetch_sub(1, Ordering::Relaxed);
+            return Ok(AsyncRawResponse::from_bytes(StatusCode::InternalServerError, Headers::new(), ""));
+        }
         let now = SystemWallClock.now();
         let is_refused = self.refuses_all || date.is_some_and(|date| (date - now).abs() > Duration::minutes(15));
         let mut headers = Headers::new();
         headers.insert("date", to_rfc7231(&forged.unwrap_or(now)));
+        headers.insert("x-ms-request-id", "1");
         if forged.is_some() || is_refused {
             headers.insert("x-ms-error-code", "AuthenticationFailed");
             return Ok(AsyncRawResponse::from_bytes(StatusCode::Forbidden, headers, ""));
@@ -73,7 +84,7 @@ impl Policy for Storage {
 }
 
 async fn write(container: &AzureContainer) -> Result<()> {
-    container.write("a", &Metadata::new(), &Condition::Unconditional).await.map(drop)
+    container.write("a", &Metadata::new(), &Condition::Create).await.map(drop)
 }
 
 fn by_key(account_url: &str) -> Access {
@@ -84,7 +95,7 @@ fn by_key(account_url: &str) -> Access {
 #[tokio::test]
 async fn a09_a_forged_date_does_not_stay() {
     for forged in [datetime!(2099-11-20 12:00:00 UTC), datetime!(1999-11-20 12:00:00 UTC)] {
-        for url in ["http://storage.internal/account", "https://account.example", "http://127.0.0.1:10000/account"] {
+        for url in ["http://storage.internal", "https://account.example", "http://127.0.0.1:10000/account"] {
             let storage = Arc::new(Storage { forged: Mutex::new([forged].into()), ..Storage::default() });
             let container = storage.container(by_key(url), Duration::ZERO);
             assert_eq!(write(&container).await.unwrap_err().kind(), ErrorKind::Unauthorized);
@@ -99,7 +110,7 @@ async fn a09_a_forged_date_does_not_stay() {
 async fn a09_over_plain_http_no_other_date_is_signed() {
     let forged = Mutex::new([datetime!(2099-11-20 12:00:00 UTC)].into());
     let storage = Arc::new(Storage { forged, ..Storage::default() });
-    let container = storage.container(by_key("http://storage.internal/account"), Duration::ZERO);
+    let container = storage.container(by_key("http://storage.internal"), Duration::ZERO);
     assert_eq!(write(&container).await.unwrap_err().kind(), ErrorKind::Unauthorized);
     assert_eq!(storage.dates(), (1, true));
 }
@@ -123,9 +134,7 @@ async fn a09_a_wrong_clock_is_corrected_over_https() {
 /// If the clock is not corrected, or if that does not help, it is named as a cause.
 #[tokio::test]
 async fn a09_a_rejection_names_a_wrong_clock() {
-    for (url, refuses_all, requests) in
-        [("http://storage.internal/account", false, 1), ("https://account.example", true, 2)]
-    {
+    for (url, refuses_all, requests) in [("http://storage.internal", false, 1), ("https://account.example", true, 2)] {
         for (ahead, expected) in [(-7200, "7200 s behind"), (7200, "7200 s ahead")] {
             let storage = Arc::new(Storage { refuses_all, ..Storage::default() });
             let container = storage.container(by_key(url), Duration::seconds(ahead));
@@ -154,8 +163,6 @@ fn a10_plain_http_needs_an_emulator() {
         by_string("DefaultEndpointsProtocol=http;AccountName=account"),
         by_string("AccountName=account;BlobEndpoint=http://account.blob.core.windows.net"),
         Access::sas_url("http://account.blob.core.windows.net/leases?sv=1&sig=hush"),
-        // Of a blob, by mistake.
-        Access::sas_url("http://account.blob.core.windows.net/leases/blob?sv=1&sig=hush"),
         Access::account_sas_url("http://account.blob.core.windows.net/?sv=1&sig=hush", "leases"),
     ] {
         let error = AzureContainer::builder(access).build().unwrap_err();
@@ -200,53 +207,147 @@ fn a15_the_account_of_an_emulator_is_no_container() {
     }
 }
 
-#[tokio::test]
-async fn a15_a_signature_is_replaced_for_all_clones() {
-    let url = "https://account.example/leases";
-    for access in [
-        Access::sas_url(format!("{url}?sv=1&sig=old")),
-        Access::account_sas_url("https://account.example/?sv=1&sig=old", "leases"),
-        Access::connection_string("BlobEndpoint=https://account.example;SharedAccessSignature=sv=1&sig=old", "leases"),
-    ] {
-        let storage = Arc::new(Storage::default());
-        let container = storage.container(access, Duration::ZERO);
-        let (isolated, kept) = (container.with_new_connections().unwrap(), container.clone());
-        write(&container).await.unwrap();
-        for (text, signature) in [
-            (format!("{url}?sv=2&sig=new"), "sv=2&sig=new"),
-            ("https://account.example/?sv=3&sig=new%2F".to_owned(), "sv=3&sig=new%2F"),
-            ("?sv=4&sig=newer".to_owned(), "sv=4&sig=newer"),
-            ("sv=5&sig=newest".to_owned(), "sv=5&sig=newest"),
-        ] {
-            kept.replace_sas(&text).unwrap();
-            write(&container).await.unwrap();
-            isolated.delete("a", &Condition::Unconditional).await.unwrap();
-            let expected = format!("{url}/a?{signature}");
-            assert_eq!(storage.urls.lock().unwrap().split_off(1), [expected.as_str(); 2]);
+/// A credential of Entra ID that always returns this token.
+#[derive(Debug)]
+struct Issuer(&'static str);
+
+#[async_trait::async_trait]
+impl TokenCredential for Issuer {
+    async fn get_token(&self, _: &[&str], _: Option<TokenRequestOptions<'_>>) -> azure_core::Result<AccessToken> {
+        Ok(AccessToken::new(self.0, SystemWallClock.now() + Duration::hours(1)))
+    }
+}
+
+const URL: &str = "https://account.example/leases";
+
+fn by_token(token: &'static str) -> Access {
+    Access::token(URL, Arc::new(Issuer(token)))
+}
+
+fn by_string(credentials: &str) -> Access {
+    Access::connection_string(format!("BlobEndpoint=https://account.example;{credentials}"), "leases")
+}
+
+/// All kinds of access to one container, with the beginning of the header and the query that show each.
+fn all_kinds() -> [(Access, &'static str, &'static str); 8] {
+    [
+        (Access::sas_url(format!("{URL}?sv=1&sig=a%2F")), "", "?sv=1&sig=a%2F"),
+        (Access::account_sas_url("https://account.example/?sv=2&sig=b", "leases"), "", "?sv=2&sig=b"),
+        (by_string("SharedAccessSignature=sv=3&sig=c"), "", "?sv=3&sig=c"),
+        (by_key("https://account.example"), "SharedKey account:", ""),
+        (by_string(&format!("AccountName=other;AccountKey={KEY}")), "SharedKey other:", ""),
+        (by_token("first"), "Bearer first", ""),
+        (by_token("second"), "Bearer second", ""),
+        (Access::sas_url(format!("{URL}?sv=4&sig=d")), "", "?sv=4&sig=d"),
+    ]
+}
+
+/// On all clones and on other runtimes.
+#[test]
+fn replaced_credentials_of_any_kind_apply_everywhere() {
+    let storage = Arc::new(Storage::default());
+    let container = storage.container(by_key("https://account.example"), Duration::ZERO);
+    let (isolated, kept) = (container.with_new_connections().unwrap(), container.clone());
+    let (here, elsewhere) = (runtime(), runtime());
+    here.block_on(write(&container)).unwrap();
+    elsewhere.block_on(isolated.get("a")).unwrap();
+    for (access, authorization, query) in all_kinds() {
+        storage.requests.lock().unwrap().clear();
+        kept.replace_credentials(access).unwrap();
+        here.block_on(container.get("a")).unwrap();
+        elsewhere.block_on(isolated.get("a")).unwrap();
+        let requests = storage.requests.lock().unwrap().clone();
+        assert_eq!(requests.len(), 2);
+        for (url, header) in requests {
+            assert_eq!(url, format!("{URL}/a{query}"));
+            assert!(header.starts_with(authorization) && header.is_empty() == authorization.is_empty(), "{header}");
         }
     }
 }
 
-#[tokio::test]
-async fn a15_an_invalid_signature_replaces_nothing() {
-    let storage = Arc::new(Storage::default());
-    let container = storage.container(Access::sas_url("https://account.example/leases?sig=old"), Duration::ZERO);
-    for (text, expected) in [
-        ("https://account.example/other?sig=hush", "https://account.example/other"),
-        ("https://other.example/leases?sig=hush", "https://other.example/leases"),
-        ("http://account.example/leases?sig=hush", "http://account.example/leases"),
-        ("https://account.example/leases?sv=hush", "has no signature"),
-        ("hush", "has no signature"),
-        ("https://[hush", "is not a URL"),
-    ] {
-        let error = container.replace_sas(text).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.to_string().contains(expected) && !format!("{error:?}").contains("hush"), "{error:?}");
-    }
-    write(&container).await.unwrap();
-    assert_eq!(*storage.urls.lock().unwrap(), ["https://account.example/leases/a?sig=old"]);
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
 
+/// Its retries included: only later requests have the new credentials.
+#[tokio::test(start_paused = true)]
+async fn a_request_in_flight_keeps_its_credentials() {
+    for (old, authorization, query) in all_kinds() {
+        let storage = Arc::new(Storage { fails: AtomicU32::new(1), ..Storage::default() });
+        let container = storage.container(old, Duration::ZERO);
+        let kept = container.clone();
+        let replace = async {
+            while storage.requests.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            kept.replace_credentials(Access::sas_url(format!("{URL}?sv=9&sig=new"))).unwrap();
+        };
+        let (read, ()) = tokio::join!(container.get("a"), replace);
+        read.unwrap();
+        container.get("a").await.unwrap();
+        let requests = storage.requests.lock().unwrap().clone();
+        let [first, again, later] = &requests[..] else { panic!("{requests:?}") };
+        for (url, header) in [first, again] {
+            assert_eq!(*url, format!("{URL}/a{query}"));
+            assert!(header.starts_with(authorization) && header.is_empty() == authorization.is_empty(), "{header}");
+        }
+        assert_eq!(*later, (format!("{URL}/a?sv=9&sig=new"), String::new()));
+    }
+}
+
+#[tokio::test]
+async fn unusable_credentials_replace_nothing() {
+    let storage = Arc::new(Storage::default());
+    let container = storage.container(Access::sas_url(format!("{URL}?sig=old")), Duration::ZERO);
+    let sas = Access::sas_url;
+    for (access, expected) in [
+        (sas("https://account.example/other?sig=hush"), "https://account.example/other"),
+        (sas("https://other.example/leases?sig=hush"), "https://other.example/leases"),
+        (sas("http://account.example/leases?sig=hush"), "http://account.example/leases"),
+        (sas("https://account.example/leases?sv=hush"), "has no signature"),
+        (sas("hush"), "is not a URL"),
+        (sas("https://[hush"), "is not a URL"),
+        (Access::account_key("https://account.example", "account", "hush!", "leases"), "is not base64"),
+        (Access::account_key("https://account.example", "account", KEY, "others"), "https://account.example/others"),
+        (Access::token("https://other.example/leases", Arc::new(Issuer("hush"))), "build another container"),
+        (by_string("AccountName=account"), "AccountKey"),
+    ] {
+        let error = container.replace_credentials(access).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let shown = format!("{error:?}");
+        assert!(error.to_string().contains(expected), "{error:?}");
+        assert!(!shown.contains("hush") && !shown.contains(KEY), "{shown}");
+    }
+    container.get("a").await.unwrap();
+    assert_eq!(*storage.requests.lock().unwrap(), [(format!("{URL}/a?sig=old"), String::new())]);
+}
+
+#[tokio::test]
+async fn replaced_credentials_are_not_shown() {
+    let storage = Arc::new(Storage { refuses_all: true, ..Storage::default() });
     let container = storage.container(by_key("https://account.example"), Duration::ZERO);
-    assert!(container.replace_sas("sig=x").unwrap_err().to_string().contains("credentials of another kind"));
-    assert!(!format!("{container:?}").contains("hush"));
+    for (access, ..) in all_kinds() {
+        container.replace_credentials(access).unwrap();
+        let error = write(&container).await.unwrap_err();
+        let shown = format!("{container:?} {container:#?} {error} {error:?}");
+        for secret in [KEY, "sig=", "first", "second"] {
+            assert!(!shown.contains(secret), "{secret} in {shown}");
+        }
+    }
+}
+
+/// The advice is that for the credentials which the request had.
+#[tokio::test]
+async fn a_refusal_advises_for_the_replaced_credentials() {
+    let storage = Arc::new(Storage { refuses_all: true, ..Storage::default() });
+    let container = storage.container(by_token("first"), Duration::ZERO);
+    for (access, advice) in [
+        (by_key("https://account.example"), "the account key is wrong"),
+        (Access::sas_url(format!("{URL}?sig=x")), "the SAS has expired"),
+        (by_token("second"), "the token was not accepted"),
+    ] {
+        container.replace_credentials(access).unwrap();
+        let message = write(&container).await.unwrap_err().to_string();
+        assert!(message.contains(advice), "{message}");
+    }
 }

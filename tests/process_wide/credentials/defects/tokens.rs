@@ -16,9 +16,12 @@ use azure_identity::{
     ClientSecretCredential, ClientSecretCredentialOptions, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
 };
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
-use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
+use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
+use eventhubs_checkpoint::internal::blob::within;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
-use eventhubs_checkpoint::{Error, ErrorKind, Result};
+use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 use futures::future::join_all;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -170,6 +173,7 @@ impl Policy for Storage {
         self.tokens.lock().unwrap().push(token.clone());
         let mut headers = Headers::new();
         headers.insert("date", "Fri, 20 Nov 2026 12:00:00 GMT");
+        headers.insert("x-ms-request-id", "1");
         if self.hangs {
             std::future::pending::<()>().await;
         }
@@ -186,7 +190,8 @@ impl Policy for Storage {
 }
 
 async fn write(container: &AzureContainer) -> Result<()> {
-    container.write("a", &Metadata::new(), &Condition::Unconditional).await.map(drop)
+    let metadata = Metadata::new();
+    within(DEADLINE, "write", container.write("a", &metadata, &Condition::Create)).await.map(drop)
 }
 
 /// Returns the error, with its causes.
@@ -283,6 +288,23 @@ async fn a03_without_a_token_the_issuer_is_named() {
     }
 }
 
+/// Nothing was sent, so the start is attempted again, and says what it waits for.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_starts_names_a_slow_issuer() {
+    for (config, waits) in [(StoreConfig::default(), 4 * 4), (StoreConfig::fast_failover(), 4 * 8 / 5)] {
+        let (issuer, storage) = (Issuer::new(Behavior::Hangs), Arc::new(Storage::default()));
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let container = storage.container(issuer.client_secret());
+        let builder = GroupStore::builder(container, group, OwnerId::new("a").unwrap()).with_config(config);
+        let began = Instant::now();
+        let error = builder.connect().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("the token issuer returned none within"), "{error}");
+        assert!(began.elapsed() >= Duration::from_secs(waits), "{:?}", began.elapsed());
+        assert_eq!(storage.tokens(), Vec::<String>::new());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a03_a_slow_issuer_is_asked_once() {
     for credential in CREDENTIALS {
@@ -315,7 +337,8 @@ async fn a03_fifty_requests_without_a_token_request_one() {
         let (issuer, storage) = (Issuer::new(Behavior::Slow(Duration::from_secs(1))), Arc::new(Storage::default()));
         let container = storage.container(credential(&issuer));
         let isolated = container.with_new_connections().unwrap();
-        let by_isolated = (0..25).map(|_| isolated.delete("a", &Condition::Unconditional));
+        let etag = ETag::new("1");
+        let by_isolated = (0..25).map(|_| isolated.delete("a", &etag));
         let (written, deleted) = tokio::join!(join_all((0..25).map(|_| write(&container))), join_all(by_isolated));
         assert!(written.iter().all(Result::is_ok) && deleted.iter().all(Result::is_ok), "{written:?} {deleted:?}");
         assert_eq!((issuer.requests(), storage.tokens().len()), (1, 50));
@@ -377,7 +400,7 @@ async fn a03_a_runtime_that_ends_does_not_affect_others() {
     let container = storage.container(issuer.client_secret());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let isolated = container.with_new_connections().unwrap();
-    let hung = runtime.spawn(async move { isolated.delete("a", &Condition::Unconditional).await });
+    let hung = runtime.spawn(async move { isolated.remove("a").await });
     while issuer.requests() == 0 {
         tokio::task::yield_now().await;
     }

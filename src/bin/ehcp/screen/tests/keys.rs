@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::store::BlobNameCase;
+use eventhubs_checkpoint::store::NameCase;
 
 use super::super::keys::Effect;
 use super::super::state::{Drawn, Sort, State, View};
@@ -151,11 +151,11 @@ async fn the_other_letter_case_is_read_if_it_is_in_use() {
     let mut group = state.group().unwrap().clone();
     group.group.other_name_case = true;
     look(&mut state, group.clone());
-    assert_eq!(press(&mut state, KeyCode::Enter), Effect::ReadOtherNameCase(BlobNameCase::Verbatim));
-    group.group.blob_name_case = BlobNameCase::Verbatim;
+    assert_eq!(press(&mut state, KeyCode::Enter), Effect::ReadOtherNameCase(NameCase::Verbatim));
+    group.group.blob_name_case = NameCase::Verbatim;
     look(&mut state, group);
     press(&mut state, KeyCode::Esc);
-    assert_eq!(press(&mut state, KeyCode::Enter), Effect::ReadOtherNameCase(BlobNameCase::Lower));
+    assert_eq!(press(&mut state, KeyCode::Enter), Effect::ReadOtherNameCase(NameCase::Lower));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat};
 use eventhubs_checkpoint::internal::recorded as names;
 use eventhubs_checkpoint::store::membership::{DeclareDeadOutcome, HeartbeatOutcome, HeartbeatRecord};
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, Lease, OwnershipRecord};
-use eventhubs_checkpoint::{Identity, LeaseScope, PartitionId};
+use eventhubs_checkpoint::{Error, ErrorKind, Identity, LeaseScope, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -123,13 +123,31 @@ impl Instance {
 
     /// Returns whether it rewrites its record at once.
     fn rewrites(&mut self) -> bool {
+        self.rewrites_to(LeaseScope::Instance)
+    }
+
+    /// Returns whether it rewrites its record at once, with this scope.
+    fn rewrites_to(&mut self, scope: LeaseScope) -> bool {
         self.step(Happened::Woke).into_iter().any(|request| match request {
             Request::Renew(lease) => {
-                assert_eq!(lease, lease.clone().forcing_rewrite(LeaseScope::Instance), "a read is not enough");
+                assert_eq!(lease, lease.clone().forcing_rewrite(scope), "a read is not enough");
                 true
             }
             _ => false,
         })
+    }
+
+    fn cannot_write_its_heartbeat(&mut self) {
+        self.until(|this| this.sends_heartbeat);
+        self.sends_heartbeat = false;
+        let error = Error::new(ErrorKind::Unavailable, "the storage is unavailable");
+        self.step(Happened::Done(Done::HeartbeatSent(Err(error))));
+    }
+
+    fn lease_in(&self, scope: LeaseScope) -> Lease {
+        let mut record = record("me");
+        record.scope = scope;
+        Lease::of(0.into(), record, ETag::new("renewed"), self.now, EPOCH)
     }
 
     fn renewed(&mut self, outcome: ClaimOutcome) {
@@ -197,6 +215,22 @@ fn a_rewrite_that_finds_another_owner_ends_the_lease() {
     this.is_declared_dead();
     this.is_registered();
     assert!(!this.rewrites(), "no lease is left to doubt");
+}
+
+#[test]
+fn an_unwritable_heartbeat_is_replaced_and_comes_back() {
+    let mut this = Instance::holding();
+    this.cannot_write_its_heartbeat();
+    this.now += TERMS.own / 4;
+    assert!(this.rewrites_to(LeaseScope::Partition));
+    let lease = this.lease_in(LeaseScope::Partition);
+    this.renewed(ClaimOutcome::Won(lease));
+    assert!(!this.rewrites() && this.holds);
+    this.is_registered();
+    assert!(this.rewrites(), "the record says that the heartbeat counts, before it does");
+    let lease = this.lease_in(LeaseScope::Instance);
+    this.renewed(ClaimOutcome::Won(lease));
+    assert!(!this.rewrites() && this.holds);
 }
 
 #[test]

@@ -3,35 +3,93 @@
 use super::super::state::Version;
 
 pub(super) const A: u8 = 0;
+/// The owner of a released record.
+pub(super) const NOBODY: u8 = u8::MAX;
 pub(super) const CLAIMERS: usize = 2;
 pub(super) const MOST_LATE: usize = 2;
+
+/// What a record says about what keeps it alive, apart from its own age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Scope {
+    Partition,
+    Instance,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Record {
     pub(super) owner: u8,
     pub(super) young: bool,
+    pub(super) scope: Scope,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Life {
+    Valid,
+    /// Another instance has declared A dead.
+    DeclaredDead,
+    /// A has ended it.
+    Ended,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Standing {
     pub(super) young: bool,
-    pub(super) broken: bool,
+    pub(super) life: Life,
 }
 
+impl Standing {
+    pub(super) fn is_live(self) -> bool {
+        self.young && self.life == Life::Valid
+    }
+}
+
+/// What A does with its heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum HeartbeatWrite {
     Idle,
-    Write(Option<Version>),
+    /// It writes. If `repeated`, the same write was sent before, and its response may still arrive.
+    Write {
+        under: Option<Version>,
+        repeated: bool,
+    },
+    /// There is no response yet.
+    Waiting {
+        under: Option<Version>,
+    },
     Read,
+    /// It ends the heartbeat by a write.
+    End(Version),
+    ReadEnd,
+    /// It deletes the heartbeat that has ended.
+    Delete(Version),
 }
 
-/// A write of the record, and whether A's heartbeat was valid when it was sent.
+/// A write of the record, in which scope, and whether A's heartbeat was valid when it was sent and ever since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Rewriting {
     No,
     Owed,
-    Write { under: Version, counts: bool },
-    Read { attempted: Version, counts: bool },
+    Write { under: Version, to: Scope, counts: bool },
+    Read { attempted: Version, to: Scope, counts: bool },
+}
+
+/// The lease of A, as it knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub(super) version: Version,
+    /// The scope of the record, by the last response.
+    pub(super) scope: Scope,
+    /// Another instance may have taken it over while A had no valid heartbeat.
+    pub(super) doubted: bool,
+    /// A write with [`Scope::Partition`] was sent, after which no heartbeat counts.
+    pub(super) frozen: bool,
+}
+
+impl Held {
+    /// Whether A relies on its heartbeat for it, once that is valid.
+    pub(super) fn counts_on_the_heartbeat(self) -> bool {
+        self.scope == Scope::Instance && !self.doubted && !self.frozen
+    }
 }
 
 /// A, from its own view.
@@ -40,10 +98,11 @@ pub(super) struct Owner {
     /// The version of its last successful heartbeat.
     pub(super) known: Option<Version>,
     pub(super) heartbeat_write: HeartbeatWrite,
-    /// It has sent a heartbeat since it was last declared dead.
+    /// It has sent a heartbeat since it was last declared dead, or ended its heartbeat.
     pub(super) present: bool,
-    pub(super) lease: Option<Version>,
-    pub(super) doubted: bool,
+    /// The scope that its records must have: it falls back to [`Scope::Partition`] while its heartbeat cannot be written.
+    pub(super) scope: Scope,
+    pub(super) lease: Option<Held>,
     pub(super) rewriting: Rewriting,
 }
 
@@ -76,7 +135,18 @@ pub(super) enum Claimer {
 pub(super) enum Content {
     KeptAlive,
     DeclaredDead,
-    OwnedBy(u8),
+    Ended,
+    /// The deletion of an ended heartbeat. If `always`, under no condition.
+    Deleted {
+        always: bool,
+    },
+    OwnedBy(u8, Scope),
+}
+
+impl Content {
+    fn is_of_record(self) -> bool {
+        matches!(self, Self::OwnedBy(..))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,6 +163,10 @@ pub(super) struct State {
     pub(super) claimers: [Claimer; CLAIMERS],
     pub(super) late: [Option<Write>; MOST_LATE],
     pub(super) faults: u8,
+    /// How many times A may end its heartbeat.
+    pub(super) ends: u8,
+    /// How many times A may be late with it.
+    pub(super) fallbacks: u8,
 }
 
 impl State {
@@ -104,8 +178,10 @@ impl State {
     pub(super) fn heartbeat_changed(&mut self, to: Option<Standing>) {
         self.heartbeat = to;
         pass(&mut self.owner.known);
-        if let HeartbeatWrite::Write(under) = &mut self.owner.heartbeat_write {
-            pass(under);
+        match &mut self.owner.heartbeat_write {
+            HeartbeatWrite::Write { under, .. } | HeartbeatWrite::Waiting { under } => pass(under),
+            HeartbeatWrite::End(under) | HeartbeatWrite::Delete(under) => *under = Version::Past,
+            HeartbeatWrite::Idle | HeartbeatWrite::Read | HeartbeatWrite::ReadEnd => {}
         }
         for claimer in &mut self.claimers {
             match claimer {
@@ -118,12 +194,17 @@ impl State {
             }
         }
         let exists = to.is_some();
-        self.forget_late(|write| !matches!(write.content, Content::OwnedBy(_)) && (write.under.is_some() || exists));
+        let always = Content::Deleted { always: true };
+        self.forget_late(|write| {
+            !write.content.is_of_record() && write.content != always && (write.under.is_some() || exists)
+        });
     }
 
     pub(super) fn record_changed(&mut self, to: Record) {
         self.record = to;
-        pass(&mut self.owner.lease);
+        if let Some(held) = &mut self.owner.lease {
+            held.version = Version::Past;
+        }
         if let Rewriting::Write { under: version, .. } | Rewriting::Read { attempted: version, .. } =
             &mut self.owner.rewriting
         {
@@ -139,7 +220,7 @@ impl State {
                 *version = Version::Past;
             }
         }
-        self.forget_late(|write| matches!(write.content, Content::OwnedBy(_)));
+        self.forget_late(|write| write.content.is_of_record());
     }
 
     pub(super) fn forget_late(&mut self, is_vain: impl Fn(&Write) -> bool) {
@@ -152,8 +233,9 @@ impl State {
 
     /// Applies a write; returns `None` if its condition does not hold.
     pub(super) fn applied(&self, write: Write) -> Option<Self> {
-        let exists = matches!(write.content, Content::OwnedBy(_)) || self.heartbeat.is_some();
+        let exists = write.content.is_of_record() || self.heartbeat.is_some();
         let holds = match write.under {
+            _ if write.content == Content::Deleted { always: true } => exists,
             None => !exists,
             Some(version) => exists && version == Version::Current,
         };
@@ -162,10 +244,13 @@ impl State {
 
     pub(super) fn overwritten(&self, content: Content) -> Self {
         let mut next = *self;
+        let standing = |life| Some(Standing { young: true, life });
         match content {
-            Content::KeptAlive => next.heartbeat_changed(Some(Standing { young: true, broken: false })),
-            Content::DeclaredDead => next.heartbeat_changed(Some(Standing { young: true, broken: true })),
-            Content::OwnedBy(owner) => next.record_changed(Record { owner, young: true }),
+            Content::KeptAlive => next.heartbeat_changed(standing(Life::Valid)),
+            Content::DeclaredDead => next.heartbeat_changed(standing(Life::DeclaredDead)),
+            Content::Ended => next.heartbeat_changed(standing(Life::Ended)),
+            Content::Deleted { .. } => next.heartbeat_changed(None),
+            Content::OwnedBy(owner, scope) => next.record_changed(Record { owner, young: true, scope }),
         }
         next
     }

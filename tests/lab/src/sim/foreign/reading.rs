@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use eventhubs_checkpoint::blob::{Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::codec::{BlobNames, RecordKind};
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{StartPosition, StopReason};
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};
 use rand::rngs::StdRng;
@@ -73,7 +74,7 @@ async fn checkpoint(host: &Host, name: &str, event: &MemoryEvent) -> Result<()> 
         ("sequencenumber".to_owned(), event.sequence_number.to_string()),
         ("offset".to_owned(), event.offset.as_ref().to_owned()),
     ]);
-    within(host.container.write(name, &metadata, &Condition::Unconditional)).await.map(drop)
+    within(host.container.overwrite(name, &metadata)).await.map(drop)
 }
 
 /// Records when the processing begins, and when it ends for any reason.

@@ -58,8 +58,6 @@ pub(super) struct Rules {
     pub(super) renews_only_old: bool,
     /// Whether it claims and renews several partitions concurrently.
     pub(super) concurrent: bool,
-    /// Whether it writes without a condition if there is no blob.
-    pub(super) creates_unconditionally: bool,
     pub(super) on_error: OnError,
     /// Whether it lists the checkpoints in every cycle.
     pub(super) lists_checkpoints: bool,
@@ -80,7 +78,6 @@ impl Rules {
             again_after: None,
             renews_only_old: false,
             concurrent: false,
-            creates_unconditionally: false,
             on_error: OnError::EndsCycle,
             lists_checkpoints: false,
             releases: true,
@@ -92,7 +89,7 @@ impl Rules {
             Sdk::Java => {
                 Self { again_after: Some(Duration::ZERO), concurrent: true, on_error: OnError::GoesOn, ..usual }
             }
-            Sdk::JavaScript => Self { creates_unconditionally: true, on_error: OnError::GoesOn, ..quick },
+            Sdk::JavaScript => Self { on_error: OnError::GoesOn, ..quick },
             Sdk::Python => {
                 Self { jitter: 0.2, expiry: seconds(180), concurrent: true, on_error: OnError::Keeps, ..usual }
             }

@@ -39,7 +39,7 @@ impl Ledger {
     /// Wraps a container so that all its writes are recorded.
     pub(super) fn around(&self, inner: Arc<dyn BlobContainer>) -> Arc<dyn BlobContainer> {
         let ledger = self.clone();
-        Recorder::new(inner, move |name, metadata, _| ledger.book(name, metadata))
+        Recorder::new(inner, move |name, metadata| ledger.book(name, metadata))
     }
 
     pub(super) fn begins(&self, identity: &Identity) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 use eventhubs_checkpoint::internal::lock::lock;
 use tokio::time::Instant;
@@ -100,9 +100,9 @@ impl BlobContainer for Counted {
         self.inner.write(name, metadata, condition).await
     }
 
-    async fn delete(&self, name: &str, condition: &Condition) -> Result<ResponseInfo> {
+    async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         self.meter.count(Some(name));
-        self.inner.delete(name, condition).await
+        self.inner.delete(name, etag).await
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {

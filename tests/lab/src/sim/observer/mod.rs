@@ -32,7 +32,7 @@ use super::invariant::{Invariant, Violation};
 use super::plan::{Plan, Role, StartAt};
 use crate::history::{self, Verdict};
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::blob::{Condition, Metadata};
+use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::lock::lock;
 
 /// How many lines of the history are kept.
@@ -283,17 +283,11 @@ impl State {
     }
 
     /// The container accepted this write.
-    pub(super) fn written(&mut self, incarnation: usize, name: &str, metadata: &Metadata, condition: &Condition) {
+    pub(super) fn written(&mut self, incarnation: usize, name: &str, metadata: &Metadata) {
         self.heartbeat_written(name, metadata);
         let Some((kind, partition)) = record_of(name) else { return };
         if partition >= self.partitions.len() {
             return;
-        }
-        let crate_processor = self.incarnations[incarnation].crate_processor;
-        if crate_processor {
-            self.check(Invariant::Conditional, *condition != Condition::Unconditional, || {
-                format!("{name} was written without a condition")
-            });
         }
         match kind {
             "ownership" => self.ownership_written(incarnation, partition, name, metadata),

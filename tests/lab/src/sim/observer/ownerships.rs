@@ -16,14 +16,14 @@ use crate::history::OwnerChange;
 use crate::sim::invariant::Invariant;
 
 /// The key that names the instance that requested a handoff.
-const HANDOFF_KEY: &str = "handoffto";
+const HANDOFF_KEY: &str = "ehchandoffto";
 
 /// The time until an instance has noticed that its runtime is blocked, and its claims and handoffs in progress have
 /// ended. A late write takes effect after 40 s.
 const BLOCK_NOTICED: Duration = Duration::from_secs(60);
 
 /// The key that names the lease scope.
-const SCOPE: &str = "leasescope";
+const SCOPE: &str = "ehcleasescope";
 
 impl State {
     pub(super) fn ownership_written(&mut self, incarnation: usize, partition: usize, name: &str, metadata: &Metadata) {

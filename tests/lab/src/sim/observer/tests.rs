@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{NotDone, ResetOutcome};
-use eventhubs_checkpoint::blob::Condition;
 use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_heartbeat, encode_ownership};
 use eventhubs_checkpoint::processor::{ReleaseReason, StopReason};
 use eventhubs_checkpoint::store::membership::HeartbeatRecord;
@@ -47,7 +46,7 @@ impl Scene {
     }
 
     fn written(&self, incarnation: usize, kind: &str, metadata: &eventhubs_checkpoint::blob::Metadata) {
-        self.observer.lock().written(incarnation, &format!("ns/hub/g/{kind}/0"), metadata, &Condition::Create);
+        self.observer.lock().written(incarnation, &format!("ns/hub/g/{kind}/0"), metadata);
     }
 
     fn owns(&self, incarnation: usize) {
@@ -461,7 +460,7 @@ fn an_ownership_names_its_writer_or_no_owner() {
 
 #[test]
 fn a_handoff_request_changes_nothing_else() {
-    for (key, broken) in [("handoffto", vec![]), ("load", vec![Invariant::OwnRecord])] {
+    for (key, broken) in [("ehchandoffto", vec![]), ("ehcload", vec![Invariant::OwnRecord])] {
         let mut scene = Scene::new(|_| {});
         let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.owns(one);
@@ -472,19 +471,6 @@ fn a_handoff_request_changes_nothing_else() {
         scene.written(other, "ownership", &metadata);
         assert_eq!(scene.broken(), broken, "{key}");
     }
-}
-
-#[test]
-fn this_crate_writes_only_with_conditions() {
-    let mut scene = Scene::new(|_| {});
-    let one = scene.register("one", Some(0));
-    scene.observer.lock().written(
-        one,
-        "ns/hub/g/ownership/0",
-        &eventhubs_checkpoint::blob::Metadata::new(),
-        &Condition::Unconditional,
-    );
-    assert!(scene.broken().contains(&Invariant::Conditional));
 }
 
 #[tokio::test(start_paused = true)]

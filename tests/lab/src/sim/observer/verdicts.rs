@@ -7,7 +7,7 @@ use crate::invariants::fair;
 use crate::sim::invariant::Invariant;
 
 /// The key of a record that its owner reserved for its own restart.
-const AWAY: &str = "away";
+const AWAY: &str = "ehcaway";
 
 impl State {
     /// Returns `None` if every partition is owned by a survivor whose handler runs, in fair shares; otherwise, what is

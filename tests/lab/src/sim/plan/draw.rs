@@ -7,8 +7,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{
-    Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StorageFault, Tuning,
-    bad_events, failure_rule, terms,
+    Account, Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StorageFault,
+    Tuning, bad_events, failure_rule, terms,
 };
 use crate::sim::foreign::Sdk;
 
@@ -51,9 +51,10 @@ impl Plan {
         incidents.extend(failure_rule::blocked(seed, scale));
         incidents.sort_by_key(|incident| incident.at);
         let partitions = scale.partitions.max(1);
-        let (platform, storm) = (scale.platform, scale.storm);
+        let account = scale.platform.then(|| Account::draw(&mut settings, &members, &incidents, scale, seed));
+        let storm = scale.storm;
         let management_quota = failure_rule::quota(seed, scale);
-        Self { seed, platform, partitions, settings, members, management_quota, loads, storm, incidents }
+        Self { seed, account, partitions, settings, members, management_quota, loads, storm, incidents }
     }
 
     /// Returns the plan of a seed without its incidents: for the comparison of groups without faults, and as a base for
@@ -88,6 +89,7 @@ fn settings(rng: &mut StdRng) -> Settings {
         keep: rng.random_bool(0.2),
         own_positions: OwnPositions::None,
         latency: Duration::from_millis([5, 50, 400][rng.random_range(0..3)]),
+        slowness: Duration::ZERO,
         tuning: Tuning::default(),
     }
 }

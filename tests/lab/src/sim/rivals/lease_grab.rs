@@ -19,9 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{Condition, Metadata};
-use eventhubs_checkpoint::internal::codec::{BlobNameCase, BlobNames, RecordKind};
+use eventhubs_checkpoint::internal::codec::{BlobNames, NameCase, RecordKind};
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -81,7 +82,7 @@ impl InstanceKind for LeaseGrab {
 
     fn live(&self, host: Host) -> InstanceFuture {
         let instance = Instance {
-            names: BlobNames::new(&host.group, BlobNameCase::Lower),
+            names: BlobNames::new(&host.group, NameCase::Lower),
             host: Arc::new(host),
             notices: self.notices.clone(),
             readings: Mutex::default(),
@@ -227,7 +228,7 @@ impl Instance {
     }
 
     async fn end_of_grab(&self, partition: &PartitionId) -> Result<()> {
-        within(self.host.container.delete(&self.grab_key(partition), &Condition::Unconditional)).await.map(drop)
+        within(self.host.container.remove(&self.grab_key(partition))).await.map(drop)
     }
 
     async fn take_over(self: &Arc<Self>, partition: &PartitionId) -> Result<()> {
@@ -238,7 +239,7 @@ impl Instance {
             // A crashed host does not respond.
             let _ = timeout(LONGEST_SHUTDOWN, stopped).await;
         }
-        self.write(&self.allocation_key(partition), self.host.owner.as_str(), &Condition::Unconditional).await?;
+        self.allocate(partition, self.host.owner.as_str()).await?;
         self.readings().insert(partition.clone(), self.read(partition));
         Ok(())
     }
@@ -268,9 +269,14 @@ impl Instance {
     }
 
     async fn give_up(&self, partition: &PartitionId) -> Result<()> {
-        self.write(&self.allocation_key(partition), "", &Condition::Unconditional).await?;
+        self.allocate(partition, "").await?;
         let _ = self.notices.send(Notice::AllocatedEnded(partition.clone()));
         Ok(())
+    }
+
+    async fn allocate(&self, partition: &PartitionId, owner: &str) -> Result<()> {
+        let metadata = Metadata::from([("ownerid".to_owned(), owner.to_owned())]);
+        within(self.host.container.overwrite(&self.allocation_key(partition), &metadata)).await.map(drop)
     }
 
     async fn write(&self, name: &str, owner: &str, condition: &Condition) -> Result<()> {

@@ -105,9 +105,13 @@ impl World<'_> {
     /// Returns the container as this incarnation reaches it without faults. The observer sees names as they were sent.
     pub(super) fn recording_container(&self, incarnation: usize) -> Arc<dyn BlobContainer> {
         let observer = self.observer.clone();
-        Recorder::new(self.container.clone(), move |name, metadata, condition| {
-            observer.lock().written(incarnation, name, metadata, condition);
-        })
+        let recorder = Recorder::new(self.container.clone(), move |name, metadata| {
+            observer.lock().written(incarnation, name, metadata);
+        });
+        match &self.plan.account {
+            Some(account) => Arc::new(account.slow(recorder, self.started.elapsed(), self.plan.storm)),
+            None => recorder,
+        }
     }
 
     /// Returns the time of the storage's clock.

@@ -1,0 +1,147 @@
+//! The look for live owners in the other name case, while this instance has a live ownership.
+//!
+//! An instance looks when it connects, but two instances that connect at the same time may choose different cases, and
+//! one whose process was frozen may be taken for dead. So an instance whose ownerships were not live, and now are, looks
+//! again, and claims nothing more before it knows that there is no conflict. It wrote its ownership before it looks, and
+//! so did every other instance, so at least one of two that use different cases sees the other.
+//!
+//! Of two instances of this crate, the one with names as given gives way. It may have looked before the other one claimed,
+//! so it looks once more soon afterwards, and the other one waits for it. A freeze that no clock of the instance shows,
+//! such as that of a virtual machine, is found by a slow periodic look.
+
+use std::sync::Arc;
+
+use super::action::Request;
+use super::context::Context;
+use super::note::Note;
+use super::retries::back_off;
+use crate::error::{Error, Result};
+use crate::model::Moment;
+use crate::store::CaseConflict;
+
+/// How many lease durations lie between two looks without a special reason.
+const PERIOD: u32 = 10;
+
+/// The second look comes after the lease duration divided by this: later than the first claim of an instance that has
+/// connected at the same time.
+const SECOND_AFTER: u32 = 4;
+
+/// Whether this instance must look, and when.
+#[derive(Debug, Default)]
+pub(super) struct CaseCheck {
+    progress: Progress,
+    /// Since when it has a live ownership without knowing whether there is a conflict.
+    unknown_since: Option<Moment>,
+    /// Whether the next look is the second one.
+    is_second_due: bool,
+    /// How many times it could not look, in a row.
+    failures: u32,
+    /// Why it could not look.
+    error: Option<Arc<Error>>,
+    /// Until when it waits for the other instance to give way.
+    patient_until: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Done,
+    Due(Moment),
+    UnderWay,
+    /// It must look once more when the request that is under way has ended.
+    UnderWayAndDue,
+}
+
+impl CaseCheck {
+    /// Returns when to look; `None` if there is no need to, or while it looks.
+    pub(super) fn next(&self) -> Option<Moment> {
+        match self.progress {
+            Progress::Due(at) => Some(at),
+            Progress::Done | Progress::UnderWay | Progress::UnderWayAndDue => None,
+        }
+    }
+
+    /// Returns whether a conflict with an instance that uses the other case is possible.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.unknown_since.is_some()
+    }
+
+    /// Returns since when it could not look, and the last error, if there is one.
+    pub(super) fn failing(&self) -> Option<(Moment, &Arc<Error>)> {
+        self.unknown_since.zip(self.error.as_ref())
+    }
+
+    /// Records that this instance has a live ownership, and had none before.
+    pub(super) fn became_live(&mut self, context: &Context) {
+        if context.settings.has_other_name_case {
+            self.unknown_since.get_or_insert(context.now);
+            self.is_second_due = true;
+            self.progress = match self.progress {
+                Progress::Done | Progress::Due(_) => Progress::Due(context.now),
+                Progress::UnderWay | Progress::UnderWayAndDue => Progress::UnderWayAndDue,
+            };
+        }
+    }
+
+    /// Looks, if it is time.
+    pub(super) fn start(&mut self, context: &mut Context) {
+        if self.next().is_some_and(|at| at <= context.now) {
+            self.progress = Progress::UnderWay;
+            context.request(Request::FindCaseConflict);
+        }
+    }
+
+    /// Returns the conflict, if there is one that this instance must end for. Looks again if that is not known.
+    pub(super) fn on_found(
+        &mut self,
+        context: &mut Context,
+        found: Result<Option<CaseConflict>>,
+    ) -> Option<CaseConflict> {
+        let lease_duration = context.settings.lease_duration();
+        let is_due = self.progress == Progress::UnderWayAndDue;
+        let conflict = match found {
+            Ok(conflict) => conflict,
+            Err(error) => {
+                let wait = back_off(self.failures, context.settings.retry_pause(), lease_duration / 8);
+                self.progress = Progress::Due(context.now + wait.max(context.settings.retry_after(&error)));
+                self.failures = self.failures.saturating_add(1);
+                let error = Arc::new(error);
+                self.error = Some(Arc::clone(&error));
+                context.note(Note::CaseConflictUnknown(error));
+                return None;
+            }
+        };
+        (self.failures, self.error) = (0, None);
+        match conflict {
+            Some(conflict) if self.waits_for_the_other(context, &conflict) => {
+                self.progress = Progress::Due(context.now + lease_duration / 8);
+                None
+            }
+            Some(conflict) => Some(conflict),
+            None if is_due => {
+                self.progress = Progress::Due(context.now);
+                None
+            }
+            None => {
+                let is_second = std::mem::take(&mut self.is_second_due);
+                let wait = if is_second { lease_duration / SECOND_AFTER } else { lease_duration * PERIOD };
+                self.progress = Progress::Due(context.now + wait);
+                (self.unknown_since, self.patient_until) = (None, None);
+                None
+            }
+        }
+    }
+
+    /// Returns whether the other instance may still give way: until its lease would have expired if it had crashed now.
+    fn waits_for_the_other(&mut self, context: &mut Context, conflict: &CaseConflict) -> bool {
+        if !conflict.other_should_give_way() {
+            return false;
+        }
+        self.unknown_since.get_or_insert(context.now);
+        let until = *self.patient_until.get_or_insert_with(|| {
+            context.note(Note::CaseConflictWaits(conflict.clone()));
+            context.now + context.settings.lease_duration()
+        });
+        context.now < until
+    }
+}
