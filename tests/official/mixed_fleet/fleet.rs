@@ -138,6 +138,16 @@ impl Fleet {
         }
     }
 
+    /// Waits until a partition has an owner: an instance of this crate that connects before that chooses lower case, and ends
+    /// if another SDK claims under names as given.
+    pub async fn has_an_owner(&self) {
+        let started = Instant::now();
+        while !self.records().await.values().any(|(owner, _)| !owner.is_empty()) {
+            assert!(started.elapsed() < TIMEOUT, "nothing is claimed");
+            sleep(POLL).await;
+        }
+    }
+
     /// Adds a processor of another SDK.
     pub async fn foreign(&self, sdk: Sdk) -> ForeignProcessor {
         self.foreign_in(sdk, ConsumerGroup::DEFAULT_NAME).await

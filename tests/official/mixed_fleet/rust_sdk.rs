@@ -63,6 +63,7 @@ fn moved_back(before: &Positions, now: &Positions) -> Vec<String> {
 pub async fn a_frozen_owner_checkpoints_late() {
     let fleet = verbatim(2).await;
     let c = fleet.foreign(Sdk::Rust).await;
+    fleet.has_an_owner().await;
     let a = fleet.own("a").await;
     fleet.settles_among(&["a", c.owner()]).await;
     c.pause();
@@ -113,6 +114,7 @@ pub async fn both_name_cases_have_owners_at_once() {
 pub async fn a_malformed_checkpoint_ends_only_the_old_ones() {
     let fleet = verbatim(4).await;
     let (c, d) = (fleet.foreign(Sdk::Rust).await, fleet.foreign(Sdk::Rust).await);
+    fleet.has_an_owner().await;
     let a = fleet.own("a").await;
     fleet.settles_among(&["a", c.owner(), d.owner()]).await;
     let metadata = [("sequencenumber", ""), ("offset", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
