@@ -5,9 +5,9 @@
 //! again, and claims nothing more before it knows that there is no conflict. It wrote its ownership before it looks, and
 //! so did every other instance, so at least one of two that use different cases sees the other.
 //!
-//! Of two instances of this crate, the one with names as given gives way. It may have looked before the other one claimed,
-//! so it looks once more soon afterwards, and the other one waits for it. A freeze that no clock of the instance shows,
-//! such as that of a virtual machine, is found by a slow periodic look.
+//! Of two instances of this crate, the instance that uses names as given ends. It may have looked before the other
+//! instance claimed, so it looks once more soon afterwards, and the other instance waits for it. If a hypervisor pauses
+//! the machine, no clock of the instance shows that, so the instance also looks periodically.
 
 use std::sync::Arc;
 
@@ -17,14 +17,7 @@ use super::note::Note;
 use super::retries::back_off;
 use crate::error::{Error, Result};
 use crate::model::Moment;
-use crate::store::CaseConflict;
-
-/// How many lease durations lie between two looks without a special reason.
-const PERIOD: u32 = 10;
-
-/// The second look comes after the lease duration divided by this: later than the first claim of an instance that has
-/// connected at the same time.
-const SECOND_AFTER: u32 = 4;
+use crate::store::{CaseConflict, time_to_next_look};
 
 /// Whether this instance must look, and when.
 #[derive(Debug, Default)]
@@ -124,8 +117,7 @@ impl CaseCheck {
             }
             None => {
                 let is_second = std::mem::take(&mut self.is_second_due);
-                let wait = if is_second { lease_duration / SECOND_AFTER } else { lease_duration * PERIOD };
-                self.progress = Progress::Due(context.now + wait);
+                self.progress = Progress::Due(context.now + time_to_next_look(is_second, lease_duration));
                 (self.unknown_since, self.patient_until) = (None, None);
                 None
             }

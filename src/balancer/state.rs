@@ -133,8 +133,8 @@ impl State {
         self.partitions.greatest_age(now)
     }
 
-    /// Returns what the storage keeps failing for this instance. Of claims: those of partitions of the event hub that no
-    /// other instance owns.
+    /// Returns which operations of this instance the storage keeps failing. A failing claim is included only if the event
+    /// hub has the partition and no other instance owns it.
     #[must_use]
     pub fn storage_failures(&self) -> StorageFailures {
         let is_owned = |partition| matches!(self.snapshot.owner(partition), Some(PartitionOwner::Other(_)));

@@ -36,7 +36,8 @@ pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metada
 #[must_use]
 pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, Option<MalformedRecord>) {
     let mut fields = Fields::of(metadata);
-    let (number, offset) = (fields.take(SEQUENCE_NUMBER), fields.take(OFFSET));
+    let number = fields.take(SEQUENCE_NUMBER);
+    let offset = fields.take(OFFSET);
     let record = CheckpointRecord {
         sequence_number: number.and_then(parse_sequence_number),
         offset: offset.filter(|offset| is_usable_offset(offset)).map(str::to_owned),

@@ -185,16 +185,6 @@ mod tests {
         let name = names().heartbeat(&owner);
         assert_eq!(name, "ns.servicebus.windows.net/hub/$default/heartbeat/pod%201%2Fa");
         assert_eq!(names().heartbeat_owner(&name), Ok(owner.clone()));
-        let dots = OwnerId::new("..").unwrap();
-        let climbing = names().heartbeat(&dots);
-        assert!(climbing.ends_with("/heartbeat/%2E%2E"), "{climbing}");
-        assert_eq!(names().heartbeat_owner(&climbing), Ok(dots));
-        for (id, segment) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b")] {
-            let owner = OwnerId::new(id).unwrap();
-            let name = names().heartbeat(&owner);
-            assert!(name.ends_with(&format!("/heartbeat/{segment}")), "{name}");
-            assert_eq!(names().heartbeat_owner(&name), Ok(owner));
-        }
         let prefix = names().heartbeats().to_owned();
         for foreign in [
             prefix.clone(),
@@ -208,21 +198,17 @@ mod tests {
         }
     }
 
-    mod defects {
-        use super::*;
-
-        #[test]
-        fn a07_a_final_dot_has_exactly_one_encoding() {
-            for (id, encoded) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b"), (".a", ".a"), ("..", "%2E%2E")] {
-                let owner = OwnerId::new(id).unwrap();
-                let name = names().heartbeat(&owner);
-                assert_eq!(name, format!("{}{encoded}", names().heartbeats()));
-                assert_eq!(names().heartbeat_owner(&name), Ok(owner));
-            }
-            for other in ["a.", "a%2e", "a%2E%2E", "a%2Eb"] {
-                let name = format!("{}{other}", names().heartbeats());
-                assert!(names().heartbeat_owner(&name).unwrap_err().problem.contains("canonical"), "{other}");
-            }
+    #[test]
+    fn a_final_dot_has_exactly_one_encoding() {
+        for (id, encoded) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b"), (".a", ".a"), ("..", "%2E%2E")] {
+            let owner = OwnerId::new(id).unwrap();
+            let name = names().heartbeat(&owner);
+            assert_eq!(name, format!("{}{encoded}", names().heartbeats()));
+            assert_eq!(names().heartbeat_owner(&name), Ok(owner));
+        }
+        for other in ["a.", "a%2e", "a%2E%2E", "a%2Eb"] {
+            let name = format!("{}{other}", names().heartbeats());
+            assert!(names().heartbeat_owner(&name).unwrap_err().problem.contains("canonical"), "{other}");
         }
     }
 

@@ -4,13 +4,7 @@
 use std::time::Duration;
 
 use crate::model::Moment;
-use crate::store::CaseConflict;
-
-/// How many lease durations lie between two looks without a special reason.
-const PERIOD: u32 = 10;
-
-/// The second look comes after the lease duration divided by this.
-const SECOND_AFTER: u32 = 4;
+use crate::store::{CaseConflict, time_to_next_look};
 
 /// Whether this owner must look.
 #[derive(Debug, Default)]
@@ -43,8 +37,8 @@ impl CaseCheck {
 
     /// Records that there is no conflict.
     pub(super) fn passed(&mut self, now: Moment, lease_duration: Duration) {
-        let wait = if self.is_second_due { lease_duration / SECOND_AFTER } else { lease_duration * PERIOD };
-        *self = Self { next: Some(now + wait), ..Self::default() };
+        let next = now + time_to_next_look(self.is_second_due, lease_duration);
+        *self = Self { next: Some(next), ..Self::default() };
     }
 
     /// Returns whether the other instance may still give way: until its lease would have expired if it had crashed now.

@@ -199,7 +199,8 @@ impl GroupStoreBuilder {
             let moment_of = |blob: &Blob| now.saturating_sub(blob.response.received_at.elapsed());
             Records::of(names, &listing.blobs, moment_of).0.facts(self.config.lease_durations(), now)
         };
-        let (of_lower, of_verbatim) = (facts(&lower, &in_lower), facts(&verbatim, &in_verbatim));
+        let of_lower = facts(&lower, &in_lower);
+        let of_verbatim = facts(&verbatim, &in_verbatim);
         let name_case = self.choose_case(&of_lower, &of_verbatim)?;
         let (names, blobs, other) = match name_case {
             NameCase::Lower => (&lower, &in_lower.blobs, of_verbatim),
@@ -241,7 +242,8 @@ impl GroupStoreBuilder {
     /// Lists blobs. A listing that times out gets more time when it is repeated, as in a running store.
     async fn listing(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
         let list = || async {
-            let (limit, began) = (timeouts.of(prefix), Instant::now());
+            let limit = timeouts.of(prefix);
+            let began = Instant::now();
             let listed = within(limit, StorageOperation::List.as_str(), self.container.list(prefix)).await;
             timeouts.ended(prefix, began.elapsed(), listed.is_ok());
             listed
@@ -268,7 +270,8 @@ impl GroupStoreBuilder {
         let wall_clock = self.wall_clock.clone().or_else(|| (!is_paused()).then(|| Arc::new(SystemWallClock) as _));
         let check = || {
             let name = names.verify(&self.owner, rng.next_u64());
-            let (container, wall_clock) = (&*self.container, wall_clock.as_deref());
+            let container = &*self.container;
+            let wall_clock = wall_clock.as_deref();
             async move {
                 StorageCheck { container, prefix: names.verify_prefix(), name: &name, timeout }.run(wall_clock).await
             }

@@ -168,7 +168,8 @@ impl GroupStore {
 
     /// Writes the heartbeat of this owner, and returns its new version.
     async fn write_heartbeat(&self, record: &HeartbeatRecord, under: &WriteCondition<ETag>) -> Result<ETag> {
-        let (name, metadata) = (self.inner.names.heartbeat(&record.owner), codec::encode_heartbeat(record));
+        let name = self.inner.names.heartbeat(&record.owner);
+        let metadata = codec::encode_heartbeat(record);
         let write = || self.write(StorageOperation::Heartbeat, &name, &metadata, under);
         Ok(first_response(write).await?.etag)
     }

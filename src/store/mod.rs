@@ -83,8 +83,8 @@ use outage::Outages;
 pub use ownership::{ClaimOutcome, ReleaseOutcome};
 use partitions::{OperationGuard, Partitions};
 pub(crate) use records::Records;
-pub(crate) use rules::CaseConflict;
 use rules::WriteCondition;
+pub(crate) use rules::{CaseConflict, time_to_next_look};
 pub use verify::StorageWarning;
 
 pub use crate::model::{BlobNameCase, CheckpointRecord, LeaseDurations, NameCase, Ownership, OwnershipRecord};

@@ -11,15 +11,16 @@ fn file(path: &str) -> String {
 }
 
 /// Returns the texts of the wire format: its metadata keys, and the values that have a fixed text.
-fn texts(codec: &str) -> Vec<&str> {
-    let constants = codec.lines().filter(|line| line.starts_with("pub(super) const "));
+fn texts(keys: &str) -> Vec<&str> {
+    let constants = keys.lines().filter(|line| line.starts_with("pub(super) const "));
     constants.filter_map(|line| line.split_once(": &str = \"")?.1.strip_suffix("\";")).collect()
 }
 
 #[test]
 fn every_key_of_the_wire_format_is_documented() {
-    let (codec, page) = (file("src/codec/keys.rs"), file("docs/protocol.md"));
-    let texts = texts(&codec);
+    let keys = file("src/codec/keys.rs");
+    let page = file("docs/protocol.md");
+    let texts = texts(&keys);
     assert!(texts.len() > 12 && texts.contains(&"ownerid"), "the keys have moved: {texts:?}");
     for text in texts {
         assert!(page.contains(&format!("`{text}`")), "docs/protocol.md does not explain {text:?} of src/codec/keys.rs");

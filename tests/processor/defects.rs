@@ -72,7 +72,7 @@ async fn a01_an_adapter_owner_overrides_a_recorded_start() {
 
 /// Writes records like another SDK.
 #[tokio::test(start_paused = true)]
-async fn a01_a_foreign_owner_overrides_a_recorded_start() {
+async fn a_foreign_owner_overrides_a_recorded_start() {
     let world = with_hundred_events();
     let write = async |kind: &str, pairs: &[(&str, &str)]| {
         let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

@@ -161,7 +161,9 @@ impl Fleet {
     async fn balanced(seed: u64) -> Self {
         let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), seed);
         let (hub, partitions) = watch::channel((0..64).map(PartitionId::from).collect());
-        let (mut stores, mut handles, mut running) = (Vec::new(), Vec::new(), JoinSet::new());
+        let mut stores = Vec::new();
+        let mut handles = Vec::new();
+        let mut running = JoinSet::new();
         for owner in ["a", "b", "c", "d"] {
             let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
             let builder = GroupStore::builder(Arc::new(faulty.clone()), group, OwnerId::new(owner).unwrap());

@@ -92,7 +92,8 @@ mod unaccepted {
     async fn a_connection_that_is_not_accepted_is_unavailable() {
         let (listener, _queued) = unaccepting().await;
         let container = container_at(listener.local_addr().unwrap());
-        let (metadata, usual) = (Metadata::new(), Duration::from_secs(5));
+        let metadata = Metadata::new();
+        let usual = Duration::from_secs(5);
         let read = in_time(usual, container.get("a"));
         let write = in_time(usual, container.write("a", &metadata, &Condition::Create));
         let (read, write) = tokio::join!(read, write);

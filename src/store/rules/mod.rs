@@ -21,7 +21,7 @@ pub use heartbeat::{
     DeclareDeadOutcome, HeartbeatLoss, HeartbeatState, OwnHeartbeat, declaring_dead, ending_heartbeat,
     sending_heartbeat,
 };
-pub use name_case::{CaseConflict, CaseFacts, Choice, LiveOwner, choose_case};
+pub use name_case::{CaseConflict, CaseFacts, Choice, LiveOwner, choose_case, time_to_next_look};
 pub use ownership::{Found, Goal, Settled, goal_after, next_epoch, resolve_ambiguous_write, too_young_by};
 
 /// The condition of a write.

@@ -1,6 +1,7 @@
 //! Which case of the blob names an instance uses, by what the records under each case show.
 
 use std::fmt;
+use std::time::Duration;
 
 use time::OffsetDateTime;
 
@@ -73,6 +74,19 @@ impl CaseConflict {
     pub fn other_should_give_way(&self) -> bool {
         matches!(self, Self::Other { used: NameCase::Lower, live: LiveOwner { is_of_this_crate: true, .. } })
     }
+}
+
+/// How many lease durations lie between two looks at the other case without a special reason.
+const LEASES_BETWEEN_LOOKS: u32 = 10;
+
+/// The second look comes after the lease duration divided by this: later than the first claim of an instance that has
+/// connected at the same time.
+const SECOND_LOOK_AFTER: u32 = 4;
+
+/// Returns how long after a look without a conflict the next one comes. The first look after the ownerships of an instance
+/// became live is followed by a second one.
+pub fn time_to_next_look(is_second: bool, lease_duration: Duration) -> Duration {
+    if is_second { lease_duration / SECOND_LOOK_AFTER } else { lease_duration * LEASES_BETWEEN_LOOKS }
 }
 
 /// Decides which case to use.

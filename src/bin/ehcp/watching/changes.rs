@@ -111,8 +111,8 @@ fn ownership(
 
 /// Returns whether the owner released the partition for the next one between two looks.
 ///
-/// The time of the claim decides, not that of the later look: a storage that is busy may state the time at which it
-/// received the request for the listing, and claims follow until it reads the records.
+/// The time of the claim decides, not the time of the later look. A busy storage may date its response when it receives
+/// the request and read the records later, so the listing can show claims that are newer than its date.
 fn was_handed_over(
     before: Option<&PartitionDescription>,
     after: &PartitionDescription,

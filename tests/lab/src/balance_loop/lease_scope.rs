@@ -60,7 +60,8 @@ async fn a_crashed_owner_is_declared_dead_once() {
 #[tokio::test(start_paused = true)]
 async fn a_recovered_owner_keeps_what_is_left() {
     let group = group_with(3, 8, &["a", "b"], &by_heartbeat()).await;
-    let (before, before_outage) = (group.trace().len(), held(&group, "a"));
+    let before = group.trace().len();
+    let before_outage = held(&group, "a");
     assert_eq!(before_outage.len(), 4);
     group.outage(Some("a"));
     comes(&group, ABANDONED + LONGEST_CYCLE + ROUND, |group| held_by(group, "b") == 5).await;

@@ -95,7 +95,8 @@ impl InstanceKind for Counted {
     }
 
     fn live(&self, mut host: Host) -> InstanceFuture {
-        let (foreign, requests) = (!self.kind.is_crate_processor(), Arc::clone(&self.requests));
+        let foreign = !self.kind.is_crate_processor();
+        let requests = Arc::clone(&self.requests);
         host.container = Arc::new(Counting { inner: host.container, foreign, requests });
         self.kind.live(host)
     }
