@@ -10,8 +10,8 @@ use eventhubs_checkpoint::blob::{Blob, BlobContainer, ETag, Metadata, ResponseIn
 use eventhubs_checkpoint::internal::listed;
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
-    ReleaseOutcome, StoreConfig,
+    AdoptOutcome, Adoption, BlobNameCase, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
+    NameCase, ReleaseOutcome, StoreConfig,
 };
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
@@ -36,6 +36,13 @@ pub const EXPIRY: i64 = 60;
 
 pub fn group() -> ConsumerGroup {
     ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
+}
+
+fn prefix(case: NameCase) -> &'static str {
+    match case {
+        NameCase::Lower => LOWER,
+        NameCase::Verbatim => VERBATIM,
+    }
 }
 
 pub fn ownership(partition: u32) -> String {
@@ -91,25 +98,48 @@ pub enum Backend {
 pub struct Bench {
     pub container: Arc<dyn BlobContainer>,
     pub backend: Backend,
+    /// Of the names of the group's blobs.
+    pub case: NameCase,
     /// How often a race is repeated.
     pub rounds: u32,
 }
 
 impl Bench {
     pub fn in_memory() -> Self {
-        Self { container: Arc::new(MemoryContainer::new()), backend: Backend::Memory, rounds: 10 }
+        let container = Arc::new(MemoryContainer::new());
+        Self { container, backend: Backend::Memory, case: NameCase::Lower, rounds: 10 }
     }
 
     pub async fn in_azurite() -> Self {
+        Self::in_azurite_with(NameCase::Lower).await
+    }
+
+    /// Returns a group whose blobs have names of this case.
+    pub async fn in_azurite_with(case: NameCase) -> Self {
         let name = fresh_name();
         let connection_string = azurite::shared().await.unwrap().connection_string();
         let container = AzureContainer::from_connection_string(connection_string, &name).unwrap();
         container.create_container().await.unwrap();
-        Self { container: Arc::new(container), backend: Backend::Azurite(name), rounds: 6 }
+        Self { container: Arc::new(container), backend: Backend::Azurite(name), case, rounds: 6 }
+    }
+
+    /// Returns the name of a partition's ownership.
+    pub fn ownership(&self, partition: u32) -> String {
+        format!("{}ownership/{partition}", prefix(self.case))
+    }
+
+    /// Returns the name of a partition's checkpoint.
+    pub fn checkpoint(&self, partition: u32) -> String {
+        format!("{}checkpoint/{partition}", prefix(self.case))
     }
 
     pub async fn owner(&self, name: &str) -> Owner {
-        self.owner_with(name, StoreConfig::default()).await
+        let config = StoreConfig::default();
+        self.owner_with(name, match self.case {
+            NameCase::Lower => config,
+            NameCase::Verbatim => config.with_blob_name_case(BlobNameCase::Verbatim),
+        })
+        .await
     }
 
     pub async fn owner_with(&self, name: &str, config: StoreConfig) -> Owner {
@@ -204,12 +234,12 @@ impl Bench {
 
     /// Returns the owner in a partition's blob. Empty if it was released.
     pub async fn owner_of(&self, partition: u32) -> String {
-        self.read(&ownership(partition)).await["ownerid"].to_owned()
+        self.read(&self.ownership(partition)).await["ownerid"].to_owned()
     }
 
     /// Returns the position of a checkpoint.
     pub async fn position_of(&self, partition: u32) -> i64 {
-        self.read(&checkpoint(partition)).await["sequencenumber"].parse().unwrap()
+        self.read(&self.checkpoint(partition)).await["sequencenumber"].parse().unwrap()
     }
 }
 
@@ -281,9 +311,13 @@ impl Owner {
         self.store.claim(&claim.with_cooperative(self.cooperative).with_lease_scope(self.scope)).await
     }
 
+    fn ownership(&self, partition: u32) -> String {
+        format!("{}ownership/{partition}", prefix(self.store.name_case()))
+    }
+
     /// Returns a claim over the record in this version.
     pub async fn over(&self, partition: u32, etag: &ETag) -> Claim {
-        let name = ownership(partition);
+        let name = self.ownership(partition);
         let found = self.container.get(&name).await.unwrap_or_else(|_| {
             let (now, response) =
                 (self.store.server_time(), ResponseInfo::new(self.store.server_time(), Instant::now()));
@@ -304,7 +338,7 @@ impl Owner {
 
     /// Claims a partition over its current record.
     pub async fn take(&self, partition: u32) -> Lease {
-        let found = self.container.get(&ownership(partition)).await.unwrap();
+        let found = self.container.get(&self.ownership(partition)).await.unwrap();
         self.claim_over(partition, &found.etag).await.lease()
     }
 
@@ -328,12 +362,9 @@ impl Owner {
 
     /// Adopts in the ownership of the current record.
     pub async fn try_adopt(&self, partition: u32, start: Option<i64>) -> Result<AdoptOutcome> {
-        let mut epoch = None;
-        for name in [ownership(partition), format!("{VERBATIM}ownership/{partition}")] {
-            let found = self.container.get(&name).await.ok();
-            let listed = |found: Blob| listed::ownership(partition.into(), &found, self.store.lease_clock_now());
-            epoch = epoch.or(found.and_then(|found| listed(found).record.epoch));
-        }
+        let found = self.container.get(&self.ownership(partition)).await.ok();
+        let listed = |found: Blob| listed::ownership(partition.into(), &found, self.store.lease_clock_now());
+        let epoch = found.and_then(|found| listed(found).record.epoch);
         self.store.adopt(&partition.into(), epoch.unwrap_or_default(), start.map(at).as_ref()).await
     }
 

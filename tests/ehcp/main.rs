@@ -1,6 +1,8 @@
 //! The command line tool `ehcp` as its users run it: the built program, on Azurite and the Event Hubs emulator, with
 //! groups of this crate and of published SDKs.
 
+#[path = "../common/compiled.rs"]
+mod compiled;
 #[path = "../official/mixed_fleet/continuity.rs"]
 mod continuity;
 #[path = "../official/mixed_fleet/crate_processor.rs"]

@@ -4,6 +4,8 @@
 #[path = "../common/bench.rs"]
 #[expect(dead_code, reason = "shared with the tests of the rules, which need more")]
 mod bench;
+#[path = "../common/compiled.rs"]
+mod compiled;
 #[path = "../common/intercepted.rs"]
 mod intercepted;
 #[path = "../common/placing.rs"]

@@ -43,8 +43,8 @@ pub(super) struct Consume {
     pub(super) epoch: Option<i64>,
 }
 
-/// Returns the purpose of the link, or the error with which it is rejected. `authorized` means that the client has put a
-/// valid token for the address.
+/// Returns the purpose of the link, or the error with which it is rejected. `authorized` means that the tokens of the
+/// connection permit a link to the address.
 pub(super) fn purpose(namespace: &Namespace, attach: &Attach, authorized: bool) -> Result<Purpose, Error> {
     let address = node_address(attach);
     let node = Address::parse(address).ok_or_else(|| not_found(address))?;

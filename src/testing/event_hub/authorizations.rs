@@ -84,14 +84,15 @@ impl Authorizations {
 }
 
 /// Clients attach to `$management` without the name of an event hub. If they have put a token for a path that ends with
-/// it, as the Rust and JavaScript clients do, that token decides; otherwise any token does.
+/// it, as the Rust and JavaScript clients do, that token decides. The Java client puts none: its requests have the token
+/// (`ManagementChannel.java` of `azure-messaging-eventhubs` 5.21).
 fn permits(by_path: &BTreeMap<Vec<String>, Authorization>, node: &[String], now: OffsetDateTime) -> bool {
     let is_management = |path: &[String]| path.last().is_some_and(|last| last == MANAGEMENT);
-    let has_own = is_management(node) && by_path.keys().any(|path| is_management(path));
-    by_path
-        .iter()
-        .filter(|(_, authorization)| now < authorization.expires_at)
-        .any(|(path, _)| if has_own { is_management(path) } else { is_management(node) || node.starts_with(path) })
+    let mut valid = by_path.iter().filter(|(_, authorization)| now < authorization.expires_at).map(|(path, _)| path);
+    if is_management(node) {
+        return valid.any(|path| is_management(path)) || !by_path.keys().any(|path| is_management(path));
+    }
+    valid.any(|path| node.starts_with(path))
 }
 
 #[cfg(test)]
@@ -134,6 +135,7 @@ mod tests {
     #[test]
     fn the_token_for_management_decides_if_there_is_one() {
         let authorizations = authorizations();
+        assert!(authorizations.permit("$management"));
         authorizations.grant("sb://host/hub/$management", in_an_hour(&authorizations));
         authorizations.grant("sb://host/hub/Partitions/1", in_an_hour(&authorizations));
         assert_eq!(authorizations.expire("$management"), 1);

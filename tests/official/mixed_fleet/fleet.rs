@@ -13,7 +13,7 @@ use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
-use eventhubs_checkpoint::store::{GroupStore, NameCase, StoreConfig};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, NameCase, StoreConfig};
 use eventhubs_checkpoint::testing::event_hub::{
     DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator, EventHubEmulatorBuilder,
 };
@@ -50,8 +50,10 @@ pub struct Fleet {
     pub hub: EventHubEmulator,
     pub container: Arc<AzureContainer>,
     pub container_name: String,
-    /// The case of the blob names that all processors use. Those of this crate find it by themselves.
+    /// The case of the blob names that all processors use.
     pub case: NameCase,
+    /// How the processors of this crate choose it.
+    pub own_case: BlobNameCase,
     /// The lease duration of all processors.
     pub expiry: Duration,
     lower: GroupStore,
@@ -79,6 +81,14 @@ impl Fleet {
         Self::on(Self::event_hub(partitions), batches).await
     }
 
+    /// The same for this SDK and this crate, whose instances are told the case of the names: they may start first.
+    pub async fn with_names_of(sdk: Sdk, partitions: u16) -> Self {
+        let mut fleet = Self::new(partitions).await;
+        fleet.case = sdk.name_case();
+        fleet.own_case = fleet.case.into();
+        fleet
+    }
+
     /// Describes the event hub of a fleet.
     pub fn event_hub(partitions: u16) -> EventHubEmulatorBuilder {
         EventHubEmulator::builder("orders")
@@ -100,9 +110,19 @@ impl Fleet {
         let (wanted, batches) = watch::channel(batches);
         let address = Address { endpoint: hub.endpoint(), connection_string: hub.connection_string() };
         let publishing = tokio::spawn(async { drop(publish(address, LOAD, batches).await.unwrap()) });
-        let (case, processed) = (NameCase::Lower, Processed::default());
-        let expiry = EXPIRY;
-        Self { hub, container, container_name, case, expiry, lower, verbatim, processed, wanted, publishing }
+        Self {
+            hub,
+            container,
+            container_name,
+            case: NameCase::Lower,
+            own_case: BlobNameCase::Auto,
+            expiry: EXPIRY,
+            lower,
+            verbatim,
+            processed: Processed::default(),
+            wanted,
+            publishing,
+        }
     }
 
     /// Adds a processor of this crate.
@@ -123,7 +143,10 @@ impl Fleet {
     }
 
     fn store_config(&self) -> StoreConfig {
-        StoreConfig::default().with_lease_duration(self.expiry).with_foreign_lease_duration(self.expiry)
+        StoreConfig::default()
+            .with_blob_name_case(self.own_case)
+            .with_lease_duration(self.expiry)
+            .with_foreign_lease_duration(self.expiry)
     }
 
     /// Returns the store of a processor, whose requests may be late on a busy machine.

@@ -20,6 +20,7 @@ mod scenarios;
 mod sdk;
 mod sharing;
 
+use eventhubs_checkpoint::store::NameCase;
 use peer::Peer;
 use sdk::Sdk;
 
@@ -27,18 +28,18 @@ use crate::bench::Bench;
 
 /// A test of each scenario with one SDK, each in its own container.
 macro_rules! tests {
-    ($sdk:expr; $($scenario:ident,)+) => {$(
+    ($sdk:expr, $case:expr; $($scenario:ident,)+) => {$(
         #[tokio::test]
         async fn $scenario() {
             if $sdk.is_here() {
-                let bench = Bench::in_azurite().await;
+                let bench = Bench::in_azurite_with($case).await;
                 let peer = Peer::join($sdk, &bench).await;
-                super::scenarios::$scenario(bench, peer).await;
+                crate::mixed_fleet::scenarios::$scenario(bench, peer).await;
             }
         }
     )+};
-    ($sdk:expr) => {
-        tests! { $sdk;
+    ($sdk:expr, $case:expr) => {
+        tests! { $sdk, $case;
             each_lists_only_the_records_of_the_other,
             each_claims_a_partition_released_by_the_other,
             each_is_rejected_with_a_replaced_etag,
@@ -59,7 +60,7 @@ macro_rules! processors {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $scenario() {
             if $sdk.is_here() {
-                super::sharing::$scenario($sdk).await;
+                crate::mixed_fleet::sharing::$scenario($sdk).await;
             }
         }
     )+};
@@ -74,17 +75,45 @@ macro_rules! processors {
 }
 
 mod javascript {
-    use super::{Bench, Peer, Sdk};
+    use super::{Bench, NameCase, Peer, Sdk};
 
-    tests!(Sdk::JavaScript);
+    tests!(Sdk::JavaScript, NameCase::Lower);
     processors!(Sdk::JavaScript);
 }
 
 mod python {
-    use super::{Bench, Peer, Sdk};
+    use super::{Bench, NameCase, Peer, Sdk};
 
-    tests!(Sdk::Python);
+    tests!(Sdk::Python, NameCase::Lower);
     processors!(Sdk::Python);
+}
+
+mod java {
+    use super::{Bench, NameCase, Peer, Sdk};
+
+    tests!(Sdk::Java, NameCase::Lower);
+    processors!(Sdk::Java);
+
+    /// Only its processor lower-cases the names.
+    mod names_as_given {
+        use super::{Bench, NameCase, Peer, Sdk};
+
+        tests!(Sdk::Java, NameCase::Verbatim);
+    }
+}
+
+mod go {
+    use super::{Bench, NameCase, Peer, Sdk};
+
+    tests!(Sdk::Go, NameCase::Verbatim);
+    processors!(Sdk::Go);
+
+    /// An application can configure its names in lower case.
+    mod lower_case {
+        use super::{Bench, NameCase, Peer, Sdk};
+
+        tests!(Sdk::Go, NameCase::Lower);
+    }
 }
 
 mod rust {

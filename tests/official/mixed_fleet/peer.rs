@@ -45,7 +45,7 @@ impl Peer {
     pub async fn join(sdk: Sdk, bench: &Bench) -> Self {
         let Backend::Azurite(container) = &bench.backend else { panic!("only in Azurite") };
         let connection_string = azurite::shared().await.unwrap().connection_string();
-        Self { sdk, process: sdk.process(&connection_string), container: container.clone() }
+        Self { sdk, process: sdk.process(&connection_string, bench.case), container: container.clone() }
     }
 
     /// Returns the name under which it owns partitions.
@@ -53,6 +53,8 @@ impl Peer {
         match self.sdk {
             Sdk::JavaScript => "a-javascript-processor",
             Sdk::Python => "a-python-processor",
+            Sdk::Java => "a-java-processor",
+            Sdk::Go => "a-go-processor",
             Sdk::Rust => "a-rust-processor",
         }
     }

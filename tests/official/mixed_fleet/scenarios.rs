@@ -6,7 +6,7 @@ use eventhubs_checkpoint::store::{InitOutcome, OwnershipRecord};
 use eventhubs_checkpoint::{OwnerId, PartitionId, Position};
 
 use super::peer::{Owners, Peer, Positions};
-use crate::bench::{Adopted, Bench, Describe, Owner, Win, at, checkpoint, metadata, ownership};
+use crate::bench::{Adopted, Bench, Describe, Owner, Win, at, metadata};
 
 /// Returns the owners that this crate lists, without any malformed record.
 async fn owners(own: &Owner) -> Owners {
@@ -111,7 +111,7 @@ pub async fn a_takeover_by_a_peer_erases_the_other_keys(bench: Bench, peer: Peer
     let seen = b.store.list_ownerships().await.unwrap().records.remove(0);
     assert!(matches!(b.store.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
     peer.take(0);
-    assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", peer.name())]));
+    assert_eq!(bench.read(&bench.ownership(0)).await, metadata(&[("ownerid", peer.name())]));
     assert_eq!(a.renew(&lease).await.describe(), format!("lost to {}", peer.name()));
     assert_eq!(a.release(&lease).await.describe(), format!("lost to {}", peer.name()));
 
@@ -138,16 +138,16 @@ pub async fn a_peer_fences_with_its_first_checkpoint(bench: Bench, peer: Peer) {
 pub async fn its_name_without_keys_is_an_earlier_incarnation(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
     let (lease, mut adoption) = a.run(0).await;
-    let record = bench.read(&ownership(0)).await;
+    let record = bench.read(&bench.ownership(0)).await;
     peer.write_ownership(0, "a", Some(&peer.owners()[&0].1)).unwrap();
-    assert_eq!(bench.read(&ownership(0)).await, metadata(&[("ownerid", "a")]));
+    assert_eq!(bench.read(&bench.ownership(0)).await, metadata(&[("ownerid", "a")]));
     peer.checkpoint(0, &at(3));
     assert_eq!(a.checkpoint(&mut adoption, 9).await.describe(), "fenced by a");
     assert_eq!(a.renew(&lease).await.describe(), "lost to a");
 
     let lease = a.claim_over(0, &owners(&a).await[&0].1).await.lease();
     let keys = |record: &Metadata| record.keys().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(keys(&bench.read(&ownership(0)).await), keys(&record));
+    assert_eq!(keys(&bench.read(&bench.ownership(0)).await), keys(&record));
     assert_eq!(a.adopted(0).await.record().sequence_number, Some(3));
     assert_eq!(a.renew(&lease).await.describe(), "won");
 }
@@ -193,12 +193,12 @@ pub async fn checkpoints_of_a_peer_cause_no_loss(bench: Bench, peer: Peer) {
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
     assert_eq!(a.checkpoint(&mut adoption, 5).await.describe(), "written");
-    let record = bench.read(&checkpoint(0)).await;
+    let record = bench.read(&bench.checkpoint(0)).await;
     peer.checkpoint(0, &at(3));
     let erased = metadata(&[("sequencenumber", "3"), ("offset", "30")]);
-    assert_eq!(bench.read(&checkpoint(0)).await, erased);
+    assert_eq!(bench.read(&bench.checkpoint(0)).await, erased);
     assert_eq!(a.checkpoint(&mut adoption, 6).await.describe(), "written");
-    let written = bench.read(&checkpoint(0)).await;
+    let written = bench.read(&bench.checkpoint(0)).await;
     assert!(written.keys().eq(record.keys()), "{written:?}");
     assert_eq!(peer.positions()[&0], at(6));
 

@@ -1,16 +1,19 @@
 //! The other SDKs: whether they can run here, their installation, and the process in which each of them runs.
 //!
-//! To update the JavaScript SDK: change `package.json`, then `npm install --package-lock-only`. For the Python SDK see
-//! `requirements.txt`. The Rust SDK is the newest for which there is an official blob checkpoint store.
+//! To update the JavaScript SDK: change `package.json`, then `npm install --package-lock-only`. The Python SDK: see
+//! `requirements.txt`. The Go SDK: `go get -u ./... && go mod tidy`. The Java SDK: change `pom.xml`. The Rust SDK is the
+//! newest for which there is an official blob checkpoint store.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
+use eventhubs_checkpoint::store::NameCase;
 use serde_json::{Value, json};
 
 use crate::bench::group;
+use crate::compiled::{check_go, check_java, go_program, java_program};
 use crate::python::{check_python, python_with_packages};
 use crate::support::install::{check_node, npm_ci};
 
@@ -18,6 +21,8 @@ use crate::support::install::{check_node, npm_ci};
 pub enum Sdk {
     JavaScript,
     Python,
+    Java,
+    Go,
     Rust,
 }
 
@@ -29,14 +34,24 @@ pub struct Process {
 }
 
 impl Sdk {
+    /// Returns the case of the blob names of its processor.
+    pub fn name_case(self) -> NameCase {
+        match self {
+            Self::JavaScript | Self::Python | Self::Java => NameCase::Lower,
+            Self::Go | Self::Rust => NameCase::Verbatim,
+        }
+    }
+
     /// Returns whether the SDK can run here. If not, it prints the reason once, although tests are silent when they
     /// pass.
     pub fn is_here(self) -> bool {
-        static HERE: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
+        static HERE: [OnceLock<bool>; 5] = [const { OnceLock::new() }; 5];
         *HERE[self as usize].get_or_init(|| {
             let checked = match self {
                 Self::JavaScript => check_node(),
                 Self::Python => check_python(),
+                Self::Java => check_java(),
+                Self::Go => check_go(),
                 Self::Rust => check_rust_sdk(),
             };
             let usable = checked.as_ref().map_err(|why| writeln!(std::io::stderr(), "{self:?} is skipped: {why}"));
@@ -44,38 +59,57 @@ impl Sdk {
         })
     }
 
-    /// Installed and started by the first test that needs it. Only JavaScript and Python have such a script.
-    pub fn process(self, connection_string: &str) -> &'static Mutex<Process> {
-        static PROCESSES: [OnceLock<Mutex<Process>>; 3] = [const { OnceLock::new() }; 3];
-        PROCESSES[self as usize].get_or_init(|| {
-            let mut process = Process::start(self.installed("peer").unwrap(), connection_string);
+    /// Installed and started by the first test that needs it. The Rust SDK has no such script. With names of this case,
+    /// if the store uses them as they are given.
+    pub fn process(self, connection_string: &str, case: NameCase) -> &'static Mutex<Process> {
+        static PROCESSES: [[OnceLock<Mutex<Process>>; 2]; 5] = [const { [const { OnceLock::new() }; 2] }; 5];
+        PROCESSES[self as usize][usize::from(case == NameCase::Verbatim)].get_or_init(|| {
+            let mut process = Process::start(self.installed("peer").unwrap(), &self.names(case), connection_string);
             println!("met {}", process.ask(&json!({ "do": "versions", "container": "any" })).as_str().unwrap());
             Mutex::new(process)
         })
     }
 
+    /// Returns the namespace, event hub and consumer group for a store whose blobs have names of this case. Two stores
+    /// lower-case them, so these get capital letters. That of Java does not: its processor does.
+    fn names(self, case: NameCase) -> [String; 3] {
+        let group = group();
+        let names = [group.namespace(), group.event_hub(), group.name()];
+        match (self, case) {
+            (Self::JavaScript | Self::Python, NameCase::Lower) => names.map(str::to_uppercase),
+            (_, NameCase::Lower) => names.map(str::to_lowercase),
+            (_, NameCase::Verbatim) => names.map(str::to_owned),
+        }
+    }
+
     /// Returns the command that runs its script of this name. Blocks while it installs the SDK.
     pub fn installed(self, script: &str) -> Result<Command, String> {
-        let (mut command, extension) = match self {
-            Self::Rust => return rust_program(script).map(Command::new),
+        let folder = folder();
+        let mut command = match self {
             Self::JavaScript => {
-                npm_ci(&folder())?;
-                (Command::new("node"), "mjs")
+                npm_ci(&folder)?;
+                let mut command = Command::new("node");
+                command.arg(format!("{script}.mjs"));
+                command
             }
-            Self::Python => (Command::new(python_with_packages(&folder())?), "py"),
+            Self::Python => {
+                let mut command = Command::new(python_with_packages(&folder)?);
+                command.arg(format!("{script}.py"));
+                command
+            }
+            Self::Java => java_program(&folder.join("../java"), &format!("peers.{}", capitalized(script)))?,
+            Self::Go => Command::new(go_program(&folder.join("../go"), script)?),
+            Self::Rust => Command::new(rust_program(script)?),
         };
-        command.arg(format!("{script}.{extension}")).current_dir(folder());
+        command.current_dir(folder);
         Ok(command)
     }
 }
 
 impl Process {
-    /// The names contain capital letters, because every SDK should lower-case them.
-    fn start(mut command: Command, connection_string: &str) -> Self {
-        let group = group();
-        let (namespace, hub) = (group.namespace().to_uppercase(), group.event_hub().to_uppercase());
+    fn start(mut command: Command, names: &[String; 3], connection_string: &str) -> Self {
         let mut child = command
-            .args([&namespace, &hub, group.name()])
+            .args(names)
             // Without the protocol the JavaScript SDK assumes a shared access signature.
             .env("CONNECTION_STRING", format!("DefaultEndpointsProtocol=http;{connection_string}"))
             .stdin(Stdio::piped())
@@ -135,6 +169,11 @@ fn rust_program(name: &str) -> Result<PathBuf, String> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
     built.ok_or_else(|| "cargo built no program".into())
+}
+
+fn capitalized(name: &str) -> String {
+    let (first, rest) = name.split_at(1);
+    first.to_uppercase() + rest
 }
 
 fn folder() -> PathBuf {
