@@ -135,10 +135,13 @@ impl Bench {
 
     pub async fn owner(&self, name: &str) -> Owner {
         let config = StoreConfig::default();
-        self.owner_with(name, match self.case {
-            NameCase::Lower => config,
-            NameCase::Verbatim => config.with_blob_name_case(BlobNameCase::Verbatim),
-        })
+        self.owner_with(
+            name,
+            match self.case {
+                NameCase::Lower => config,
+                NameCase::Verbatim => config.with_blob_name_case(BlobNameCase::Verbatim),
+            },
+        )
         .await
     }
 

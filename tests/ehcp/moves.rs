@@ -229,6 +229,16 @@ async fn python() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java() {
+    shares_the_names(Sdk::Java, NameCase::Lower).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn go() {
+    shares_the_names(Sdk::Go, NameCase::Verbatim).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_with_shared_names() {
     shares_the_names(Sdk::Rust, NameCase::Verbatim).await;
 }

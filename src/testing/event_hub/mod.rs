@@ -31,6 +31,9 @@
 //!   `customEndpointAddress` would replace the namespace.
 //! - Python (`azure-eventhub` 5): `custom_endpoint_address="sb://localhost:PORT"`. A port in the connection string
 //!   would become a part of the namespace.
+//! - Go (`azeventhubs` 2): `ConsumerClientOptions{CustomEndpoint: "localhost:PORT"}`.
+//! - Java (`azure-messaging-eventhubs` 5): `customEndpointAddress("http://localhost:PORT")`, of which the host and the
+//!   port are used.
 //!
 //! # Supported
 //!
@@ -41,7 +44,7 @@
 //! - A token authorizes the path that it was put for and the paths below, until it expires by the
 //!   [clock](EventHubEmulator::advance_clock) of the emulator. Then the links of the path are detached, and attaches are
 //!   rejected, with `amqp:unauthorized-access` (Azure/azure-sdk-for-python#5314, Azure/azure-event-hubs-node#174), until
-//!   another token is put.
+//!   another token is put. `$management` is open without one, because the Java client puts none for it.
 //! - `$management` READ of a hub and of a partition, whose `security_token` is
 //!   [checked](EventHubEmulatorBuilder::with_management_token_check); 404 for an unknown hub, 400 for an unknown
 //!   partition, 503 above the [quota](EventHubEmulatorBuilder::with_management_quota). Errors have an `error-condition`.

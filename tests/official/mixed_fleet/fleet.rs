@@ -39,7 +39,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub const EXPIRY: Duration = Duration::from_secs(10);
 
 /// How long an operator waits if other SDKs are in the group: several of their intervals.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(3);
 
 const POLL: Duration = Duration::from_millis(100);
 
@@ -244,6 +244,17 @@ impl Fleet {
             assert!(started.elapsed() < TIMEOUT, "only up to {positions:?} of {:?}", self.published());
             sleep(POLL).await;
         }
+    }
+
+    /// Everything that was published is processed, and each processor has read on after the checkpoint that it found.
+    pub async fn ends_without_loss(mut self) {
+        self.stops_publishing().await;
+        for (partition, last) in self.published() {
+            self.processes_range(&partition, 0, last).await;
+        }
+        let (repeated, by_checkpoints) = self.processed.repeated();
+        assert_eq!(repeated, by_checkpoints);
+        println!("{repeated} events were processed again");
     }
 
     /// Returns the position of each partition, by its checkpoint.

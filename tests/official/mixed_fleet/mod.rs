@@ -1,8 +1,8 @@
 //! Published versions of other SDKs share a container with this crate: each scenario with each SDK, and one with all.
 //! First only their checkpoint stores, then their complete processors, which read from an event hub.
 //!
-//! The tests install the SDKs by themselves, in this folder. If Node.js, Python or OpenSSL is missing, its tests print
-//! one line and do nothing. With `--nocapture` they print the versions of the SDKs.
+//! The tests install the SDKs by themselves, in this folder and beside it. If Node.js, Python, Java with Maven, Go or
+//! OpenSSL is missing, its tests print one line and do nothing. With `--nocapture` they print the versions of the SDKs.
 
 mod adapted_processor;
 #[allow(dead_code, reason = "shared with the tests of ehcp")]
@@ -141,18 +141,28 @@ mod rust {
     }
 }
 
+/// The stores of all SDKs that have such a script.
 #[tokio::test]
-async fn three_sdks_take_partitions_over_from_each_other() {
-    if Sdk::JavaScript.is_here() && Sdk::Python.is_here() {
-        let bench = Bench::in_azurite().await;
-        let peers = (Peer::join(Sdk::JavaScript, &bench).await, Peer::join(Sdk::Python, &bench).await);
-        scenarios::three_take_partitions_over_from_each_other(bench, peers).await;
+async fn all_take_partitions_over_from_each_other() {
+    let sdks = [Sdk::JavaScript, Sdk::Python, Sdk::Java, Sdk::Go];
+    let bench = Bench::in_azurite().await;
+    let mut peers = Vec::new();
+    for sdk in sdks.into_iter().filter(|sdk| sdk.is_here()) {
+        peers.push(Peer::join(sdk, &bench).await);
     }
+    scenarios::all_take_partitions_over_from_each_other(bench, peers).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_sdks_share_and_take_over_from_each_other() {
     if Sdk::JavaScript.is_here() && Sdk::Python.is_here() {
         sharing::three_sdks_share_and_take_over_from_each_other().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_sdks_share_and_survive_a_crash_of_each() {
+    if [Sdk::JavaScript, Sdk::Python, Sdk::Java, Sdk::Go, Sdk::Rust].into_iter().all(Sdk::is_here) {
+        sharing::all_sdks_share_and_survive_a_crash_of_each().await;
     }
 }

@@ -21,17 +21,6 @@ async fn verbatim(partitions: u16) -> Fleet {
     fleet
 }
 
-/// Everything that was published is processed, and each processor has read on after the checkpoint that it found.
-async fn nothing_is_lost(mut fleet: Fleet) {
-    fleet.stops_publishing().await;
-    for (partition, last) in fleet.published() {
-        fleet.processes_range(&partition, 0, last).await;
-    }
-    let (repeated, by_checkpoints) = fleet.processed.repeated();
-    assert_eq!(repeated, by_checkpoints);
-    println!("{repeated} events were processed again");
-}
-
 /// The steps of `docs/migration.md` one after the other, under names that all share: the official store gives way to
 /// that of this crate, which needs the newer SDK, and then the official processor gives way, too.
 pub async fn the_store_is_replaced_then_the_processor() {
@@ -46,7 +35,7 @@ pub async fn the_store_is_replaced_then_the_processor() {
     fleet.settles_among(&["a", b.owner()]).await;
     b.shut_down().await;
     fleet.settles_among(&["a"]).await;
-    nothing_is_lost(fleet).await;
+    fleet.ends_without_loss().await;
     a.shut_down().await;
 }
 
@@ -83,7 +72,7 @@ pub async fn a_frozen_owner_checkpoints_late() {
     fleet.settles_among(&["a", c.owner()]).await;
     c.kill().await;
     fleet.settles_among(&["a"]).await;
-    nothing_is_lost(fleet).await;
+    fleet.ends_without_loss().await;
     a.shut_down().await;
 }
 
@@ -105,7 +94,7 @@ pub async fn both_name_cases_have_owners_at_once() {
     assert_eq!(observed.owned_twice.len(), 2, "{observed:?}");
     c.kill().await;
     fleet.settles_among(&["a"]).await;
-    nothing_is_lost(fleet).await;
+    fleet.ends_without_loss().await;
     a.shut_down().await;
 }
 
@@ -126,6 +115,6 @@ pub async fn a_malformed_checkpoint_ends_only_the_old_ones() {
     }
     fleet.settles_among(&["a"]).await;
     fleet.container.remove(name).await.unwrap();
-    nothing_is_lost(fleet).await;
+    fleet.ends_without_loss().await;
     a.shut_down().await;
 }

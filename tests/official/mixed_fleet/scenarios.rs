@@ -210,35 +210,47 @@ pub async fn checkpoints_of_a_peer_cause_no_loss(bench: Bench, peer: Peer) {
     assert_eq!(a.renew(&lease).await.describe(), "won");
 }
 
-/// Each takes over what the previous one released, and continues there, until each has had all.
-pub async fn three_take_partitions_over_from_each_other(bench: Bench, (javascript, python): (Peer, Peer)) {
+/// Each takes over what the next one released, and continues there, until each has had all.
+pub async fn all_take_partitions_over_from_each_other(bench: Bench, peers: Vec<Peer>) {
     let a = talkative(&bench).await;
+    let everyone: Vec<_> = std::iter::once("a").chain(peers.iter().map(Peer::name)).collect();
+    let count = u32::try_from(everyone.len()).unwrap();
     let mut lease = a.win(0).await;
-    javascript.claim(1, None).unwrap();
-    python.claim(2, None).unwrap();
-    for turn in 0..3 {
-        // Of this crate, of the JavaScript SDK, of the Python SDK.
-        let [own, second, third] = [0, 1, 2].map(|first| (first + 3 - turn) % 3);
-        let listed = owners(&a).await;
-        for (partition, owner) in [(own, "a"), (second, javascript.name()), (third, python.name())] {
-            assert_eq!(listed[&partition].0, owner, "turn {turn}");
-        }
-        assert_eq!((javascript.owners(), python.owners()), (listed.clone(), listed), "turn {turn}");
-
-        let reached = i64::from(turn) * 10;
-        let mut adoption = a.adopted(own).await;
-        let _ = a.checkpoint(&mut adoption, reached + 1).await;
-        javascript.checkpoint(second, &at(reached + 2));
-        python.checkpoint(third, &at(reached + 3));
-        let expected = Positions::from([(own, at(reached + 1)), (second, at(reached + 2)), (third, at(reached + 3))]);
-        assert_eq!(positions(&a).await, expected, "turn {turn}");
-        assert_eq!((javascript.positions(), python.positions()), (expected.clone(), expected), "turn {turn}");
-
-        let _ = a.release(&lease).await;
-        javascript.release(second);
-        python.release(third);
-        lease = a.take(third).await;
-        javascript.take(own);
-        python.take(second);
+    for (partition, peer) in (1..).zip(&peers) {
+        peer.claim(partition, None).unwrap();
     }
+    for turn in 0..count {
+        // The partitions of everyone, in the same order.
+        let partitions: Vec<_> = (0..count).map(|first| (first + count - turn) % count).collect();
+        let listed = owners(&a).await;
+        for (partition, owner) in partitions.iter().zip(&everyone) {
+            assert_eq!(listed[partition].0, *owner, "turn {turn}");
+        }
+        let mut adoption = a.adopted(partitions[0]).await;
+        let _ = a.checkpoint(&mut adoption, position_in(turn, 0).sequence_number).await;
+        for (order, (peer, partition)) in (1..).zip(peers.iter().zip(&partitions[1..])) {
+            assert_eq!(peer.owners(), listed, "turn {turn}");
+            peer.checkpoint(*partition, &position_in(turn, order));
+        }
+        let expected: Positions = (0..)
+            .map(|order| position_in(turn, order))
+            .zip(partitions.clone())
+            .map(|(at, partition)| (partition, at))
+            .collect();
+        assert_eq!(positions(&a).await, expected, "turn {turn}");
+        for (peer, partition) in peers.iter().zip(&partitions[1..]) {
+            assert_eq!(peer.positions(), expected, "turn {turn}");
+            peer.release(*partition);
+        }
+        let _ = a.release(&lease).await;
+        lease = a.take(*partitions.last().unwrap()).await;
+        for (peer, partition) in peers.iter().zip(&partitions) {
+            peer.take(*partition);
+        }
+    }
+}
+
+/// How far the member of this order comes in this turn.
+fn position_in(turn: u32, order: u32) -> Position {
+    at(i64::from(turn * 10 + order + 1))
 }

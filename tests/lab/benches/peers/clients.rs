@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Result;
+use crate::compiled::{check_go, check_java, go_program, java_program};
 use crate::python::{check_python, python_with_packages};
 use crate::support::install::{check_node, npm_ci};
 
@@ -15,12 +16,14 @@ pub(crate) enum Client {
     Ours,
     /// The official `EventProcessor` for Rust, with the checkpoint store of this crate.
     Official,
+    Go,
+    Java,
     JavaScript,
     Python,
 }
 
-pub(crate) const ALL: [Client; 5] =
-    [Client::OursDurable, Client::Ours, Client::Official, Client::JavaScript, Client::Python];
+pub(crate) const ALL: [Client; 7] =
+    [Client::OursDurable, Client::Ours, Client::Official, Client::Go, Client::Java, Client::JavaScript, Client::Python];
 
 impl Client {
     pub(crate) fn title(self) -> &'static str {
@@ -28,6 +31,8 @@ impl Client {
             Self::OursDurable => "this crate, checkpoint_now",
             Self::Ours => "this crate, checkpoint",
             Self::Official => "official Rust on our store",
+            Self::Go => "Go SDK",
+            Self::Java => "Java SDK",
             Self::JavaScript => "JavaScript SDK",
             Self::Python => "Python SDK",
         }
@@ -37,6 +42,8 @@ impl Client {
     pub(crate) fn missing(self) -> Option<String> {
         match self {
             Self::OursDurable | Self::Ours | Self::Official => None,
+            Self::Go => check_go().err(),
+            Self::Java => check_java().err(),
             Self::JavaScript => check_node().err(),
             Self::Python => check_python().err(),
         }
@@ -47,6 +54,8 @@ impl Client {
         let mut command = match self {
             Self::OursDurable | Self::Ours => this_program("ours")?,
             Self::Official => this_program("official")?,
+            Self::Go => Command::new(go_program(&folder().join("../go"), "consumer")?),
+            Self::Java => java_program(&folder().join("../java"), "peers.Consumer")?,
             Self::JavaScript => {
                 npm_ci(&folder())?;
                 let mut command = Command::new("node");

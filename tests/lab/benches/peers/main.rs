@@ -1,7 +1,8 @@
 //! The same event hub, consumed by this crate and by the published processors of Microsoft.
 //!
 //! `cargo bench --package eventhubs-checkpoint-lab --bench peers` prints two tables; `-- --quick` shows in a minute that
-//! it runs. It needs Node.js and Python, and installs the pinned SDKs as the tests of mixed groups do.
+//! it runs. It needs Node.js, Python, Go, and Java with Maven, or leaves their SDKs out. It installs the pinned SDKs as the
+//! tests of mixed groups do.
 //!
 //! - **Throughput**: a filled event hub, all partitions claimed at once, a checkpoint after every batch. The consumers
 //!   run one after the other, in turns.
@@ -16,6 +17,9 @@
 
 #[cfg(unix)]
 mod clients;
+#[cfg(unix)]
+#[path = "../../../common/compiled.rs"]
+mod compiled;
 #[cfg(unix)]
 mod consumer;
 #[cfg(unix)]

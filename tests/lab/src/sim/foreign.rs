@@ -2,7 +2,8 @@
 //!
 //! All of them compare the server's times with their own wall clock, renew their partitions in every cycle, write only
 //! `ownerid` (which erases all other keys), and write checkpoints without conditions. Their differences are in their
-//! [`Rules`], which were taken from their sources in November 2026.
+//! [`Rules`], which were taken from their sources in November 2026. Which of them read on after the loss of an ownership was
+//! seen with the published SDKs (`tests/official/mixed_fleet/sharing.rs`).
 //!
 //! # Simplified
 //!
@@ -107,7 +108,9 @@ impl Instance {
         let partitions = self.host.source.event_hub_properties().await?.partitions;
         let seen = self.list().await?;
         let choice = choose(&self.rules, self.host.owner.as_str(), &partitions, &seen, &mut self.rng);
-        self.readings.retain(|partition, _| choice.owned.contains(partition));
+        if self.rules.stops_when_taken {
+            self.readings.retain(|partition, _| choice.owned.contains(partition));
+        }
         let due = |partition: &PartitionId| {
             !self.rules.renews_only_old || seen.get(partition).is_none_or(|seen| seen.age > self.rules.interval)
         };
@@ -126,7 +129,8 @@ impl Instance {
             for (partition, claimed) in some.iter().zip(claims) {
                 match (claimed, self.rules.on_error) {
                     (Ok(true), _) | (Err(_), OnError::Keeps) => self.read(partition.clone()),
-                    (Ok(false), _) => drop(self.readings.remove(partition)),
+                    (Ok(false), _) if self.rules.stops_when_taken => drop(self.readings.remove(partition)),
+                    (Ok(false), _) => {}
                     (Err(_), OnError::GoesOn) => {}
                     (Err(error), OnError::EndsCycle) => return Err(error),
                 }

@@ -83,7 +83,7 @@ func process(ctx context.Context, client *azeventhubs.ProcessorPartitionClient, 
 				numbers = append(numbers, event.SequenceNumber)
 			}
 			report.Line(map[string]any{"processed": numbers, "partition": partition})
-			if err := client.UpdateCheckpoint(ctx, events[len(events)-1], nil); err != nil {
+			if err := client.UpdateCheckpoint(context.WithoutCancel(ctx), events[len(events)-1], nil); err != nil {
 				failed(partition, err)
 				return
 			}

@@ -61,6 +61,9 @@ pub(super) struct Rules {
     pub(super) on_error: OnError,
     /// Whether it lists the checkpoints in every cycle.
     pub(super) lists_checkpoints: bool,
+    /// Whether it stops to read a partition when the records show another owner. If not, it reads on until that owner
+    /// displaces it at the event hub.
+    pub(super) stops_when_taken: bool,
     /// Whether it releases its partitions when it ends.
     pub(super) releases: bool,
     /// Whether it counts a released record as an owner without a name.
@@ -80,19 +83,30 @@ impl Rules {
             concurrent: false,
             on_error: OnError::EndsCycle,
             lists_checkpoints: false,
+            stops_when_taken: false,
             releases: true,
             counts_released: false,
         };
         let quick = Self { interval: seconds(10), expiry: seconds(60), ..usual };
         match sdk {
-            Sdk::DotNet => Self { again_after: Some(Duration::from_millis(15)), renews_only_old: true, ..usual },
+            Sdk::DotNet => Self {
+                again_after: Some(Duration::from_millis(15)),
+                renews_only_old: true,
+                stops_when_taken: true,
+                ..usual
+            },
             Sdk::Java => {
                 Self { again_after: Some(Duration::ZERO), concurrent: true, on_error: OnError::GoesOn, ..usual }
             }
             Sdk::JavaScript => Self { on_error: OnError::GoesOn, ..quick },
-            Sdk::Python => {
-                Self { jitter: 0.2, expiry: seconds(180), concurrent: true, on_error: OnError::Keeps, ..usual }
-            }
+            Sdk::Python => Self {
+                jitter: 0.2,
+                expiry: seconds(180),
+                concurrent: true,
+                on_error: OnError::Keeps,
+                stops_when_taken: true,
+                ..usual
+            },
             // From 0.8 to 1.3 times 10 s.
             Sdk::Go => Self { interval: seconds(8), jitter: 0.625, ..quick },
             Sdk::Rust => {
