@@ -187,10 +187,10 @@ pub(crate) async fn settings(
         container: container.to_owned(),
         // States that there is no TLS.
         event_hub: match client {
-            Client::JavaScript | Client::Python => {
+            Client::OursDurable | Client::Ours | Client::Official => address.connection_string.clone(),
+            Client::Go | Client::Java | Client::JavaScript | Client::Python => {
                 format!("{};UseDevelopmentEmulator=true", address.connection_string)
             }
-            _ => address.connection_string.clone(),
         },
         endpoint: address.endpoint.clone(),
         port: address.port,
