@@ -267,6 +267,19 @@ impl Fleet {
         positions.collect()
     }
 
+    /// Waits until each partition has a checkpoint. Returns them.
+    pub async fn all_checkpoints(&self) -> Positions {
+        let started = Instant::now();
+        loop {
+            let checkpoints = self.checkpoints().await;
+            if checkpoints.len() == self.hub.partition_ids().len() {
+                return checkpoints;
+            }
+            assert!(started.elapsed() < TIMEOUT, "only {checkpoints:?}");
+            sleep(POLL).await;
+        }
+    }
+
     /// An operator resets all these partitions, repeatedly if a reset fails.
     pub async fn resets(&self, targets: &Positions) {
         let started = Instant::now();
