@@ -14,6 +14,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// client, so its events may be published twice.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const ATTEMPTS: u32 = 4;
+/// The timeout of what is not repeated.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -54,7 +56,7 @@ pub(crate) async fn publish(
 
 async fn publish_here(address: &Address, load: Load, batches: &watch::Receiver<u32>) -> Result<BTreeMap<String, i64>> {
     let mut producer = open(address).await?;
-    let partitions = timeout(SEND_TIMEOUT, producer.get_eventhub_properties()).await??.partition_ids;
+    let partitions = timeout(TIMEOUT, producer.get_eventhub_properties()).await??.partition_ids;
     let started = Instant::now();
     let mut batch = 0;
     while batch < *batches.borrow() {
@@ -75,7 +77,7 @@ async fn publish_here(address: &Address, load: Load, batches: &watch::Receiver<u
 async fn open(address: &Address) -> Result<ProducerClient> {
     let builder = ProducerClient::builder().with_custom_endpoint(address.endpoint.clone());
     let opening = builder.open_with_connection_string(&address.connection_string, None);
-    Ok(timeout(SEND_TIMEOUT, opening).await??)
+    Ok(timeout(TIMEOUT, opening).await??)
 }
 
 async fn send(producer: &ProducerClient, partition: &str, load: Load) -> Result<()> {
@@ -93,7 +95,7 @@ async fn send(producer: &ProducerClient, partition: &str, load: Load) -> Result<
 async fn last_sequence_numbers(producer: &ProducerClient, partitions: Vec<String>) -> Result<BTreeMap<String, i64>> {
     let mut last = BTreeMap::new();
     for partition in partitions {
-        let properties = timeout(SEND_TIMEOUT, producer.get_partition_properties(&partition)).await??;
+        let properties = timeout(TIMEOUT, producer.get_partition_properties(&partition)).await??;
         last.insert(partition, properties.last_enqueued_sequence_number);
     }
     Ok(last)

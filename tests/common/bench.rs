@@ -1,5 +1,6 @@
 //! One container on one backend, the owners that work on it, and direct access to its blobs.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,6 +91,7 @@ pub fn not_owned_by_a() -> [(Option<Metadata>, &'static str); 5] {
 }
 
 pub enum Backend {
+    /// In paused time.
     Memory,
     /// With the name of the container.
     Azurite(String),
@@ -131,6 +133,11 @@ impl Bench {
     /// Returns the name of a partition's checkpoint.
     pub fn checkpoint(&self, partition: u32) -> String {
         format!("{}checkpoint/{partition}", prefix(self.case))
+    }
+
+    /// Returns whether time is paused. Otherwise how long something takes also depends on the machine.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.backend, Backend::Memory)
     }
 
     pub async fn owner(&self, name: &str) -> Owner {
@@ -300,10 +307,11 @@ impl<S> Owner<S> {
 }
 
 impl Owner {
-    /// Returns the moment from which a lease counts. The moment is read before the age, so that it is not too late.
-    pub fn valid_from(&self, lease: &Lease) -> Instant {
-        let now = Instant::now();
-        now - self.store.lease_age(lease)
+    /// Returns whether a lease counts from one of these moments. Its age is of a moment between two that are read around
+    /// it.
+    pub fn counts_from(&self, lease: &Lease, moments: RangeInclusive<Instant>) -> bool {
+        let (before, age) = (Instant::now(), self.store.lease_age(lease));
+        before - age <= *moments.end() && Instant::now() - age >= *moments.start()
     }
 
     pub async fn claim(&self, partition: u32) -> ClaimOutcome {

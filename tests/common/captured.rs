@@ -16,11 +16,16 @@ pub struct Captured(Arc<Mutex<Vec<u8>>>);
 impl Captured {
     /// Captures until the guard is dropped.
     pub fn begin() -> (Self, DefaultGuard) {
+        Self::begin_with("info")
+    }
+
+    /// Captures what the filter permits, until the guard is dropped.
+    pub fn begin_with(filter: &str) -> (Self, DefaultGuard) {
         LazyLock::force(&ANOTHER);
         let log = Self::default();
         let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        (log, tracing::subscriber::set_default(subscriber))
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        (log, tracing::subscriber::set_default(subscriber.with_env_filter(filter).finish()))
     }
 
     pub fn text(&self) -> String {

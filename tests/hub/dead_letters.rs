@@ -18,7 +18,8 @@ use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, EventHubDeadLetters, OwnerId};
 
 use crate::captured::Captured;
-use crate::hub_client::{LIMIT, consumer, earliest, next, numbered, open, producer, send, until, within};
+use crate::hub_client::{consumer, earliest, next, numbered, open, producer, send, until, within};
+use crate::relay::Relay;
 
 const EVENTS: usize = 10_000;
 const POISON: usize = 6_789;
@@ -38,25 +39,20 @@ async fn orders() -> EventHubEmulator {
     hub
 }
 
-/// Starts the hub for dead letters at an address, after an earlier one at the same address was dropped.
-pub async fn dead_letter_hub(address: &str) -> EventHubEmulator {
-    let deadline = tokio::time::Instant::now() + LIMIT;
-    loop {
-        match EventHubEmulator::builder("orders-dead-letters").with_partitions(1).start(address).await {
-            Ok(hub) => return hub,
-            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{address} stays in use: {error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+pub async fn dead_letter_hub() -> EventHubEmulator {
+    EventHubEmulator::builder("orders-dead-letters").with_partitions(1).start("127.0.0.1:0").await.unwrap()
 }
 
 pub async fn sink(hub: &EventHubEmulator) -> EventHubDeadLetters {
+    sink_at(hub.endpoint(), hub).await
+}
+
+async fn sink_at(endpoint: String, hub: &EventHubEmulator) -> EventHubDeadLetters {
     let retries = RetryOptions {
         max_retries: 1,
         initial_delay: azure_core::time::Duration::milliseconds(10),
         ..Default::default()
     };
-    let endpoint = hub.endpoint();
     let builder = EventHubDeadLetters::from_connection_string(hub.name(), hub.connection_string()).with_client_builder(
         move |client| client.with_custom_endpoint(endpoint.clone()).with_retry_options(retries.clone()),
     );
@@ -158,7 +154,7 @@ async fn assert_that_it_has_the_letter(hub: &EventHubEmulator) {
 #[tokio::test]
 async fn a_poison_event_among_10000_is_moved() {
     let (log, _guard) = Captured::begin();
-    let (orders, dead_letters) = (orders().await, dead_letter_hub("127.0.0.1:0").await);
+    let (orders, dead_letters) = (orders().await, dead_letter_hub().await);
     let consumer = start(&orders, sink(&dead_letters).await).await;
     consumer.processes_all_others_in_order().await;
     assert_that_it_has_the_letter(&dead_letters).await;
@@ -168,10 +164,10 @@ async fn a_poison_event_among_10000_is_moved() {
 
 #[tokio::test]
 async fn a_sink_that_is_down_holds_the_partition() {
-    let (orders, dead_letters) = (orders().await, dead_letter_hub("127.0.0.1:0").await);
-    let address = format!("127.0.0.1:{}", dead_letters.port());
-    let sink = sink(&dead_letters).await;
-    drop(dead_letters);
+    let (orders, dead_letters) = (orders().await, dead_letter_hub().await);
+    let relay = Relay::start(dead_letters.port()).await;
+    let sink = sink_at(relay.endpoint.clone(), &dead_letters).await;
+    relay.set_cut_off(true);
     let consumer = start(&orders, sink).await;
     let last_error = || consumer.handle.partitions().first()?.last_error.clone();
     let sink_fails = || last_error().is_some_and(|error| error.message.contains("was not moved to the dead letters"));
@@ -180,7 +176,7 @@ async fn a_sink_that_is_down_holds_the_partition() {
     assert_eq!((status.dead_letters, status.state), (0, PartitionState::Failing));
     assert!(status.checkpoint < Some(i64::try_from(POISON).unwrap()), "{status:?}");
 
-    let dead_letters = dead_letter_hub(&address).await;
+    relay.set_cut_off(false);
     consumer.processes_all_others_in_order().await;
     assert_that_it_has_the_letter(&dead_letters).await;
 }
@@ -188,7 +184,7 @@ async fn a_sink_that_is_down_holds_the_partition() {
 /// Moves a dead letter, lets the event hub for dead letters disturb the sink, and moves another one.
 async fn a_sink_sends_again_after(disturbance: impl Fn(&EventHubEmulator)) {
     let orders = EventHubEmulator::builder("orders").with_partitions(1).start("127.0.0.1:0").await.unwrap();
-    let dead_letters = dead_letter_hub("127.0.0.1:0").await;
+    let dead_letters = dead_letter_hub().await;
     let producer = producer(&orders).await;
     let consumer = start(&orders, sink(&dead_letters).await).await;
     let moved = || consumer.handle.partitions().first().map_or(0, |status| status.dead_letters);

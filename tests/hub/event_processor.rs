@@ -31,7 +31,7 @@ use crate::hub_client::{producer, send, within};
 /// The load-balancing interval of a processor; its shutdown takes that long, too.
 const INTERVAL: Duration = Duration::milliseconds(500);
 /// Far longer than any pause between two renewals.
-const EXPIRY: Duration = Duration::seconds(30);
+const EXPIRY: Duration = Duration::seconds(120);
 
 /// The lease duration of this crate's store, which repeats a listing for that long: the first times after about 0.5 s and
 /// 1.5 s.

@@ -16,7 +16,7 @@ mod key_credential;
 mod operations;
 mod owner_levels;
 mod reading;
-mod silent_relay;
+mod relay;
 mod source;
 mod tokens;
 mod undecodable;

@@ -2,8 +2,7 @@
 //!
 //! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
@@ -23,7 +22,7 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Position};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::captured::Captured;
 use crate::hub_client::{consumer, earliest, failure, next, numbered, open, producer, send, until, within};
@@ -286,7 +285,8 @@ struct Gated {
     inner: EventHubSource,
     base: i64,
     gate: watch::Receiver<bool>,
-    opens: Arc<AtomicUsize>,
+    /// When a link was opened.
+    opened: Arc<Mutex<Vec<Instant>>>,
 }
 
 impl EventSource for Gated {
@@ -308,7 +308,7 @@ impl EventSource for Gated {
         epoch: i64,
     ) -> eventhubs_checkpoint::Result<EventReceiver<ReceivedEventData>> {
         let _ = self.gate.clone().wait_for(|open| *open).await;
-        self.opens.fetch_add(1, Ordering::Relaxed);
+        self.opened.lock().unwrap().push(Instant::now());
         self.inner.open_receiver(partition, from, prefetch, self.base + epoch).await
     }
 }
@@ -320,7 +320,7 @@ struct Instance {
     running: JoinHandle<eventhubs_checkpoint::Result<ShutdownReport>>,
     storage: FaultyContainer,
     gate: watch::Sender<bool>,
-    opens: Arc<AtomicUsize>,
+    opened: Arc<Mutex<Vec<Instant>>>,
 }
 
 impl Instance {
@@ -331,20 +331,20 @@ impl Instance {
         base: i64,
         level: OwnerLevel,
     ) -> Self {
-        let (gate, opens) = (watch::Sender::new(true), Arc::default());
+        let (gate, opened) = (watch::Sender::new(true), Arc::default());
         let inner = source(hub, level).await;
-        let gated = Gated { inner, base, gate: gate.subscribe(), opens: Arc::clone(&opens) };
+        let gated = Gated { inner, base, gate: gate.subscribe(), opened: Arc::clone(&opened) };
         let storage = FaultyContainer::new(Arc::new(container.clone()), 1);
         let handler = Noting::default();
         let store = store(Arc::new(storage.clone()), owner).await;
         let processor = Processor::builder(gated, store, handler.clone()).with_config(config()).build().unwrap();
         let handle = processor.handle();
         let running = tokio::spawn(processor.run(std::future::pending()));
-        Self { handler, handle, running, storage, gate, opens }
+        Self { handler, handle, running, storage, gate, opened }
     }
 
     fn opens(&self) -> usize {
-        self.opens.load(Ordering::Relaxed)
+        self.opened.lock().unwrap().len()
     }
 
     fn last_error(&self) -> String {
@@ -442,8 +442,12 @@ async fn a_rejected_owner_retries_less_and_less_often() {
 
     let owner = Instance::start(&hub, &MemoryContainer::new(), "owner", EPOCH, OwnerLevel::Epoch).await;
     until("it is rejected", || owner.last_error().contains("already exists")).await;
-    sleep(Duration::from_secs(2)).await;
-    assert!((2..6).contains(&owner.opens()), "{} attempts in 2 s", owner.opens());
+    until("it has tried again", || owner.opens() >= 3).await;
+    let pauses: Vec<_> = owner.opened.lock().unwrap().windows(2).map(|pair| pair[1] - pair[0]).collect();
+    for (pause, wait) in pauses.iter().zip([250, 500]) {
+        // With jitter.
+        assert!(*pause >= Duration::from_millis(wait * 3 / 4), "{pauses:?}");
+    }
     assert!(owner.handler.numbers().is_empty());
 
     drop(higher);

@@ -77,7 +77,7 @@ async fn run(
 
 #[tokio::test]
 async fn undecodable_events_are_skipped_and_stored() {
-    let (hub, dead_letters) = (hub_with_undecodable_events().await, dead_letter_hub("127.0.0.1:0").await);
+    let (hub, dead_letters) = (hub_with_undecodable_events().await, dead_letter_hub().await);
     let log = Handled::default();
     let handler = log.recorder().with_dead_letters(sink(&dead_letters).await, DeadLetterPolicy::default());
     let (handle, running) = run(&hub, OnUndecodable::Skip, handler).await;

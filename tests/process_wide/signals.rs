@@ -10,13 +10,12 @@ use tokio::time::{Instant, interval, sleep, timeout};
 
 use crate::world::{Recorder, World};
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A processor that has reached this event, and runs until it gets a signal.
-async fn running(body: &str) -> (World, JoinHandle<Result<ShutdownReport>>) {
+/// A processor that has reached this event, and runs until it gets a signal. Then its handler has this time to stop.
+async fn running(body: &str, drain_timeout: Duration) -> (World, JoinHandle<Result<ShutdownReport>>) {
     let mut world = World::new(1);
-    world.expiry = Duration::from_secs(40);
-    world.config = world.config.with_drain_timeout(Duration::from_secs(5));
+    world.config = world.config.with_drain_timeout(drain_timeout);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let processor = Processor::builder(world.hub.source(), world.store("a").await, recorder)
         .with_config(world.config.clone())
@@ -39,24 +38,24 @@ async fn ends(world: &World, running: JoinHandle<Result<ShutdownReport>>, at_onc
 /// One after the other, because all affect the same process.
 #[tokio::test]
 async fn signals_shut_down_gracefully_then_at_once() {
-    let (world, first) = running("x").await;
+    let (world, first) = running("x", TIMEOUT).await;
     kill_process(getpid(), Signal::TERM).unwrap();
     assert!(ends(&world, first, false).await.is_clean());
 
     // E2: like `timeout`, which signals the process and then its group.
-    let (world, twice) = running("hang").await;
+    let (world, twice) = running("hang", Duration::from_secs(1)).await;
     for _ in 0..2 {
         kill_process(getpid(), Signal::TERM).unwrap();
         sleep(Duration::from_millis(2)).await;
     }
     assert_eq!(ends(&world, twice, false).await.aborted, [0.into()].into());
 
-    let (world, again) = running("hang").await;
+    let (world, again) = running("hang", TIMEOUT).await;
     let began = Instant::now();
     let mut every = interval(Duration::from_millis(100));
     while !again.is_finished() {
         every.tick().await;
-        assert!(began.elapsed() < Duration::from_secs(4), "it waits for the handler");
+        assert!(began.elapsed() < TIMEOUT, "it waits for the handler");
         kill_process(getpid(), Signal::INT).unwrap();
     }
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());

@@ -1,15 +1,15 @@
 //! Two processors of two groups in one process, each with its load-balancing loop on a dedicated thread.
 
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use eventhubs_checkpoint::processor::ProcessorConfig;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::scoped::Scoped;
+use crate::world::TIMEOUT;
 use crate::{Group, SECOND, ownerships};
 
 /// What all threads log that have no subscriber of their own: only those of this file.
@@ -44,17 +44,23 @@ async fn events_of_a_dedicated_thread_name_the_instance() {
     of_a.wait_for("fail", 2).await;
     of_b.wait_for("x", 1).await;
     orders.world.faulty.set_plan(FaultPlan::default().with_on(1.0, ownerships(), Fault::Unreachable));
-    sleep(3 * SECOND).await;
+    let failure = "load-balancing cycle failed; retrying";
+    let failing = async {
+        while log.count(&orders.instance("a"), failure) == 0 {
+            sleep(SECOND / 20).await;
+        }
+    };
+    timeout(TIMEOUT, failing).await.expect("no cycle fails");
     orders.world.faulty.set_plan(FaultPlan::default());
-    sleep(Duration::from_millis(1500)).await;
+    let cycles = a.snapshots.borrow().cycles;
+    a.wait_until("a cycle that succeeds", |snapshot| snapshot.cycles > cycles + 1).await;
     for instance in [a, b] {
         instance.handle.shutdown();
         instance.ended().await.unwrap();
     }
     let instances = [orders.instance("a"), bills.instance("b")];
     log.check(&instances);
-    assert!(log.count(&instances[0], "load-balancing cycle failed; retrying") > 0);
-    assert_eq!(log.count(&instances[1], "load-balancing cycle failed; retrying"), 0);
+    assert_eq!(log.count(&instances[1], failure), 0);
     assert_eq!(log.count(&instances[0], "partition released"), 2);
     assert_eq!(log.count(&instances[1], "partition released"), 3);
 }

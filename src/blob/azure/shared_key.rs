@@ -323,6 +323,9 @@ mod tests {
     async fn corrected_clock_is_logged() {
         let clock = Arc::new(AdjustedClock(Mutex::new(NOON - Duration::hours(2))));
         let log = tempfile::NamedTempFile::new().unwrap();
+        // If there is only one dispatcher in the process, the thread that first reaches a callsite decides whether it is
+        // enabled, and that may be the thread of another test without a dispatcher.
+        let _another = tracing::Dispatch::new(tracing_subscriber::fmt().finish());
         let subscriber = tracing_subscriber::fmt().with_writer(Mutex::new(log.reopen().unwrap())).with_ansi(false);
         let _guard = tracing::subscriber::set_default(subscriber.finish());
         let policy = SharedKeyPolicy::new(clock.clone());

@@ -167,6 +167,24 @@ async fn retried_read_has_one_signature() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_read_is_retried_three_times() {
+    let service = Service::new((0..4).map(|_| Reply::Fails(azure_core::error::ErrorKind::Io)));
+    let error = service.container(by_key()).list("").await.unwrap_err();
+    assert_eq!((error.kind(), service.requests().len()), (ErrorKind::Indeterminate, 4));
+}
+
+/// Between two attempts.
+#[tokio::test(start_paused = true)]
+async fn retries_end_when_their_callers_time_is_over() {
+    let service = Service::new([Reply::Fails(azure_core::error::ErrorKind::Io)]);
+    let (container, began) = (service.container(by_key()), tokio::time::Instant::now());
+    let limit = Duration::from_millis(100);
+    let error = within(limit, "get", container.get("b")).await.unwrap_err();
+    assert_eq!((error.kind(), began.elapsed()), (ErrorKind::Indeterminate, limit));
+    assert_eq!(service.requests().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn throttled_read_is_not_retried() {
     let service = Service::new([Reply::Status(503, vec![("x-ms-error-code", "ServerBusy"), ("retry-after", "9")], "")]);
     let error = service.container(by_key()).list("").await.unwrap_err();

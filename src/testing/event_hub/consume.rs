@@ -149,7 +149,8 @@ mod tests {
     use crate::testing::event_hub::settings::HubSettings;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
-    /// Long enough for an unexpected event to arrive.
+    /// Long enough for an unexpected event to arrive. Nothing here waits for the system, so paused time passes only when
+    /// nothing else happens.
     const QUIET_TIME: Duration = Duration::from_millis(200);
 
     async fn serve_one_receiver(stream: DuplexStream, partition: Arc<Partition>) {
@@ -167,7 +168,7 @@ mod tests {
         timeout(limit, receiver.recv::<Body<Value>>()).await.ok().map(|received| received.map(|_event| ()))
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn sends_no_more_events_than_the_credit() {
         let partition = Arc::new(Partition::new("0".into(), &HubSettings::new("hub")));
         let event = Event::parse(b"\x00\x53\x75\xa0\x03two").expect("an event");

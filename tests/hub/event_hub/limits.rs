@@ -179,6 +179,13 @@ async fn requests_above_the_quota_are_rejected() {
     let hub = EventHubEmulator::builder("hub").with_management_quota(1).start("127.0.0.1:0").await.unwrap();
     let consumer = consumer(&hub).await;
     within("hub properties", consumer.get_eventhub_properties()).await.unwrap();
-    let error = within("hub properties", consumer.get_eventhub_properties()).await.expect_err("busy");
-    assert_mentions(&error, &["503"]);
+    // On a busy machine, the next request may come a second later.
+    let rejection = async {
+        loop {
+            if let Err(error) = consumer.get_eventhub_properties().await {
+                return error;
+            }
+        }
+    };
+    assert_mentions(&within("a rejection", rejection).await, &["503"]);
 }

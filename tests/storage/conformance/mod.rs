@@ -17,6 +17,9 @@ use tokio::time::Instant;
 use crate::sas::{FUTURE, SAS_VERSION, account_sas, fresh_name, signed};
 use crate::support::azurite::{self, ACCOUNT, ACCOUNT_KEY, Azurite};
 
+/// Less than the retries that both clients make by default, even on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
 mod memory {
     use super::*;
 
@@ -247,7 +250,7 @@ async fn an_unreachable_service_is_unavailable_soon() {
     let container = AzureContainer::from_connection_string(text, fresh_name()).unwrap();
     let started = Instant::now();
     let errors = [refusal(&container).await, container.list("").await.unwrap_err()];
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("cannot connect to 127.0.0.1:1"), "{error}");

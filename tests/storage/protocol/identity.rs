@@ -5,6 +5,7 @@ use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 use std::time::Duration;
 use tokio::join;
+use tokio::sync::oneshot;
 
 use super::group::Group;
 use crate::bench::{Adopted, Bench, Describe, EXPIRY, LOWER, Win, at, checkpoint, metadata, ownership};
@@ -112,7 +113,7 @@ pub async fn of_two_incarnations_at_once_the_newer_remains(bench: Bench) {
 /// Its claim got no response, and the read of the outcome failed, too.
 pub async fn a_late_own_write_is_claimed_again_not_renewed(bench: Bench) {
     let a = bench.owner("a").await;
-    a.next_write("ownership/0", Fault::AppliedLate(Duration::from_millis(20)));
+    a.next_write("ownership/0", Fault::ResponseLost);
     a.next_read_fails("ownership/0");
     let mut group = Group::run(&a, 1);
     group.until("it is held", |snapshot| snapshot.owned.len() == 1).await;
@@ -211,13 +212,17 @@ pub async fn an_abandoned_creation_can_be_renewed_and_released(bench: Bench) {
     for (partition, release) in [(0, true), (1, false)] {
         let (lease, _) = a.run(partition).await;
         bench.delete(&ownership(partition)).await;
-        {
-            let renewing = a.renew(&lease);
-            tokio::pin!(renewing);
-            while bench.blob(&ownership(partition)).await.is_none() {
-                assert!(futures::poll!(&mut renewing).is_pending());
-            }
+        // The first write finds nothing. The renewal is dropped while the second one waits for its response.
+        let (applied, created) = oneshot::channel();
+        a.wire().after_nth(2, BlobOperation::Write, &ownership(partition), async move {
+            applied.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
+        tokio::select! {
+            renewed = a.renew(&lease) => panic!("{renewed:?}"),
+            created = created => created.unwrap(),
         }
+        assert!(bench.blob(&ownership(partition)).await.is_some());
         if release {
             assert_eq!(a.release(&lease).await.describe(), "released");
             assert_eq!(bench.owner_of(partition).await, "");

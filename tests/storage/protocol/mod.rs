@@ -1,5 +1,5 @@
-//! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory and in
-//! Azurite.
+//! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory, in paused
+//! time, and in Azurite.
 //!
 //! The modules: identity; age; claim, release (renew, steal); epoch; adopt, fence; checkpoint; init_checkpoint;
 //! handoff; heartbeat, lease_scope; reset, reset_faults; name_case. In addition the requirements of
@@ -24,22 +24,23 @@ mod reset_faults;
 mod sources;
 mod tolerance;
 
-/// One test of each rule, on its own bench. A rule that is in no list is unused code, and so an error.
+/// One test of each rule, on its own bench, in paused time or not. A rule that is in no list is unused code, and so an
+/// error.
 macro_rules! tests {
-    ($bench:expr; $($file:ident { $($rule:ident,)+ })+) => {
+    ($bench:expr, $paused:tt; $($file:ident { $($rule:ident,)+ })+) => {
         $(mod $file {
             use super::Bench;
 
             $(
-                #[tokio::test]
+                #[tokio::test(start_paused = $paused)]
                 async fn $rule() {
                     crate::protocol::$file::$rule($bench).await;
                 }
             )+
         })+
     };
-    ($bench:expr) => {
-        tests! { $bench;
+    ($bench:expr, start_paused = $paused:tt) => {
+        tests! { $bench, $paused;
             identity {
                 incarnation_is_server_time_and_random,
                 the_greater_incarnation_is_the_newer,
@@ -336,11 +337,11 @@ macro_rules! tests {
 mod memory {
     use crate::bench::Bench;
 
-    tests!(Bench::in_memory());
+    tests!(Bench::in_memory(), start_paused = true);
 }
 
 mod azurite {
     use crate::bench::Bench;
 
-    tests!(Bench::in_azurite().await);
+    tests!(Bench::in_azurite().await, start_paused = false);
 }

