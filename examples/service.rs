@@ -2,7 +2,7 @@
 //!
 //! Reads the event hub of `EVENTHUBS_CONNECTION_STRING` (with its `EntityPath`) and keeps its records in the account of
 //! `STORAGE_CONNECTION_STRING`, on behalf of `OWNER_ID`. Serves `/ready`, `/alive`, `/status` and `/metrics` on port
-//! 8080, or on `PORT`.
+//! 8080, or on `PORT`; 0 is any free port, which the log names.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -69,6 +69,7 @@ async fn main() -> Result<(), BoxError> {
 
     let port = env::var("PORT").map_or(Ok(8080), |port| port.parse())?;
     let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+    tracing::info!(port = listener.local_addr()?.port(), "serving");
     tokio::spawn(axum::serve(listener, routes(processor.handle(), metrics)).into_future());
 
     let report = processor.run_until_signal().await?;

@@ -218,7 +218,8 @@ impl<'a> Seen<'a> {
 struct Listing<'a: 'o, 'o> {
     here: HashMap<&'a PartitionId, Seen<'a>>,
     live_heartbeats: Vec<&'o HeartbeatRecord>,
-    /// The lease durations of the owners that are alive by any record. Empty if no record contains a handoff request.
+    /// The lease durations of the owners that are alive by any record, the longest of each: records of before a restart
+    /// may have another one. Empty if no record contains a handoff request.
     alive: HashMap<&'o OwnerId, Duration>,
 }
 
@@ -240,7 +241,12 @@ impl<'a: 'o, 'o> Listing<'a, 'o> {
         let live = self.here.values().filter(|seen| seen.live);
         let here = live.filter_map(|seen| Some((seen.record.owner.as_ref()?, durations.of(seen.record))));
         let this = [(&observer.this.owner, durations.own)];
-        heartbeats.chain(here).chain(this).collect()
+        let mut longest: HashMap<_, Duration> = HashMap::new();
+        for (owner, duration) in heartbeats.chain(here).chain(this) {
+            let known = longest.entry(owner).or_default();
+            *known = duration.max(*known);
+        }
+        longest
     }
 
     /// Adds the handoff in the record, if it counts.
@@ -573,6 +579,26 @@ mod tests {
             assert_eq!(by_record(302), None);
             assert_eq!(view_of_handoff(released(0), None, &[short(16)]).handoff_to, None, "it has expired");
             assert_eq!(view_of_handoff(released(0), None, &[]), PartitionView::new(0.into(), PartitionOwner::Released));
+        }
+
+        #[test]
+        fn the_longest_lease_of_the_requester_reserves() {
+            for [one, other] in [[14, 300], [300, 14]] {
+                let owned = [(1, one), (2, other)].map(|(partition, seconds): (u32, u64)| {
+                    let seen = seen("c", Some(incarnation(0)), 0);
+                    let lease_duration = Some(Duration::from_secs(seconds));
+                    Ownership {
+                        partition: partition.into(),
+                        record: OwnershipRecord { lease_duration, ..seen.record },
+                        ..seen
+                    }
+                });
+                let requester = |age| {
+                    let listing = [vec![with_handoff_request(seen("", None, age), "c")], owned.to_vec()].concat();
+                    look(&listing, false, None, 100).partitions.remove(0).handoff_to
+                };
+                assert_eq!((requester(301), requester(302)), (OwnerId::new("c").ok(), None), "{one}, {other}");
+            }
         }
 
         /// Only other live owners count as cooperative.

@@ -78,6 +78,7 @@ pub(super) async fn refresh<S: EventSource, H: Handler<S::Event>>(
     let mut known: BTreeSet<PartitionId> = partitions.borrow().iter().cloned().collect();
     loop {
         tokio::select! {
+            biased;
             () = sleep(wait) => {}
             () = until_reason(&shared, &mut snapshots, &known), if !has_failed => {
                 sleep(jittered(interval, random())).await;

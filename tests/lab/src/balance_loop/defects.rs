@@ -81,7 +81,7 @@ async fn b11_leases_survive_a_short_outage() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn b14_loads_require_renewals() {
     let weighted = config().with_load_balancing_strategy(LoadBalancingStrategy::weighted());
     let mut group = Simulation::new(1, 2);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use rustix::time::{ClockId, clock_gettime};
+use time::OffsetDateTime;
 
 /// Time since the run began.
 pub type Moment = Duration;
@@ -30,6 +32,12 @@ impl Clock {
 
     pub fn now(self) -> Moment {
         monotonic().saturating_sub(self.began)
+    }
+
+    /// Returns the moment of a time of the machine's wall clock, which is not in the future.
+    pub fn moment_of(self, time: OffsetDateTime) -> Moment {
+        let ago = Duration::try_from(SystemWallClock.now() - time).unwrap_or_default();
+        self.now().saturating_sub(ago)
     }
 }
 

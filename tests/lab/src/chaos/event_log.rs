@@ -31,6 +31,9 @@ pub enum LogEntryKind {
     Started(String),
     /// A partition stops, for this reason.
     Stopped(String, String),
+    /// The handler has got events that were published together: partition, first, and the time in microseconds since
+    /// the run began.
+    Published(String, i64, u64),
     /// The handler has processed successive events: partition, first and last.
     Processed(String, i64, i64),
     /// The balancer reported that events of a partition may be processed twice, and why.

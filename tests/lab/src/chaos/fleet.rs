@@ -1,7 +1,9 @@
 //! The instances: starts them, injects their faults, and records the end of each incarnation.
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,10 +28,23 @@ pub enum End {
     Killed,
     /// It ended after a shutdown request, with status 0.
     Clean,
+    /// The signal of a shutdown request ended it before it handled signals.
+    NotReady,
     /// It ended after a shutdown request with another status, or did not end.
     Unclean(String),
     /// It ended without a shutdown request.
     Unexpected(String),
+}
+
+/// Returns how an incarnation ended after it got SIGTERM. `ready`: it had reported that it handles signals.
+fn end_after_request(status: ExitStatus, ready: bool, took: Duration) -> End {
+    if status.success() {
+        return End::Clean;
+    }
+    if !ready && status.signal() == Some(Signal::TERM.as_raw()) {
+        return End::NotReady;
+    }
+    End::Unclean(format!("{status} after {took:.1?}"))
 }
 
 /// What is known of an incarnation from outside.
@@ -53,8 +68,15 @@ pub struct Orders {
     pub clock: Clock,
 }
 
+impl Orders {
+    /// Returns the event log of an incarnation, which exists as soon as it handles signals.
+    pub fn event_log(&self, incarnation: IncarnationId) -> PathBuf {
+        self.folder.join(format!("{incarnation}.events"))
+    }
+}
+
 pub struct Fleet {
-    orders: Orders,
+    pub orders: Orders,
     shared: Arc<ProxyShared>,
     slots: Vec<Mutex<Slot>>,
 }
@@ -99,10 +121,10 @@ impl Fleet {
     }
 
     fn args(&self, incarnation: IncarnationId, proxy: &Proxy, link: &Link) -> Vec<OsString> {
-        let Orders { folder, container, hub, lease_duration, interval, reading, clock } = &self.orders;
+        let Orders { container, hub, lease_duration, interval, reading, clock, .. } = &self.orders;
         let mut args = vec!["worker".into(), format!("--owner={}", incarnation.owner()).into()];
         args.push(format!("--began={}", clock.began()).into());
-        args.extend(["--event-log".into(), folder.join(format!("{incarnation}.events")).into()]);
+        args.extend(["--event-log".into(), self.orders.event_log(incarnation).into()]);
         args.extend([
             format!("--storage={}", proxy.connection_string()).into(),
             format!("--container={container}").into(),
@@ -139,8 +161,7 @@ impl Fleet {
         let _ = running.child.send(Signal::TERM);
         let requested = Instant::now();
         let end = match running.child.end_within(limit).await? {
-            Some(status) if status.success() => End::Clean,
-            Some(status) => End::Unclean(format!("{status} after {:.1?}", requested.elapsed())),
+            Some(status) => end_after_request(status, self.is_ready(&slot), requested.elapsed()),
             None => End::Unclean(format!("had not ended after {limit:?}")),
         };
         running.child.kill().await?;
@@ -203,6 +224,11 @@ impl Fleet {
         Ok(slot.incarnations.last().map(|observed| (observed.incarnation, status.to_string())))
     }
 
+    /// Returns whether the last incarnation of an instance handles signals.
+    fn is_ready(&self, slot: &Slot) -> bool {
+        slot.incarnations.last().is_some_and(|observed| self.orders.event_log(observed.incarnation).exists())
+    }
+
     /// Returns all incarnations until now.
     pub async fn observed_incarnations(&self) -> Vec<ObservedIncarnation> {
         let mut all = Vec::new();
@@ -222,6 +248,30 @@ impl Slot {
     fn close(&mut self, at: Moment, end: End) {
         if let Some(observed) = self.incarnations.last_mut() {
             observed.end = Some((at, end));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_requested_signal_may_end_an_early_process() {
+        let exited = |code: i32| ExitStatus::from_raw(code << 8);
+        let (term, kill) = (ExitStatus::from_raw(15), ExitStatus::from_raw(9));
+        let unclean = |text: &str| End::Unclean(format!("{text} after 300.0ms"));
+        for (status, ready, expected) in [
+            (exited(0), true, End::Clean),
+            (exited(0), false, End::Clean),
+            (term, false, End::NotReady),
+            (term, true, unclean("signal: 15 (SIGTERM)")),
+            (kill, false, unclean("signal: 9 (SIGKILL)")),
+            (exited(101), false, unclean("exit status: 101")),
+            (exited(143), false, unclean("exit status: 143")),
+        ] {
+            let end = end_after_request(status, ready, Duration::from_millis(300));
+            assert_eq!(end, expected, "{status}, ready {ready}");
         }
     }
 }

@@ -32,6 +32,7 @@ mod run_data;
 mod samples;
 mod screen;
 mod timeline;
+mod waits;
 mod watcher;
 mod worker;
 mod writes;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::chaos::checks::Check;
-use crate::chaos::clock::Moment;
 use crate::chaos::plan::Fault;
 use crate::chaos::run_data::RunData;
+use crate::chaos::waits::longest_wait;
 use crate::table::markdown;
 
 /// Returns the whole report.
@@ -44,31 +44,18 @@ fn checked(checks: &[Check]) -> String {
 }
 
 fn figures(run_data: &RunData) -> String {
-    let longest = longest_gap(run_data);
+    let longest = longest_wait(run_data);
     let sessions = run_data.sessions().len();
     let accepted = run_data.writes.iter().filter(|write| write.is_accepted()).count();
     let rejected = run_data.writes.iter().filter(|write| write.is_rejected()).count();
     let open = run_data.writes.iter().filter(|write| write.is_open()).count();
     format!(
-        "{} starts of partitions; longest time without an event processed in a partition {:.1} s (lease duration \
-         {:.0} s)\n{} writes to records: {accepted} accepted, {rejected} rejected, {open} without a response from the \
+        "{} starts of partitions; longest time in which a partition had unprocessed events and none was processed \
+         {:.1} s (lease duration {:.0} s)\n{} writes to records: {accepted} accepted, {rejected} rejected, {open} without a response from the \
          storage\n",
         sessions,
         longest.as_secs_f64(),
         run_data.lease_duration.as_secs_f64(),
         run_data.writes.len()
     )
-}
-
-/// Returns the longest time between two processed events of one partition.
-fn longest_gap(run_data: &RunData) -> Moment {
-    let mut by_partition: BTreeMap<String, Vec<Moment>> = BTreeMap::new();
-    for session in run_data.sessions() {
-        by_partition.entry(session.partition).or_default().extend(session.runs.iter().map(|(at, ..)| *at));
-    }
-    let gaps = by_partition.into_values().flat_map(|mut times| {
-        times.sort();
-        times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect::<Vec<_>>()
-    });
-    gaps.max().unwrap_or_default()
 }

@@ -42,7 +42,7 @@ const CONTAINER: &str = "chaos";
 const EVENT_SIZE: usize = 256;
 const PACE: Duration = Duration::from_millis(50);
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(1);
-const HUB_STARTS_WITHIN: Duration = Duration::from_secs(20);
+const HUB_STARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The maximum number of events that a partition keeps.
 const RETENTION: u32 = 50_000;
@@ -122,7 +122,6 @@ impl Folder {
 
 struct Run<'a> {
     args: &'a Args,
-    folder: &'a Path,
     screen: Screen,
     stage: Arc<Stage>,
     seen: watch::Receiver<Seen>,
@@ -170,7 +169,7 @@ impl<'a> Run<'a> {
         let batches = watch::Sender::new(wanted);
         let address = Address { endpoint: hello.endpoint.clone(), connection_string: hello.connection_string.clone() };
         let publishing = tokio::spawn(publish(address, load, batches.subscribe()));
-        Ok(Self { args, folder, screen: Screen::new(clock), stage, seen, batches, publishing, _hub: hub })
+        Ok(Self { args, screen: Screen::new(clock), stage, seen, batches, publishing, _hub: hub })
     }
 
     /// Executes the plan until it is done or the user stops the faults, and ends the run.
@@ -252,8 +251,8 @@ impl<'a> Run<'a> {
         let incarnations = fleet.observed_incarnations().await;
         let mut event_logs = BTreeMap::new();
         for observed in &incarnations {
-            let path = self.folder.join(format!("{}.events", observed.incarnation));
-            // An incarnation that was killed before it started has none.
+            let path = fleet.orders.event_log(observed.incarnation);
+            // An incarnation that ended before it handled signals has none.
             let entries = if path.exists() { event_log::read(&path)? } else { Vec::new() };
             event_logs.insert(observed.incarnation, entries);
         }

@@ -98,7 +98,10 @@ fn sessions(incarnation: IncarnationId, entries: &[Entry]) -> Vec<Session> {
                     sessions[*session].runs.push((at, *first, *last));
                 }
             }
-            LogEntryKind::DuplicatesPossible(..) | LogEntryKind::Tasks(_) | LogEntryKind::Ended(_) => {}
+            LogEntryKind::Published(..)
+            | LogEntryKind::DuplicatesPossible(..)
+            | LogEntryKind::Tasks(_)
+            | LogEntryKind::Ended(_) => {}
         }
     }
     sessions

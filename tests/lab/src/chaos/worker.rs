@@ -31,6 +31,7 @@ use crate::chaos::clock::Clock;
 use crate::chaos::event_log::{EventLog, LogEntryKind};
 use crate::chaos::reading::Reading;
 use crate::chaos::seconds;
+use crate::chaos::waits::publications;
 use crate::runs::runs;
 use crate::signals;
 
@@ -83,6 +84,19 @@ impl WallClock for SkewedClock {
 /// Records its events, and checkpoints them.
 struct Worker {
     event_log: Arc<EventLog>,
+    clock: Clock,
+}
+
+impl Worker {
+    /// Returns when the events were published.
+    fn published(&self, partition: &str, events: &[ReceivedEventData]) -> Vec<LogEntryKind> {
+        let times = events.iter().filter_map(|event| Some((event.sequence_number()?, event.enqueued_time()?)));
+        let published = publications(times).into_iter().map(|(first, time)| {
+            let at = self.clock.moment_of(time.into()).as_micros();
+            LogEntryKind::Published(partition.to_owned(), first, u64::try_from(at).unwrap_or(u64::MAX))
+        });
+        published.collect()
+    }
 }
 
 impl Handler<ReceivedEventData> for Worker {
@@ -91,7 +105,7 @@ impl Handler<ReceivedEventData> for Worker {
         let partition = context.partition_id().to_string();
         let processed =
             runs(numbers).into_iter().map(|(first, last)| LogEntryKind::Processed(partition.clone(), first, last));
-        self.event_log.write(processed)?;
+        self.event_log.write(self.published(&partition, &events).into_iter().chain(processed))?;
         for event in &events {
             context.checkpoint(event);
         }
@@ -117,7 +131,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
-    let event_log = Arc::new(EventLog::open(&args.event_log, Clock::of_run(args.began))?);
+    // Its event log shows the runner that it handles signals.
+    let run_clock = Clock::of_run(args.began);
+    let event_log = Arc::new(EventLog::open(&args.event_log, run_clock)?);
     tokio::pin!(asked_to_end);
     let (store, source) = tokio::select! {
         both = async { (persistently(|| store(&args, &clock)).await, persistently(|| source(&args)).await) } => both,
@@ -131,8 +147,8 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         .with_checkpoint_policy(CheckpointPolicy::default().with_interval(args.interval))
         .with_lag_check_interval(args.lease_duration);
     let config = args.reading.configure(config);
-    let processor =
-        Processor::builder(source, store, Worker { event_log: event_log.clone() }).with_config(config).build()?;
+    let worker = Worker { event_log: event_log.clone(), clock: run_clock };
+    let processor = Processor::builder(source, store, worker).with_config(config).build()?;
     tokio::spawn(listen(processor.handle().ownership_events(), event_log.clone()));
     tokio::spawn(count_tasks(event_log.clone()));
     let report = processor.run(asked_to_end).await?;

@@ -18,7 +18,7 @@ use super::Failure;
 use super::args::Args;
 use super::instances::Instance;
 use super::reading::Reading;
-use super::relay::Relay;
+use super::relay::{Relay, Traffic};
 use super::{official, processor};
 use crate::entra::CachingCredential;
 
@@ -52,9 +52,9 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) async fn new(args: &Args) -> Result<Self, Failure> {
+    pub(super) async fn new(args: &Args, traffic: Traffic) -> Result<Self, Failure> {
         let hub = EventHubEmulator::builder(HUB).with_partitions(args.partitions).start("127.0.0.1:0").await?;
-        let relay = Relay::start(hub.port()).await?;
+        let relay = Relay::start(hub.port(), traffic).await?;
         Ok(Self {
             hub,
             relay,

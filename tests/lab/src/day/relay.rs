@@ -4,15 +4,28 @@
 //! up to 40 ms of real time. On the paused clock that would be seconds.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::sockopt::set_tcp_quickack;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 /// The size of one read, in bytes.
 const CHUNK: usize = 64 * 1024;
+
+/// What passes through a relay. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Traffic(Arc<AtomicU64>);
+
+impl Traffic {
+    /// Returns how many times bytes have passed.
+    pub(super) fn passes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// A running relay. It ends when it is dropped.
 pub(super) struct Relay {
@@ -22,14 +35,15 @@ pub(super) struct Relay {
 
 impl Relay {
     /// Starts a relay to this port.
-    pub(super) async fn start(to: u16) -> io::Result<Self> {
+    pub(super) async fn start(to: u16, traffic: Traffic) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let mut listening = JoinSet::new();
         listening.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(async move { drop(relay(client, to).await) });
+                let traffic = traffic.clone();
+                connections.spawn(async move { drop(relay(client, to, &traffic).await) });
             }
         });
         Ok(Self { port, _listening: listening })
@@ -42,27 +56,28 @@ impl Relay {
 }
 
 /// Ends when either side closes its connection.
-async fn relay(client: TcpStream, to: u16) -> io::Result<()> {
+async fn relay(client: TcpStream, to: u16, traffic: &Traffic) -> io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", to)).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let (from_client, mut to_client) = client.into_split();
-    let (mut from_server, to_server) = server.into_split();
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
     tokio::select! {
-        passed = pass(from_client, to_server) => passed,
-        passed = copy(&mut from_server, &mut to_client) => passed.map(drop),
+        passed = pass(from_client, to_server, traffic) => passed,
+        passed = pass(from_server, to_client, traffic) => passed,
     }
 }
 
-async fn pass(mut from_client: OwnedReadHalf, mut to_server: OwnedWriteHalf) -> io::Result<()> {
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, traffic: &Traffic) -> io::Result<()> {
     let mut buffer = vec![0; CHUNK];
     loop {
         // The system forgets this after some packets.
-        set_tcp_quickack(from_client.as_ref(), true)?;
-        let length = from_client.read(&mut buffer).await?;
+        set_tcp_quickack(from.as_ref(), true)?;
+        let length = from.read(&mut buffer).await?;
+        traffic.0.fetch_add(1, Ordering::Relaxed);
         if length == 0 {
             return Ok(());
         }
-        to_server.write_all(&buffer[..length]).await?;
+        to.write_all(&buffer[..length]).await?;
     }
 }

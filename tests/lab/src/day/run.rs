@@ -14,6 +14,7 @@ use super::group::Group;
 use super::incidents::{Incident, incidents};
 use super::instances::Instance;
 use super::reading::Totals;
+use super::relay::Traffic;
 use super::wall_clock::Faked;
 
 /// How long the first instance may take to own all partitions.
@@ -58,15 +59,15 @@ fn hours(time: Duration) -> f64 {
 
 /// Runs a group for the emulated time.
 pub(super) async fn run(args: &Args, clock: Faked) -> Result<Report, Failure> {
-    let tasks = LocalSet::new();
+    let (tasks, traffic) = (LocalSet::new(), Traffic::default());
     tokio::select! {
-        failure = clock.advance() => Err(failure),
-        report = tasks.run_until(run_group(args)) => report,
+        failure = clock.advance(&traffic) => Err(failure),
+        report = tasks.run_until(run_group(args, traffic.clone())) => report,
     }
 }
 
-async fn run_group(args: &Args) -> Result<Report, Failure> {
-    let mut group = Group::new(args).await?;
+async fn run_group(args: &Args, traffic: Traffic) -> Result<Report, Failure> {
+    let mut group = Group::new(args, traffic).await?;
     let mut instances = vec![group.start_instance(args).await?];
     sleep(START).await;
     let began = Instant::now();

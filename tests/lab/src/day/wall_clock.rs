@@ -18,6 +18,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, advance};
 
 use super::Failure;
+use super::relay::Traffic;
 
 /// Names the file with the offset. Set only in a process whose clock is faked.
 const OFFSET_FILE: &str = "FAKETIME_TIMESTAMP_FILE";
@@ -33,8 +34,8 @@ const PLACES: [&str; 4] = [
 /// The time after which all tasks get the opportunity to run.
 const STEP: Duration = Duration::from_millis(10);
 
-/// How many times all sockets are polled before time passes: a round trip needs several.
-const POLLS: u32 = 16;
+/// How many times all sockets are polled after the last bytes have passed before time passes.
+const QUIET_POLLS: u32 = 6;
 
 /// The wall clock of this process.
 pub(super) struct Faked {
@@ -56,7 +57,7 @@ impl Faked {
     /// Advances tokio's clock, and the wall clock with it, as fast as all tasks can follow. Ends with an error if the
     /// wall clock is not faked.
     #[expect(clippy::disallowed_methods, reason = "compares tokio's paused clock with the clock of the machine")]
-    pub(super) async fn advance(self) -> Failure {
+    pub(super) async fn advance(self, traffic: &Traffic) -> Failure {
         // Tokio does not advance the clock by itself while a blocking task runs. It would not wait for bytes that are
         // on their way between two sockets.
         let (_running, ended) = mpsc::channel::<()>();
@@ -65,9 +66,7 @@ impl Faked {
         let really_began = std::time::Instant::now();
         let wall = SystemWallClock.now();
         loop {
-            for _ in 0..POLLS {
-                yield_now().await;
-            }
+            until_quiet(traffic).await;
             advance(STEP).await;
             if let Err(error) = self.set(began.elapsed().saturating_sub(really_began.elapsed())) {
                 return error.into();
@@ -76,6 +75,16 @@ impl Faked {
                 return "libfaketime does not change the wall clock".into();
             }
         }
+    }
+}
+
+/// Lets all tasks run until no bytes are on their way.
+async fn until_quiet(traffic: &Traffic) {
+    let (mut quiet, mut passes) = (0, traffic.passes());
+    while quiet < QUIET_POLLS {
+        yield_now().await;
+        quiet = if traffic.passes() == passes { quiet + 1 } else { 0 };
+        passes = traffic.passes();
     }
 }
 

@@ -13,7 +13,6 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::hash::{BuildHasher, RandomState};
 
 use self::run::{Outcome, Profile, run};
 
@@ -81,7 +80,7 @@ fn no_invariant_is_violated() {
             (first..).take(variable("EVENTHUBS_CHECKPOINT_RUNS").map_or(1, |runs| runs.try_into().unwrap())).collect()
         }
         // With seed 47 an owner that is judged before the checkpoint is read overwrites its successor's checkpoint.
-        None => vec![1, 2, 47, RandomState::new().hash_one(())],
+        None => vec![1, 2, 3, 47],
     };
     let mut counts = BTreeMap::new();
     for seed in &seeds {

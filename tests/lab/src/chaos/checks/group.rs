@@ -72,7 +72,7 @@ pub fn no_unexpected_exit(run_data: &RunData) -> Check {
                 wrong.push(format!("{} shut down at {at:.1?}: {how}", observed.incarnation));
             }
             None => wrong.push(format!("{} never ended", observed.incarnation)),
-            Some((_, End::Killed | End::Clean)) => {}
+            Some((_, End::Killed | End::Clean | End::NotReady)) => {}
         }
     }
     let killed = run_data.incarnations.iter().filter(|b| matches!(b.end, Some((_, End::Killed)))).count();
@@ -123,8 +123,10 @@ mod tests {
     #[test]
     fn an_unexpected_exit_is_found() {
         let mut run_data = in_order();
-        run_data.incarnations[0].end = Some((Moment::ZERO, End::Killed));
-        assert!(no_unexpected_exit(&run_data).holds);
+        for end in [End::Killed, End::Clean, End::NotReady] {
+            run_data.incarnations[0].end = Some((Moment::ZERO, end));
+            assert!(no_unexpected_exit(&run_data).holds);
+        }
         run_data.incarnations[1].end = Some((Moment::from_secs(1), End::Unexpected("exit status: 101".to_owned())));
         let check = no_unexpected_exit(&run_data);
         assert_eq!((check.holds, check.detail.as_str()), (false, "i2.1 at 1.0s: exit status: 101"));

@@ -53,21 +53,21 @@ const DETECTED_WITHIN: Duration = Duration::from_secs(10);
 /// A group of instances, its storage, and everything that happens to them.
 ///
 /// ```
-/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
 /// # tokio::task::yield_now().await;
 /// use std::time::Duration;
 /// use eventhubs_checkpoint::balancer::BalancerConfig;
 /// use eventhubs_checkpoint_lab::sim::Simulation;
 ///
-/// // In a test: `#[tokio::test(start_paused = true)]`, and intervals of any length.
-/// let config = BalancerConfig::default().with_load_balancing_interval(Duration::from_millis(20));
+/// // In a test: `#[tokio::test(start_paused = true)]`.
+/// let config = BalancerConfig::default();
 /// let mut group = Simulation::new(7, 2).with_latency(Duration::from_millis(1));
 /// group.start("a", config.clone()).await?;
 /// group.start("b", config).await?;
-/// let took = group.run_until(Duration::from_secs(10), Simulation::is_balanced).await;
+/// let took = group.run_until(Duration::from_secs(60), Simulation::is_balanced).await;
 /// assert!(took.is_some(), "{group:?}");
 /// group.stop("a").await?;
-/// group.run_until(Duration::from_secs(10), Simulation::is_balanced).await;
+/// group.run_until(Duration::from_secs(60), Simulation::is_balanced).await;
 /// assert!(group.owners().values().all(|owner| owner.as_str() == "b"));
 /// # Ok::<(), eventhubs_checkpoint::Error>(())
 /// # })?;
