@@ -25,7 +25,7 @@ pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 pub(crate) const ACCOUNT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 const START_POLL: Duration = Duration::from_millis(50);
 
 /// The error is one complete sentence.

@@ -8,7 +8,7 @@ use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
 use tokio::time::timeout;
 
 /// The client can wait forever for a lost response.
-const TIMEOUT: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends each number to the partition at that place, in turn. Uses a runtime with one thread, because on several
 /// threads the client can hang.
