@@ -36,7 +36,7 @@ use collector::{Collected, Collector};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
@@ -72,6 +72,9 @@ async fn run() -> Result<Collected, BoxError> {
         }
     });
     let config = ProcessorConfig::default()
+        // The events of a batch arrive one after the other.
+        .with_max_batch_size(3)
+        .with_max_batch_wait(Duration::from_secs(1))
         .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
     let processor =
         Processor::builder(source.connect().await?, store, handler).with_config(config).with_span_hook(link);

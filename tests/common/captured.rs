@@ -10,6 +10,11 @@ use tracing::subscriber::DefaultGuard;
 /// a callsite decides whether it is enabled, and that may be the thread of another test without a dispatcher.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::fmt().finish()));
 
+/// From now on each thread's dispatcher decides what is enabled there.
+pub fn let_threads_decide() {
+    LazyLock::force(&ANOTHER);
+}
+
 #[derive(Clone, Default)]
 pub struct Captured(Arc<Mutex<Vec<u8>>>);
 
@@ -21,7 +26,7 @@ impl Captured {
 
     /// Captures what the filter permits, until the guard is dropped.
     pub fn begin_with(filter: &str) -> (Self, DefaultGuard) {
-        LazyLock::force(&ANOTHER);
+        let_threads_decide();
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());

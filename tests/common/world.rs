@@ -331,7 +331,7 @@ impl World {
         let builder = GroupStore::builder(Arc::new(self.faulty.clone()), group, owner);
         let config = StoreConfig::default()
             .with_lease_duration(self.expiry)
-            .with_request_timeout(Duration::from_millis(50))
+            .with_request_timeout(Duration::from_secs(1))
             .with_verify_storage(false);
         builder.with_config(config).with_seed(seed).connect().await.unwrap()
     }

@@ -1,6 +1,6 @@
 //! Drives a headless Chromium through the DevTools protocol.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::io::Write;
 use std::path::PathBuf;
@@ -39,14 +39,25 @@ const FLAGS: [&str; 10] = [
     "about:blank",
 ];
 
+/// The time between two looks at a condition.
+const POLL: Duration = Duration::from_millis(50);
+
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
-type Responses = Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>;
+
+/// What the browser has sent.
+#[derive(Clone, Default)]
+struct Received {
+    /// Where its responses are awaited.
+    responses: Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>,
+    /// The loaders of the documents that are loaded.
+    loaded: Arc<Mutex<BTreeSet<String>>>,
+    problems: Arc<Mutex<Vec<String>>>,
+}
 
 /// A browser with one page.
 pub struct Browser {
     commands: mpsc::UnboundedSender<Value>,
-    responses: Responses,
-    problems: Arc<Mutex<Vec<String>>>,
+    received: Received,
     next: u64,
     _child: Child,
     _stderr: Lines<BufReader<ChildStderr>>,
@@ -70,19 +81,25 @@ impl Browser {
         let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
         let endpoint = timeout(TIMEOUT, endpoint(&mut stderr)).await.expect("the browser does not start");
         let (socket, _) = connect_async(page_of(&endpoint).await).await.unwrap();
-        let (responses, problems) = (Responses::default(), Arc::default());
+        let received = Received::default();
         let (commands, orders) = mpsc::unbounded_channel();
-        tokio::spawn(converse(socket, orders, responses.clone(), Arc::clone(&problems)));
-        let mut browser =
-            Self { commands, responses, problems, next: 0, _child: child, _stderr: stderr, _profile: profile };
+        tokio::spawn(converse(socket, orders, received.clone()));
+        let mut browser = Self { commands, received, next: 0, _child: child, _stderr: stderr, _profile: profile };
         for domain in ["Runtime.enable", "Log.enable", "Page.enable"] {
             browser.call(domain, json!({})).await;
         }
+        browser.call("Page.setLifecycleEventsEnabled", json!({ "enabled": true })).await;
         Some(browser)
     }
 
+    /// Opens a page, and waits until it is loaded: before that, an expression may still be evaluated in the page before.
     pub async fn open(&mut self, url: &str) {
-        self.call("Page.navigate", json!({ "url": url })).await;
+        let answer = self.call("Page.navigate", json!({ "url": url })).await;
+        let (loader, started) = (answer["loaderId"].as_str().unwrap(), Instant::now());
+        while !self.received.loaded.lock().unwrap().contains(loader) {
+            assert!(started.elapsed() < TIMEOUT, "{url} is not loaded: {:?}", self.problems());
+            sleep(POLL).await;
+        }
     }
 
     /// Sets the width of the window, and whether the user prefers dark colors.
@@ -109,7 +126,7 @@ impl Browser {
                 let text = self.value("document.body.innerText").await;
                 panic!("never true: {expression}; {:?}; the page: {text}", self.problems());
             }
-            sleep(Duration::from_millis(100)).await;
+            sleep(POLL).await;
         }
     }
 
@@ -121,13 +138,13 @@ impl Browser {
 
     /// Returns the errors and warnings of the console, violations of the policy included.
     pub fn problems(&self) -> Vec<String> {
-        self.problems.lock().unwrap().clone()
+        self.received.problems.lock().unwrap().clone()
     }
 
     async fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.next += 1;
         let (answer, answered) = oneshot::channel();
-        self.responses.lock().unwrap().insert(self.next, answer);
+        self.received.responses.lock().unwrap().insert(self.next, answer);
         self.commands.send(json!({ "id": self.next, "method": method, "params": parameters })).unwrap();
         let answer = timeout(TIMEOUT, answered).await.unwrap_or_else(|_| panic!("no answer to {method}")).unwrap();
         assert!(answer.get("error").is_none(), "{method}: {answer}");
@@ -160,17 +177,12 @@ async fn page_of(endpoint: &str) -> String {
             return page["webSocketDebuggerUrl"].as_str().unwrap().to_owned();
         }
         assert!(started.elapsed() < TIMEOUT, "the browser has no page: {targets:?}");
-        sleep(Duration::from_millis(50)).await;
+        sleep(POLL).await;
     }
 }
 
 /// Sends commands, and receives responses and events, until the browser ends.
-async fn converse(
-    mut socket: Socket,
-    mut commands: mpsc::UnboundedReceiver<Value>,
-    responses: Responses,
-    problems: Arc<Mutex<Vec<String>>>,
-) {
+async fn converse(mut socket: Socket, mut commands: mpsc::UnboundedReceiver<Value>, received: Received) {
     loop {
         tokio::select! {
             command = commands.recv() => {
@@ -180,13 +192,22 @@ async fn converse(
             message = socket.next() => {
                 let Some(Ok(message)) = message else { return };
                 let Ok(message) = serde_json::from_str::<Value>(message.to_text().unwrap_or_default()) else { continue };
-                if let Some(answer) = message["id"].as_u64().and_then(|id| responses.lock().unwrap().remove(&id)) {
-                    // A test that failed no longer waits.
-                    let _ = answer.send(message);
-                } else if is_problem(&message) {
-                    problems.lock().unwrap().push(message["params"].to_string());
-                }
+                received.add(message);
             }
+        }
+    }
+}
+
+impl Received {
+    fn add(&self, message: Value) {
+        let parameters = &message["params"];
+        if let Some(answer) = message["id"].as_u64().and_then(|id| self.responses.lock().unwrap().remove(&id)) {
+            // A test that failed no longer waits.
+            let _ = answer.send(message);
+        } else if message["method"] == "Page.lifecycleEvent" && parameters["name"] == "load" {
+            self.loaded.lock().unwrap().extend(parameters["loaderId"].as_str().map(str::to_owned));
+        } else if is_problem(&message) {
+            self.problems.lock().unwrap().push(parameters.to_string());
         }
     }
 }

@@ -10,6 +10,9 @@ use time::format_description::well_known::Rfc3339;
 use crate::fleet::Fleet;
 use crate::program::Program;
 
+/// A wait that ends early, because the events are there.
+const LONG: &str = "60s";
+
 /// Publishes events to partition 0, one after the other.
 async fn publish(fleet: &Fleet, bodies: &[&[u8]]) {
     let builder = ProducerClient::builder().with_custom_endpoint(fleet.hub.endpoint());
@@ -32,14 +35,14 @@ async fn peek_shows_text_and_bytes() {
     let fleet = Fleet::with_batches(1, 0).await;
     let program = Program::for_fleet(&fleet).await;
     publish(&fleet, &[b"{\"order\": 1}", &[0xff, 0x00, 0x41], b"last"]).await;
-    let events = program.json(&["peek", "-p", "0", "--wait", "1s"]).await;
+    let events = program.json(&["peek", "-p", "0", "--count", "3", "--wait", LONG]).await;
     assert_eq!(numbers(&events), [0, 1, 2], "without a checkpoint it begins at the first event");
     assert_eq!(events["events"][0]["body"], json!("{\"order\": 1}"));
     assert_eq!((&events["events"][1]["body"], &events["events"][1]["body_base64"]), (&Value::Null, &json!("/wBB")));
-    let one = program.json(&["peek", "-p", "0", "--at", "1", "--count", "1"]).await;
+    let one = program.json(&["peek", "-p", "0", "--at", "1", "--count", "1", "--wait", LONG]).await;
     assert_eq!(numbers(&one), [1]);
     program.run(&["reset", "--to-sequence", "1", "--execute"]).await.ended(0);
-    let next = program.json(&["peek", "-p", "0", "--wait", "1s"]).await;
+    let next = program.json(&["peek", "-p", "0", "--count", "1", "--wait", LONG]).await;
     assert_eq!(numbers(&next), [2], "it begins after the checkpoint");
     let run = program.run(&["peek", "-p", "0", "--at", "3", "--wait", "100ms"]).await.ended(0);
     assert!(run.stderr.contains("no event came"), "{}", run.stderr);
@@ -52,7 +55,7 @@ async fn a_time_between_two_events_is_found() {
     let fleet = Fleet::with_batches(1, 0).await;
     let program = Program::for_fleet(&fleet).await;
     publish(&fleet, &[b"0", b"1", b"2", b"3"]).await;
-    let events = program.json(&["peek", "-p", "0", "--wait", "1s"]).await;
+    let events = program.json(&["peek", "-p", "0", "--count", "4", "--wait", LONG]).await;
     assert_eq!(numbers(&events), [0, 1, 2, 3]);
     // The tables show whole seconds, so the time comes from the event hub.
     let last = fleet.hub.partition_properties("0").unwrap().last_enqueued_time.unwrap();

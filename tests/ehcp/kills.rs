@@ -6,21 +6,24 @@ use std::time::Duration;
 use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::time::sleep;
+use tokio::time::{Instant, timeout};
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, TIMEOUT};
 use crate::program::Program;
 
 /// Replays a run.
 const SEED: &str = "EHCP_KILL_SEED";
 
 /// The groups, each of which has its own resets.
-const GROUPS: u32 = 4;
-/// How often the program is killed in each group.
-const KILLS: u32 = 5;
+const GROUPS: u32 = 3;
+/// How many programs reset a group at the same time, each of them other partitions: so the group waits only once for the
+/// leases of all that are killed.
+const PROGRAMS: u16 = 4;
+/// How often they are killed.
+const ROUNDS: u32 = 2;
 
-/// The program takes about this long.
-const RUN: Duration = Duration::from_millis(500);
+/// The partitions that each program resets.
+const PARTITIONS: u16 = 3;
 
 /// Where the resets go back to.
 const TARGET: i64 = 4;
@@ -32,33 +35,53 @@ async fn a_killed_reset_loses_nothing() {
     let seed = std::env::var(SEED).map_or(fresh, |seed| seed.parse().unwrap());
     println!("{SEED}={seed}");
     let killed = join_all((0..GROUPS).map(|group| kill_in_one_group(seed.wrapping_add(group.into())))).await;
-    println!("killed before the end, of {KILLS}: {killed:?}");
-    assert!(killed.iter().sum::<u32>() > GROUPS, "hardly any run was killed before its end: {killed:?}");
+    println!("killed before the end, of {}: {killed:?}", ROUNDS * u32::from(PROGRAMS));
+    assert!(killed.iter().sum::<usize>() > 5, "hardly any run was killed before its end: {killed:?}");
 }
 
 /// Returns how many runs were killed before their end.
-async fn kill_in_one_group(seed: u64) -> u32 {
+async fn kill_in_one_group(seed: u64) -> usize {
     let mut rng = StdRng::seed_from_u64(seed);
-    let fleet = Fleet::new(3).await;
+    let fleet = Fleet::new(PROGRAMS * PARTITIONS).await;
     let (a, b) = (fleet.own("a").await, fleet.own("b").await);
     let program = Program::for_fleet(&fleet).await;
-    let mut killed = 0;
-    for _ in 0..KILLS {
-        fleet.settles_among(&["a", "b"]).await;
+    settles(&fleet).await;
+    let undisturbed = join_all((0..PROGRAMS).map(|part| reset(&program, part, TIMEOUT))).await;
+    let (mut takes, mut killed) = (undisturbed.into_iter().flatten().min().unwrap(), 0);
+    for _ in 0..ROUNDS {
+        settles(&fleet).await;
         let before = fleet.checkpoints().await;
-        let target = TARGET.to_string();
-        let mut running = program.spawn(&["reset", "--to-sequence", &target, "--live", "--execute"]);
-        sleep(RUN.mul_f64(rng.random_range(0.2..1.2))).await;
-        running.start_kill().unwrap();
-        killed += u32::from(running.wait().await.unwrap().code().is_none());
+        let runs = (0..PROGRAMS).map(|part| reset(&program, part, takes.mul_f64(rng.random_range(0.2..1.2))));
+        let ended: Vec<_> = join_all(runs).await.into_iter().flatten().collect();
+        killed += usize::from(PROGRAMS) - ended.len();
+        takes = ended.into_iter().min().unwrap_or(takes);
         for (partition, position) in fleet.checkpoints().await {
             let (found, old) = (position.sequence_number, before[&partition].sequence_number);
             assert!(found >= old.min(TARGET), "partition {partition}: at {found}, before {old}");
         }
     }
-    // It checks that no published event is missing.
-    fleet.settles_among(&["a", "b"]).await;
+    settles(&fleet).await;
     a.shut_down().await;
     b.shut_down().await;
     killed
+}
+
+/// Resets a part of the partitions. Returns how long that took, or nothing if it was killed after this time.
+async fn reset(program: &Program, part: u16, killed_after: Duration) -> Option<Duration> {
+    let (partitions, target) = (part * PARTITIONS..(part + 1) * PARTITIONS, TARGET.to_string());
+    let partitions = format!("{}-{}", partitions.start, partitions.end - 1);
+    let began = Instant::now();
+    let mut running = program.spawn(&["reset", "--to-sequence", &target, "-p", &partitions, "--live", "--execute"]);
+    if timeout(killed_after, running.wait()).await.is_ok() {
+        return Some(began.elapsed());
+    }
+    running.start_kill().unwrap();
+    running.wait().await.unwrap().code().map(|_| killed_after)
+}
+
+/// Waits until both have all partitions, and no published event is missing. The leases of a program that was killed expire
+/// only after a minute.
+async fn settles(fleet: &Fleet) {
+    fleet.shared_among(&["a", "b"]).await;
+    fleet.settles_among(&["a", "b"]).await;
 }

@@ -1,7 +1,5 @@
 //! The page of `ehcp serve` in a real browser.
 
-use serde_json::Value;
-
 use crate::browser::Browser;
 use crate::fleet::Fleet;
 use crate::program::Program;
@@ -48,7 +46,6 @@ async fn the_page_shows_a_takeover_and_the_lag() {
     let server = Server::start(&program, &[]).await;
     browser.emulate(1280, false).await;
     browser.open(&server.url).await;
-    browser.wait_for("document.readyState === 'complete'").await;
     browser.value(TOOLS).await;
     browser.wait_for("probe.rows().length === 4 && probe.owners().every((owner) => ['a', 'b'].includes(owner))").await;
     browser.wait_for("document.getElementById('state').textContent === 'stable'").await;
@@ -56,8 +53,8 @@ async fn the_page_shows_a_takeover_and_the_lag() {
 
     let first = browser.value("probe.owners()[0]").await;
     let (killed, survivor, other) = if first == "a" { (a, b, "b") } else { (b, a, "a") };
-    browser.wait_for("probe.paint(1).endsWith(',255')").await;
-    let before = browser.value("probe.paint(1)").await;
+    browser.wait_for("(probe.before = probe.paint(1)).endsWith(',255')").await;
+    let before = browser.value("probe.before").await;
     killed.kill().await;
     browser.wait_for("document.querySelector('#feed').textContent.includes(' took ')").await;
     browser.wait_for(&format!("probe.owners().every((owner) => owner === '{other}')")).await;
@@ -87,17 +84,17 @@ async fn looks_right(browser: &mut Browser) {
     let background = "getComputedStyle(document.body).backgroundColor";
     let light = browser.value(background).await;
     browser.emulate(1280, true).await;
-    let dark = browser.value(background).await;
-    assert_ne!(light, dark);
+    browser.wait_for(&format!("{background} !== {light}")).await;
     browser.value("document.getElementById('theme').click()").await;
     assert_eq!(browser.value(background).await, light);
     browser.value("document.getElementById('theme').click()").await;
-    for width in [400, 320, 700, 1000] {
+    // Each is narrower than the one before, so that nothing holds before the page has the new width.
+    for width in [1000, 700, 400, 320] {
         browser.emulate(width, true).await;
-        let wide = browser.value("document.documentElement.scrollWidth").await;
-        assert!(wide.as_u64().unwrap() <= width.into(), "{width}: {wide}");
+        browser.wait_for(&format!("document.documentElement.scrollWidth <= {width}")).await;
     }
-    assert_eq!(browser.value("probe.rows()[0].querySelector('canvas').clientWidth > 200").await, Value::Bool(true));
+    browser.emulate(1000, true).await;
+    browser.wait_for("probe.rows()[0].querySelector('canvas').clientWidth > 200").await;
     assert!(!browser.screenshot().await.is_empty());
 }
 
@@ -112,7 +109,6 @@ async fn the_page_shows_ids_as_text() {
     let program = Program::for_fleet(&fleet).await;
     let server = Server::start(&program, &[]).await;
     browser.open(&server.url).await;
-    browser.wait_for("document.readyState === 'complete'").await;
     browser.value(TOOLS).await;
     browser.wait_for(&format!("probe.rows().length === 1 && probe.owners()[0] === '{id}'")).await;
     assert_eq!(browser.value("document.querySelectorAll('img').length").await, 0);

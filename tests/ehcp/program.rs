@@ -36,6 +36,7 @@ impl Program {
     /// Returns the program with the connections of a fleet: secrets in files, names in the environment.
     pub async fn for_fleet(fleet: &Fleet) -> Self {
         let mut program = Self::bare();
+        let lease_duration = format!("{}s", fleet.expiry.as_secs());
         let storage = azurite::shared().await.unwrap().connection_string();
         program.write("hub.txt", &fleet.hub.connection_string_with_port());
         program.write("storage.txt", &storage);
@@ -44,8 +45,8 @@ impl Program {
             ("AZURE_STORAGE_CONNECTION_STRING", "@storage.txt"),
             ("EHCP_CONTAINER", fleet.container_name.as_str()),
             ("EHCP_READ_GROUP", "tools"),
-            // Those of the members.
-            ("EHCP_FOREIGN_LEASE_DURATION", "10s"),
+            // That of the members.
+            ("EHCP_FOREIGN_LEASE_DURATION", lease_duration.as_str()),
         ] {
             program.set(name, value);
         }

@@ -8,7 +8,6 @@ use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::net::TcpListener;
-use tokio::time::Instant;
 
 use crate::fleet::Fleet;
 use crate::program::Program;
@@ -86,10 +85,9 @@ async fn a_silent_event_hub_is_given_up() {
         "Endpoint={endpoint};SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=orders;UseDevelopmentEmulator=true"
     );
     program.set("EVENTHUBS_CONNECTION_STRING", &hub);
-    let start = Instant::now();
     let run = program.run(&["lag", "--timeout", "1s"]).await.ended(1);
-    assert!(run.stderr.contains("the event hub (--no-hub leaves it out): "), "{}", run.stderr);
-    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+    let message = "the event hub (--no-hub leaves it out): no connection within 1s";
+    assert!(run.stderr.contains(message), "{}", run.stderr);
     let run = program.run(&["doctor", "--timeout", "1s"]).await.ended(2);
     assert!(run.stdout.contains("check the names, the network"), "{}", run.stdout);
 }

@@ -150,7 +150,7 @@ async fn the_last_look_stays_if_the_storage_fails() {
     let (_fleet, mut program) = program().await;
     let relay = Relay::start().await;
     program.set("AZURE_STORAGE_CONNECTION_STRING", &relay.connection_string);
-    let mut screen = Screen::start(&program, &["watch", "--interval", "200ms", "--timeout", "300ms", "--no-hub"]);
+    let mut screen = Screen::start(&program, &["watch", "--interval", "200ms", "--no-hub"]);
     screen.until_shows("UNOWNED").await;
     drop(relay);
     screen.until_shows("because the storage failed").await;

@@ -39,7 +39,7 @@ async fn commands_write_no_secret() {
         &["check"],
         &["doctor", "--write-probe"],
         &["keda"],
-        &["peek", "-p", "0", "--at", "1"],
+        &["peek", "-p", "0", "--at", "1", "--count", "1"],
         &["watch", "--count", "2", "--interval", "100ms"],
         &["export"],
         &["reset", "--to-earliest"],

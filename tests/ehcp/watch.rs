@@ -87,7 +87,8 @@ async fn looks_that_fail_end_with_1() {
     program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
     let relay = Relay::start().await;
     program.set("AZURE_STORAGE_CONNECTION_STRING", &relay.connection_string);
-    let mut running = program.spawn(&["watch", "--no-hub", "--count", "2", "--interval", "1s", "--timeout", "300ms"]);
+    // The storage is cut between the two looks.
+    let mut running = program.spawn(&["watch", "--no-hub", "--count", "2", "--interval", "5s"]);
     let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
     timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
     drop(relay);

@@ -50,6 +50,7 @@ struct World {
     hub: EventHubEmulator,
     container: Arc<AzureContainer>,
     container_name: String,
+    lease_duration: Duration,
     seen: Seen,
 }
 
@@ -60,7 +61,8 @@ impl World {
         let connection_string = azurite::shared().await.unwrap().connection_string();
         let container = Arc::new(AzureContainer::from_connection_string(connection_string, &container_name).unwrap());
         container.create_container().await.unwrap();
-        Self { hub, container, container_name, seen: Seen::default() }
+        let lease_duration = Duration::from_secs(60);
+        Self { hub, container, container_name, lease_duration, seen: Seen::default() }
     }
 
     async fn client(&self, group: &str, connection_string: &str) -> ConsumerClient {
@@ -77,7 +79,7 @@ impl World {
             .await
             .unwrap();
         let store = GroupStore::builder(self.container.clone(), group, OwnerId::new(owner).unwrap())
-            .with_config(StoreConfig::default().with_lease_duration(Duration::from_secs(4)))
+            .with_config(StoreConfig::default().with_lease_duration(self.lease_duration))
             .connect()
             .await
             .unwrap();
@@ -170,7 +172,7 @@ impl Instance {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_of_one_of_three_loses_nothing() {
-    let world = World::new(8).await;
+    let world = World { lease_duration: Duration::from_secs(10), ..World::new(8).await };
     let (mut a, mut b, mut c) = (world.start("a").await, world.start("b").await, world.start("c").await);
     world.publish(0..400).await;
     world.wait_for_all(0..400).await;

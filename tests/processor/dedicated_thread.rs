@@ -1,13 +1,12 @@
 //! The balancing loop on its own thread: blocking the application's runtime loses no partition.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{PartitionContext, ProcessorConfig, handler_fn};
-use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::store::{GroupStore, Ownership, StoreConfig};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 use tokio::runtime::{self, Runtime};
@@ -32,16 +31,31 @@ fn two_workers() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
+/// Waits for a condition in real time.
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition().await {
+        assert!(Instant::now() < deadline, "timed out: {what}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn ownerships(world: &World) -> Vec<Ownership> {
+    world.store("observer").await.list_ownerships().await.unwrap().records
+}
+
 #[test]
 fn b7_blocked_workers_lose_no_partition() {
     let world = world();
     let application = two_workers();
-    let blocking = Arc::new(AtomicBool::new(false));
-    let blocked = blocking.clone();
-    #[expect(clippy::disallowed_methods, reason = "the test blocks the runtime on purpose")]
+    // Dropped before the runtime, which waits for its workers.
+    let (end, ended) = mpsc::channel::<()>();
+    let (blocked, ended) = (Arc::new(AtomicUsize::new(0)), Mutex::new(ended));
+    let counted = blocked.clone();
     let handler = handler_fn(move |_: Vec<MemoryEvent>, _: PartitionContext| {
-        blocked.store(true, Ordering::Relaxed);
-        thread::sleep(3 * EXPIRY);
+        counted.fetch_add(1, Ordering::Relaxed);
+        // The first one holds the lock until the end, and the other one waits for it.
+        let _ = ended.lock().unwrap().recv();
         async { Ok(()) }
     });
     let hub = world.hub.clone();
@@ -52,23 +66,25 @@ fn b7_blocked_workers_lose_no_partition() {
         instance
     });
 
-    // A competing observer on its own runtime sees every lease that is not renewed.
-    let rival = two_workers();
-    rival.block_on(async {
+    // An observer on its own runtime sees whether the leases are renewed after they would have expired.
+    two_workers().block_on(async {
+        let epochs = async || ownerships(&world).await.into_iter().map(|seen| seen.record.epoch).collect::<Vec<_>>();
+        let claimed = epochs().await;
         world.hub.publish(0, "x");
         world.hub.publish(1, "y");
-        while !blocking.load(Ordering::Relaxed) {
-            sleep(Duration::from_millis(10)).await;
-        }
-        let until = Instant::now() + 3 * EXPIRY - Duration::from_millis(500);
-        while Instant::now() < until {
-            assert!(world.oldest().await < EXPIRY, "not renewed");
-            sleep(Duration::from_millis(200)).await;
-        }
+        until("both workers are blocked", async || blocked.load(Ordering::Relaxed) == 2).await;
+        let is_stalled = async || {
+            let snapshot = instance.snapshots.borrow();
+            snapshot.stalled.runtime && snapshot.stalled.partitions.len() == 2
+        };
+        until("blocked for a lease duration", is_stalled).await;
+        let before = ownerships(&world).await;
+        let is_renewed = |now: &Ownership| before.iter().all(|before| before.etag != now.etag);
+        until("all leases are renewed", async || ownerships(&world).await.iter().all(is_renewed)).await;
         assert!(world.owners().await.values().all(|owner| owner == "a"));
-        let stalled = instance.snapshots.borrow().stalled.clone();
-        assert!(stalled.runtime && stalled.partitions.len() == 2, "not detected: {stalled:?}");
+        assert_eq!(epochs().await, claimed, "lost and claimed again");
     });
+    drop(end);
     application.block_on(instance.shut_down()).unwrap();
 }
 
@@ -84,12 +100,8 @@ fn dropping_the_runtime_releases_nothing() {
         instance
     });
     application.shutdown_background();
-    runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        let deadline = Instant::now() + 3 * EXPIRY;
-        while world.oldest().await <= EXPIRY {
-            assert!(Instant::now() < deadline, "still renewed");
-            sleep(Duration::from_millis(200)).await;
-        }
+    two_workers().block_on(async {
+        until("no lease is renewed", async || world.oldest().await > EXPIRY).await;
         assert!(world.owners().await.values().all(|owner| owner == "a"), "released although it crashed");
     });
 }

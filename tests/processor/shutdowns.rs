@@ -113,7 +113,7 @@ async fn a_handler_that_blocks_its_thread_delays_no_other() {
     world.hub.publish(0, "x");
     let mut is_blocked = is_blocked;
     is_blocked.wait_for(|blocked| *blocked).await.unwrap();
-    let report = timeout(20 * SECOND, a.shut_down()).await.expect("the shutdown waits for the handler").unwrap();
+    let report = timeout(60 * SECOND, a.shut_down()).await.expect("the shutdown waits for the handler").unwrap();
     assert!(!report.drain.complete && report.release.complete, "{report:?}");
     assert!(world.owners().await.values().all(String::is_empty));
     drop(end);

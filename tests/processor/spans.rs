@@ -19,6 +19,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::captured::let_threads_decide;
 use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -58,6 +59,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 
 impl Spans {
     fn capture(&self, level: Level) -> tracing::subscriber::DefaultGuard {
+        let_threads_decide();
         let filter = Targets::new().with_target("eventhubs_checkpoint::spans", level);
         tracing_subscriber::registry().with(filter).with(self.clone()).set_default()
     }

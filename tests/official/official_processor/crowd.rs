@@ -30,10 +30,12 @@ use crate::sas::fresh_name;
 use crate::support::azurite;
 
 /// Far longer than any step here takes, even on a busy machine.
-pub const TIMEOUT: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-pub const INTERVAL: Duration = Duration::from_millis(500);
-pub const EXPIRY: Duration = Duration::from_secs(4);
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// No lease expires, even if the machine stalls.
+const NO_EXPIRY: Duration = Duration::from_secs(60);
 
 type Store = Arc<dyn CheckpointStore + Send + Sync>;
 
@@ -42,6 +44,8 @@ type Store = Arc<dyn CheckpointStore + Send + Sync>;
 pub struct Seen {
     /// How often each event was processed.
     pub events: BTreeMap<String, usize>,
+    /// The events at which a checkpoint was accepted.
+    pub checkpoints: BTreeSet<String>,
     /// Why checkpoints were rejected.
     pub refused: Vec<Option<ErrorKind>>,
 }
@@ -85,6 +89,7 @@ impl CheckpointStore for Watched {
 
 pub struct Crowd {
     pub hub: EventHubEmulator,
+    pub expiry: Duration,
 }
 
 pub struct Instance {
@@ -102,13 +107,6 @@ pub async fn azurite_container() -> Arc<AzureContainer> {
     container
 }
 
-pub fn adapter(container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
-    BlobCheckpointStore::builder(container)
-        .with_config(StoreConfig::default().with_lease_duration(EXPIRY))
-        .build()
-        .unwrap()
-}
-
 pub async fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition() {
@@ -119,7 +117,13 @@ pub async fn until(what: &str, condition: impl Fn() -> bool) {
 
 impl Crowd {
     pub async fn new(partitions: u16) -> Self {
-        Self { hub: EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap() }
+        let hub = EventHubEmulator::builder("hub").with_partitions(partitions).start("127.0.0.1:0").await.unwrap();
+        Self { hub, expiry: NO_EXPIRY }
+    }
+
+    pub fn adapter(&self, container: impl BlobContainer + 'static) -> Arc<BlobCheckpointStore> {
+        let config = StoreConfig::default().with_lease_duration(self.expiry);
+        BlobCheckpointStore::builder(container).with_config(config).build().unwrap()
     }
 
     pub async fn start(&self, store: Store) -> Instance {
@@ -138,7 +142,7 @@ impl Crowd {
         let (holdings, watching) = watch::channel(Holdings::default());
         let building = EventProcessor::builder()
             .with_update_interval(INTERVAL.try_into().unwrap())
-            .with_partition_expiration_duration(EXPIRY.try_into().unwrap())
+            .with_partition_expiration_duration(self.expiry.try_into().unwrap())
             .with_start_positions(StartPositions { default: earliest, ..StartPositions::default() })
             .build(client, Arc::new(Watched { inner: store, holdings }));
         let processor = timeout(TIMEOUT, building).await.unwrap().unwrap();
@@ -175,6 +179,10 @@ impl Instance {
 
     pub fn times(&self, number: u32) -> usize {
         self.seen.borrow().events.get(&number.to_string()).copied().unwrap_or_default()
+    }
+
+    pub fn has_checkpoint(&self, number: u32) -> bool {
+        self.seen.borrow().checkpoints.contains(&number.to_string())
     }
 
     /// Crashes without any clean-up.
@@ -221,12 +229,13 @@ async fn read(client: Arc<PartitionClient>, given: &ClientCounts, seen: &RefCell
         let mut events = client.stream_events();
         while let Some(Ok(event)) = events.next().await {
             let body = String::from_utf8_lossy(event.event_data().body().unwrap_or_default()).into_owned();
-            *seen.borrow_mut().events.entry(body).or_default() += 1;
+            *seen.borrow_mut().events.entry(body.clone()).or_default() += 1;
             if let Err(error) = client.update_checkpoint(&event).await {
                 let kind = BlobCheckpointStore::error_of(&error).map(eventhubs_checkpoint::Error::kind);
                 seen.borrow_mut().refused.push(kind);
                 break;
             }
+            seen.borrow_mut().checkpoints.insert(body);
         }
     }
     let is_the_last = given.borrow()[&partition] == own;

@@ -15,7 +15,7 @@ use futures::future::join_all;
 use tokio::task::LocalSet;
 use tokio::time::{advance, sleep, timeout};
 
-use super::crowd::{self, Crowd, until};
+use super::crowd::{Crowd, until};
 use super::records::{
     GROUP, HUB, LocalClock, NAMESPACE, NONE, adapter, checkpoint, cycle, faulty, group_store, listed, name_of,
     owner_in, put, refused, settled, wish, writes,
@@ -29,7 +29,7 @@ async fn a02_records_of_a_larger_hub_leave_nothing_unowned() {
         for leftover in (4..32).map(|partition| partition.to_string()).chain(["backup".to_owned()]) {
             put(&container, &format!("localhost/hub/$default/ownership/{leftover}"), [("ownerid", "")]).await;
         }
-        let only = crowd.start(crowd::adapter(container.clone())).await;
+        let only = crowd.start(crowd.adapter(container.clone())).await;
         until("four cycles", || only.holds().count >= 4).await;
         assert_eq!(only.holds().last, ["0", "1", "2", "3"].map(str::to_owned).into());
     };

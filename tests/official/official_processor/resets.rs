@@ -7,13 +7,13 @@ use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
-use super::crowd::{self, Crowd, azurite_container, until};
+use super::crowd::{Crowd, azurite_container, until};
 use super::records::{
     GROUP, HUB, NAMESPACE, NONE, at, checkpoint, cycle, faulty, listed, owner_in, position, refused, settled, wish,
 };
@@ -21,8 +21,7 @@ use super::records::{
 async fn reset(container: impl BlobContainer + 'static, namespace: &str, resets: Vec<(PartitionId, Position)>) {
     let group = ConsumerGroup::new(namespace, HUB, GROUP).unwrap();
     let settings = GroupStore::builder(Arc::new(container), group, OwnerId::new("any").unwrap());
-    let config = StoreConfig::default().with_lease_duration(crowd::EXPIRY);
-    let operator = Operator::connect(settings.with_config(config)).await.unwrap();
+    let operator = Operator::connect(settings).await.unwrap();
     let outcomes = operator.reset(resets, &ResetOptions::default()).await.unwrap();
     assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
 }
@@ -116,7 +115,7 @@ async fn the_official_processor_reads_from_the_new_position() {
     LocalSet::new()
         .run_until(async {
             let (crowd, container) = (Crowd::new(4).await, azurite_container().await);
-            let a = crowd.start(crowd::adapter(container.clone())).await;
+            let a = crowd.start(crowd.adapter(container.clone())).await;
             until("four partitions", || a.holds().last.len() == 4).await;
             crowd.until_all_are_read().await;
             crowd.publish(0..40).await;
