@@ -1,6 +1,7 @@
 //! The program is killed in the middle of a reset, on a live group.
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -19,8 +20,9 @@ const GROUPS: u32 = 3;
 /// How many programs reset a group at the same time, each of them other partitions: so the group waits only once for the
 /// leases of all that are killed.
 const PROGRAMS: u16 = 4;
-/// How often they are killed.
-const ROUNDS: u32 = 2;
+/// They are killed this often, and again until enough were killed before their end: how long they take depends on what
+/// else the machine does.
+const ROUNDS: RangeInclusive<u32> = 2..=12;
 
 /// The partitions that each program resets.
 const PARTITIONS: u16 = 3;
@@ -35,8 +37,7 @@ async fn a_killed_reset_loses_nothing() {
     let seed = std::env::var(SEED).map_or(fresh, |seed| seed.parse().unwrap());
     println!("{SEED}={seed}");
     let killed = join_all((0..GROUPS).map(|group| kill_in_one_group(seed.wrapping_add(group.into())))).await;
-    println!("killed before the end, of {}: {killed:?}", ROUNDS * u32::from(PROGRAMS));
-    assert!(killed.iter().sum::<usize>() > 5, "hardly any run was killed before its end: {killed:?}");
+    println!("killed before the end: {killed:?}");
 }
 
 /// Returns how many runs were killed before their end.
@@ -48,7 +49,10 @@ async fn kill_in_one_group(seed: u64) -> usize {
     settles(&fleet).await;
     let undisturbed = join_all((0..PROGRAMS).map(|part| reset(&program, part, TIMEOUT))).await;
     let (mut takes, mut killed) = (undisturbed.into_iter().flatten().min().unwrap(), 0);
-    for _ in 0..ROUNDS {
+    let mut rounds = 0;
+    while rounds < *ROUNDS.start() || killed < usize::from(PROGRAMS) {
+        rounds += 1;
+        assert!(rounds <= *ROUNDS.end(), "hardly any run is killed before its end: {killed}");
         settles(&fleet).await;
         let before = fleet.checkpoints().await;
         let runs = (0..PROGRAMS).map(|part| reset(&program, part, takes.mul_f64(rng.random_range(0.2..1.2))));
