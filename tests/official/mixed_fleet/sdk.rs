@@ -151,8 +151,14 @@ fn check_rust_sdk() -> Result<(), String> {
     Ok(())
 }
 
-/// Builds a program of the Rust SDK, and returns its path.
+/// Returns the program of the Rust SDK. Built once per process: Cargo locks the folder, and looks at all files.
 fn rust_program(name: &str) -> Result<PathBuf, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    BUILT.get_or_init(|| build_rust_program(name)).clone()
+}
+
+/// Builds a program of the Rust SDK, and returns its path.
+fn build_rust_program(name: &str) -> Result<PathBuf, String> {
     let target =
         Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("there is no target folder")?.join("rust_sdk_0_15");
     let output = Command::new(env!("CARGO"))
