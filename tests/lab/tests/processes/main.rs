@@ -2,6 +2,8 @@
 //! other: the whole path on real components, over AMQP and HTTP.
 #![cfg(unix)]
 
+#[cfg(target_os = "linux")]
+mod day;
 mod exactly_once;
 mod journal;
 mod process;

@@ -1,7 +1,5 @@
 //! Groups that connect with Microsoft Entra ID for longer than the life of their tokens: see `cargo day --help`.
 
-#![cfg(target_os = "linux")]
-
 use std::process::{Command, Output};
 
 use eventhubs_checkpoint_lab::day::can_fake_clock;
