@@ -130,8 +130,7 @@ impl Instance {
                 match (claimed, self.rules.on_error) {
                     (Ok(true), _) | (Err(_), OnError::Keeps) => self.read(partition.clone()),
                     (Ok(false), _) if self.rules.stops_when_taken => drop(self.readings.remove(partition)),
-                    (Ok(false), _) => {}
-                    (Err(_), OnError::GoesOn) => {}
+                    (Ok(false), _) | (Err(_), OnError::GoesOn) => {}
                     (Err(error), OnError::EndsCycle) => return Err(error),
                 }
             }
