@@ -32,15 +32,22 @@ pub trait Report: 'static {
 }
 
 /// A store that remembers the checkpoints that its processor has listed: it lists them immediately before it starts
-/// partitions.
+/// partitions. And the partitions that it has claimed: it claims all of its partitions in each cycle.
 pub struct Store {
     inner: Arc<dyn CheckpointStore + Send + Sync>,
     checkpoints: Mutex<HashMap<String, Option<i64>>>,
+    claimed: Mutex<Vec<String>>,
 }
 
 impl Store {
     pub fn new(inner: Arc<dyn CheckpointStore + Send + Sync>) -> Arc<Self> {
-        Arc::new(Self { inner, checkpoints: Mutex::default() })
+        Arc::new(Self { inner, checkpoints: Mutex::default(), claimed: Mutex::default() })
+    }
+
+    /// Returns the partitions that the processor owns, by its last claim.
+    #[allow(dead_code, reason = "only the older client is watched")]
+    pub fn claimed(&self) -> Vec<String> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn checkpoint_of(&self, partition: &str) -> Option<i64> {
@@ -52,7 +59,10 @@ impl Store {
 #[async_trait]
 impl CheckpointStore for Store {
     async fn claim_ownership(&self, ownerships: &[Ownership]) -> azure_core::Result<Vec<Ownership>> {
-        self.inner.claim_ownership(ownerships).await
+        let owned = self.inner.claim_ownership(ownerships).await?;
+        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) =
+            owned.iter().map(|ownership| ownership.partition_id.clone()).collect();
+        Ok(owned)
     }
 
     async fn list_checkpoints(&self, namespace: &str, hub: &str, group: &str) -> azure_core::Result<Vec<Checkpoint>> {

@@ -4,9 +4,12 @@
 //! that it processes, before their checkpoint, and its errors. Before the events of a partition, it reports after which
 //! checkpoint it starts. It shuts down when its standard input ends.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration as StdDuration;
 
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use azure_core::http::Url;
@@ -19,6 +22,7 @@ use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
 
 #[path = "../../mixed_fleet/official.rs"]
 mod official;
@@ -61,16 +65,55 @@ impl TokenCredential for SharedAccessSignature {
 /// may wait for ever for the answer to the third attach.
 const UNREADABLE: [&str; 3] = ["Connection dropped", "Link name is not unique", "non-epoch receiver is not allowed"];
 
+/// A client may also read nothing of a partition without any error. The load of the tests never rests for so long.
+const SILENCE: StdDuration = StdDuration::from_secs(20);
+
+#[derive(Default)]
 struct JsonLines {
-    unreadable: Rc<Notify>,
+    unreadable: Notify,
+    /// When a partition was last started or read.
+    last_read: RefCell<HashMap<String, Instant>>,
+}
+
+impl JsonLines {
+    fn note(&self, partition: &str) {
+        self.last_read.borrow_mut().insert(partition.to_owned(), Instant::now());
+    }
+
+    /// Waits until an error says that a partition cannot be read, or until nothing of a partition has been read for long
+    /// enough.
+    async fn is_unreadable(&self, store: &official::Store) {
+        let mut owned_since: HashMap<String, Instant> = HashMap::new();
+        let silent = async {
+            loop {
+                let claimed = store.claimed();
+                owned_since.retain(|partition, _| claimed.contains(partition));
+                for partition in claimed {
+                    let owned = *owned_since.entry(partition.clone()).or_insert_with(Instant::now);
+                    let read = self.last_read.borrow().get(&partition).copied();
+                    if owned.max(read.unwrap_or(owned)).elapsed() > SILENCE {
+                        println!("{}", json!({ "failed": format!("partition {partition} is silent") }));
+                        return;
+                    }
+                }
+                sleep(StdDuration::from_secs(1)).await;
+            }
+        };
+        tokio::select! {
+            () = silent => {}
+            () = self.unreadable.notified() => {}
+        }
+    }
 }
 
 impl official::Report for JsonLines {
     fn started(&self, partition: &str, start: u64, checkpoint: Option<i64>) {
+        self.note(partition);
         println!("{}", json!({ "started": partition, "start": start, "checkpoint": checkpoint }));
     }
 
     fn processed(&self, partition: &str, start: u64, sequence_numbers: &[i64]) {
+        self.note(partition);
         println!("{}", json!({ "processed": sequence_numbers, "partition": partition, "start": start }));
     }
 
@@ -97,11 +140,11 @@ async fn run(settings: &Settings) -> Result<()> {
     let durations = [settings.interval_seconds, settings.expiry_seconds].map(Duration::seconds);
     let processor = official::build(consumer, store.clone(), durations).await?;
     println!("{}", json!({ "owner": settings.owner }));
-    let unreadable = Rc::new(Notify::new());
-    let running = official::start(processor, store, Rc::new(JsonLines { unreadable: unreadable.clone() }));
+    let report = Rc::new(JsonLines::default());
+    let running = official::start(processor, store.clone(), report.clone());
     tokio::select! {
         ended = running => Ok(ended??),
-        () = unreadable.notified() => Ok(()),
+        () = report.is_unreadable(&store) => Ok(()),
     }
 }
 
