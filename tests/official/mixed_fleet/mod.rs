@@ -29,7 +29,7 @@ use crate::bench::Bench;
 /// A test of each scenario with one SDK, each in its own container.
 macro_rules! tests {
     ($sdk:expr, $case:expr; $($scenario:ident,)+) => {$(
-        #[tokio::test]
+        #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
         async fn $scenario() {
             if $sdk.is_here() {
                 let bench = Bench::in_azurite_with($case).await;
@@ -142,7 +142,7 @@ mod rust {
 }
 
 /// The stores of all SDKs that have such a script.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn all_take_partitions_over_from_each_other() {
     let sdks = [Sdk::JavaScript, Sdk::Python, Sdk::Java, Sdk::Go];
     let bench = Bench::in_azurite().await;

@@ -120,7 +120,8 @@ impl Process {
         Self { input, output, _child: child }
     }
 
-    /// Executes a command. Blocks: nothing else of the test continues meanwhile.
+    /// Executes a command. Blocks, so the test needs a runtime with another thread: Azurite closes connections that are
+    /// idle for 5 s, and a request on one whose end was not noticed fails.
     pub fn ask(&mut self, command: &Value) -> Value {
         writeln!(self.input, "{command}").unwrap();
         let mut line = String::new();
