@@ -45,7 +45,7 @@ impl Program {
             ("AZURE_STORAGE_CONNECTION_STRING", "@storage.txt"),
             ("EHCP_CONTAINER", fleet.container_name.as_str()),
             ("EHCP_READ_GROUP", "tools"),
-            // That of the members.
+            // The members have the same lease duration.
             ("EHCP_FOREIGN_LEASE_DURATION", lease_duration.as_str()),
         ] {
             program.set(name, value);

@@ -81,7 +81,8 @@ impl Fleet {
         Self::on(Self::event_hub(partitions), batches).await
     }
 
-    /// The same for this SDK and this crate, whose instances are told the case of the names: they may start first.
+    /// Creates a fleet that uses the blob names of this SDK. The instances of this crate are configured with their letter
+    /// case, because they may start before any record shows it.
     pub async fn with_names_of(sdk: Sdk, partitions: u16) -> Self {
         let mut fleet = Self::new(partitions).await;
         fleet.case = sdk.name_case();

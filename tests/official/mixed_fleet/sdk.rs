@@ -70,8 +70,9 @@ impl Sdk {
         })
     }
 
-    /// Returns the namespace, event hub and consumer group for a store whose blobs have names of this case. Two stores
-    /// lower-case them, so these get capital letters. That of Java does not: its processor does.
+    /// Returns the namespace, event hub and consumer group for a store whose blobs have names of this case. The stores of
+    /// JavaScript and Python get capital letters, to show that they convert them to lower case. In Java, only the
+    /// processor converts them, so its store gets lower case.
     fn names(self, case: NameCase) -> [String; 3] {
         let group = group();
         let names = [group.namespace(), group.event_hub(), group.name()];

@@ -116,9 +116,10 @@ pub async fn three_sdks_share_and_take_over_from_each_other() {
     e.shut_down().await;
 }
 
-/// One group with all SDKs, and a crash of each. Go and Rust use the names as they are given, so they are given the lower
-/// case that all others use. Rust joins before the other SDKs: its receivers have no owner level, so they are refused for
-/// as long as a processor reads on that does not notice the loss of its ownership, as those of Go, Java and JavaScript.
+/// All SDKs share one group, and each of them crashes once. Go and Rust use names as given, so the test gives them the
+/// lower case that the others use. Rust joins before the other SDKs, so that it takes no partition from them: its receivers
+/// have no owner level, and the event hub refuses them while the previous owner still reads. The processors of Go, Java and
+/// JavaScript do not stop reading when they lose an ownership.
 pub async fn all_sdks_share_and_survive_a_crash_of_each() {
     let fleet = Fleet::new(12).await;
     let a = fleet.own("a").await;

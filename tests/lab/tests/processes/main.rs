@@ -1,5 +1,5 @@
-//! Several processes of the sample share an event hub and a container, more join, and all are restarted one after the
-//! other: the whole path on real components, over AMQP and HTTP. The other examples, and emulated days, run beside it.
+//! Tests of real processes, over AMQP and HTTP. Several processes of the sample share an event hub and a container, more
+//! join, and all are restarted one after the other. The other examples and `day` have tests here, too.
 #![cfg(unix)]
 
 #[cfg(target_os = "linux")]

@@ -7,31 +7,24 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
+	"peers/connect"
 	"peers/report"
 )
 
-const maxBatch, maxWait = 100, time.Second
+const maxBatch = 100
 
 type settings struct {
-	Storage       string
-	Container     string
-	EventHub      string `json:"event_hub"`
-	Port          int
-	ConsumerGroup string `json:"consumer_group"`
-	Greedy        bool
-	Expected      int64
+	connect.Settings
+	Greedy   bool
+	Expected int64
 }
 
 // count counts the processed events of all partitions.
@@ -50,10 +43,8 @@ func (c *count) add(events int64) {
 func process(ctx context.Context, client *azeventhubs.ProcessorPartitionClient, count *count) error {
 	defer client.Close(ctx)
 	for isFirst := true; ; {
-		waiting, cancel := context.WithTimeout(ctx, maxWait)
-		events, err := client.ReceiveEvents(waiting, maxBatch, nil)
-		cancel()
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		events, err := connect.Receive(ctx, client, maxBatch)
+		if err != nil {
 			return err
 		}
 		if len(events) == 0 {
@@ -71,17 +62,11 @@ func process(ctx context.Context, client *azeventhubs.ProcessorPartitionClient, 
 }
 
 func run(ctx context.Context, settings settings) error {
-	containerClient, err := container.NewClientFromConnectionString(settings.Storage, settings.Container, nil)
+	store, err := connect.Store(settings.Storage, settings.Container)
 	if err != nil {
 		return err
 	}
-	store, err := checkpoints.NewBlobStore(containerClient, nil)
-	if err != nil {
-		return err
-	}
-	consumer, err := azeventhubs.NewConsumerClientFromConnectionString(settings.EventHub, "", settings.ConsumerGroup, &azeventhubs.ConsumerClientOptions{
-		CustomEndpoint: fmt.Sprintf("localhost:%d", settings.Port),
-	})
+	consumer, err := connect.Consumer(settings.Settings, "")
 	if err != nil {
 		return err
 	}
@@ -96,16 +81,11 @@ func run(ctx context.Context, settings settings) error {
 		return err
 	}
 	count := &count{expected: settings.Expected}
-	go func() {
-		for client := processor.NextPartitionClient(ctx); client != nil; client = processor.NextPartitionClient(ctx) {
-			go func() {
-				if err := process(ctx, client, count); err != nil {
-					fmt.Fprintf(os.Stderr, "partition %s: %v\n", client.PartitionID(), err)
-				}
-			}()
+	return connect.Run(ctx, processor, func(client *azeventhubs.ProcessorPartitionClient) {
+		if err := process(ctx, client, count); err != nil {
+			fmt.Fprintf(os.Stderr, "partition %s: %v\n", client.PartitionID(), err)
 		}
-	}()
-	return processor.Run(ctx)
+	})
 }
 
 func main() {

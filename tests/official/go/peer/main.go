@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
+	"peers/connect"
 	"peers/report"
 )
 
@@ -79,11 +79,7 @@ func listCheckpoints(ctx context.Context, store *checkpoints.BlobStore) ([]reach
 func execute(command command) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	client, err := container.NewClientFromConnectionString(os.Getenv("CONNECTION_STRING"), command.Container, nil)
-	if err != nil {
-		return nil, err
-	}
-	store, err := checkpoints.NewBlobStore(client, nil)
+	store, err := connect.Store(os.Getenv("CONNECTION_STRING"), command.Container)
 	if err != nil {
 		return nil, err
 	}

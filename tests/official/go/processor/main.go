@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,19 +17,15 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2/checkpoints"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
+	"peers/connect"
 	"peers/report"
 )
 
-const maxBatch, maxWait = 50, time.Second
+const maxBatch = 50
 
 type settings struct {
-	Storage         string
-	Container       string
-	EventHub        string `json:"event_hub"`
-	Port            int
-	ConsumerGroup   string `json:"consumer_group"`
+	connect.Settings
 	Owner           string
 	IntervalSeconds int `json:"interval_seconds"`
 	ExpirySeconds   int `json:"expiry_seconds"`
@@ -70,10 +65,8 @@ func process(ctx context.Context, client *azeventhubs.ProcessorPartitionClient, 
 	defer client.Close(context.WithoutCancel(ctx))
 	report.Line(map[string]any{"started": partition, "checkpoint": store.checkpointOf(partition)})
 	for ctx.Err() == nil {
-		waiting, cancel := context.WithTimeout(ctx, maxWait)
-		events, err := client.ReceiveEvents(waiting, maxBatch, nil)
-		cancel()
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		events, err := connect.Receive(ctx, client, maxBatch)
+		if err != nil {
 			failed(partition, err)
 			return
 		}
@@ -92,18 +85,11 @@ func process(ctx context.Context, client *azeventhubs.ProcessorPartitionClient, 
 }
 
 func run(ctx context.Context, settings settings) error {
-	containerClient, err := container.NewClientFromConnectionString(settings.Storage, settings.Container, nil)
+	blobStore, err := connect.Store(settings.Storage, settings.Container)
 	if err != nil {
 		return err
 	}
-	blobStore, err := checkpoints.NewBlobStore(containerClient, nil)
-	if err != nil {
-		return err
-	}
-	consumer, err := azeventhubs.NewConsumerClientFromConnectionString(settings.EventHub, "", settings.ConsumerGroup, &azeventhubs.ConsumerClientOptions{
-		InstanceID:     settings.Owner,
-		CustomEndpoint: fmt.Sprintf("localhost:%d", settings.Port),
-	})
+	consumer, err := connect.Consumer(settings.Settings, settings.Owner)
 	if err != nil {
 		return err
 	}
@@ -118,12 +104,7 @@ func run(ctx context.Context, settings settings) error {
 	if err != nil {
 		return err
 	}
-	go func() {
-		for client := processor.NextPartitionClient(ctx); client != nil; client = processor.NextPartitionClient(ctx) {
-			go process(ctx, client, store)
-		}
-	}()
-	return processor.Run(ctx)
+	return connect.Run(ctx, processor, func(client *azeventhubs.ProcessorPartitionClient) { process(ctx, client, store) })
 }
 
 func main() {

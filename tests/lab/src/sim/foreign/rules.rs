@@ -61,7 +61,7 @@ pub(super) struct Rules {
     pub(super) on_error: OnError,
     /// Whether it lists the checkpoints in every cycle.
     pub(super) lists_checkpoints: bool,
-    /// Whether it stops to read a partition when the records show another owner. If not, it reads on until that owner
+    /// Whether it stops reading a partition when the records show another owner. If not, it continues until that owner
     /// displaces it at the event hub.
     pub(super) stops_when_taken: bool,
     /// Whether it releases its partitions when it ends.
