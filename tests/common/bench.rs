@@ -35,6 +35,8 @@ pub const VERBATIM: &str = "ns.servicebus.windows.net/hub/$Default/";
 
 pub const EXPIRY: i64 = 60;
 
+const AZURITE_TIMEOUT: Duration = Duration::from_secs(29);
+
 pub fn group() -> ConsumerGroup {
     ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
 }
@@ -141,7 +143,7 @@ impl Bench {
     }
 
     pub async fn owner(&self, name: &str) -> Owner {
-        let config = StoreConfig::default();
+        let config = self.config();
         self.owner_with(
             name,
             match self.case {
@@ -150,6 +152,15 @@ impl Bench {
             },
         )
         .await
+    }
+
+    /// The default settings. Azurite gets nearly half a lease duration for each request, for machines on which compilers
+    /// and other tests leave it little time.
+    fn config(&self) -> StoreConfig {
+        match self.backend {
+            Backend::Memory => StoreConfig::default(),
+            Backend::Azurite(_) => StoreConfig::default().with_request_timeout(AZURITE_TIMEOUT),
+        }
     }
 
     pub async fn owner_with(&self, name: &str, config: StoreConfig) -> Owner {
@@ -191,7 +202,7 @@ impl Bench {
         let link = Arc::new(Intercepted { inner: Arc::new(faulty.clone()), interceptor: Wire::default() });
         prepare(&link.interceptor);
         let builder = GroupStore::builder(link.clone(), group(), OwnerId::new(name).unwrap());
-        let store = connect(builder).await?;
+        let store = connect(builder.with_config(self.config())).await?;
         link.interceptor.sent();
         let (container, scope) = (self.container.clone(), LeaseScope::default());
         Ok(Owner { store, faulty, link, container, cooperative: false, scope })

@@ -34,7 +34,7 @@ fn storage_faults() -> [Fault; 3] {
 #[tokio::test(start_paused = true)]
 async fn b11_a_failing_storage_gets_no_more_requests() {
     for storage_fault in storage_faults() {
-        let group = alone(256, config()).await;
+        let group = alone(128, config()).await;
         let calm = requests_in(&group, 5 * MINUTE).await;
         group.set_faults(None, &FaultPlan::always(storage_fault.clone()));
         let first = requests_in(&group, MINUTE).await;
@@ -64,7 +64,7 @@ async fn b11_an_instance_with_few_requests_retries() {
 /// time. Under strict leases processing otherwise stops.
 #[tokio::test(start_paused = true)]
 async fn b11_leases_survive_a_short_outage() {
-    for (partitions, config) in [(4, config()), (64, config()), (4, by_heartbeat())] {
+    for (partitions, config) in [(4, config()), (32, config()), (4, by_heartbeat())] {
         for storage_fault in storage_faults() {
             let group = alone(partitions, config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop)).await;
             for _ in 0..5 {

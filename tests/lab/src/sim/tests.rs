@@ -25,7 +25,7 @@ use crate::sim::{
     Report, Reset, Role, Scale, Sdk, Totals, run, shrink,
 };
 
-/// Seeds from 1 on. In debug builds each takes six seconds; `cargo simulate` runs thousands.
+/// Seeds from 1 on, each of which takes seconds in debug builds; `cargo simulate` runs thousands of larger groups.
 const SEEDS: u64 = 10;
 
 /// The number of seeds over a [`Platform`](eventhubs_checkpoint::testing::faulty::Platform).
@@ -50,6 +50,11 @@ impl SeedsOf {
     const FAILURES: u64 = 3;
     const MIXED_SETTINGS: u64 = 3;
     const BLOCKED: u64 = 3;
+}
+
+/// The size of most groups here: every kind of incident happens in it, and it is simulated in seconds.
+fn small() -> Scale {
+    Scale { partitions: 12, storm: Duration::from_secs(2400), ..Scale::default() }
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -120,18 +125,18 @@ fn assert_no_violation(test: &str, seeds: u64, draw: impl Fn(u64) -> Plan + Sync
 
 #[test]
 fn no_invariant_is_violated() {
-    assert_no_violation("no_invariant_is_violated", SEEDS, |seed| Plan::draw(seed, &Scale::default()));
+    assert_no_violation("no_invariant_is_violated", SEEDS, |seed| Plan::draw(seed, &small()));
 }
 
 #[test]
 fn over_the_platform() {
-    let scale = Scale { platform: true, ..Scale::default() };
+    let scale = Scale { platform: true, ..small() };
     assert_no_violation("over_the_platform", SEEDS_OVER_PLATFORM, |seed| Plan::draw(seed, &scale));
 }
 
 #[test]
 fn far_from_the_defaults() {
-    let scale = Scale { wild: true, ..Scale::default() };
+    let scale = Scale { wild: true, ..small() };
     assert_no_violation("far_from_the_defaults", WILD_SEEDS, |seed| Plan::draw(seed, &scale));
 }
 
@@ -175,7 +180,7 @@ fn operators_reset_during_faults() {
 /// Returns a plan for an application that keeps its own positions.
 fn with_own_positions(seed: u64, own_positions: OwnPositions) -> Plan {
     let (platform, wild) = (seed.is_multiple_of(2), seed.is_multiple_of(3));
-    let scale = Scale { instances: 4, foreign: false, platform, wild, ..Scale::default() };
+    let scale = Scale { instances: 4, foreign: false, platform, wild, ..small() };
     let mut plan = Plan::draw(seed, &scale);
     plan.settings.own_positions = own_positions;
     plan.incidents.retain(|incident| !matches!(incident.kind, IncidentKind::Reset(_)));
@@ -222,15 +227,16 @@ fn no_partition_moves_because_of_a_reset() {
 
 #[test]
 fn a_seed_is_repeatable() {
-    let plain = Plan::draw(1, &Scale::default());
-    let over_platform = Plan::draw(1, &Scale { platform: true, ..Scale::default() });
+    let scale = Scale { storm: Duration::from_secs(900), ..small() };
+    let plain = Plan::draw(1, &scale);
+    let over_platform = Plan::draw(1, &Scale { platform: true, ..scale.clone() });
     let [plain, over_platform] = [plain, over_platform].map(|plan| {
         let (one, again) = (play(&plan, false), play(&plan, true));
         assert_eq!((&one.trace, one.totals), (&again.trace, again.totals));
         one.trace
     });
     assert_ne!(plain, over_platform);
-    assert_ne!(plain, play(&Plan::draw(2, &Scale::default()), false).trace);
+    assert_ne!(plain, play(&Plan::draw(2, &scale), false).trace);
 }
 
 /// Guests that run the code of another SDK after a crash and still claim to run this crate.
