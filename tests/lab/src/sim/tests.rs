@@ -229,7 +229,7 @@ fn no_partition_moves_because_of_a_reset() {
 fn a_seed_is_repeatable() {
     let scale = Scale { storm: Duration::from_secs(900), ..small() };
     let plain = Plan::draw(1, &scale);
-    let over_platform = Plan::draw(1, &Scale { platform: true, ..scale.clone() });
+    let over_platform = Plan::draw(1, &Scale { platform: true, ..scale });
     let [plain, over_platform] = [plain, over_platform].map(|plan| {
         let (one, again) = (play(&plan, false), play(&plan, true));
         assert_eq!((&one.trace, one.totals), (&again.trace, again.totals));
