@@ -11,10 +11,10 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{ProducerClient, SendEventOptions};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{
     AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId, PartitionContext, Processor, handler_fn,
 };
+use eventhubs_emulator::EventHubEmulator;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -10,7 +10,7 @@ use azure_messaging_eventhubs::{
 use clap::Parser;
 use eventhubs_checkpoint::blob::{azure::AzureContainer, memory::MemoryContainer};
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 

@@ -11,10 +11,10 @@ use azure_messaging_eventhubs::models::{EventData, ReceivedEventData};
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{LoadBalancingStrategy, ProcessorConfig, SpanEvents};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{
     ConsumerGroup, EventHubSource, GroupStore, OwnerId, PartitionContext, Processor, handler_fn,
 };
+use eventhubs_emulator::EventHubEmulator;
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{TraceContextExt, TracerProvider};
 use opentelemetry::{Context, KeyValue};

@@ -69,7 +69,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! - `legacy-sdk`: containers through a client of `azure_storage_blobs` 0.21.
 //! - `cli`: the command line tool `ehcp`.
 //! - `testing`: an event hub in memory, faults on request and the conformance suite, for tests.
-//! - `testing-amqp`: an event hub emulator that speaks AMQP 1.0.
 
 // The library's own rules, which tests and examples need not keep.
 #![warn(clippy::unwrap_used, clippy::expect_used)]

@@ -1,7 +1,7 @@
 //! Locks that ignore poison: a panic in one task does not stop other tasks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-#[cfg(any(feature = "azure", feature = "testing-amqp"))]
+#[cfg(feature = "azure")]
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Locks a mutex, even if it is poisoned.
@@ -10,13 +10,13 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Locks for reading, even if the lock is poisoned.
-#[cfg(any(feature = "azure", feature = "testing-amqp"))]
+#[cfg(feature = "azure")]
 pub fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks for writing, even if the lock is poisoned.
-#[cfg(any(feature = "azure", feature = "testing-amqp"))]
+#[cfg(feature = "azure")]
 pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use azure_messaging_eventhubs::ProducerClient;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 
 use crate::Result;
 use crate::publishing::publish;

@@ -8,7 +8,7 @@ use azure_messaging_eventhubs::builders::ConsumerClientBuilder;
 use azure_messaging_eventhubs::{ConnectionString, ProducerClient, RetryOptions};
 use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use tokio::time::timeout;
 
 use crate::Failure;

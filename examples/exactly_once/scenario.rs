@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, GroupStore, OwnerId};
+use eventhubs_emulator::EventHubEmulator;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};

@@ -2,8 +2,6 @@
 
 pub mod conformance;
 mod emptied;
-#[cfg(feature = "testing-amqp")]
-pub mod event_hub;
 pub mod faulty;
 pub mod memory_hub;
 mod overwrite;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
 use azure_core::error::ErrorKind;
 use azure_core::{Error, Result};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
+use eventhubs_emulator::EventHubEmulator;
 
 /// A credential that caches its token as `azure_identity` does: it returns the same token until five minutes
 /// before its expiry (`should_refresh` in `cache.rs` of `azure_identity` 1.1.0-beta.1).

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use eventhubs_checkpoint::testing::event_hub::DEFAULT_KEY;
+use eventhubs_emulator::DEFAULT_KEY;
 
 use crate::fleet::Fleet;
 use crate::program::Program;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::StartPosition;
 use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, PartitionId};
+use eventhubs_emulator::EventHubEmulator;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep};
 

@@ -14,8 +14,8 @@ use eventhubs_checkpoint::processor::{
     handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, EventHubDeadLetters, OwnerId};
+use eventhubs_emulator::EventHubEmulator;
 
 use crate::captured::Captured;
 use crate::hub_client::{consumer, earliest, next, numbered, open, producer, send, until, within};

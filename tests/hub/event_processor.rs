@@ -17,9 +17,9 @@ use azure_messaging_eventhubs::{
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::store::StoreConfig;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
+use eventhubs_emulator::EventHubEmulator;
 use futures::StreamExt;
 use time::Duration;
 use tokio::sync::watch;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use azure_core::base64;
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
 use azure_core::hmac::hmac_sha256;
-use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator};
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
+use eventhubs_emulator::{DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator};
 
 /// Returns shared access signatures of an hour for the event hub `hub`. Like a new token of Microsoft Entra ID, a new
 /// key affects only later tokens: requests with an earlier token are rejected, and open links stay.

@@ -10,7 +10,6 @@ mod hub_client;
 mod closes;
 mod connections;
 mod dead_letters;
-mod event_hub;
 mod event_processor;
 mod key_credential;
 mod operations;

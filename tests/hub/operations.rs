@@ -5,7 +5,7 @@
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{ConsumerClient, OpenReceiverOptions, StartLocation};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 
 use crate::hub_client::{
     assert_mentions, consumer, consumer_with, earliest, failure, first, next, numbered, open, producer, send, starting,

@@ -17,9 +17,9 @@ use eventhubs_checkpoint::processor::{
     ShutdownReport, StartPosition, StopReason,
 };
 use eventhubs_checkpoint::store::{GroupStore, InitOutcome, StoreConfig};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Position};
+use eventhubs_emulator::EventHubEmulator;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};

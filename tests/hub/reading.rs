@@ -14,8 +14,8 @@ use eventhubs_checkpoint::processor::{
     Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, StartPosition, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Result};
+use eventhubs_emulator::EventHubEmulator;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};

@@ -15,9 +15,9 @@ use eventhubs_checkpoint::processor::{
     StartPosition, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::testing::EmptiedReport;
-use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY, EventHubEmulator};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind};
+use eventhubs_emulator::EmptiedReport;
+use eventhubs_emulator::{DEFAULT_KEY, EventHubEmulator};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, advance, pause, resume, sleep, timeout};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::eventhubs::{EventHubSource, ReplaceableConnectionString};
 use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::testing::event_hub::{DEFAULT_KEY_NAME, EventHubEmulator};
+use eventhubs_emulator::{DEFAULT_KEY_NAME, EventHubEmulator};
 use tokio::time::{Instant, sleep};
 
 use crate::captured::Captured;

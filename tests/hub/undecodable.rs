@@ -12,7 +12,7 @@ use eventhubs_checkpoint::processor::{
     DeadLetterPolicy, Handler, HandlerExt, OnUndecodable, PartitionContext, Processor, ProcessorConfig,
     ProcessorHandle, handler_fn,
 };
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use tokio::task::JoinHandle;
 
 use crate::dead_letters::{dead_letter_hub, sink};

@@ -14,8 +14,8 @@ use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport,
 };
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, Result};
+use eventhubs_emulator::EventHubEmulator;
 use futures::StreamExt;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;

@@ -9,8 +9,8 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, PartitionContext, StartPosition, handler_fn};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, Position};
+use eventhubs_emulator::EventHubEmulator;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use tokio::time::timeout;
 
 /// The client can hang; no call to it goes without a timeout, which is far longer than any step takes.

@@ -7,7 +7,7 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use azure_messaging_eventhubs::{
     ConsumerClient, EventHubsError, EventReceiver, OpenReceiverOptions, RetryOptions, StartLocation, StartPosition,
 };
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use futures::StreamExt;
 use tokio::time::Instant;
 

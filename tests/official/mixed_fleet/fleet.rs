@@ -14,10 +14,8 @@ use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, Processor, ProcessorConfig};
 use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, NameCase, StoreConfig};
-use eventhubs_checkpoint::testing::event_hub::{
-    DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator, EventHubEmulatorBuilder,
-};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
+use eventhubs_emulator::{DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulator, EventHubEmulatorBuilder};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -19,7 +19,7 @@ use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_checkpoint::store::StoreConfig;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::watch;

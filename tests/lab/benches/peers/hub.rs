@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use azure_messaging_eventhubs::ProducerClient;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use serde::{Deserialize, Serialize};
 use tokio::time::interval;
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use clap::Parser;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use serde::{Deserialize, Serialize};
 
 use crate::chaos::Failure;

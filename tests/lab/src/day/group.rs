@@ -8,7 +8,7 @@ use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::RenewableCredential;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use tokio::task::JoinHandle;

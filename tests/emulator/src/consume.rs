@@ -143,10 +143,10 @@ mod tests {
     use tokio::io::{DuplexStream, duplex};
 
     use super::*;
-    use crate::testing::event_hub::event::Event;
-    use crate::testing::event_hub::selector::Selector;
-    use crate::testing::event_hub::served::Served;
-    use crate::testing::event_hub::settings::HubSettings;
+    use crate::event::Event;
+    use crate::selector::Selector;
+    use crate::served::Served;
+    use crate::settings::HubSettings;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
     /// Long enough for an unexpected event to arrive. Nothing here waits for the system, so paused time passes only when

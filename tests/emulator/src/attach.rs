@@ -136,10 +136,10 @@ fn epoch(attach: &Attach) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::event_hub::limits::Limits;
-    use crate::testing::event_hub::samples::attach;
-    use crate::testing::event_hub::sas::SasKey;
-    use crate::testing::event_hub::settings::HubSettings;
+    use crate::limits::Limits;
+    use crate::samples::attach;
+    use crate::sas::SasKey;
+    use crate::settings::HubSettings;
     use fe2o3_amqp_types::definitions::{ErrorCondition, Fields};
 
     fn namespace() -> Namespace {

@@ -1,6 +1,6 @@
 //! A client that is nothing but AMQP.
 
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use fe2o3_amqp::connection::ConnectionHandle;
 use fe2o3_amqp::sasl_profile::SaslProfile;
 use fe2o3_amqp::session::SessionHandle;

@@ -1,9 +1,11 @@
-//! The Event Hubs emulator as the official client sees it.
+//! The Event Hubs emulator as the official Rust client and a plain AMQP client see it.
 //!
 //! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
 
 mod amqp;
 mod frames;
+#[path = "../../../common/hub_client/mod.rs"]
+mod hub_client;
 mod levels;
 mod limits;
 mod links;
@@ -17,8 +19,7 @@ use std::time::{Duration, SystemTime};
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{EventDataBatchOptions, OpenReceiverOptions, SendEventOptions, StartLocation};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
-use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
+use eventhubs_emulator::EventHubEmulator;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -27,8 +28,8 @@ use crate::hub_client::{
     until, within,
 };
 
-fn now() -> SystemTime {
-    SystemWallClock.now().into()
+fn now(hub: &EventHubEmulator) -> SystemTime {
+    hub.now().into()
 }
 
 async fn hub(partitions: u16) -> EventHubEmulator {
@@ -64,7 +65,7 @@ async fn reports_the_hub_and_its_partitions() {
     assert!(!filled.is_empty);
     assert_eq!(filled.last_enqueued_sequence_number, 1);
     assert_eq!(filled.last_enqueued_offset, expected.last_enqueued_offset);
-    assert!(filled.last_enqueued_time_utc.unwrap() <= now());
+    assert!(filled.last_enqueued_time_utc.unwrap() <= now(&hub));
     within("closing the consumer", consumer.close()).await.unwrap();
 }
 
@@ -88,7 +89,7 @@ async fn returns_what_was_published() {
     assert_eq!(numbers, [0, 1, 2, 3]);
     assert!(events[0].event_data().properties().unwrap().contains_key("colour"));
     assert_eq!(events[3].offset().clone(), Some(hub.partition_properties("2").unwrap().last_enqueued_offset));
-    assert!(events[3].enqueued_time().unwrap() <= now());
+    assert!(events[3].enqueued_time().unwrap() <= now(&hub));
     within("closing the receiver", receiver.close()).await.unwrap();
     within("closing the consumer", consumer.close()).await.unwrap();
 }
@@ -129,7 +130,7 @@ async fn starts_at_the_requested_position() {
     let fifth_offset = events[5].offset().clone().unwrap();
     within("closing the receiver", receiver.close()).await.unwrap();
 
-    let an_hour_ago = now() - Duration::from_secs(3600);
+    let an_hour_ago = now(&hub) - Duration::from_secs(3600);
     for (location, inclusive, expected) in [
         (StartLocation::Earliest, false, 0),
         (StartLocation::Offset(fifth_offset.clone()), false, 6),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use azure_messaging_eventhubs::OpenReceiverOptions;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 use fe2o3_amqp::{Connection, Sender, Session};
 use fe2o3_amqp_types::definitions::{Handle, ReceiverSettleMode, Role, SenderSettleMode};
 use fe2o3_amqp_types::messaging::{Source, Target, TargetArchetype};

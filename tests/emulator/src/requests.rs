@@ -14,7 +14,6 @@ use super::connection::{CbsLink, Connection, Expiry};
 use super::management;
 use super::message::{AnyMessage, Response, application_property};
 use super::token_check::BadToken;
-use crate::clock::WallClock;
 use crate::lock::lock;
 
 /// The maximum number of responses that wait for the client's credit.

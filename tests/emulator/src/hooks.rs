@@ -5,6 +5,7 @@ use std::time::Duration;
 use fe2o3_amqp_types::definitions::Error;
 use time::OffsetDateTime;
 
+use super::encoding::data_head;
 use super::event::Event;
 use super::message::{condition, error};
 use super::sas::SasKey;
@@ -18,9 +19,9 @@ impl EventHubEmulator {
     /// service, the events of a partition key may go to another partition from now on.
     ///
     /// ```
-    /// # use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+    /// # use eventhubs_emulator::EventHubEmulator;
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> eventhubs_checkpoint::Result<()> {
+    /// # async fn main() -> Result<(), eventhubs_emulator::StartError> {
     /// let hub = EventHubEmulator::builder("orders").with_partitions(2).start("127.0.0.1:0").await?;
     /// hub.grow_to(3);
     /// assert_eq!(hub.partition_ids(), ["0", "1", "2"]);
@@ -38,6 +39,12 @@ impl EventHubEmulator {
     #[must_use = "`None` means that nothing expired: there is no such partition"]
     pub fn expire_before(&self, partition_id: &str, sequence_number: i64) -> Option<usize> {
         self.partition(partition_id).map(|partition| partition.expire_before(sequence_number))
+    }
+
+    /// Stores an event with this body as the next event of the partition, and returns its sequence number, or `None` if
+    /// there is no such partition.
+    pub fn append(&self, partition_id: &str, body: &[u8]) -> Option<i64> {
+        self.append_raw(partition_id, &[&data_head(body.len())[..], body].concat())
     }
 
     /// Stores an encoded AMQP message as the next event of the partition, and returns its sequence number; or `None` if

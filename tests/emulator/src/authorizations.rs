@@ -15,7 +15,6 @@ use tokio::time::sleep;
 
 use super::address::{MANAGEMENT, path};
 use super::clock::EmulatorClock;
-use crate::clock::WallClock;
 
 /// How often a link compares the clock with the expiry of its authorizations. Not one sleep until the expiry, because
 /// the wall clock and tokio's clock may run apart, for example in a test with paused time.

@@ -13,8 +13,8 @@ use super::log::{Log, StoredEvent};
 use super::receivers::Receivers;
 use super::selector::Selector;
 use super::settings::HubSettings;
+use crate::emptied::EmptiedReport;
 use crate::lock::lock;
-use crate::testing::EmptiedReport;
 
 /// The properties of a partition, as a client receives them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use fe2o3_amqp::{Sender, Session};
 
 use super::amqp::{connect, put_token};
@@ -19,7 +18,7 @@ async fn detached_senders_get_the_condition() {
     assert_eq!(hub.detach_senders(), 0);
     let mut connection = connect(&hub).await;
     let mut session = Session::begin(&mut connection).await.unwrap();
-    let token = hub.entra_token(SystemWallClock.now() + HOUR);
+    let token = hub.entra_token(hub.now() + HOUR);
     assert_eq!(put_token(&mut session, "amqps://localhost/hub", token).await, 202);
     let mut sender = within("attaching", Sender::attach(&mut session, "sender", "hub")).await.unwrap();
 

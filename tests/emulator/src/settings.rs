@@ -1,8 +1,8 @@
 //! Settings of one event hub.
 
 use super::retention::Retention;
-use crate::error::{Error, Result};
-use crate::testing::EmptiedReport;
+use crate::emptied::EmptiedReport;
+use crate::error::StartError;
 
 /// The default number of events that a partition keeps: see [`HubSettings::with_retention_count`].
 pub const DEFAULT_RETENTION_COUNT: usize = 50_000;
@@ -99,26 +99,26 @@ impl HubSettings {
         self
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<(), StartError> {
         check_name("event hub", &self.name)?;
         for group in &self.consumer_groups {
             check_name("consumer group", group)?;
         }
         if self.partitions == 0 {
-            return Err(Error::config("`with_partitions` is 0, but an event hub has at least one partition"));
+            return Err(StartError::setting("`with_partitions` is 0, but an event hub has at least one partition"));
         }
         if self.retention.count == 0 {
-            return Err(Error::config("`with_retention_count` is 0, but a partition keeps at least one event"));
+            return Err(StartError::setting("`with_retention_count` is 0, but a partition keeps at least one event"));
         }
         Ok(())
     }
 }
 
 /// Checks for the characters of the service's names, which need no escape in an address or a connection string.
-fn check_name(what: &str, name: &str) -> Result<()> {
+fn check_name(what: &str, name: &str) -> Result<(), StartError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '$');
     if name.is_empty() || !name.chars().all(allowed) {
-        return Err(Error::config(format!(
+        return Err(StartError::setting(format!(
             "{what} name {name:?} is invalid: use letters, digits, '.', '-', '_' and '$'"
         )));
     }
@@ -128,12 +128,9 @@ fn check_name(what: &str, name: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
 
     fn refusal(settings: &HubSettings) -> String {
-        let error = settings.check().expect_err("an invalid setting");
-        assert_eq!(error.kind(), ErrorKind::Config);
-        error.to_string()
+        settings.check().expect_err("an invalid setting").to_string()
     }
 
     #[test]

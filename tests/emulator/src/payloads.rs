@@ -110,7 +110,7 @@ fn sends_events(attach: &Attach) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::event_hub::samples::{attach, transfer};
+    use crate::samples::{attach, transfer};
 
     fn frame(performative: Performative, payload: &[u8]) -> Frame<'_> {
         Frame { channel: 1, performative, prefix: Vec::new(), payload, bytes: &[] }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use azure_messaging_eventhubs::{ConsumerClient, RetryOptions};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
-use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
+use eventhubs_emulator::EventHubEmulator;
 use fe2o3_amqp::{Sender, Session};
 use time::OffsetDateTime;
 
@@ -67,7 +66,7 @@ async fn only_links_of_an_expired_path_are_detached() {
 #[tokio::test]
 async fn attaches_are_rejected_until_the_next_token() {
     let hub = hub(1).await;
-    let token = hub.entra_token(SystemWallClock.now() + HOUR);
+    let token = hub.entra_token(hub.now() + HOUR);
     let mut connection = connect(&hub).await;
     for _ in 0..2 {
         let mut refusing = Session::begin(&mut connection).await.unwrap();
@@ -86,7 +85,7 @@ async fn attaches_are_rejected_until_the_next_token() {
 #[tokio::test]
 async fn a_token_for_an_unknown_hub_is_not_found() {
     let hub = hub(1).await;
-    let token = hub.entra_token(SystemWallClock.now() + HOUR);
+    let token = hub.entra_token(hub.now() + HOUR);
     let mut connection = connect(&hub).await;
     let mut session = Session::begin(&mut connection).await.unwrap();
     assert_eq!(put_token(&mut session, "amqps://localhost/nohub", token.clone()).await, 404);
@@ -98,7 +97,7 @@ async fn a_token_for_an_unknown_hub_is_not_found() {
 async fn a_bearer_token_is_accepted_until_its_expiry() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
-    let consumer = consumer_of(&hub, Bearer::new(&hub, SystemWallClock.now() + HOUR)).await;
+    let consumer = consumer_of(&hub, Bearer::new(&hub, hub.now() + HOUR)).await;
     let receiver = open(&consumer, "0", earliest()).await;
     assert_eq!(next(&receiver, 1).await.len(), 1);
     within("hub properties", consumer.get_eventhub_properties()).await.unwrap();
@@ -106,9 +105,9 @@ async fn a_bearer_token_is_accepted_until_its_expiry() {
     hub.advance_clock(HOUR);
 
     assert_mentions(&failure(&receiver).await, &["UnauthorizedAccess"]);
-    let expired = consumer_of(&hub, Bearer::new(&hub, SystemWallClock.now() + HOUR / 2)).await;
+    let expired = consumer_of(&hub, Bearer::new(&hub, hub.now() + HOUR / 2)).await;
     assert_mentions(&failure(&open(&expired, "0", earliest()).await).await, &["ExpiredToken: The token is expired."]);
-    let renewed = consumer_of(&hub, Bearer::new(&hub, SystemWallClock.now() + 2 * HOUR)).await;
+    let renewed = consumer_of(&hub, Bearer::new(&hub, hub.now() + 2 * HOUR)).await;
     assert_eq!(next(&open(&renewed, "0", earliest()).await, 1).await.len(), 1);
 }
 

@@ -70,7 +70,7 @@ mod tests {
     use fe2o3_amqp_types::definitions::Role;
 
     use super::*;
-    use crate::testing::event_hub::samples::{attach, detach, flow};
+    use crate::samples::{attach, detach, flow};
 
     fn attach_with(properties: Fields) -> Performative {
         let attach = attach(Role::Sender, "hub", "client");

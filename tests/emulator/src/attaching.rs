@@ -78,7 +78,7 @@ mod tests {
     use fe2o3_amqp_types::performatives::End;
 
     use super::*;
-    use crate::testing::event_hub::samples::{attach, begin_response, detach, flow};
+    use crate::samples::{attach, begin_response, detach, flow};
 
     fn named(name: &str, handle: u32) -> Performative {
         let attach = attach(Role::Receiver, "hub", "client");

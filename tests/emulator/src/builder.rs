@@ -14,8 +14,8 @@ use super::namespace::Namespace;
 use super::sas::SasKey;
 use super::settings::HubSettings;
 use super::{EventHubEmulator, Server};
-use crate::error::{Error, Result};
-use crate::testing::EmptiedReport;
+use crate::emptied::EmptiedReport;
+use crate::error::StartError;
 
 /// The default name of the accepted shared access key.
 pub const DEFAULT_KEY_NAME: &str = "RootManageSharedAccessKey";
@@ -90,9 +90,9 @@ impl EventHubEmulatorBuilder {
     /// returns the others.
     ///
     /// ```
-    /// # use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+    /// # use eventhubs_emulator::EventHubEmulator;
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> eventhubs_checkpoint::Result<()> {
+    /// # async fn main() -> Result<(), eventhubs_emulator::StartError> {
     /// let orders = EventHubEmulator::builder("orders")
     ///     .with_event_hub("payments", |hub| hub.with_partitions(2).with_consumer_group("audit"))
     ///     .start("127.0.0.1:0")
@@ -175,13 +175,13 @@ impl EventHubEmulatorBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is invalid, or if the address cannot be used, for
-    /// example because it is in use. The message names the setting or the address. Correct it.
-    pub async fn start(self, address: &str) -> Result<EventHubEmulator> {
+    /// If a setting is invalid, or if the address cannot be used, for example because it is in use. The message names the
+    /// setting or the address. Correct it.
+    pub async fn start(self, address: &str) -> Result<EventHubEmulator, StartError> {
         self.check()?;
         let cannot_listen = |error| {
-            Error::config(format!("cannot listen on {address}: use a free local address, or port 0 for any free port"))
-                .with_source(error)
+            let message = format!("cannot listen on {address}: use a free local address, or port 0 for any free port");
+            StartError::address(message, error)
         };
         let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
         limit_segments(&listener).map_err(cannot_listen)?;
@@ -200,27 +200,30 @@ impl EventHubEmulatorBuilder {
         })
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<(), StartError> {
         let mut names = Vec::new();
         for hub in self.others.iter().chain([&self.hub]) {
             hub.check()?;
             let name = hub.name.to_ascii_lowercase();
             if names.contains(&name) {
-                return Err(Error::config(format!("there are two event hubs {:?}: use different names", hub.name)));
+                return Err(StartError::setting(format!(
+                    "there are two event hubs {:?}: use different names",
+                    hub.name
+                )));
             }
             names.push(name);
         }
         if self.limits.management_quota == 0 || self.limits.idle.is_zero() || self.limits.max_sessions == 0 {
-            return Err(Error::config(
+            return Err(StartError::setting(
                 "`with_management_quota`, `with_idle_limit` or `with_max_sessions` is 0, which no client could work with: \
                  use at least 1",
             ));
         }
         if self.key.name.is_empty() || self.key.secret.is_empty() {
-            return Err(Error::config("the name of the shared access key or the key is empty: set both"));
+            return Err(StartError::setting("the name of the shared access key or the key is empty: set both"));
         }
         if self.key.name.contains(';') || self.key.secret.contains(';') {
-            return Err(Error::config(
+            return Err(StartError::setting(
                 "the name of the shared access key or the key contains ';', which a connection string cannot: remove it",
             ));
         }
@@ -256,12 +259,9 @@ impl fmt::Debug for EventHubEmulatorBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
 
     async fn refusal(builder: EventHubEmulatorBuilder) -> String {
-        let error = builder.start("127.0.0.1:0").await.expect_err("an invalid setting");
-        assert_eq!(error.kind(), ErrorKind::Config);
-        error.to_string()
+        builder.start("127.0.0.1:0").await.expect_err("an invalid setting").to_string()
     }
 
     #[tokio::test]

@@ -9,7 +9,6 @@ use super::message::{ARGUMENT_OUT_OF_RANGE, AnyMessage, Response, application_pr
 use super::namespace::Namespace;
 use super::partition::Partition;
 use super::token_check::BadToken;
-use crate::clock::WallClock;
 
 /// Responds to a READ of a hub or of a partition.
 ///
@@ -92,9 +91,9 @@ fn partition_properties<'a>(hub: &Hub, partition: &Partition) -> [(&'a str, Valu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::event_hub::limits::Limits;
-    use crate::testing::event_hub::sas::SasKey;
-    use crate::testing::event_hub::settings::HubSettings;
+    use crate::limits::Limits;
+    use crate::sas::SasKey;
+    use crate::settings::HubSettings;
 
     use fe2o3_amqp_types::messaging::{ApplicationProperties, Body, Message};
     use time::Duration;

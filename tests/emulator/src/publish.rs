@@ -113,8 +113,8 @@ fn parse(message: &[u8]) -> Result<Event<'_>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::event_hub::encoding::data_head;
-    use crate::testing::event_hub::settings::HubSettings;
+    use crate::encoding::data_head;
+    use crate::settings::HubSettings;
 
     /// `two` as a message: a data section (0x75) of three bytes.
     const TWO: &[u8] = b"\x00\x53\x75\xa0\x03two";

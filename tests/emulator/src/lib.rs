@@ -1,4 +1,5 @@
-//! An Event Hubs emulator that runs in this process and speaks AMQP 1.0, for tests and examples without a cloud.
+//! An Event Hubs emulator that runs in this process and speaks AMQP 1.0, for tests and examples without a cloud. The
+//! program of the same name runs it on its own.
 //!
 //! It supports the official producer and consumer of `azure_messaging_eventhubs`. Its wire format is the service's, so
 //! clients in [other languages](self#clients-in-other-languages) can use it too. Set the *custom endpoint* option of a
@@ -6,10 +7,10 @@
 //! string](EventHubEmulator::connection_string):
 //!
 //! ```
-//! use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+//! use eventhubs_emulator::EventHubEmulator;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> eventhubs_checkpoint::Result<()> {
+//! # async fn main() -> Result<(), eventhubs_emulator::StartError> {
 //! let hub = EventHubEmulator::builder("orders").with_partitions(8).with_consumer_group("billing");
 //! let hub = hub.start("127.0.0.1:0").await?;
 //!
@@ -109,7 +110,9 @@ mod clock;
 mod connection;
 mod consume;
 mod delayed;
+mod emptied;
 mod encoding;
+mod error;
 mod event;
 mod filter;
 mod frames;
@@ -121,6 +124,7 @@ mod late_frames;
 mod limits;
 mod links;
 mod listen;
+mod lock;
 mod log;
 mod management;
 mod message;
@@ -150,6 +154,8 @@ use time::OffsetDateTime;
 use tokio::task::JoinSet;
 
 pub use builder::{DEFAULT_DELAY, DEFAULT_KEY, DEFAULT_KEY_NAME, EventHubEmulatorBuilder};
+pub use emptied::EmptiedReport;
+pub use error::StartError;
 pub use partition::PartitionProperties;
 pub use settings::{DEFAULT_RETENTION_COUNT, HubSettings};
 
@@ -254,9 +260,9 @@ impl EventHubEmulator {
 
     /// Returns a connection string with the port and `UseDevelopmentEmulator=true`.
     ///
-    /// With it, [`EventHubSource::from_connection_string`](crate::eventhubs::EventHubSource::from_connection_string) and
-    /// the JavaScript client need no endpoint. A client that ignores the port needs
-    /// [`connection_string`](Self::connection_string) and [`endpoint`](Self::endpoint) instead.
+    /// With it, the JavaScript client and `EventHubSource` of the crate `eventhubs-checkpoint` need no endpoint. A client
+    /// that ignores the port needs [`connection_string`](Self::connection_string) and [`endpoint`](Self::endpoint)
+    /// instead.
     #[must_use]
     pub fn connection_string_with_port(&self) -> String {
         let address = format!("sb://localhost:{}/", self.port());
@@ -311,6 +317,12 @@ impl EventHubEmulator {
     #[must_use]
     pub fn sent_events(&self, partition_id: &str) -> Option<u64> {
         self.partition(partition_id).map(|partition| partition.sent())
+    }
+
+    /// Returns the time by the [clock](Self::advance_clock) of the emulator, which decides when tokens expire.
+    #[must_use]
+    pub fn now(&self) -> OffsetDateTime {
+        self.hub().now()
     }
 
     /// Returns when the event hub was created, by the [clock](Self::advance_clock) of the emulator.

@@ -1,7 +1,7 @@
 //! Geo-replication, and namespaces that move.
 
 use azure_messaging_eventhubs::StartLocation;
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 
 use super::hub;
 use crate::hub_client::{

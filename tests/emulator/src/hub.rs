@@ -10,7 +10,6 @@ use super::links::Links;
 use super::message::not_found;
 use super::partition::Partition;
 use super::settings::HubSettings;
-use crate::clock::WallClock;
 use crate::lock::{read, write};
 
 const DEFAULT_CONSUMER_GROUP: &str = "$Default";

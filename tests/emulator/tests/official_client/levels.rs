@@ -2,7 +2,7 @@
 
 use azure_messaging_eventhubs::error::ErrorKind;
 use azure_messaging_eventhubs::{ConsumerClient, EventHubsError, OpenReceiverOptions};
-use eventhubs_checkpoint::testing::event_hub::EventHubEmulator;
+use eventhubs_emulator::EventHubEmulator;
 
 use super::hub;
 use crate::hub_client::{assert_mentions, earliest, failure, next, numbered, open, producer, send, until, within};
