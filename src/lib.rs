@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! | settings | [`processor::ProcessorConfig`], [`store::StoreConfig`] |
 //! | to share partitions for a reader of your own | [`balancer`] |
 //! | to read and write the records | [`store`] |
-//! | to see a group, or to reset its checkpoints | [`admin`], or the tool `ehcp` (feature `cli`) |
+//! | to see a group, or to reset its checkpoints | [`admin`], or the tool `ehcp` |
 //! | another storage | [`blob::BlobContainer`] and the conformance suite in `testing` |
 //! | a client of `azure_storage_blobs` 0.21 | `blob::legacy` (feature `legacy-sdk`) |
 //! | metrics | [`metrics`] |
@@ -67,7 +67,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! - `azure`, `eventhubs` (default): Azure Blob Storage, and the official client of Event Hubs.
 //! - `metrics`: metrics through the `metrics` facade, see [`metrics`].
 //! - `legacy-sdk`: containers through a client of `azure_storage_blobs` 0.21.
-//! - `cli`: the command line tool `ehcp`.
 //! - `testing`: an event hub in memory, faults on request and the conformance suite, for tests.
 
 // The library's own rules, which tests and examples need not keep.

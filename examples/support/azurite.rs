@@ -15,6 +15,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep};
 
 use super::install::{check_node, npm_ci};
+use super::repository;
 
 /// If this is set to the blob endpoint of a running Azurite, for example `http://127.0.0.1:10000/devstoreaccount1`,
 /// that Azurite is used.
@@ -145,8 +146,5 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn folder() -> PathBuf {
-    // The manifest may be that of a package in a folder below.
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = package.ancestors().map(|ancestor| ancestor.join("azurite"));
-    folders.find(|folder| folder.is_dir()).unwrap_or_else(|| package.join("azurite"))
+    repository::root().join("azurite")
 }

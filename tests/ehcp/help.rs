@@ -1,10 +1,9 @@
 //! The help of every command is as the snapshots show it. `SNAPSHOTS=overwrite` writes them again.
 
-use std::path::Path;
-
 use snapbox::Data;
 
 use crate::program::Program;
+use crate::support::repository;
 
 async fn help(command: &[&str]) -> String {
     Program::bare().run(&[command, &["--help"]].concat()).await.ended(0).stdout
@@ -30,7 +29,7 @@ async fn every_command_shows_its_help() {
 
 #[track_caller]
 fn compare(name: &str, shown: String) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ehcp/snapshots");
+    let folder = repository::root().join("tests/ehcp/snapshots");
     snapbox::assert_data_eq!(shown, Data::read_from(&folder.join(format!("{name}.txt")), None));
 }
 

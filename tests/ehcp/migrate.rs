@@ -14,6 +14,7 @@ use crate::legacy::{Blobs, CHECKPOINTS, Source, offset_of};
 use crate::program::{Program, Run};
 use crate::sas::{FUTURE, account_sas, fresh_name};
 use crate::support::azurite;
+use crate::support::repository;
 
 /// The last event of each partition.
 const LAST: i64 = 19;
@@ -68,7 +69,7 @@ mod continuation {
     /// processes. `--nocapture` shows them all.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn is_exactly_after_the_checkpoint() {
-        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/migration.md")).unwrap();
+        let page = std::fs::read_to_string(repository::root().join("docs/migration.md")).unwrap();
         let rows: Vec<_> = stream::iter(Source::ALL).map(continued).buffered(CONCURRENT).collect().await;
         println!("| source | partition 0 | partition 1 | partition 2 |\n|---|---|---|---|\n{}", rows.join("\n"));
         assert!(rows.iter().all(|row| page.contains(row)), "docs/migration.md has another table");

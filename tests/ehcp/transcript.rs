@@ -1,7 +1,6 @@
 //! The session in `docs/ehcp.md` is what the program shows. Comments in the page say what happens between the commands.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use azure_messaging_eventhubs::models::EventData;
@@ -15,6 +14,7 @@ use crate::fleet::{Fleet, TIMEOUT};
 use crate::foreign_processor::ForeignProcessor;
 use crate::program::{Program, Run};
 use crate::sdk::Sdk;
+use crate::support::repository;
 
 const PAGE: &str = "docs/ehcp.md";
 
@@ -185,7 +185,7 @@ async fn publish(fleet: &Fleet, partition: &str, body: &[u8]) {
 /// `SNAPSHOTS=overwrite` writes what is shown into the page.
 #[tokio::test]
 async fn the_session_of_the_page_is_true() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let file = repository::root().join(PAGE);
     let overwrites = std::env::var("SNAPSHOTS").is_ok_and(|mode| mode == "overwrite");
     let steps = steps(&fs::read_to_string(&file).unwrap());
     let commands = steps.iter().filter(|step| matches!(step, Step::Command { .. })).count();

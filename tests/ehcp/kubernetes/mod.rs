@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -14,12 +13,13 @@ use serde_json::Value;
 use crate::fleet::Fleet;
 use crate::program::Program;
 use crate::python::{check_python, python_with_packages};
+use crate::support::repository;
 
 const PAGE: &str = "docs/kubernetes.md";
 
 /// Returns the YAML on the page.
 fn manifests() -> String {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE)).unwrap();
+    let page = fs::read_to_string(repository::root().join(PAGE)).unwrap();
     let blocks: Vec<_> = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     blocks.join("---\n")
 }
@@ -35,7 +35,7 @@ fn is_here() -> bool {
 
 /// Returns the kinds and names of the manifests in each text, or the first error in it.
 fn validated(texts: &[String]) -> Vec<Result<Vec<String>, String>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ehcp/kubernetes");
+    let folder = repository::root().join("tests/ehcp/kubernetes");
     let mut python = Command::new(python_with_packages(&folder).unwrap());
     python.arg("validate.py").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut python = python.spawn().unwrap();

@@ -1,6 +1,6 @@
 //! The programs that still can run here: the last releases of EventProcessorHost for Node.js and Python.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde_json::{Map, Value, json};
@@ -12,6 +12,7 @@ use super::{OWNER, Offset};
 use crate::fleet::{Fleet, TIMEOUT};
 use crate::python::{check_python, python_with_packages};
 use crate::support::install::{check_node, npm_ci};
+use crate::support::repository;
 
 /// Runs the host of Node.js on the emulators, until it has written the checkpoints and has shut down. The error says
 /// why it cannot be installed.
@@ -69,5 +70,5 @@ async fn run(interpreter: PathBuf, script: &str, settings: &Value) {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ehcp/legacy")
+    repository::root().join("tests/ehcp/legacy")
 }

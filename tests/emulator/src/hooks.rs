@@ -43,6 +43,7 @@ impl EventHubEmulator {
 
     /// Stores an event with this body as the next event of the partition, and returns its sequence number, or `None` if
     /// there is no such partition.
+    #[must_use = "`None` means that nothing was stored"]
     pub fn append(&self, partition_id: &str, body: &[u8]) -> Option<i64> {
         self.append_raw(partition_id, &[&data_head(body.len())[..], body].concat())
     }

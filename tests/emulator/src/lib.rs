@@ -1,3 +1,4 @@
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 //! An Event Hubs emulator that runs in this process and speaks AMQP 1.0, for tests and examples without a cloud. The
 //! program of the same name runs it on its own.
 //!

@@ -16,6 +16,7 @@ use crate::bench::group;
 use crate::compiled::{check_go, check_java, go_program, java_program};
 use crate::python::{check_python, python_with_packages};
 use crate::support::install::{check_node, npm_ci};
+use crate::support::repository;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sdk {
@@ -135,7 +136,7 @@ impl Process {
 }
 
 fn rust_sdk() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/official/rust_sdk_0_15")
+    repository::root().join("tests/official/rust_sdk_0_15")
 }
 
 /// Checks that the program is there, and what it is linked with.
@@ -185,5 +186,5 @@ fn capitalized(name: &str) -> String {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/official/mixed_fleet")
+    repository::root().join("tests/official/mixed_fleet")
 }

@@ -96,7 +96,7 @@ pub enum Command {
     Lag(Lag),
     /// Watches a group: a screen on a terminal, otherwise one line of JSON per look.
     ///
-    /// Nothing is written to the group. The screen needs a build with the feature `tui`; press ? for its keys, and for the
+    /// Nothing is written to the group. Press ? for the keys of the screen, and for the
     /// requests that watching costs.
     #[command(
         after_help = "Examples:\n  ehcp watch\n  ehcp watch --interval 10s --no-hub\n  ehcp watch --count 3 -o ndjson > looks.ndjson"

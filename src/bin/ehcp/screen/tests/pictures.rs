@@ -45,7 +45,7 @@ fn picture(state: &mut State, width: u16, height: u16) -> String {
 
 #[track_caller]
 fn compare(name: &str, picture: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/ehcp/screen/tests/snapshots");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("screen/tests/snapshots");
     // Raw: a snapshot may have brackets, which are patterns otherwise.
     snapbox::assert_data_eq!(picture, Data::read_from(&folder.join(format!("{name}.txt")), None).raw());
 }
@@ -180,7 +180,7 @@ async fn without_colors_there_are_none() {
 #[tokio::test(start_paused = true)]
 async fn the_screen_of_the_page_is_true() {
     const MARK: &str = "<!-- screen -->\n```text\n";
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(PAGE);
     let page = fs::read_to_string(&file).unwrap();
     let (before, rest) = page.split_once(MARK).expect("the page has a screen");
     let (shown, after) = rest.split_once("```").unwrap();
