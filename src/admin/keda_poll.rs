@@ -88,12 +88,6 @@ impl GroupRecords {
         KedaPoll { names, partitions, total }
     }
 
-    /// Returns the names with which KEDA must be configured.
-    #[must_use]
-    pub fn keda_names(&self) -> KedaNames {
-        KedaNames::new(self)
-    }
-
     /// Returns the checkpoints whose names KEDA reads. Those of a group with capital letters may be read in its place,
     /// if they are of a program that writes lower-case names.
     fn found_by_keda(&self, names: &KedaNames) -> BTreeMap<&PartitionId, &Checkpoint> {

@@ -76,20 +76,14 @@ async fn names_that_keda_does_not_find_are_refused() {
     let mut fleet = Fleet::with_batches(1, 2).await;
     fleet.all_published().await;
     write(&fleet, "localhost/orders/$Default/checkpoint/0", "9").await;
-    let mut program = Program::for_fleet(&fleet).await;
+    let program = Program::for_fleet(&fleet).await;
     let run = program.run(&["keda"]).await.ended(2);
     assert!(run.stderr.contains("KEDA finds no checkpoint of $Default: "), "{}", run.stderr);
-    let manifest = ["keda", "--manifest", "--deployment", "orders"];
-    let run = program.run(&manifest).await.ended(3);
-    assert!(run.stdout.is_empty() && run.stderr.contains("ehcp copy --to-case lower"), "{run:?}");
+    assert!(run.stderr.contains("ehcp copy --to-case lower"), "{run:?}");
+    let names = json!({ "namespace": "localhost", "event_hub": "orders", "consumer_group": "$Default", "finds_checkpoints": false });
+    assert_eq!(program.json(&["keda"]).await["names"], names);
     // The remedy.
     program.run(&["copy", "--to-case", "lower", "--execute"]).await.ended(0);
     let run = program.run(&["keda", "--blob-name-case", "lower"]).await.ended(0);
     assert!(run.stdout.contains("KEDA counts 0, lag 0, not active, 0 replicas"), "{}", run.stdout);
-    program.set("EHCP_NAMESPACE", "my-namespace");
-    let run = program.run(&[&manifest[..], &["--no-hub"]].concat()).await.ended(64);
-    assert!(run.stderr.contains("pass --max-replicas"), "{}", run.stderr);
-    program.run(&["keda", "--manifest"]).await.ended(64);
-    program.run(&["keda", "--deployment", "orders"]).await.ended(64);
-    program.run(&["keda", "--manifest", "--deployment", "Orders"]).await.ended(64);
 }

@@ -145,16 +145,6 @@ impl Connection {
         }
     }
 
-    /// Returns the name of the storage account.
-    pub fn account_name(&self) -> Result<String> {
-        let named = match (&self.storage.secret, &self.storage.account) {
-            (Some(secret), _) => account_in(secret),
-            (None, account) => account.as_deref().map(account_name),
-        };
-        let missing = || Failure::usage("the name of the storage account is not known: pass --account");
-        named.map(str::to_owned).ok_or_else(missing)
-    }
-
     /// Opens another container of the account.
     pub fn container(&self, name: &str) -> Result<AzureContainer> {
         self.storage.container(name)
@@ -333,15 +323,6 @@ fn account_name(account: &str) -> &str {
         Some(url) => url.rsplit_once('/').map_or_else(|| url.split('.').next().unwrap_or(url), |(_, path)| path),
         None => account,
     }
-}
-
-/// Returns the name of the account in a connection string. The rest of the string is secret.
-fn account_in(secret: &str) -> Option<&str> {
-    let value = |wanted: &str| {
-        let pairs = secret.split(';').filter_map(|part| part.trim().split_once('='));
-        pairs.filter(|(key, _)| key.trim().eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim()).next()
-    };
-    value("AccountName").or_else(|| value("BlobEndpoint").map(account_name))
 }
 
 fn full_namespace(name: &str) -> String {

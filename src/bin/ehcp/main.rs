@@ -5,7 +5,6 @@ mod args;
 mod commands;
 mod connection;
 mod exit;
-mod manifest;
 mod output;
 mod profile;
 mod progress;

@@ -29,18 +29,6 @@ pub fn partitions(text: &str) -> Result<Partitions, String> {
     Ok(Partitions(partitions))
 }
 
-/// Reads the name of a Kubernetes object.
-pub fn kubernetes_name(text: &str) -> Result<String, String> {
-    let is_end = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-    // KEDA adds `keda-hpa-` for the name of its autoscaler.
-    let is_valid = text.len() <= 54
-        && text.starts_with(is_end)
-        && text.ends_with(is_end)
-        && text.chars().all(|letter| is_end(letter) || letter == '-' || letter == '.');
-    let rule = "use at most 54 lower-case letters and digits, with hyphens and dots between them";
-    is_valid.then(|| text.to_owned()).ok_or_else(|| rule.to_owned())
-}
-
 /// Reads the time between two requests.
 pub fn interval(text: &str) -> Result<Duration, String> {
     let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
@@ -154,16 +142,6 @@ mod tests {
     fn words_of_a_shell_are_quoted() {
         for (text, expected) in [("a-1", "a-1"), ("$Default", "'$Default'"), ("it's", r"'it'\''s'"), ("", "''")] {
             assert_eq!(quoted(text), expected);
-        }
-    }
-
-    #[test]
-    fn names_of_kubernetes_are_checked() {
-        for name in ["orders", "a", "orders-2", "my.app"] {
-            assert_eq!(kubernetes_name(name).as_deref(), Ok(name));
-        }
-        for wrong in ["", "Orders", "-a", "a-", ".a", "a: b", &"a".repeat(55)] {
-            assert!(kubernetes_name(wrong).is_err(), "{wrong}");
         }
     }
 

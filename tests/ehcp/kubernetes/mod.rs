@@ -1,4 +1,4 @@
-//! The manifests in `docs/kubernetes.md`, and those that `ehcp keda` writes, are valid for Kubernetes and for KEDA.
+//! The manifests in `docs/kubernetes.md` are valid for Kubernetes and for KEDA.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,12 +6,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::testing::Overwrite;
 use serde_json::Value;
 
-use crate::fleet::Fleet;
-use crate::program::Program;
 use crate::python::{check_python, python_with_packages};
 use crate::support::repository;
 
@@ -95,53 +91,5 @@ fn a_wrong_manifest_is_rejected() {
     });
     for ((_, wrong, named), rejected) in cases.into_iter().zip(validated(&texts)) {
         assert!(rejected.as_ref().is_err_and(|error| error.contains(named)), "{wrong}: {rejected:?}");
-    }
-}
-
-/// The page shows what the program writes. Its names are those of no real account.
-#[tokio::test]
-async fn the_page_has_the_manifest_of_ehcp_keda() {
-    let fleet = Fleet::with_batches(1, 0).await;
-    let mut program = Program::for_fleet(&fleet).await;
-    program.set("EHCP_NAMESPACE", "my-namespace");
-    let arguments = ["keda", "--manifest", "--deployment", "orders", "--max-replicas", "8"];
-    let written = program.run(&arguments).await.ended(0).stdout;
-    let written = written.replace(&fleet.container_name, "checkpoints").replace("devstoreaccount1", "mystorage");
-    assert!(manifests().contains(&written), "{PAGE} should have:\n{written}");
-}
-
-#[tokio::test]
-async fn written_manifests_are_valid() {
-    if !is_here() {
-        return;
-    }
-    let fleet = Fleet::with_batches(1, 0).await;
-    let mut program = Program::for_fleet(&fleet).await;
-    let blob = "MyNs.servicebus.chinacloudapi.cn/My-Hub/orders-app/checkpoint/0";
-    let metadata =
-        Metadata::from([("sequencenumber".to_owned(), "3".to_owned()), ("offset".to_owned(), "3".to_owned())]);
-    fleet.container.overwrite(blob, &metadata).await.unwrap();
-    program.set("EHCP_EVENT_HUB", "My-Hub");
-    for (namespace, group, settings) in [
-        (
-            "MyNs",
-            "$Default",
-            ["eventHubNamespace: \"myns\"", "eventHubName: \"my-hub\"", "consumerGroup: \"$Default\""],
-        ),
-        (
-            "MyNs.servicebus.chinacloudapi.cn",
-            "orders-app",
-            ["eventHubNamespace: \"MyNs\"", "eventHubName: \"My-Hub\"", "cloud: \"AzureChinaCloud\""],
-        ),
-        ("MyNs.example.com", "a", ["cloud: \"Private\"", "endpointSuffix: \"example.com\"", "storageEndpointSuffix: "]),
-    ] {
-        let names = ["--namespace", namespace, "--consumer-group", group];
-        let manifest = ["keda", "--manifest", "--stateful-set", "orders-2", "--max-replicas", "1", "--no-hub"];
-        let written = program.run(&[&manifest[..], &names].concat()).await.ended(0).stdout;
-        for setting in settings {
-            assert!(written.contains(setting), "{setting}: {written}");
-        }
-        let names = ["TriggerAuthentication/orders-2", "ScaledObject/orders-2"].map(str::to_owned);
-        assert_eq!(validated(&[written]), [Ok(names.to_vec())], "{namespace}");
     }
 }

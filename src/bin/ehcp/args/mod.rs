@@ -165,15 +165,14 @@ pub enum Command {
 
 Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Storage Blob Data Contributor to write.")]
     Doctor(Doctor),
-    /// Shows what KEDA's scaler for Event Hubs counts in each partition, and why, or writes its configuration.
+    /// Shows what KEDA's scaler for Event Hubs counts in each partition, and why.
     ///
     /// KEDA reads the checkpoints itself (checkpointStrategy: blobMetadata). It counts by other rules than the lag, and
     /// one checkpoint without a number fails its poll. Exits with 2 if KEDA fails, or counts something other than the
     /// lag.
     #[command(after_help = "Examples:
   ehcp keda
-  ehcp keda --threshold 500 --max-replicas 16
-  ehcp keda --manifest --deployment orders > keda.yaml")]
+  ehcp keda --threshold 500 --max-replicas 16")]
     Keda(Keda),
     /// Watches groups: a page for the browser, metrics for Prometheus, and JSON.
     ///

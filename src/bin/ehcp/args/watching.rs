@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 
-use crate::text::{interval, kubernetes_name};
+use crate::text::interval;
 
 /// How often to look.
 #[derive(Clone, Copy, Debug, ClapArgs)]
@@ -51,21 +51,4 @@ pub struct Keda {
     /// The most replicas: maxReplicaCount [default: the number of partitions].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_replicas: Option<u32>,
-    /// Writes a TriggerAuthentication and a ScaledObject for the group as YAML.
-    #[arg(long, requires = "workload")]
-    pub manifest: bool,
-    #[command(flatten)]
-    pub workload: Workload,
-}
-
-/// What KEDA scales.
-#[derive(Debug, ClapArgs)]
-#[group(id = "workload", multiple = false)]
-pub struct Workload {
-    /// The Deployment that --manifest scales.
-    #[arg(long, value_name = "NAME", value_parser = kubernetes_name, requires = "manifest")]
-    pub deployment: Option<String>,
-    /// The StatefulSet that --manifest scales.
-    #[arg(long, value_name = "NAME", value_parser = kubernetes_name, requires = "manifest")]
-    pub stateful_set: Option<String>,
 }

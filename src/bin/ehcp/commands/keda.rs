@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use eventhubs_checkpoint::admin::{
-    GroupDescription, GroupRecords, GroupSummary, KedaNames, KedaPartition, KedaPoll, KedaReason, KedaScale,
-};
+use eventhubs_checkpoint::admin::{GroupDescription, GroupSummary, KedaPartition, KedaPoll, KedaReason, KedaScale};
 use serde::Serialize;
 
 use crate::args::{Global, Keda};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
-use crate::manifest::Manifest;
 use crate::output::{Column, Output, Table, Tone, note, print};
 use crate::text::{or_empty, ranges};
 
@@ -38,9 +35,6 @@ struct Document<'a> {
 pub async fn run(global: &Global, keda: &Keda) -> Result<Exit> {
     let connection = Connection::resolve(global)?;
     let records = connection.reader().await?.read().await?;
-    if keda.manifest {
-        return manifest(&connection, &records, keda).await;
-    }
     if global.no_hub {
         return Err(Failure::usage("KEDA counts the events of the event hub: remove --no-hub"));
     }
@@ -51,43 +45,6 @@ pub async fn run(global: &Global, keda: &Keda) -> Result<Exit> {
     let problems = problems(&poll, &described);
     problems.iter().for_each(note);
     Ok(if problems.is_empty() { Exit::Done } else { Exit::Differences })
-}
-
-/// Writes the manifest. The group need not have records: KEDA may start its first processor.
-async fn manifest(connection: &Connection, records: &GroupRecords, keda: &Keda) -> Result<Exit> {
-    let KedaNames { namespace, event_hub, consumer_group, finds_checkpoints, .. } = &records.keda_names();
-    if !finds_checkpoints {
-        return Err(Failure::refused(not_found(consumer_group)));
-    }
-    let max_replicas = match keda.max_replicas {
-        Some(max_replicas) => max_replicas.into(),
-        None if connection.global.no_hub => {
-            return Err(Failure::usage(
-                "the number of partitions is not known: pass --max-replicas, or remove --no-hub",
-            ));
-        }
-        None => connection.ranges(&connection.needed_hub().await?).await?.partitions().count() as u64,
-    };
-    let (kind, workload) = match (&keda.workload.deployment, &keda.workload.stateful_set) {
-        (_, Some(name)) => ("StatefulSet", name),
-        (Some(name), None) => ("Deployment", name),
-        (None, None) => return Err(Failure::usage("what to scale is missing: pass --deployment or --stateful-set")),
-    };
-    let account = connection.account_name()?;
-    let (container, threshold) = (&connection.container_name, keda.threshold);
-    let manifest = Manifest {
-        namespace,
-        event_hub,
-        consumer_group,
-        account: &account,
-        container,
-        kind,
-        workload,
-        threshold,
-        max_replicas,
-    };
-    print(&manifest.yaml()?)?;
-    Ok(Exit::Done)
 }
 
 fn not_found(consumer_group: &str) -> String {
