@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
-use eventhubs_checkpoint::processor::{
-    PartitionContext, Positioned, Processor, ProcessorConfig, StartPosition, handler_fn,
+use eventhubs_checkpoint::processor::{PartitionContext, Processor, ProcessorConfig, handler_fn};
+use eventhubs_checkpoint::source::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, Positioned, StartPosition,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, PartitionId, Result};

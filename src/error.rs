@@ -206,3 +206,15 @@ impl From<InvalidName> for Error {
         Self::config(error.to_string())
     }
 }
+
+/// Finds an error of this type among the causes.
+pub(crate) fn cause_of<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}

@@ -89,11 +89,13 @@ mod hostile;
 pub mod internal;
 mod lock;
 mod model;
+mod panics;
 mod planner;
 pub mod processor;
 mod random;
 mod seconds;
 mod setters;
+pub mod source;
 pub mod store;
 mod telemetry;
 #[cfg(feature = "testing")]

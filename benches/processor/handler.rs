@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, Positioned};
+use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext};
+use eventhubs_checkpoint::source::Positioned;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 

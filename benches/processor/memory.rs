@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::processor::{PartitionContext, PartitionState, Processor, StartPosition, handler_fn};
+use eventhubs_checkpoint::processor::{PartitionContext, PartitionState, Processor, handler_fn};
+use eventhubs_checkpoint::source::{EventSource, StartPosition};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use tokio::task::JoinSet;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{Processor, ProcessorConfig};
+use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 

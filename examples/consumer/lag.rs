@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::source::EventSource;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::PartitionContext;
-use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionStart, StartPosition};
+use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionStart};
+use eventhubs_checkpoint::source::StartPosition;
 use tokio::task::spawn_blocking;
 
 use crate::database::{Committed, Database, Order, Result};

@@ -11,8 +11,8 @@ use super::hub::HubRanges;
 use super::survey::GroupRecords;
 use crate::model::{CheckpointRecord, Heartbeat, LeaseDurations, OwnerId, Ownership, OwnershipRecord, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView, View};
-use crate::processor::source::PartitionProperties;
-use crate::processor::{BEFORE_EVERYTHING, Lag, LagState, is_listed_of_former_hub};
+use crate::source::PartitionProperties;
+use crate::source::{BEFORE_EVERYTHING, Lag, LagState, is_of_former_hub};
 use crate::store::Checkpoint;
 
 impl GroupRecords {
@@ -98,7 +98,7 @@ impl Description<'_> {
     }
 
     fn is_of_former_hub(&self, checkpoint: &Checkpoint) -> bool {
-        is_listed_of_former_hub(checkpoint, self.hub.and_then(HubRanges::created_at))
+        is_of_former_hub(&checkpoint.dated_record(), self.hub.and_then(HubRanges::created_at))
     }
 
     fn owner(&self, seen: &Ownership) -> Option<OwnerDescription> {

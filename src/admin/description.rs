@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::model::{CheckpointRecord, ETag, OwnerId, PartitionId, Position};
-use crate::processor::Lag;
-use crate::processor::source::PartitionProperties;
+use crate::source::Lag;
+use crate::source::PartitionProperties;
 use crate::store::NameCase;
 
 /// A consumer group at one moment, by its records and by the ranges of its partitions.

@@ -10,7 +10,7 @@ use super::description::{GroupDescription, GroupState, OwnershipState, Partition
 use super::hub::HubRanges;
 use super::survey::GroupRecords;
 use crate::model::PartitionId;
-use crate::processor::names_another_event;
+use crate::source::names_another_event;
 
 /// How long a checkpoint may stand still while events wait. Handlers that take longer are rare.
 const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
@@ -373,7 +373,7 @@ mod tests {
     use super::super::survey::samples::{NOW, foreign, hub, operated, owned};
     use super::*;
     use crate::model::{OwnershipRecord, Position};
-    use crate::processor::source::PartitionProperties;
+    use crate::source::PartitionProperties;
     use crate::store::MalformedRecord;
 
     /// Returns the names of the findings in a group whose partitions have events 100 to 199.

@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 
 use crate::error::Result;
 use crate::model::PartitionId;
-use crate::processor::source::{EventSource, PartitionProperties, caught_request};
-use crate::processor::whole_seconds;
+use crate::source::whole_seconds;
+use crate::source::{EventSource, PartitionProperties, caught_request};
 
 /// The partitions of an event hub and the range of events in each, as read at about the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl HubRanges {
     }
 
     /// Sets when the event hub was created; see
-    /// [`EventHubProperties::with_created_at`](crate::processor::source::EventHubProperties::with_created_at).
+    /// [`EventHubProperties::with_created_at`](crate::source::EventHubProperties::with_created_at).
     #[must_use]
     pub fn with_created_at(self, time: OffsetDateTime) -> Self {
         Self { created_at: Some(whole_seconds(time)), ..self }

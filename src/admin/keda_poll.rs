@@ -8,7 +8,7 @@ use super::hub::HubRanges;
 use super::keda::{KedaLag, KedaReason, KedaRecord, KedaScale, sum};
 use super::survey::GroupRecords;
 use crate::model::PartitionId;
-use crate::processor::Lag;
+use crate::source::Lag;
 use crate::store::{Checkpoint, Listing, NameCase};
 
 /// What KEDA's scaler for Event Hubs counts for a group, with `checkpointStrategy: blobMetadata`.

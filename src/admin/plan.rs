@@ -10,7 +10,7 @@ use super::description::{
 };
 use crate::codec::is_usable_offset;
 use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, PartitionId, Position};
-use crate::processor::{BEFORE_EVERYTHING, StartPosition, names_another_event};
+use crate::source::{BEFORE_EVERYTHING, StartPosition, names_another_event};
 
 /// Which checkpoints to set, and where to. See [`Operator::plan`](super::Operator::plan).
 #[derive(Clone, Debug)]
@@ -438,8 +438,8 @@ mod tests {
     use super::super::description::{CheckpointDescription, Sdk};
     use super::*;
     use crate::model::ETag;
-    use crate::processor::source::PartitionProperties;
-    use crate::processor::{Lag, LagState};
+    use crate::source::PartitionProperties;
+    use crate::source::{Lag, LagState};
     use PlannedEffect::{BeyondEnd, Complete, Create, Expired, Move, NoChange, Refused};
 
     type Found = (Option<i64>, Option<&'static str>);

@@ -10,8 +10,8 @@ use super::plan::{
     unknown_partition, wanted,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::source::{EventSource, NO_EPOCH};
-use crate::processor::{OffsetFormat, position_of};
+use crate::source::{EventSource, NO_EPOCH};
+use crate::source::{OffsetFormat, position_of};
 
 /// How many partitions are searched for an event at the same time.
 const CONCURRENT_SEARCHES: usize = 16;

@@ -93,7 +93,7 @@ pub(super) mod samples {
     use crate::model::{
         CheckpointRecord, ConsumerGroup, ETag, HeartbeatRecord, Incarnation, OwnerId, OwnershipRecord, Position,
     };
-    use crate::processor::source::PartitionProperties;
+    use crate::source::PartitionProperties;
 
     /// When they were read.
     const READ_AT: Moment = Duration::from_secs(1_000_000);

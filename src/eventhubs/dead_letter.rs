@@ -7,7 +7,8 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::error::Error;
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::processor::{DeadLetter, Positioned, UndecodableEvent};
+use crate::processor::{DeadLetter, UndecodableEvent};
+use crate::source::Positioned;
 use crate::telemetry::Causes;
 
 /// The longest text of an error, in bytes. The event and its properties together must not exceed the size limit of the

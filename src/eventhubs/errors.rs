@@ -10,7 +10,7 @@ use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
 use super::connection_health::Outcome;
 use crate::error::{Error, ErrorKind};
-use crate::processor::source::undecodable;
+use crate::source::undecodable;
 
 /// The cause of a failed request to the event hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

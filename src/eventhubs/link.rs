@@ -24,8 +24,8 @@ use super::connection_health::{Outcome, Route};
 use super::errors;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
-use crate::processor::StartPosition;
-use crate::processor::source::{BatchLimit, StopSignal};
+use crate::source::StartPosition;
+use crate::source::{BatchLimit, StopSignal};
 use crate::telemetry;
 
 /// How long closing a link of a broken connection may take. The time does not matter, because the next link uses

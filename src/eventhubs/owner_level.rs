@@ -1,7 +1,7 @@
 //! The owner level of a link, by which the broker decides between two readers of a partition.
 
 use crate::error::{Error, Result};
-use crate::processor::NO_EPOCH;
+use crate::source::NO_EPOCH;
 
 /// The owner level (in some SDKs *epoch*) of the links of an [`EventHubSource`](super::EventHubSource).
 ///

@@ -18,8 +18,8 @@ use super::owner_level::OwnerLevel;
 use super::trace_context::trace_context;
 use crate::error::Result;
 use crate::model::{ConsumerGroup, PartitionId, Position};
-use crate::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
-use crate::processor::{Positioned, StartPosition, TraceContext};
+use crate::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
+use crate::source::{Positioned, StartPosition, TraceContext};
 
 /// How long to wait for the broker to reject a consumer group. A rejection is the first response to the link; on an empty
 /// partition of an existing group there is no response.

@@ -2,7 +2,7 @@
 
 use azure_messaging_eventhubs::models::{AmqpSimpleValue, ReceivedEventData};
 
-use crate::processor::TraceContext;
+use crate::source::TraceContext;
 
 /// Returns the trace context that the producer sent with an event: of the property `traceparent` (with `tracestate`),
 /// or else of `Diagnostic-Id`, which the official SDKs also send.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::source::StartPosition;
-use super::start::OnInvalidCheckpoint;
+use super::start::invalid::OnInvalidCheckpoint;
 use super::undecodable::OnUndecodable;
 use crate::balancer::{BalancerConfig, LoadBalancingStrategy};
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, PartitionId};
 use crate::seconds::deserialize_or_never;
 use crate::setters::setters;
+use crate::source::StartPosition;
 
 /// The longest duration that a setting accepts, so that sums of such durations cannot overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checkpoint_requests::CheckpointWriter;
-use super::control::Control;
-use super::orders::Over;
-use super::positioned::Positioned;
-use super::stop::{EventError, HandlerError};
+use super::checkpoints::requests::CheckpointWriter;
+use super::partition::control::Control;
+use super::partition::orders::Over;
+use super::shutdown::stop::{EventError, HandlerError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
+use crate::source::Positioned;
 use crate::telemetry;
 
 /// The operations that a handler has on its partition. Cheap to clone; the application may move clones into its own

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::control::Control;
-use super::health::{self, Health};
-use super::registry::Registry;
+use super::monitoring::health::{self, Health};
+use super::monitoring::status::{Observed, PartitionStatus};
+use super::partition::control::Control;
+use super::partition::registry::Registry;
 use super::shutdown::Requests;
-use super::status::{Observed, PartitionStatus};
 use crate::balancer::{BalancerHandle, OwnershipEvent, Snapshots};
 use crate::model::PartitionId;
 

@@ -3,12 +3,12 @@
 use std::future::Future;
 
 use super::context::PartitionContext;
-use super::partition_start::PartitionStart;
-use super::source::StartPosition;
-use super::stop::{HandlerError, StopReason};
+use super::shutdown::stop::{HandlerError, StopReason};
+use super::start::partition_start::PartitionStart;
 use super::undecodable::UndecodableEvent;
 use crate::error::Error;
 use crate::model::PartitionId;
+use crate::source::StartPosition;
 
 /// Processes the events of every partition that this instance owns.
 ///
@@ -123,7 +123,8 @@ pub trait Handler<E>: Send + Sync + 'static {
 /// Creates a handler from a closure that takes a batch and its context.
 ///
 /// ```
-/// use eventhubs_checkpoint::processor::{PartitionContext, Positioned, handler_fn};
+/// use eventhubs_checkpoint::processor::{PartitionContext, handler_fn};
+/// use eventhubs_checkpoint::source::Positioned;
 ///
 /// fn handler<E: Positioned + Send + 'static>() -> impl eventhubs_checkpoint::processor::Handler<E> {
 ///     handler_fn(|events: Vec<E>, context: PartitionContext| async move {

@@ -20,59 +20,22 @@
 //! After a crash, a failure or a handoff that was not completed, events after the last checkpoint are redelivered.
 //! Dropping the future of [`Processor::run`] is a crash: nothing is released.
 
-mod attempts;
-mod batch;
 mod builder;
-mod checkpoint_requests;
-mod checkpointing;
+mod checkpoints;
 mod config;
 mod context;
-mod control;
 mod dead_letters;
-mod delivery;
-mod dropped;
-mod error_summary;
-mod gather;
-#[cfg(feature = "metrics")]
-mod gauges;
 mod handle;
 mod handler;
-mod handler_call;
-mod health;
-mod hub_creation;
 mod jitter;
-mod lag;
-mod lag_checks;
-mod limits;
-mod new_partitions;
-mod offset_format;
-mod orders;
-mod panics;
+mod monitoring;
 mod partition;
-mod partition_discovery;
-mod partition_start;
-mod positioned;
-mod properties;
-mod receiver;
-mod registry;
-mod resolve;
-mod restart_backoff;
 mod shared;
 mod shutdown;
-mod signals;
-pub mod source;
-mod spans;
-mod stall_detector;
 mod start;
-mod status;
-mod stop;
 mod streams;
 mod supervisor;
-mod trace_context;
-mod tracker;
 mod undecodable;
-#[cfg(feature = "metrics")]
-mod unowned;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -86,6 +49,7 @@ use tracing::Instrument;
 use crate::balancer::{Balancer, LivenessTracker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
+use crate::source::{CLOSE_LIMIT, EventSource};
 use crate::store::GroupStore;
 use crate::telemetry;
 
@@ -95,35 +59,18 @@ pub use builder::ProcessorBuilder;
 pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
 pub use dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink, DeadLetters, HandlerExt};
-pub use error_summary::ErrorSummary;
 pub use handle::ProcessorHandle;
 pub use handler::{Handler, handler_fn};
-pub use health::{Health, HealthIssue};
-pub(crate) use hub_creation::whole_seconds;
-pub use lag::{Lag, LagState};
-pub(crate) use offset_format::{BEFORE_EVERYTHING, OffsetFormat};
-pub use partition_start::PartitionStart;
-pub use positioned::Positioned;
-pub(crate) use resolve::position_of;
-pub use shutdown::{PhaseReport, ShutdownReport};
-use source::EventSource;
-#[cfg(feature = "eventhubs")]
-pub(crate) use source::NO_EPOCH;
-pub use source::StartPosition;
-pub use spans::SpanEvents;
-pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
-pub(crate) use start::{is_listed_of_former_hub, names_another_event};
-pub use status::{PartitionState, PartitionStatus};
-pub use stop::{EventError, HandlerError, StopReason};
+pub use monitoring::{ErrorSummary, Health, HealthIssue, PartitionState, PartitionStatus, SpanEvents};
+pub use shutdown::{EventError, HandlerError, PhaseReport, ShutdownReport, StopReason};
+pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint, PartitionStart};
 pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
-pub use trace_context::TraceContext;
 pub use undecodable::{OnUndecodable, UndecodableEvent};
 
-use limits::CLOSE_LIMIT;
-use partition_discovery::{refresh, start_up};
 use shared::Shared;
 use shutdown::phase;
-use signals::Signals;
+use shutdown::signals::Signals;
+use start::discovery::{refresh, start_up};
 use streams::Running;
 use supervisor::Supervisor;
 
@@ -365,16 +312,22 @@ fn background<S: EventSource, H: Handler<S::Event>>(
     let mut background = JoinSet::new();
     background.spawn(refresh(Arc::clone(shared), partitions, handle.snapshots()).in_current_span());
     if let Some(period) = shared.config.lag_check_interval {
-        background.spawn(lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span());
+        background.spawn(
+            monitoring::lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span(),
+        );
     }
     #[cfg(feature = "metrics")]
     {
-        let (found, unowned) = watch::channel(unowned::Unowned::new());
+        let (found, unowned) = watch::channel(monitoring::unowned::Unowned::new());
         if let Some(period) = shared.config.lag_check_interval {
-            let watching = unowned::watch_unowned(Arc::clone(shared), handle.clone(), period, found);
+            let watching = monitoring::unowned::watch_unowned(Arc::clone(shared), handle.clone(), period, found);
             background.spawn(watching.in_current_span());
         }
-        background.spawn(gauges::sample(shared.store.telemetry().metrics().clone(), handle.clone(), unowned));
+        background.spawn(monitoring::gauges::sample(
+            shared.store.telemetry().metrics().clone(),
+            handle.clone(),
+            unowned,
+        ));
     }
     background
 }

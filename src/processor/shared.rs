@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::ProcessorConfig;
-use super::hub_creation::HubCreation;
-use super::new_partitions::NewPartitions;
-use super::offset_format::OffsetFormat;
-use super::spans::BatchSpans;
+use super::monitoring::spans::BatchSpans;
+use super::start::hub_creation::HubCreation;
+use super::start::new_partitions::NewPartitions;
 use crate::balancer::{LivenessTracker, LoadTracker};
 use crate::model::ConsumerGroup;
+use crate::source::offset_format::OffsetFormat;
 use crate::store::GroupStore;
 
 /// The state that all partitions of a processor share.

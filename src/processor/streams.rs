@@ -17,7 +17,7 @@ use super::context::PartitionContext;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::shutdown::ShutdownReport;
-use super::stop::{HandlerError, NotTaken, StopReason};
+use super::shutdown::stop::{HandlerError, NotTaken, StopReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::PartitionId;

@@ -10,20 +10,21 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use super::control::Control;
 use super::handler::Handler;
-use super::handler_call::CallLimit;
-use super::limits::{CLOSE_LIMIT, stop_limit};
-use super::panics::message_of;
+use super::partition::control::Control;
+use super::partition::handler_call::CallLimit;
+use super::partition::registry::Registry;
 use super::partition::{Ended, PartitionTask};
-use super::registry::Registry;
 use super::shared::Shared;
+use super::shutdown::limits::stop_limit;
+use super::shutdown::stop::StopReason;
 use super::shutdown::{PhaseReport, phase};
-use super::source::EventSource;
-use super::stop::StopReason;
 use crate::balancer::{BalancerHandle, OnLeaseExpiry, PartitionOwner, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
+use crate::panics::message_of;
+use crate::source::CLOSE_LIMIT;
+use crate::source::EventSource;
 use crate::telemetry;
 
 /// A partition's task, from its start until the balancer no longer owns the partition in the task's epoch.

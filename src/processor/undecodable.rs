@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::stop::cause_of;
 use crate::error::{Error, ErrorKind};
 use crate::model::{ConsumerGroup, PartitionId};
 
@@ -53,51 +52,6 @@ pub struct UndecodableEvent {
     pub error: Arc<Error>,
 }
 
-/// What a source reports; see [`undecodable`](super::source::undecodable).
-#[derive(Debug)]
-struct Reported {
-    sequence_number: Option<i64>,
-    cause: Box<dyn StdError + Send + Sync>,
-}
-
-impl fmt::Display for Reported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.sequence_number {
-            Some(number) => write!(f, "event {number}"),
-            None => f.write_str("the next event"),
-        }
-    }
-}
-
-impl StdError for Reported {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&*self.cause)
-    }
-}
-
-/// Returns the error with which a receiver reports, in place of an event, that it cannot decode the event. Like every
-/// error it ends the receiver.
-///
-/// Pass the sequence number if it is known. Otherwise the processor takes the event for the first one that exists after
-/// the last event that the receiver has returned, or after its start.
-///
-/// ```
-/// use eventhubs_checkpoint::ErrorKind;
-/// use eventhubs_checkpoint::processor::source::undecodable;
-///
-/// let error = undecodable(Some(42), "a list in the application properties");
-/// assert_eq!(error.kind(), ErrorKind::Undecodable);
-/// ```
-pub fn undecodable(sequence_number: Option<i64>, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
-    let reported = Reported { sequence_number, cause: cause.into() };
-    Error::new(ErrorKind::Undecodable, "the event source cannot decode an event").with_source(reported)
-}
-
-/// Returns the sequence number that the source has reported.
-pub(super) fn reported_number(error: &Error) -> Option<i64> {
-    cause_of::<Reported>(error)?.sequence_number
-}
-
 /// Adds to the error of the source which event it is, and what helps.
 pub(super) fn named(partition: &PartitionId, number: Option<i64>, error: Error) -> Error {
     let message = match number {
@@ -141,11 +95,11 @@ pub(super) fn skip_refused(sequence_number: i64, cause: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::undecodable::{reported_number, undecodable};
 
     #[test]
     fn the_error_names_the_event_and_the_remedy() {
         let error = undecodable(Some(42), "a list");
-        assert_eq!(reported_number(&error), Some(42));
         let named = named(&3.into(), Some(42), error);
         assert_eq!((named.kind(), reported_number(&named)), (ErrorKind::Undecodable, Some(42)));
         let message = named.to_string();
@@ -154,7 +108,5 @@ mod tests {
         {
             assert!(message.contains(part), "{part} is missing: {message}");
         }
-        assert_eq!(reported_number(&undecodable(None, "a list")), None);
-        assert_eq!(reported_number(&Error::new(ErrorKind::EventSource, "broken")), None);
     }
 }

@@ -55,6 +55,14 @@ pub struct Checkpoint {
     pub(crate) written_number: Option<i64>,
 }
 
+impl Checkpoint {
+    /// Returns the record, with the time of its blob if it does not show when it was written.
+    pub(crate) fn dated_record(&self) -> CheckpointRecord {
+        let written_at = self.record.updated_at.unwrap_or(self.last_modified);
+        CheckpointRecord { updated_at: Some(written_at), ..self.record.clone() }
+    }
+}
+
 /// Decodes the checkpoint in a blob.
 pub(super) fn checkpoint_listed(partition: PartitionId, blob: &Blob) -> (Checkpoint, Option<MalformedRecord>) {
     let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{Snapshot, Snapshots};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
-use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
     ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
 };
+use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::store::{GroupStore, Ownership, StoreConfig};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::WallClock;

@@ -11,8 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use eventhubs_checkpoint::eventhubs::EventHubSource;
-use eventhubs_checkpoint::processor::StartPosition;
-use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::source::{EventSource, StartPosition};
 use eventhubs_checkpoint::{ConsumerGroup, PartitionId};
 use eventhubs_emulator::EventHubEmulator;
 use tokio::runtime::{Builder, Runtime};

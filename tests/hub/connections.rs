@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::ShutdownReport;
-use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::{ErrorKind, Result};
 use eventhubs_emulator::EventHubEmulator;
 use futures::future::{select_all, try_join_all};

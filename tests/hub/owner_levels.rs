@@ -11,10 +11,12 @@ use azure_messaging_eventhubs::{ConsumerClient, EventReceiver as ClientReceiver,
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::{EventHubSource, OwnerLevel};
-use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ProcessorHandle,
-    ShutdownReport, StartPosition, StopReason,
+    ShutdownReport, StopReason,
+};
+use eventhubs_checkpoint::source::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition,
 };
 use eventhubs_checkpoint::store::{GroupStore, InitOutcome, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};

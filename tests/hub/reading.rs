@@ -9,10 +9,10 @@ use azure_messaging_eventhubs::RetryOptions;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::{EventHubSource, EventHubSourceBuilder};
-use eventhubs_checkpoint::processor::source::{EventReceiver, EventSource};
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, StartPosition, handler_fn,
+    Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, handler_fn,
 };
+use eventhubs_checkpoint::source::{EventReceiver, EventSource, StartPosition};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Result};
 use eventhubs_emulator::EventHubEmulator;

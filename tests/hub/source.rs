@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
-use eventhubs_checkpoint::processor::source::{EventReceiver, EventSource};
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor, ProcessorConfig,
-    StartPosition, handler_fn,
+    Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor, ProcessorConfig, handler_fn,
 };
+use eventhubs_checkpoint::source::{EventReceiver, EventSource, StartPosition};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind};
 use eventhubs_emulator::EmptiedReport;

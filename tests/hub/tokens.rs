@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::eventhubs::{EventHubSource, ReplaceableConnectionString};
-use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::source::EventSource;
 use eventhubs_emulator::{DEFAULT_KEY_NAME, EventHubEmulator};
 use tokio::time::{Instant, sleep};
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{
-    PartitionState, PartitionStatus, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport, StartPosition,
+    PartitionState, PartitionStatus, Processor, ProcessorConfig, ProcessorHandle, ShutdownReport,
 };
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::{MemoryHub, MemorySource};

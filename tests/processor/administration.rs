@@ -9,7 +9,8 @@ use eventhubs_checkpoint::admin::{
     ResetOptions, ResetOutcome, ResetTarget,
 };
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::processor::{StartPosition, StopReason};
+use eventhubs_checkpoint::processor::StopReason;
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::{
     AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome, StoreConfig,
 };

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, DeadLetterSink, EventError, Handler, HandlerError, HandlerExt, PartitionContext,
-    PartitionStart, PartitionState, StartPosition, StopReason, handler_fn,
+    PartitionStart, PartitionState, StopReason, handler_fn,
 };
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep, timeout};

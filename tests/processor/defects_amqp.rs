@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
-use eventhubs_checkpoint::processor::{PartitionState, Processor, StartPosition};
+use eventhubs_checkpoint::processor::{PartitionState, Processor};
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};

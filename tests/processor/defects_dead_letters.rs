@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, EventError, Handler, HandlerError, HandlerExt, OnFailure, PartitionContext,
-    PartitionStart, StartPosition, handler_fn,
+    PartitionStart, handler_fn,
 };
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;
 

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, EventError, Handler, HandlerError, HandlerExt, PartitionContext, PartitionStart,
-    StartPosition, handler_fn,
+    handler_fn,
+};
+use eventhubs_checkpoint::source::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};

@@ -7,8 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::{BlobContainer, ListResult};
-use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
-use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, PartitionState, StartPosition};
+use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, PartitionState};
+use eventhubs_checkpoint::source::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition,
+};
 use eventhubs_checkpoint::store::StorageOperation as Purpose;
 use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};

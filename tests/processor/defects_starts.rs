@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
-use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, PartitionContext, StartPosition, handler_fn};
+use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, PartitionContext, handler_fn};
+use eventhubs_checkpoint::source::{EventSource, StartPosition};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, Position};
 use eventhubs_emulator::EventHubEmulator;
 use time::OffsetDateTime;

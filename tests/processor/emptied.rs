@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{InvalidReason, LagState, OnInvalidCheckpoint, StartPosition};
+use eventhubs_checkpoint::processor::{InvalidReason, OnInvalidCheckpoint};
+use eventhubs_checkpoint::source::{LagState, StartPosition};
 use eventhubs_checkpoint::testing::EmptiedReport;
 use tokio::time::sleep;
 

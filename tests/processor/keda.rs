@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{HubRanges, KedaLag, KedaRecord, KedaScale, Operator};
 use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
-use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::processor::{OnInvalidCheckpoint, StartPosition};
+use eventhubs_checkpoint::processor::OnInvalidCheckpoint;
+use eventhubs_checkpoint::source::{EventSource, StartPosition};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::Overwrite;

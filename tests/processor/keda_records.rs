@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{HubRanges, KedaReason, Operator, Reset, ResetOptions, ResetTarget};
 use eventhubs_checkpoint::blob::BlobContainer;
-use eventhubs_checkpoint::processor::{OnFailure, PartitionState, StartPosition};
+use eventhubs_checkpoint::processor::{OnFailure, PartitionState};
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::{GroupStore, NameCase, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Position};
 use futures::StreamExt;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    HealthIssue, InvalidReason, LagState, OnInvalidCheckpoint, PartitionContext, PartitionState, ProcessorConfig,
-    StartPosition, StopReason, handler_fn,
+    HealthIssue, InvalidReason, OnInvalidCheckpoint, PartitionContext, PartitionState, ProcessorConfig, StopReason,
+    handler_fn,
 };
+use eventhubs_checkpoint::source::{LagState, StartPosition};
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;

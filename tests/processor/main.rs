@@ -72,10 +72,10 @@ use std::time::Duration;
 
 use captured::Captured;
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, PartitionContext, Processor, ProcessorConfig, StartPosition, StopReason, handler_fn,
+    CheckpointPolicy, PartitionContext, Processor, ProcessorConfig, StopReason, handler_fn,
 };
+use eventhubs_checkpoint::source::{EventSource, StartPosition};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{ErrorKind, OwnerId};

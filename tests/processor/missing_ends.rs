@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::LagState;
+use eventhubs_checkpoint::source::LagState;
 use tokio::time::sleep;
 
 use crate::captured::Captured;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::processor::{CheckpointPolicy, HealthIssue, StartPosition, StopReason};
+use eventhubs_checkpoint::processor::{CheckpointPolicy, HealthIssue, StopReason};
+use eventhubs_checkpoint::source::{EventSource, StartPosition};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, OnFailure, OnInvalidCheckpoint, PartitionContext, PartitionStart, PartitionState,
-    StartPosition,
 };
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use time::OffsetDateTime;
 use time::macros::datetime;

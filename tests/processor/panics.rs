@@ -5,9 +5,9 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
-use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, PartitionContext, Positioned, StartPosition, StopReason, handler_fn,
+use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionContext, StopReason, handler_fn};
+use eventhubs_checkpoint::source::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, Positioned, StartPosition,
 };
 use eventhubs_checkpoint::testing::memory_hub::MemorySource;
 use eventhubs_checkpoint::{Error, PartitionId, Result};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, PartitionStart, PartitionState, StartPosition,
-    handler_fn,
+    Handler, HandlerError, OnInvalidCheckpoint, PartitionContext, PartitionStart, PartitionState, handler_fn,
 };
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};

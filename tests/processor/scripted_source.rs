@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
-use eventhubs_checkpoint::processor::StartPosition;
-use eventhubs_checkpoint::processor::source::{
-    EventHubProperties, EventReceiver, EventSource, PartitionProperties, undecodable,
+use eventhubs_checkpoint::source::{
+    EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition, undecodable,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
-use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::InitOutcome;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::{ErrorKind, Position};

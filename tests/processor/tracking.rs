@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, OnFailure, PartitionContext, PartitionState, Positioned, StopReason, TrackedEvent,
+    Handler, HandlerError, OnFailure, PartitionContext, PartitionState, StopReason, TrackedEvent,
 };
+use eventhubs_checkpoint::source::Positioned;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, HandlerExt, HealthIssue, OnUndecodable,
-    PartitionContext, PartitionState, StartPosition, TrackedEvent, UndecodableEvent,
+    PartitionContext, PartitionState, TrackedEvent, UndecodableEvent,
 };
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;
 

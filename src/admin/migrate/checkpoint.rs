@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::body::Body;
 use crate::model::PartitionId;
-use crate::processor::{BEFORE_EVERYTHING, StartPosition};
+use crate::source::{BEFORE_EVERYTHING, StartPosition};
 
 /// The offset with which the Go SDK starts after the last event.
 const AFTER_EVERYTHING: &str = "@latest";

@@ -16,7 +16,7 @@
 //! # use eventhubs_checkpoint::admin::{Operator, ResetOptions};
 //! use eventhubs_checkpoint::admin::migrate::{LegacyProgram, read};
 //! use eventhubs_checkpoint::blob::azure::AzureContainer;
-//! # use eventhubs_checkpoint::processor::source::EventSource;
+//! # use eventhubs_checkpoint::source::EventSource;
 //! # use eventhubs_checkpoint::{ConsumerGroup, Result};
 //! use futures::StreamExt;
 //!

@@ -8,8 +8,8 @@ use super::checkpoint::LegacyCheckpoint;
 use super::source::LegacyListing;
 use crate::error::Result;
 use crate::model::PartitionId;
-use crate::processor::names_another_event;
-use crate::processor::source::EventSource;
+use crate::source::EventSource;
+use crate::source::names_another_event;
 
 impl Operator {
     /// Plans to write the checkpoints of another program as those of this group: reads the group and the ranges of the

@@ -6,16 +6,16 @@ mod sink;
 
 use std::sync::Arc;
 
-use super::attempts::Failing;
 use super::context::PartitionContext;
 use super::handler::Handler;
-use super::partition_start::PartitionStart;
-use super::positioned::Positioned;
-use super::source::StartPosition;
-use super::stop::{DeadLetterError, HandlerError, StopReason};
+use super::partition::attempts::Failing;
+use super::shutdown::stop::{DeadLetterError, HandlerError, StopReason};
+use super::start::partition_start::PartitionStart;
 use super::undecodable::UndecodableEvent;
 use crate::error::{Error, ErrorKind};
 use crate::model::PartitionId;
+use crate::source::Positioned;
+use crate::source::StartPosition;
 use crate::telemetry;
 use parts::{Part, split};
 pub use policy::DeadLetterPolicy;
@@ -64,9 +64,8 @@ pub trait HandlerExt<E>: Handler<E> {
     /// [`DeadLetters`]. Without it, such an event stops its partition until the handler can process it.
     ///
     /// ```
-    /// use eventhubs_checkpoint::processor::{
-    ///     DeadLetter, DeadLetterPolicy, Handler, HandlerExt, PartitionContext, Positioned, handler_fn,
-    /// };
+    /// use eventhubs_checkpoint::processor::{/// DeadLetter, DeadLetterPolicy, Handler, HandlerExt, PartitionContext, handler_fn, ///};
+    /// use eventhubs_checkpoint::source::Positioned;
     ///
     /// fn handler<E: Positioned + Send + 'static>() -> impl Handler<E> {
     ///     let handler = handler_fn(|events: Vec<E>, context: PartitionContext| async move {

@@ -1,7 +1,7 @@
 //! Splits a batch at the place where the partition failed.
 
-use crate::processor::attempts::Place;
-use crate::processor::positioned::Positioned;
+use crate::processor::partition::attempts::Place;
+use crate::source::Positioned;
 
 /// A part of a batch. The parts keep the order of the events.
 #[derive(Debug, PartialEq, Eq)]

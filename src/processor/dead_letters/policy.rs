@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::processor::attempts::Failing;
+use crate::processor::partition::attempts::Failing;
 
 /// When a failing event is moved to the dead letters.
 ///

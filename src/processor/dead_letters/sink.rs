@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::processor::stop::HandlerError;
+use crate::processor::shutdown::stop::HandlerError;
 use crate::processor::undecodable::UndecodableEvent;
 
 /// An event that the handler could not process, for a [`DeadLetterSink`].

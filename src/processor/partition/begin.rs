@@ -9,35 +9,35 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::Instrument;
 
+use super::delivery::Delivered;
 use super::machine::Happened;
+use super::orders::Over;
+use super::stall_detector::StallDetector;
 use super::task::{PartitionTask, Session};
 use super::unvalidated::{Unvalidated, needs_no_correction};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
-use crate::processor::checkpoint_requests::Start;
-use crate::processor::checkpointing::Checkpointer;
+use crate::processor::checkpoints::requests::Start;
+use crate::processor::checkpoints::writer::Checkpointer;
 use crate::processor::context::PartitionContext;
-use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::hub_creation::recreated;
-use crate::processor::orders::Over;
-use crate::processor::partition_discovery::{read_hub, record_new_starts_before};
-use crate::processor::properties::PartitionProperties;
-use crate::processor::resolve::{is_rejection, position_of};
 use crate::processor::shared::Shared;
-use crate::processor::source::{EventSource, StartPosition, caught_request};
-use crate::processor::stall_detector::StallDetector;
-use crate::processor::start::{
+use crate::processor::start::discovery::{read_hub, record_new_starts_before};
+use crate::processor::start::hub_creation::recreated;
+use crate::processor::start::invalid::{
     InvalidCheckpoint, InvalidReason, ResumeFailure, choose, confirmed_reason, corrected, invalid_reason, is_at,
-    is_of_former_hub, recorded, resume,
+    recorded, resume,
 };
+use crate::source::positions::{is_rejection, position_of};
+use crate::source::properties::PartitionProperties;
+use crate::source::{EventSource, StartPosition, caught_request, is_of_former_hub};
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
 /// The waits between checks of the partition properties, which can be some seconds old. A checkpoint counts as after
 /// the end only if it still is after each of these waits, because an error would process all events twice. The same
 /// applies to a gap that a link shows again: its events may have expired. The sum of the waits is
-/// [`OLDEST_REPORT`](crate::processor::stall_detector::OLDEST_REPORT).
+/// [`OLDEST_REPORT`](super::stall_detector::OLDEST_REPORT).
 pub(super) const RECHECK_WAITS: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
 

@@ -9,21 +9,23 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{Instrument, Span};
 
+use super::handler_call::{Call, HANDLER, Panic, out_of_time, panicked, result_of};
 use super::machine::Happened;
+use super::restart_backoff::RestartBackoff;
 use super::task::{PartitionTask, Session};
 use crate::error::Error;
+use crate::error::cause_of;
 use crate::model::CheckpointRecord;
-use crate::processor::checkpoint_requests::CheckpointWriter;
+use crate::processor::checkpoints::requests::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
-use crate::processor::handler_call::{Call, HANDLER, Panic, out_of_time, panicked, result_of};
-use crate::processor::limits::{CLOSE_LIMIT, stop_limit, stopping_time};
-use crate::processor::partition_start::PartitionStart;
-use crate::processor::positioned::Positioned;
-use crate::processor::restart_backoff::RestartBackoff;
 use crate::processor::shared::Shared;
-use crate::processor::source::{EventSource, StartPosition};
-use crate::processor::stop::{HandlerError, NotTaken, StopReason, cause_of};
+use crate::processor::shutdown::limits::{stop_limit, stopping_time};
+use crate::processor::shutdown::stop::{HandlerError, NotTaken, StopReason};
+use crate::processor::start::partition_start::PartitionStart;
+use crate::source::CLOSE_LIMIT;
+use crate::source::Positioned;
+use crate::source::{EventSource, StartPosition};
 use crate::telemetry::{self, span_failed};
 
 /// What is recorded of a batch that the handler accepts.

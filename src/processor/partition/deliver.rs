@@ -6,21 +6,21 @@ use tokio::task::consume_budget;
 use tokio::time::sleep;
 
 use super::begin::RECHECK_WAITS;
+use super::delivery::{Delivered, Gap, Restarted};
 use super::machine::Happened;
+use super::restart_backoff::RestartBackoff;
+use super::stall_detector::{LinkState, StallDetector};
 use super::task::{PartitionTask, Session};
 use super::unvalidated::Unvalidated;
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::batch::BatchLimits;
-use crate::processor::checkpoint_requests::CheckpointWriter;
-use crate::processor::delivery::{Delivered, Gap, Restarted};
+use crate::processor::checkpoints::requests::CheckpointWriter;
 use crate::processor::handler::Handler;
-use crate::processor::positioned::Positioned;
-use crate::processor::properties::{PartitionProperties, Undelivered};
-use crate::processor::receiver::EventReceiver;
-use crate::processor::restart_backoff::RestartBackoff;
-use crate::processor::source::EventSource;
-use crate::processor::stall_detector::{LinkState, StallDetector};
-use crate::processor::status::Phase;
+use crate::processor::monitoring::status::Phase;
+use crate::source::EventSource;
+use crate::source::Positioned;
+use crate::source::batch::BatchLimits;
+use crate::source::properties::{PartitionProperties, Undelivered};
+use crate::source::receiver::EventReceiver;
 use crate::telemetry;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {

@@ -19,10 +19,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::restart_backoff::{LONGEST_WAIT, RestartBackoff};
 use crate::error::{Error, ErrorKind};
 use crate::processor::config::OnFailure;
-use crate::processor::restart_backoff::{LONGEST_WAIT, RestartBackoff};
-use crate::processor::stop::StopReason;
+use crate::processor::shutdown::stop::StopReason;
 
 /// The next step of the partition's task. Each step ends with a [`Happened`].
 #[derive(Clone, Debug)]

@@ -1,10 +1,18 @@
 //! Runs one partition in one task, from its win to its loss. The [`Machine`] decides what to do next; this module does
 //! it.
 
+pub(in crate::processor) mod attempts;
 mod begin;
 mod calls;
+pub(in crate::processor) mod control;
 mod deliver;
+pub(in crate::processor) mod delivery;
+pub(in crate::processor) mod handler_call;
 mod machine;
+pub(in crate::processor) mod orders;
+pub(in crate::processor) mod registry;
+pub(in crate::processor) mod restart_backoff;
+pub(in crate::processor) mod stall_detector;
 mod task;
 mod undecodable;
 mod unvalidated;
@@ -20,14 +28,14 @@ use tokio::time::{Instant, sleep};
 use self::machine::{Happened, Machine, Next};
 use super::config::OnFailure;
 use super::handler::Handler;
-use super::handler_call::{HANDLER, panicked};
-use super::hub_creation::recreated;
 use super::jitter::jittered;
-use super::restart_backoff::RestartBackoff;
-use super::source::{EventSource, caught_request};
-use super::start::ResumeFailure;
-use super::status::Phase;
+use super::monitoring::status::Phase;
+use super::partition::handler_call::{HANDLER, panicked};
+use super::partition::restart_backoff::RestartBackoff;
+use super::start::hub_creation::recreated;
+use super::start::invalid::ResumeFailure;
 use crate::error::{Error, ErrorKind};
+use crate::source::{EventSource, caught_request};
 use crate::telemetry;
 
 pub(in crate::processor) use self::machine::Ended;
@@ -97,7 +105,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// A panic outside of the calls of the handler comes from what the application gave to this crate, such as the
-    /// [`Positioned`](super::Positioned) of an event. It is a failure of the handler, so that `stopped` is called. It is not
+    /// [`Positioned`](crate::source::Positioned) of an event. It is a failure of the handler, so that `stopped` is called. It is not
     /// counted as a failed attempt, because the last call may have handled an earlier batch.
     fn panicked(
         &self,

@@ -7,23 +7,23 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::control::Control;
+use super::delivery::Delivered;
 use super::machine::Happened;
+use super::stall_detector::StallDetector;
 use super::unvalidated::Unvalidated;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, Relation};
-use crate::processor::checkpoint_requests::CheckpointWriter;
-use crate::processor::checkpointing::Ended as WritingEnded;
+use crate::processor::checkpoints::requests::CheckpointWriter;
+use crate::processor::checkpoints::writer::Ended as WritingEnded;
 use crate::processor::context::PartitionContext;
-use crate::processor::control::Control;
-use crate::processor::delivery::Delivered;
 use crate::processor::handler::Handler;
-use crate::processor::hub_creation::HubCreation;
-use crate::processor::receiver::EventReceiver;
 use crate::processor::shared::Shared;
-use crate::processor::source::{EventSource, StartPosition};
-use crate::processor::stall_detector::StallDetector;
-use crate::processor::start::ResumeFailure;
-use crate::processor::stop::StopReason;
+use crate::processor::shutdown::stop::StopReason;
+use crate::processor::start::hub_creation::HubCreation;
+use crate::processor::start::invalid::ResumeFailure;
+use crate::source::receiver::EventReceiver;
+use crate::source::{EventSource, StartPosition};
 
 /// The task of one partition.
 #[derive(Debug)]

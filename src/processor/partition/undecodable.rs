@@ -6,9 +6,10 @@ use super::machine::Happened;
 use super::task::{PartitionTask, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::handler::Handler;
-use crate::processor::source::{EventSource, StartPosition};
-use crate::processor::status::Phase;
-use crate::processor::undecodable::{OnUndecodable, UndecodableEvent, named, reported_number, skip_refused};
+use crate::processor::monitoring::status::Phase;
+use crate::processor::undecodable::{OnUndecodable, UndecodableEvent, named, skip_refused};
+use crate::source::undecodable::reported_number;
+use crate::source::{EventSource, StartPosition};
 use crate::telemetry;
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {

@@ -2,12 +2,12 @@
 
 use tokio::time::Instant;
 
+use super::stall_detector::OLDEST_REPORT;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::CheckpointRecord;
-use crate::processor::offset_format::BEFORE_EVERYTHING;
-use crate::processor::properties::PartitionProperties;
-use crate::processor::stall_detector::OLDEST_REPORT;
-use crate::processor::start::{InvalidReason, invalid_reason};
+use crate::processor::start::invalid::{InvalidReason, invalid_reason};
+use crate::source::offset_format::BEFORE_EVERYTHING;
+use crate::source::properties::PartitionProperties;
 
 /// Returns whether reading may begin after this checkpoint before it is compared with the partition: the comparison
 /// would not change the record, and reading shows if events after it have expired.

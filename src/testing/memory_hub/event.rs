@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::processor::Positioned;
+use crate::source::Positioned;
 
 /// An event of a [`MemoryHub`](super::MemoryHub). Its texts are shared, so a read does not copy them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use super::event::MemoryEvent;
 use super::partition::{Control, Partition};
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::StartPosition;
-use crate::processor::source::EventSender;
+use crate::source::EventSender;
+use crate::source::StartPosition;
 
 pub(super) struct Link {
     partition: Arc<Partition>,

@@ -9,8 +9,8 @@ use time::OffsetDateTime;
 use super::event::MemoryEvent;
 use crate::error::{Error, Result};
 use crate::model::Position;
-use crate::processor::StartPosition;
-use crate::processor::source::{PartitionProperties, undecodable};
+use crate::source::StartPosition;
+use crate::source::{PartitionProperties, undecodable};
 use crate::testing::EmptiedReport;
 
 /// The difference between the offsets of two events.

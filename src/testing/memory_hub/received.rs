@@ -22,7 +22,7 @@ impl From<MemoryEvent> for ReceivedEventData {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processor::Positioned;
+    use crate::source::Positioned;
 
     #[test]
     fn an_event_keeps_its_body_and_position() {

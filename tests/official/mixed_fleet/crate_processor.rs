@@ -2,10 +2,10 @@
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::Result;
-use eventhubs_checkpoint::processor::source::EventSource;
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, PartitionContext, PartitionStart, Positioned, Processor, ShutdownReport, StartPosition,
+    Handler, HandlerError, PartitionContext, PartitionStart, Processor, ShutdownReport,
 };
+use eventhubs_checkpoint::source::{EventSource, Positioned, StartPosition};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

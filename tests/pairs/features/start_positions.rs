@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::source::StartPosition;
 use tokio::time::sleep;
 
 use super::CRASH_RECOVERY;

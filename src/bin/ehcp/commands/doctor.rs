@@ -1,7 +1,7 @@
 //! `ehcp doctor`.
 
 use eventhubs_checkpoint::admin::{Check, GroupRecords, HubRanges, Severity};
-use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::store::StorageWarning;
 use eventhubs_checkpoint::{ErrorKind, PartitionId};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! The commands that set checkpoints: `ehcp reset`, `init`, `import` and `copy`.
 
 use eventhubs_checkpoint::admin::{Export, Operator, Reset, ResetTarget};
-use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::{InitOutcome, NameCase};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, PartitionId};
 use time::OffsetDateTime;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::admin::{GroupState, GroupSummary};
-use eventhubs_checkpoint::processor::Lag;
+use eventhubs_checkpoint::source::Lag;
 use eventhubs_checkpoint::store::{RequestCounts, StorageOperation, StorageOutcome};
 use serde::Serialize;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eventhubs_checkpoint::admin::{GroupDescription, HubRanges, Operator, Reset, ResetTarget};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::StartPosition;
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId};

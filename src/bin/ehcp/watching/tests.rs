@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eventhubs_checkpoint::admin::{GroupDescription, HubRanges, Operator, PartitionDescription};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::source::PartitionProperties;
+use eventhubs_checkpoint::source::PartitionProperties;
 use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 

@@ -11,8 +11,9 @@ use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, DeadLetterPolicy, Handler, HandlerError, HandlerExt, OnInvalidCheckpoint, OnShutdown,
-    PartitionContext, PartitionStart, Processor, ProcessorConfig, StartPosition, StopReason, TrackedEvent,
+    PartitionContext, PartitionStart, Processor, ProcessorConfig, StopReason, TrackedEvent,
 };
+use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId};

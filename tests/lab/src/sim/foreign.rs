@@ -31,7 +31,7 @@ use self::rules::{OnError, Rules};
 use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 use eventhubs_checkpoint::blob::{Condition, ETag, Metadata};
 use eventhubs_checkpoint::internal::codec::{BlobNames, NameCase, RecordKind};
-use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
 
 /// The request timeout.

@@ -9,9 +9,8 @@ use async_trait::async_trait;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
-use eventhubs_checkpoint::processor::StartPosition;
-use eventhubs_checkpoint::processor::source::{
-    EventHubProperties, EventReceiver, EventSender, EventSource, PartitionProperties,
+use eventhubs_checkpoint::source::{
+    EventHubProperties, EventReceiver, EventSender, EventSource, PartitionProperties, StartPosition,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};
 use eventhubs_checkpoint::{PartitionId, Result};

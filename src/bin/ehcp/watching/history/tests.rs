@@ -1,7 +1,7 @@
 //! Rates, times and strips.
 
 use eventhubs_checkpoint::admin::OwnershipState;
-use eventhubs_checkpoint::processor::LagState;
+use eventhubs_checkpoint::source::LagState;
 
 use super::super::tests::*;
 use super::*;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::codec::{BlobNames, RecordKind};
-use eventhubs_checkpoint::processor::source::EventSource;
-use eventhubs_checkpoint::processor::{StartPosition, StopReason};
+use eventhubs_checkpoint::processor::StopReason;
+use eventhubs_checkpoint::source::{EventSource, StartPosition};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId, Result};

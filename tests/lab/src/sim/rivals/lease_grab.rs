@@ -21,7 +21,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::blob::{Condition, Metadata};
 use eventhubs_checkpoint::internal::codec::{BlobNames, NameCase, RecordKind};
 use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::processor::source::EventSource;
+use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
 use rand::rngs::StdRng;

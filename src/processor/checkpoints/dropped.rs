@@ -1,0 +1,45 @@
+//! Tokens that were dropped unfinished. A token is one [`TrackedEvent`](crate::processor::TrackedEvent).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A checkpoint that cannot advance because a token was dropped while the partition was running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldCheckpoint {
+    /// The first event whose token was dropped.
+    pub(crate) event: i64,
+    pub(crate) held_for: Duration,
+    /// The sequence number of the durable checkpoint.
+    pub(crate) checkpoint: Option<i64>,
+    /// How far, in sequence numbers, the last finished event is after `event`.
+    pub(crate) finished_after: u64,
+}
+
+/// The dropped tokens of one start of the partition.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped {
+    tokens: usize,
+    /// The first event that holds the checkpoint back, and the time of the first such drop.
+    first: Option<(i64, Instant)>,
+}
+
+impl Dropped {
+    /// Adds a token, with its event if that holds the checkpoint back. Returns whether it is the first event that does.
+    pub(crate) fn add(&mut self, event: Option<i64>) -> bool {
+        self.tokens += 1;
+        let Some(event) = event else { return false };
+        let before = self.first;
+        let (first, since) = before.unwrap_or_else(|| (event, Instant::now()));
+        self.first = Some((first.min(event), since));
+        before.is_none()
+    }
+
+    pub(crate) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    pub(crate) fn first(&self) -> Option<(i64, Instant)> {
+        self.first
+    }
+}

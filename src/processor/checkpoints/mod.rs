@@ -1,0 +1,6 @@
+//! The checkpoints of a partition: what the application requests, what they may pass, and how they are written.
+
+pub(in crate::processor) mod dropped;
+pub(in crate::processor) mod requests;
+pub(in crate::processor) mod tracker;
+pub(in crate::processor) mod writer;

@@ -1,0 +1,68 @@
+//! What the processor needs to know of an event: its position, and the trace that it belongs to.
+
+use std::fmt;
+
+use time::OffsetDateTime;
+
+use crate::model::Position;
+
+/// An event with a position in its partition.
+pub trait Positioned {
+    /// Returns the sequence number, which increases with every event of the partition.
+    fn sequence_number(&self) -> Option<i64>;
+
+    /// Returns the offset, a text that only the service interprets.
+    fn offset(&self) -> Option<&str>;
+
+    /// Returns the sequence number and the offset, if the event has both.
+    fn position(&self) -> Option<Position> {
+        Some(Position { sequence_number: self.sequence_number()?, offset: self.offset()?.to_owned() })
+    }
+
+    /// Returns when the event hub enqueued the event, if that is known. The processor uses it to verify the position
+    /// that it found for [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter). Default: unknown.
+    fn enqueued_at(&self) -> Option<OffsetDateTime> {
+        None
+    }
+
+    /// Returns the trace context that the producer sent with the event, for the
+    /// [hook of spans](crate::processor::ProcessorBuilder::with_span_hook). Default: none.
+    fn trace_context(&self) -> Option<TraceContext> {
+        None
+    }
+}
+
+/// The trace context that a producer sent with an event, as [W3C Trace Context](https://www.w3.org/TR/trace-context/)
+/// defines it.
+///
+/// Pass both texts to the propagator of your tracing library.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct TraceContext {
+    /// The ids of the trace and of the span in which the event was created.
+    pub traceparent: String,
+    /// What tracing systems added.
+    pub tracestate: Option<String>,
+    /// When the event hub enqueued the event, for the attribute `messaging.eventhubs.message.enqueued_time` of a link.
+    pub enqueued_at: Option<OffsetDateTime>,
+}
+
+impl TraceContext {
+    /// Creates a trace context.
+    pub fn new(traceparent: impl Into<String>, tracestate: Option<String>) -> Self {
+        Self { traceparent: traceparent.into(), tracestate, enqueued_at: None }
+    }
+
+    /// Sets when the event was enqueued.
+    #[must_use]
+    pub fn with_enqueued_at(mut self, enqueued_at: Option<OffsetDateTime>) -> Self {
+        self.enqueued_at = enqueued_at;
+        self
+    }
+}
+
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.traceparent)
+    }
+}

@@ -1,0 +1,187 @@
+//! The range of events in a partition, as the event hub reports it.
+
+use time::OffsetDateTime;
+
+use super::offset_format::{BEFORE_EVERYTHING, is_text};
+use crate::model::Position;
+
+/// The range of events in a partition.
+///
+/// Created by [`new`](Self::new) only, because event hubs report an emptied partition, in which all events have
+/// expired, in two ways: with the number of the first event after that of the last one, or with equal numbers. The
+/// second report looks like a partition of one event. Here both are equal: empty, with a
+/// [`beginning_sequence_number`](Self::beginning_sequence_number) after the last event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionProperties {
+    first: i64,
+    last: Option<Position>,
+    last_enqueued_at: Option<OffsetDateTime>,
+}
+
+impl PartitionProperties {
+    /// Creates properties from what an event hub reports: the number of the first available event, the position of the
+    /// last event ever enqueued, and whether the partition is empty now.
+    ///
+    /// - `last`: `None`, or a negative number, if there never was an event. The first one will then be number 0.
+    /// - `is_empty`: matters only if there was an event. If the event hub does not report it, pass `false` and, for a
+    ///   partition without available events, a `beginning_sequence_number` after that of `last`.
+    ///
+    /// The tests of KEDA's scaler show that an empty partition may have equal numbers other than 0 (kedacore/keda
+    /// `pkg/scalers/azure_eventhub_scaler_test.go`). .NET (`EventHubMetricsProvider.cs` of the extension for Functions)
+    /// and the Spark connector (`EventHubsClient.scala`) also check for emptiness before they calculate.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::Position;
+    /// use eventhubs_checkpoint::source::PartitionProperties;
+    ///
+    /// let last = || Some(Position::new(255, "x"));
+    /// let one_event = PartitionProperties::new(255, last(), false);
+    /// assert_eq!((one_event.beginning_sequence_number(), one_event.is_empty()), (255, false));
+    /// let emptied = PartitionProperties::new(255, last(), true);
+    /// assert_eq!((emptied.beginning_sequence_number(), emptied.is_empty()), (256, true));
+    /// assert_eq!(emptied, PartitionProperties::new(256, last(), true));
+    /// ```
+    #[must_use]
+    pub fn new(beginning_sequence_number: i64, last: Option<Position>, is_empty: bool) -> Self {
+        let last = last.filter(|last| last.sequence_number >= 0);
+        let next = last.as_ref().map_or(0, |last| last.sequence_number.saturating_add(1));
+        let first = if is_empty { next } else { beginning_sequence_number.clamp(0, next) };
+        Self { first, last, last_enqueued_at: None }
+    }
+
+    /// Sets when the last event was enqueued, expired or not. Ignored if there never was an event.
+    ///
+    /// The processor compares it with a start at [`EnqueuedAfter`](super::StartPosition::EnqueuedAfter). Without it,
+    /// such a start takes 10 s longer in a partition that has no event after the time, and 20 s longer if the events do
+    /// not carry their times either.
+    #[must_use]
+    pub fn with_last_enqueued_at(mut self, time: OffsetDateTime) -> Self {
+        self.last_enqueued_at = self.last.is_some().then_some(time);
+        self
+    }
+
+    /// Returns the sequence number of the first available event, or of the next event if none is available.
+    #[must_use]
+    pub fn beginning_sequence_number(&self) -> i64 {
+        self.first
+    }
+
+    /// Returns the position of the last event ever enqueued, expired or not. `None` if there never was one.
+    #[must_use]
+    pub fn last_enqueued(&self) -> Option<&Position> {
+        self.last.as_ref()
+    }
+
+    /// Returns when the last event was enqueued, expired or not, by the clock of the event hub. `None` if there never
+    /// was one, or if the source does not report it.
+    #[must_use]
+    pub fn last_enqueued_at(&self) -> Option<OffsetDateTime> {
+        self.last_enqueued_at
+    }
+
+    /// Returns whether no event is available: there never was one, or all have expired.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.last.as_ref().is_none_or(|last| last.sequence_number < self.first)
+    }
+
+    /// Returns whether the event hub has an event with this number that is not the last one.
+    pub(crate) fn holds(&self, number: i64) -> bool {
+        let last = self.last.as_ref().map(|last| last.sequence_number);
+        number >= self.first && last.is_some_and(|last| number < last)
+    }
+
+    /// Returns the same range without the events at its end that no link delivers.
+    pub(crate) fn without(&self, undelivered: Option<Undelivered>) -> Self {
+        let end = self.last.as_ref().map(|last| last.sequence_number);
+        let Some(undelivered) = undelivered.filter(|events| Some(events.up_to) == end) else { return self.clone() };
+        let last = Position { sequence_number: undelivered.after.max(self.first - 1), offset: String::new() };
+        Self { last: Some(last).filter(|last| last.sequence_number >= 0), ..self.clone() }
+    }
+
+    /// Returns the position before the first available event, as a checkpoint records it. `-1` is the offset that the
+    /// service uses for the position before all events.
+    pub(crate) fn beginning(&self) -> Position {
+        Position { sequence_number: self.first - 1, offset: BEFORE_EVERYTHING.to_owned() }
+    }
+
+    /// Returns the position of the last event ever enqueued, or the position before all events, as a checkpoint records
+    /// it: [without an offset](super::offset_format) if that is text.
+    pub(crate) fn end(&self) -> Position {
+        let end = self.last.clone().unwrap_or_else(|| self.beginning());
+        let offset_is_text = is_text(&end.offset);
+        if offset_is_text { Position { offset: String::new(), ..end } } else { end }
+    }
+}
+
+/// Events that an event hub reports, but that no link delivers: those after the first number, up to the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Undelivered {
+    pub(crate) after: i64,
+    pub(crate) up_to: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn properties(first: i64, last: impl Into<Option<i64>>, is_empty: bool) -> PartitionProperties {
+        let position = |sequence_number| Position { sequence_number, offset: format!("{sequence_number}0") };
+        PartitionProperties::new(first, last.into().map(position), is_empty)
+    }
+
+    #[test]
+    fn reports_of_the_same_partition_are_equal() {
+        let never_used = properties(0, None, true);
+        for (case, reported, expected) in [
+            ("never used, by its number", properties(0, -1, true), &never_used),
+            ("never used, not reported as empty", properties(0, -1, false), &never_used),
+            ("never used, with another beginning", properties(7, None, false), &never_used),
+            ("emptied, by equal numbers", properties(255, 255, true), &properties(256, 255, true)),
+            ("emptied, by the numbers alone", properties(256, 255, false), &properties(256, 255, true)),
+            ("emptied, with an old beginning", properties(3, 255, true), &properties(256, 255, true)),
+            ("emptied, with a beginning too far", properties(300, 255, false), &properties(256, 255, true)),
+        ] {
+            assert_eq!(&reported, expected, "{case}");
+            assert!(reported.is_empty(), "{case}");
+        }
+        for (first, last) in [(0, 0), (255, 255), (5, 9), (0, i64::MAX)] {
+            let holding = properties(first, last, false);
+            assert_eq!((holding.beginning_sequence_number(), holding.is_empty()), (first, false), "{first} to {last}");
+        }
+    }
+
+    #[test]
+    fn the_last_time_is_known_only_if_there_was_an_event() {
+        let time = OffsetDateTime::UNIX_EPOCH;
+        assert_eq!(properties(0, None, true).with_last_enqueued_at(time).last_enqueued_at(), None);
+        assert_eq!(properties(0, 0, false).with_last_enqueued_at(time).last_enqueued_at(), Some(time));
+        assert_eq!(properties(0, 0, false).last_enqueued_at(), None);
+    }
+
+    #[test]
+    fn a_checkpoint_is_before_the_next_event() {
+        let at = |place: Position| (place.sequence_number, place.offset);
+        let place = |number, offset: &str| (number, offset.to_owned());
+        let unused = properties(0, None, true);
+        assert_eq!((at(unused.beginning()), at(unused.end())), (place(-1, "-1"), place(-1, "-1")));
+        let holding = properties(7, 9, false);
+        assert_eq!((at(holding.beginning()), at(holding.end())), (place(6, "-1"), place(9, "90")));
+        let replicated = PartitionProperties::new(7, Some(Position::new(9, "1:90")), false);
+        assert_eq!(at(replicated.end()), place(9, ""), "a namespace with geo-replication rejects the offset");
+    }
+
+    mod defects {
+        use super::*;
+
+        #[test]
+        fn c01_an_emptied_partition_starts_at_its_last_event() {
+            for begin in [199, 200] {
+                let emptied = properties(begin, 199, true);
+                let (beginning, end) = (emptied.beginning(), emptied.end());
+                assert_eq!((beginning.sequence_number, &*beginning.offset), (199, "-1"), "begins at {begin}");
+                assert_eq!((end.sequence_number, &*end.offset), (199, "1990"), "begins at {begin}");
+            }
+        }
+    }
+}
