@@ -1,7 +1,9 @@
 //! What the manifest, the lock file, the source and the protocol page guarantee, read from the files of the package.
 
 mod architecture;
+mod files;
 mod manifest;
+mod measures;
 mod observability;
 mod prose;
 mod protocol_page;

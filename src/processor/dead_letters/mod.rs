@@ -64,7 +64,9 @@ pub trait HandlerExt<E>: Handler<E> {
     /// [`DeadLetters`]. Without it, such an event stops its partition until the handler can process it.
     ///
     /// ```
-    /// use eventhubs_checkpoint::processor::{/// DeadLetter, DeadLetterPolicy, Handler, HandlerExt, PartitionContext, handler_fn, ///};
+    /// use eventhubs_checkpoint::processor::{
+    ///     DeadLetter, DeadLetterPolicy, Handler, HandlerExt, PartitionContext, handler_fn,
+    /// };
     /// use eventhubs_checkpoint::source::Positioned;
     ///
     /// fn handler<E: Positioned + Send + 'static>() -> impl Handler<E> {
