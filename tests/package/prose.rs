@@ -1,4 +1,8 @@
-//! Lengths of names and pages.
+//! Lengths of names and pages, and the files that pages name.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use crate::files::rust_files;
 
@@ -27,4 +31,19 @@ fn names_of_tests_have_at_most_50_characters() {
 fn the_readme_has_at_most_10_kilobytes() {
     let readme = include_str!("../../README.md");
     assert!(readme.len() <= 10_000, "{} bytes", readme.len());
+}
+
+/// A page that leads through the source is wrong when a file has moved.
+#[test]
+fn files_that_pages_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut named = BTreeSet::new();
+    for page in ["docs/life-of-a-partition.md", "docs/verification.md", "docs/protocol.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        let words = text.split(|letter: char| letter.is_whitespace() || "`(),;:".contains(letter));
+        let paths = words.filter(|word| word.starts_with("src/") || word.starts_with("tests/"));
+        named.extend(paths.map(|path| (page, path.trim_end_matches('.').to_owned())));
+    }
+    let missing: Vec<_> = named.iter().filter(|(_, path)| !root.join(path).exists()).collect();
+    assert!(named.len() > 20 && missing.is_empty(), "{missing:?}");
 }
