@@ -338,7 +338,7 @@ mod tests {
         }
 
         #[test]
-        fn a04_only_a_named_entity_counts_as_missing() {
+        fn only_a_named_entity_counts_as_missing() {
             use ErrorKind::{Config, EventSource};
             for (text, kind) in [
                 (MISSING_GROUP, Config),

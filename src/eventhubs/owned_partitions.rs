@@ -436,7 +436,7 @@ mod tests {
 
         /// A claim on another thread must always see the partition either as owned or as unreported.
         #[tokio::test]
-        async fn a14_a_loss_is_recorded_in_one_step() {
+        async fn a_loss_is_recorded_in_one_step() {
             let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
             let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
             let store = builder.connect().await.unwrap();

@@ -175,7 +175,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn a06_an_incarnation_begins_after_the_recorded_one() {
+        fn an_incarnation_begins_after_the_recorded_one() {
             let now = datetime!(2026-10-01 00:00:00.7 UTC);
             let earlier = |text: &str| Some(Incarnation::recorded(text));
             for (recorded, begins) in [

@@ -160,7 +160,7 @@ mod tests {
 
         /// A partition that held events up to 199 reports either 199 or 200 as the first number.
         #[test]
-        fn c01_an_emptied_partition_has_no_lag() {
+        fn an_emptied_partition_has_no_lag() {
             for begin in [199, 200] {
                 let last = Position::new(199, "x");
                 let emptied = PartitionProperties::new(begin, Some(last), true);

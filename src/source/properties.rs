@@ -175,7 +175,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn c01_an_emptied_partition_starts_at_its_last_event() {
+        fn an_emptied_partition_starts_at_its_last_event() {
             for begin in [199, 200] {
                 let emptied = properties(begin, 199, true);
                 let (beginning, end) = (emptied.beginning(), emptied.end());

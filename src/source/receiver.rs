@@ -485,7 +485,7 @@ mod tests {
         use super::*;
 
         #[tokio::test]
-        async fn b02_a_stream_stops_without_any_task_budget() {
+        async fn a_stream_stops_without_any_task_budget() {
             let (stop, stopped) = oneshot::channel();
             let mut stopped = StopSignal::new(stopped);
             let (sender, mut events) = mpsc::unbounded_channel();
@@ -498,7 +498,7 @@ mod tests {
         }
 
         #[tokio::test]
-        async fn b02_an_endless_stream_is_dropped_at_the_limit() {
+        async fn an_endless_stream_is_dropped_at_the_limit() {
             let receiver = EventReceiver::new(|_stopped| stream::repeat_with(|| Ok(())));
             receiver.close(Duration::from_millis(50)).await;
         }

@@ -45,7 +45,6 @@ mod browser;
 mod program;
 mod server;
 
-mod defects;
 mod events;
 mod exit_codes;
 mod help;
@@ -66,4 +65,5 @@ mod screen;
 mod secrets;
 mod serve;
 mod transcript;
+mod undo;
 mod watch;

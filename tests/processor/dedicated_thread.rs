@@ -45,7 +45,7 @@ async fn ownerships(world: &World) -> Vec<Ownership> {
 }
 
 #[test]
-fn b7_blocked_workers_lose_no_partition() {
+fn blocked_workers_lose_no_partition() {
     let world = world();
     let application = two_workers();
     // Dropped before the runtime, which waits for its workers.

@@ -223,180 +223,174 @@ async fn keda_counts_the_waiting_events_after_an_adoption() {
     }
 }
 
-mod defects {
-    use super::*;
+const REPORTS: [EmptiedReport; 2] = [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast];
 
-    const REPORTS: [EmptiedReport; 2] = [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast];
-
-    #[tokio::test(start_paused = true)]
-    async fn c01_an_emptied_partition_with_a_recorded_start() {
-        for report in REPORTS {
-            Case { name: "O4", holds: (200, 200), before: Some(0), after: Some(0), ..CASE }.check(report).await;
-            Case { name: "O4", holds: (200, 200), before: Some(0), more: 1, after: Some(1), ..CASE }
-                .check(report)
-                .await;
-        }
+#[tokio::test(start_paused = true)]
+async fn an_emptied_partition_with_a_recorded_start() {
+    for report in REPORTS {
+        Case { name: "O4", holds: (200, 200), before: Some(0), after: Some(0), ..CASE }.check(report).await;
+        Case { name: "O4", holds: (200, 200), before: Some(0), more: 1, after: Some(1), ..CASE }.check(report).await;
     }
+}
 
-    /// For records of other software.
-    #[tokio::test(start_paused = true)]
-    async fn c02_a_record_without_a_number_gets_the_last_number() {
-        let empty: &[_] = &[("sequencenumber", ""), ("offset", "1230")];
-        let absent: &[_] = &[("offset", "1230")];
-        for metadata in [empty, absent] {
-            for (name, first) in [("O12, O13", 100), ("O12, O13, emptied", 124)] {
-                let case = Case { name, holds: (first, 124), record: Some((RECORD, metadata)), ..CASE };
-                for report in REPORTS {
-                    Case { after: Some(0), ..case }.check(report).await;
-                    Case { more: 3, after: Some(3), ..case }.check(report).await;
-                }
+/// For records of other software.
+#[tokio::test(start_paused = true)]
+async fn a_record_without_a_number_gets_the_last_number() {
+    let empty: &[_] = &[("sequencenumber", ""), ("offset", "1230")];
+    let absent: &[_] = &[("offset", "1230")];
+    for metadata in [empty, absent] {
+        for (name, first) in [("O12, O13", 100), ("O12, O13, emptied", 124)] {
+            let case = Case { name, holds: (first, 124), record: Some((RECORD, metadata)), ..CASE };
+            for report in REPORTS {
+                Case { after: Some(0), ..case }.check(report).await;
+                Case { more: 3, after: Some(3), ..case }.check(report).await;
             }
         }
     }
+}
 
-    /// An offset with geo-replication is text. The number is taken from the event with the same text.
-    #[tokio::test(start_paused = true)]
-    async fn c02_a_number_is_never_guessed() {
-        for offset in ["1220", "01230", "1231", "@latest", "lp:1230"] {
-            let world = World::new(1);
-            world.hub.publish_many(0, 124, "hang");
-            write(&world, RECORD, &[("sequencenumber", ""), ("offset", offset)]).await;
-            let mut a = world.start("a").await;
-            a.wait_until_it_holds(1).await;
-            sleep(Duration::from_secs(5)).await;
-            assert!(!matches!(found(&world).await, Found::Number(123)), "offset {offset:?}: {:?}", found(&world).await);
-            a.crash().await;
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn c02_processing_continues_after_the_same_event() {
+/// An offset with geo-replication is text. The number is taken from the event with the same text.
+#[tokio::test(start_paused = true)]
+async fn a_number_is_never_guessed() {
+    for offset in ["1220", "01230", "1231", "@latest", "lp:1230"] {
         let world = World::new(1);
-        world.hub.publish_many(0, 3, "old");
-        write(&world, RECORD, &[("sequencenumber", ""), ("offset", "20"), ("note", "kept")]).await;
+        world.hub.publish_many(0, 124, "hang");
+        write(&world, RECORD, &[("sequencenumber", ""), ("offset", offset)]).await;
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
-        a.wait_until_all_idle(1).await;
-        let kept = world.container.get(RECORD).await.unwrap().metadata;
-        assert_eq!((&kept["sequencenumber"], &kept["offset"]), ("2", "20"));
-        assert_eq!((&kept["note"], &kept["ownerid"]), ("kept", "a"));
-        assert_eq!(&kept["ehcupdatedat"], "2026-01-01T00:00:00Z", "when the other SDK wrote it: nothing was processed");
-        world.hub.publish(0, "new");
-        world.log.wait_for("new", |log| log.times("new") == 1).await;
-        a.shut_down().await.unwrap();
-        assert_eq!(world.log.bodies(), ["new"]);
-        assert_eq!(world.checkpoint().await, Some(3));
+        sleep(Duration::from_secs(5)).await;
+        assert!(!matches!(found(&world).await, Found::Number(123)), "offset {offset:?}: {:?}", found(&world).await);
+        a.crash().await;
     }
+}
 
-    fn writing() -> Target {
-        Target::from(BlobOperation::Write).named(RECORD)
-    }
+#[tokio::test(start_paused = true)]
+async fn processing_continues_after_the_same_event() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 3, "old");
+    write(&world, RECORD, &[("sequencenumber", ""), ("offset", "20"), ("note", "kept")]).await;
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    let kept = world.container.get(RECORD).await.unwrap().metadata;
+    assert_eq!((&kept["sequencenumber"], &kept["offset"]), ("2", "20"));
+    assert_eq!((&kept["note"], &kept["ownerid"]), ("kept", "a"));
+    assert_eq!(&kept["ehcupdatedat"], "2026-01-01T00:00:00Z", "when the other SDK wrote it: nothing was processed");
+    world.hub.publish(0, "new");
+    world.log.wait_for("new", |log| log.times("new") == 1).await;
+    a.shut_down().await.unwrap();
+    assert_eq!(world.log.bodies(), ["new"]);
+    assert_eq!(world.checkpoint().await, Some(3));
+}
 
-    const EARLIEST: &[(&str, &str)] = &[("sequencenumber", "-1"), ("offset", "-1")];
+fn writing() -> Target {
+    Target::from(BlobOperation::Write).named(RECORD)
+}
 
-    #[tokio::test(start_paused = true)]
-    async fn c03_a_recorded_start_follows_retention() {
-        let pinned: &[_] = &[("sequencenumber", "999"), ("offset", "-1")];
-        let unnumbered: &[_] = &[("sequencenumber", ""), ("offset", "-1")];
-        for (name, holds, metadata, before, after) in [
-            ("O7", (1000, 2000), EARLIEST, Some(2000), 1000),
-            ("O7, without a number", (1000, 2000), unnumbered, None, 1000),
-            ("O9, everything", (2000, 2000), EARLIEST, Some(2000), 0),
-            ("O9, pinned", (2000, 2000), pinned, Some(1000), 0),
-            ("recorded, some of it expired", (1500, 2000), pinned, Some(1000), 500),
-            ("recorded, nothing expired", (1000, 2000), pinned, Some(1000), 1000),
-        ] {
-            let case = Case { name, holds, record: Some((RECORD, metadata)), before, after: Some(after), ..CASE };
-            for report in REPORTS {
-                case.check(report).await;
-            }
+const EARLIEST: &[(&str, &str)] = &[("sequencenumber", "-1"), ("offset", "-1")];
+
+#[tokio::test(start_paused = true)]
+async fn a_recorded_start_follows_retention() {
+    let pinned: &[_] = &[("sequencenumber", "999"), ("offset", "-1")];
+    let unnumbered: &[_] = &[("sequencenumber", ""), ("offset", "-1")];
+    for (name, holds, metadata, before, after) in [
+        ("O7", (1000, 2000), EARLIEST, Some(2000), 1000),
+        ("O7, without a number", (1000, 2000), unnumbered, None, 1000),
+        ("O9, everything", (2000, 2000), EARLIEST, Some(2000), 0),
+        ("O9, pinned", (2000, 2000), pinned, Some(1000), 0),
+        ("recorded, some of it expired", (1500, 2000), pinned, Some(1000), 500),
+        ("recorded, nothing expired", (1000, 2000), pinned, Some(1000), 1000),
+    ] {
+        let case = Case { name, holds, record: Some((RECORD, metadata)), before, after: Some(after), ..CASE };
+        for report in REPORTS {
+            case.check(report).await;
         }
     }
+}
 
-    /// The events 5 to 8, and a start at the earliest event. The first write of the checkpoint adopts it, the second
-    /// one updates its number.
-    fn with_expired_events() -> World {
-        let world = World::new(1);
-        world.hub.publish_many(0, 9, "waits");
-        world.hub.expire_before(0, 5);
-        world
-    }
+/// The events 5 to 8, and a start at the earliest event. The first write of the checkpoint adopts it, the second
+/// one updates its number.
+fn with_expired_events() -> World {
+    let world = World::new(1);
+    world.hub.publish_many(0, 9, "waits");
+    world.hub.expire_before(0, 5);
+    world
+}
 
-    #[tokio::test(start_paused = true)]
-    async fn c03_a_failing_update_stops_nothing() {
-        let lost = [
-            Fault::Conflict,
-            Fault::Unreachable,
-            Fault::RequestLost,
-            Fault::ResponseLost,
-            Fault::AppliedLate(Duration::from_secs(3)),
-            Fault::Throttled { retry_after: Some(Duration::from_secs(60)) },
-            Fault::Hang,
-        ];
-        for fault in lost {
-            let world = with_expired_events();
-            write(&world, RECORD, EARLIEST).await;
-            world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
-            world.faulty.inject_on(writing(), fault.clone());
-            let mut a = world.start("a").await;
-            a.wait_until_it_holds(1).await;
-            world.log.wait_for("all four", |log| log.times("waits") == 4).await;
-            a.wait_for_status("the checkpoint", |status| status.checkpoint == Some(8)).await;
-            sleep(Duration::from_secs(30)).await;
-            assert_eq!((a.status().failures, world.faulty.pending()), (0, 0), "{fault:?}");
-            assert_eq!(world.log.times("waits"), 4, "{fault:?}");
-            a.shut_down().await.unwrap();
-            assert!(matches!(found(&world).await, Found::Number(8)), "{fault:?}: {:?}", found(&world).await);
-        }
-    }
-
-    /// A displaced owner writes its last checkpoint while the record is updated.
-    #[tokio::test(start_paused = true)]
-    async fn c03_a_concurrent_write_is_kept() {
+#[tokio::test(start_paused = true)]
+async fn a_failing_update_stops_nothing() {
+    let lost = [
+        Fault::Conflict,
+        Fault::Unreachable,
+        Fault::RequestLost,
+        Fault::ResponseLost,
+        Fault::AppliedLate(Duration::from_secs(3)),
+        Fault::Throttled { retry_after: Some(Duration::from_secs(60)) },
+        Fault::Hang,
+    ];
+    for fault in lost {
         let world = with_expired_events();
         write(&world, RECORD, EARLIEST).await;
-        let other = [("sequencenumber", "8"), ("offset", "80"), ("ownerid", "b"), ("note", "kept")];
-        let other = other.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
-        world.faulty.inject_on(writing(), Fault::ConcurrentWrite(other));
+        world.faulty.inject_on(writing(), fault.clone());
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
         world.log.wait_for("all four", |log| log.times("waits") == 4).await;
         a.wait_for_status("the checkpoint", |status| status.checkpoint == Some(8)).await;
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!((a.status().failures, world.faulty.pending()), (0, 0), "{fault:?}");
+        assert_eq!(world.log.times("waits"), 4, "{fault:?}");
         a.shut_down().await.unwrap();
-        let kept = world.container.get(RECORD).await.unwrap().metadata;
-        assert_eq!((&kept["sequencenumber"], &kept["ownerid"], &kept["note"]), ("8", "b", "kept"));
+        assert!(matches!(found(&world).await, Found::Number(8)), "{fault:?}: {:?}", found(&world).await);
     }
+}
 
-    /// The record is a start at the earliest event, so no expired event was missed.
-    #[tokio::test(start_paused = true)]
-    async fn c03_nothing_is_reported_as_missed() {
-        let mut world = with_expired_events();
-        world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
-        write(&world, RECORD, EARLIEST).await;
-        let a = world.start("a").await;
-        world.log.wait_for("all four", |log| log.times("waits") == 4).await;
-        assert!(a.shut_down().await.unwrap().is_clean());
-    }
+/// A displaced owner writes its last checkpoint while the record is updated.
+#[tokio::test(start_paused = true)]
+async fn a_concurrent_write_is_kept() {
+    let world = with_expired_events();
+    write(&world, RECORD, EARLIEST).await;
+    let other = [("sequencenumber", "8"), ("offset", "80"), ("ownerid", "b"), ("note", "kept")];
+    let other = other.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
+    world.faulty.inject_on(writing(), Fault::ConcurrentWrite(other));
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.log.wait_for("all four", |log| log.times("waits") == 4).await;
+    a.wait_for_status("the checkpoint", |status| status.checkpoint == Some(8)).await;
+    a.shut_down().await.unwrap();
+    let kept = world.container.get(RECORD).await.unwrap().metadata;
+    assert_eq!((&kept["sequencenumber"], &kept["ownerid"], &kept["note"]), ("8", "b", "kept"));
+}
 
-    /// A recreated hub starts at 0: processed events must still be checkpointed.
-    #[tokio::test(start_paused = true)]
-    async fn c03_a_start_of_another_hub_holds_nothing_back() {
-        for (pinned, events) in [("999", 3), ("2", 3), ("1", 3), ("999", 0)] {
-            let world = World::new(1);
-            world.hub.publish_many(0, events, "waits");
-            write(&world, RECORD, &[("sequencenumber", pinned), ("offset", "-1")]).await;
-            // The writes of the adoption and of the correction, which is retried.
-            world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
-            world.faulty.inject_on(writing(), Fault::Conflict);
-            let mut a = world.start("a").await;
-            a.wait_until_it_holds(1).await;
-            world.log.wait_for("all of them", |log| log.times("waits") == events).await;
-            world.hub.publish(0, "waits");
-            world.log.wait_for("one more", |log| log.times("waits") == events + 1).await;
-            a.shut_down().await.unwrap();
-            assert_eq!(world.checkpoint().await, i64::try_from(events).ok(), "recorded at {pinned}");
-            assert_eq!(lag(&world).await, Some(0), "recorded at {pinned}");
-        }
+/// The record is a start at the earliest event, so no expired event was missed.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_reported_as_missed() {
+    let mut world = with_expired_events();
+    world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
+    write(&world, RECORD, EARLIEST).await;
+    let a = world.start("a").await;
+    world.log.wait_for("all four", |log| log.times("waits") == 4).await;
+    assert!(a.shut_down().await.unwrap().is_clean());
+}
+
+/// A recreated hub starts at 0: processed events must still be checkpointed.
+#[tokio::test(start_paused = true)]
+async fn a_start_of_another_hub_holds_nothing_back() {
+    for (pinned, events) in [("999", 3), ("2", 3), ("1", 3), ("999", 0)] {
+        let world = World::new(1);
+        world.hub.publish_many(0, events, "waits");
+        write(&world, RECORD, &[("sequencenumber", pinned), ("offset", "-1")]).await;
+        // The writes of the adoption and of the correction, which is retried.
+        world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
+        world.faulty.inject_on(writing(), Fault::Conflict);
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(1).await;
+        world.log.wait_for("all of them", |log| log.times("waits") == events).await;
+        world.hub.publish(0, "waits");
+        world.log.wait_for("one more", |log| log.times("waits") == events + 1).await;
+        a.shut_down().await.unwrap();
+        assert_eq!(world.checkpoint().await, i64::try_from(events).ok(), "recorded at {pinned}");
+        assert_eq!(lag(&world).await, Some(0), "recorded at {pinned}");
     }
 }

@@ -1,4 +1,4 @@
-//! Known problems of event processors, by number, and tests that this crate does not have them.
+//! Known problems of event processors, and tests that this crate does not have them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::world::{Recorder, World};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn p01_a_stalled_link_is_detected_and_reopened() {
+async fn a_stalled_link_is_detected_and_reopened() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -43,7 +43,7 @@ async fn p01_a_stalled_link_is_detected_and_reopened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p01_idle_and_stalled_in_the_handler_differ() {
+async fn idle_and_stalled_in_the_handler_differ() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -63,7 +63,7 @@ async fn p01_idle_and_stalled_in_the_handler_differ() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p02_lag_counts_events_and_has_a_state() {
+async fn lag_counts_events_and_has_a_state() {
     let mut world = World::new(1);
     world.checkpoint = false;
     let silent = Arc::new(AtomicBool::new(false));
@@ -110,7 +110,7 @@ fn with_policy(world: &World, policy: OnInvalidCheckpoint) -> ProcessorConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p06_a_recreated_hub_is_processed_from_its_start() {
+async fn a_recreated_hub_is_processed_from_its_start() {
     let (captured, _guard) = Captured::begin();
     let world = with_checkpoint_at_49().await;
     world.hub.recreate();
@@ -129,7 +129,7 @@ async fn p06_a_recreated_hub_is_processed_from_its_start() {
 
 /// Repeated sequence numbers are not duplicates then.
 #[tokio::test(start_paused = true)]
-async fn p06_a_running_processor_detects_a_recreated_hub() {
+async fn a_running_processor_detects_a_recreated_hub() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -144,7 +144,7 @@ async fn p06_a_running_processor_detects_a_recreated_hub() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p06_the_invalid_checkpoint_policy_applies() {
+async fn the_invalid_checkpoint_policy_applies() {
     for (policy, processed) in [
         (OnInvalidCheckpoint::Earliest, 3),
         (OnInvalidCheckpoint::Latest, 0),
@@ -166,7 +166,7 @@ async fn p06_the_invalid_checkpoint_policy_applies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p06_fail_names_the_partition_and_both_positions() {
+async fn fail_names_the_partition_and_both_positions() {
     let mut world = with_checkpoint_at_49().await;
     world.hub.recreate();
     world.config = with_policy(&world, OnInvalidCheckpoint::Fail);
@@ -181,7 +181,7 @@ async fn p06_fail_names_the_partition_and_both_positions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p06_expired_events_are_reported() {
+async fn expired_events_are_reported() {
     let mut world = with_checkpoint_at_49().await;
     world.hub.publish_many(0, 10, "gone");
     world.hub.publish_many(0, 10, "left");
@@ -207,7 +207,7 @@ async fn p06_expired_events_are_reported() {
 
 /// The broker decides, regardless of the sequence numbers.
 #[tokio::test(start_paused = true)]
-async fn p06_a_refused_position_is_no_endless_loop() {
+async fn a_refused_position_is_no_endless_loop() {
     let world = World::new(1);
     let source = || ScriptedSource::new(&world.hub, SourceFaults { earliest_only: true, ..SourceFaults::default() });
     let recorder = |owner: &str| Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: true };
@@ -224,7 +224,7 @@ async fn p06_a_refused_position_is_no_endless_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p09_no_checkpoint_passes_failed_work() {
+async fn no_checkpoint_passes_failed_work() {
     let world = World::new(1);
     let done = Arc::new(AtomicBool::new(false));
     let fixed = done.clone();
@@ -253,7 +253,7 @@ async fn p09_no_checkpoint_passes_failed_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p12_a_shutdown_is_ordered_and_reported() {
+async fn a_shutdown_is_ordered_and_reported() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -275,7 +275,7 @@ async fn p12_a_shutdown_is_ordered_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p14_checkpoints_by_time_by_count_and_at_the_end() {
+async fn checkpoints_by_time_by_count_and_at_the_end() {
     let mut world = World::new(1);
     let policy = world.config.checkpoint_policy.clone().with_interval(10 * SECOND).with_max_events(100);
     world.config = world.config.with_checkpoint_policy(policy);
@@ -297,7 +297,7 @@ async fn p14_checkpoints_by_time_by_count_and_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p17_a_stale_owner_moves_no_checkpoint() {
+async fn a_stale_owner_moves_no_checkpoint() {
     let world = World::new(1);
     // Only `a` loses the storage.
     let cut = FaultyContainer::new(world.container.clone(), 3);
@@ -359,7 +359,7 @@ impl eventhubs_checkpoint::processor::Handler<MemoryEvent> for SlowHandler {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p18_a_slow_handler_is_cancelled() {
+async fn a_slow_handler_is_cancelled() {
     let mut world = World::new(2);
     world.config = world.config.with_handler_timeout(20 * SECOND);
     let mut a = world.start("a").await;
@@ -376,7 +376,7 @@ async fn p18_a_slow_handler_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p18_a_paused_partition_is_kept_and_continues() {
+async fn a_paused_partition_is_kept_and_continues() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -397,7 +397,7 @@ async fn p18_a_paused_partition_is_kept_and_continues() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p18_a_released_partition_stays_away_for_a_while() {
+async fn a_released_partition_stays_away_for_a_while() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -415,7 +415,7 @@ async fn p18_a_released_partition_stays_away_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p19_a_storage_outage_is_reported_and_ends_nothing() {
+async fn a_storage_outage_is_reported_and_ends_nothing() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -441,7 +441,7 @@ async fn p19_a_storage_outage_is_reported_and_ends_nothing() {
 
 /// Two instances that start at once claim the same partitions and conflict.
 #[tokio::test(start_paused = true)]
-async fn p19_expected_conflicts_are_no_warnings() {
+async fn expected_conflicts_are_no_warnings() {
     let (captured, _guard) = Captured::begin();
     let world = World::new(8);
     let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];

@@ -3,24 +3,18 @@
 
 mod administration;
 mod blocked;
+mod broken_links;
 #[path = "../common/captured.rs"]
 mod captured;
 mod co_tenant;
 mod counted_source;
 mod dead_letters;
 mod dedicated_thread;
-mod defects;
-mod defects_amqp;
-mod defects_balance;
-mod defects_dead_letters;
-mod defects_effects;
-mod defects_pairs;
-mod defects_races;
-mod defects_shutdown;
-mod defects_starts;
+mod effects;
 mod emptied;
 mod failures;
 mod faults;
+mod feature_pairs;
 mod handlers;
 mod handoff_failures;
 mod handoffs;
@@ -30,6 +24,7 @@ mod intercepted;
 mod keda;
 mod keda_records;
 mod known_problems;
+mod last_writes;
 mod leases;
 mod loads;
 mod management_requests;
@@ -43,11 +38,14 @@ mod ownership_log;
 mod panics;
 #[path = "../common/placing.rs"]
 mod placing;
+mod poison_events;
 mod pull;
+mod races;
 #[cfg(feature = "metrics")]
 #[path = "../common/recorded_metrics.rs"]
 mod recorded_metrics;
 mod recreations;
+mod repeated_links;
 mod resets;
 mod restarts;
 mod scripted_source;
@@ -57,8 +55,10 @@ mod shutdowns;
 mod slow_storage;
 mod spans;
 mod stalls;
+mod start_positions;
 mod starts;
 mod systems;
+mod takeovers;
 mod tracking;
 mod undecodable;
 mod wall_clock;

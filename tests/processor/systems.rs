@@ -1,4 +1,4 @@
-//! The requirements of the systems that preceded this crate, by number, as far as they concern processing.
+//! The requirements of the systems that preceded this crate, as far as they concern processing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// 18 partitions, three instances, and a fourth that joins: moved partitions continue after their last checkpoint.
 #[tokio::test(start_paused = true)]
-async fn a5_a_joining_instance_resumes_from_the_checkpoint() {
+async fn a_joining_instance_resumes_from_the_checkpoint() {
     let world = World::new(18);
     let mut instances = vec![world.start("a").await, world.start("b").await, world.start("c").await];
     for instance in &mut instances {
@@ -49,7 +49,7 @@ async fn a5_a_joining_instance_resumes_from_the_checkpoint() {
 /// Work is marked as done only after it was processed: if an instance crashes or its handler panics, the next one
 /// processes it.
 #[tokio::test(start_paused = true)]
-async fn c2_unfinished_work_is_processed_by_the_next_owner() {
+async fn unfinished_work_is_processed_by_the_next_owner() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -72,7 +72,7 @@ async fn c2_unfinished_work_is_processed_by_the_next_owner() {
 
 /// One visible record per unit of work: its id, start, end, state and owner.
 #[tokio::test(start_paused = true)]
-async fn d1_every_partition_shows_its_owner_and_state() {
+async fn every_partition_shows_its_owner_and_state() {
     let world = World::new(3);
     let mut a = world.start("a").await;
     let mut b = world.start("b").await;

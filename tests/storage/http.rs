@@ -317,8 +317,8 @@ fn only_a_shared_client_is_delayed_by_the_runtime() {
     });
 }
 
-/// Defects that were found in review, each under its number.
-mod defects {
+/// Values that a response shows, and a listing does not, or the other way round.
+mod listed_values {
     use std::sync::Arc;
 
     use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
@@ -331,7 +331,7 @@ mod defects {
 
     /// The HTTP client drops header values that are not text, with only a log message. A listing has all values.
     #[tokio::test]
-    async fn a11_an_owner_beyond_ascii_is_read_from_a_listing() {
+    async fn an_owner_beyond_ascii_is_read_from_a_listing() {
         let read = format!("HTTP/1.1 200 OK\r\n{HEADERS}x-ms-meta-ownerid: {OWNER}\r\ncontent-length: 0\r\n\r\n");
         let blob = format!(
             "<Blob><Name>ns/hub/g/ownership/0</Name><Properties><Last-Modified>Fri, 20 Nov 2026 11:59:00 GMT\
@@ -359,7 +359,7 @@ mod defects {
     }
 
     #[tokio::test]
-    async fn a15_an_unusable_blob_is_logged_once_per_version() {
+    async fn an_unusable_blob_is_logged_once_per_version() {
         let (log, _guard) = Captured::begin();
         let times = |blob: &str| log.text().matches(&format!("blob=\"{blob}\"")).count();
         let stub = Stub::start([

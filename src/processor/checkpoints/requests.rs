@@ -392,7 +392,7 @@ mod tests {
 
     /// Tokens are taken and dropped on another thread while they are counted.
     #[test]
-    fn b22_counting_tokens_is_consistent() {
+    fn counting_tokens_is_consistent() {
         let writer = CheckpointWriter::detached();
         let other = writer.clone();
         let dropping = thread::spawn(move || {

@@ -217,7 +217,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn b04_a_link_with_decreasing_numbers_has_restarted() {
+        fn a_link_with_decreasing_numbers_has_restarted() {
             for (before, batch, expected, again) in [
                 (&[][..], &[7, 8, 7, 8, 9][..], &[7, 8][..], Some((7, 8))),
                 (&[7, 8], &[7, 8, 9], &[], Some((7, 8))),

@@ -513,7 +513,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn b03_checks_within_a_short_time_prove_nothing() {
+        fn checks_within_a_short_time_prove_nothing() {
             let old = |second| Checked(second, 0, Some(8), Healthy);
             run("two old responses", [after(9), Waiting, old(1), old(2), Checked(3, 0, Some(9), Healthy), old(12)]);
             run(
@@ -525,7 +525,7 @@ mod tests {
         }
 
         #[test]
-        fn b05_gathered_events_are_not_missing() {
+        fn gathered_events_are_not_missing() {
             run(
                 "all events",
                 [
@@ -560,7 +560,7 @@ mod tests {
 
         /// A new group starts at the earliest event of an emptied partition: its receiver has nothing to deliver.
         #[test]
-        fn c01_a_link_to_an_emptied_partition_is_healthy() {
+        fn a_link_to_an_emptied_partition_is_healthy() {
             for begin in [255, 256] {
                 let last = Position { sequence_number: 255, offset: "x".into() };
                 let emptied = PartitionProperties::new(begin, Some(last), true);

@@ -492,7 +492,7 @@ mod tests {
 
         /// A failure by old properties is dropped if newer properties refute it.
         #[test]
-        fn b03_new_properties_must_confirm_the_end() {
+        fn new_properties_must_confirm_the_end() {
             let beyond_end = |number| ResumeFailure::BeyondEnd(StartPosition::AfterSequenceNumber(number));
             assert_eq!(confirmed_reason(&record(9, "90"), &beyond_end(9), &holds(0, (50, "500"))), None);
             assert_eq!(confirmed_reason(&record(9, "90"), &beyond_end(9), &holds(0, (9, "90"))), None);
@@ -501,7 +501,7 @@ mod tests {
         }
 
         #[test]
-        fn c01_expiry_of_the_last_event_is_detected() {
+        fn expiry_of_the_last_event_is_detected() {
             for begin in [9, 10] {
                 let last = Position { sequence_number: 9, offset: "90".into() };
                 let emptied = PartitionProperties::new(begin, Some(last), true);

@@ -256,7 +256,7 @@ mod tests {
 
     /// The next link gets the handle while events of the former link wait for the session's window.
     #[test]
-    fn b02_events_of_the_former_link_are_dropped() {
+    fn events_of_the_former_link_are_dropped() {
         let served = Arc::new(Served::default());
         let mut late_frames = LateFrames::new(Arc::clone(&served));
         late_frames.judge_engine(1, &mut begin_response(1));

@@ -2,9 +2,9 @@
 //! processor.
 
 mod adapter;
+mod claims_and_releases;
 mod concurrency;
 mod crowd;
-mod defects;
 mod end_to_end;
 mod official_rules;
 mod other_name_case;

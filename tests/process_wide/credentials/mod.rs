@@ -1,7 +1,8 @@
 //! All kinds of credentials against Azurite over https, with all possible logging: they open a container, and no secret
 //! leaks.
 
-mod defects;
+mod keys;
+mod tokens;
 
 use std::error::Error as StdError;
 use std::io;

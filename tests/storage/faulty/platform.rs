@@ -315,30 +315,25 @@ async fn a_group_of_stores_works_without_warnings() {
     assert_eq!(log.text(), "");
 }
 
-/// Named after their defects.
-mod defects {
-    use super::*;
-
-    /// Each heartbeat was listed under another name, so each owner saw owners that do not exist.
-    #[tokio::test(start_paused = true)]
-    async fn a07_heartbeat_of_an_owner_id_ending_with_a_dot() {
-        let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
-        let mut expected = Vec::new();
-        for owner in ["a", "a.", "a..", "b."] {
-            let store = store(&platform, owner).await;
-            assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written, "{owner}");
-            expected.push(owner);
-            assert_eq!(
-                present(&store).await.into_iter().collect::<BTreeSet<_>>(),
-                expected.iter().map(|name| (*name).to_owned()).collect()
-            );
-        }
+/// Each heartbeat was listed under another name, so each owner saw owners that do not exist.
+#[tokio::test(start_paused = true)]
+async fn heartbeat_of_an_owner_id_ending_with_a_dot() {
+    let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
+    let mut expected = Vec::new();
+    for owner in ["a", "a.", "a..", "b."] {
+        let store = store(&platform, owner).await;
+        assert_eq!(store.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written, "{owner}");
+        expected.push(owner);
+        assert_eq!(
+            present(&store).await.into_iter().collect::<BTreeSet<_>>(),
+            expected.iter().map(|name| (*name).to_owned()).collect()
+        );
     }
+}
 
-    #[tokio::test(start_paused = true)]
-    async fn a07_verification_of_an_owner_id_ending_with_a_dot() {
-        let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
-        let builder = GroupStore::builder(Arc::new(platform), group(), OwnerId::new("a.").unwrap());
-        builder.connect().await.unwrap();
-    }
+#[tokio::test(start_paused = true)]
+async fn verification_of_an_owner_id_ending_with_a_dot() {
+    let platform = Platform::new(Arc::new(MemoryContainer::new()), 7);
+    let builder = GroupStore::builder(Arc::new(platform), group(), OwnerId::new("a.").unwrap());
+    builder.connect().await.unwrap();
 }

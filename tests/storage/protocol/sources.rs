@@ -1,4 +1,4 @@
-//! Requirements of the earlier systems, by their numbers: A2, A8 to A12, D2, D3.
+//! Requirements of the earlier systems for records, claims and checkpoints.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::group::Group;
 use crate::bench::{Bench, Describe, EXPIRY, LOWER, Owner, checkpoint, metadata, owned_by, ownership, position};
 
-pub async fn a2_the_list_has_owner_position_date_and_etag(bench: Bench) {
+pub async fn the_list_has_owner_position_date_and_etag(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for (partition, owner) in [(0, &a), (1, &b)] {
         let (_, mut adoption) = owner.run(partition).await;
@@ -36,7 +36,7 @@ pub async fn a2_the_list_has_owner_position_date_and_etag(bench: Bench) {
 }
 
 /// Without an ETag, and with one.
-pub async fn a8_of_two_claims_at_once_one_wins(bench: Bench) {
+pub async fn of_two_claims_at_once_one_wins(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     for partition in 0..bench.rounds {
         a.add_jitter();
@@ -56,7 +56,7 @@ pub async fn a8_of_two_claims_at_once_one_wins(bench: Bench) {
     }
 }
 
-pub async fn a8_of_twenty_claims_at_once_one_wins(bench: Bench) {
+pub async fn of_twenty_claims_at_once_one_wins(bench: Bench) {
     let owners = join_all((0..20).map(|number| {
         let bench = &bench;
         async move { bench.owner(&format!("owner-{number}")).await }
@@ -79,7 +79,7 @@ pub async fn a8_of_twenty_claims_at_once_one_wins(bench: Bench) {
     }
 }
 
-pub async fn a9_only_the_owner_updates_the_checkpoint(bench: Bench) {
+pub async fn only_the_owner_updates_the_checkpoint(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let (_, mut of_a) = a.run(0).await;
     assert_eq!(a.checkpoint(&mut of_a, 5).await.describe(), "written");
@@ -90,7 +90,7 @@ pub async fn a9_only_the_owner_updates_the_checkpoint(bench: Bench) {
 }
 
 /// And does not change the ownership.
-pub async fn a9_success_refreshes_last_modified(bench: Bench) {
+pub async fn success_refreshes_last_modified(bench: Bench) {
     let a = bench.owner("a").await;
     let (lease, mut adoption) = a.run(0).await;
     let before = bench.blob(&checkpoint(0)).await.unwrap().last_modified;
@@ -102,7 +102,7 @@ pub async fn a9_success_refreshes_last_modified(bench: Bench) {
     assert_eq!(bench.blob(&ownership(0)).await.unwrap().etag, *lease.etag());
 }
 
-pub async fn a10_a_failed_update_rereads_then_stops_or_retries(bench: Bench) {
+pub async fn a_failed_update_rereads_then_stops_or_retries(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let changed = bench.put(&checkpoint(0), &position(3)).await;
@@ -124,7 +124,7 @@ impl WallClock for MinutesAhead {
 }
 
 /// Ages come from the server.
-pub async fn a11_a_clock_minutes_ahead_expires_no_owner(bench: Bench) {
+pub async fn a_clock_minutes_ahead_expires_no_owner(bench: Bench) {
     let b = bench.owner("b").await;
     b.win(0).await;
     let clock = std::sync::Arc::new(MinutesAhead);
@@ -136,7 +136,7 @@ pub async fn a11_a_clock_minutes_ahead_expires_no_owner(bench: Bench) {
     group.stop().await;
 }
 
-pub async fn a12_list_for_hub_and_group(bench: Bench) {
+pub async fn list_for_hub_and_group(bench: Bench) {
     let a = bench.owner("a").await;
     a.run(0).await;
     for foreign in
@@ -151,7 +151,7 @@ pub async fn a12_list_for_hub_and_group(bench: Bench) {
     assert!(ownerships.malformed.is_empty() && checkpoints.malformed.is_empty());
 }
 
-pub async fn a12_a_claimed_list_reports_which_succeeded(bench: Bench) {
+pub async fn a_claimed_list_reports_which_succeeded(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     b.win(1).await;
     a.next_write("ownership/2", eventhubs_checkpoint::testing::faulty::Fault::Unreachable);
@@ -163,7 +163,7 @@ pub async fn a12_a_claimed_list_reports_which_succeeded(bench: Bench) {
 }
 
 /// The adoption keeps it: the next update is made under it.
-pub async fn a12_update_checkpoint_returns_the_new_etag(bench: Bench) {
+pub async fn update_checkpoint_returns_the_new_etag(bench: Bench) {
     let a = bench.owner("a").await;
     let (_, mut adoption) = a.run(0).await;
     let _ = a.checkpoint(&mut adoption, 5).await;
@@ -174,7 +174,7 @@ pub async fn a12_update_checkpoint_returns_the_new_etag(bench: Bench) {
 }
 
 /// Two workers go through the same units, and share them without one left out or done twice.
-pub async fn d2_a_claim_fails_if_the_record_exists(bench: Bench) {
+pub async fn a_claim_fails_if_the_record_exists(bench: Bench) {
     let (a, b) = (bench.owner("a").await, bench.owner("b").await);
     let units = 2 * bench.rounds;
     a.add_jitter();
@@ -201,7 +201,7 @@ pub async fn d2_a_claim_fails_if_the_record_exists(bench: Bench) {
     }
 }
 
-pub async fn d3_abandoned_locks_are_overridden_by_age(bench: Bench) {
+pub async fn abandoned_locks_are_overridden_by_age(bench: Bench) {
     let abandoned = bench.container.write(&ownership(0), &owned_by("b"), &Condition::Create).await.unwrap();
     let a = bench.owner("a").await;
     a.wire().age("ownership/0", EXPIRY + 1);

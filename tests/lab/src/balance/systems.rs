@@ -30,7 +30,7 @@ fn all_strategies() -> [LoadBalancingStrategy; 3] {
 }
 
 #[test]
-fn a1_at_most_one_claim_per_interval() {
+fn at_most_one_claim_per_interval() {
     let mut group = Group::new(3, 1);
     let alone = group.join(balanced());
     for held in 1..=3 {
@@ -46,7 +46,7 @@ fn a1_at_most_one_claim_per_interval() {
 }
 
 #[test]
-fn a1_removed_partitions_are_released() {
+fn removed_partitions_are_released() {
     let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, 1);
     group.resize(16);
     assert_eq!(group.round().releases, 4);
@@ -55,7 +55,7 @@ fn a1_removed_partitions_are_released() {
 }
 
 #[test]
-fn a3_the_first_instance_claims_a_random_partition() {
+fn the_first_instance_claims_a_random_partition() {
     let mut chosen = BTreeSet::new();
     for seed in 0..100 {
         let mut group = Group::new(4, seed);
@@ -68,7 +68,7 @@ fn a3_the_first_instance_claims_a_random_partition() {
 }
 
 #[test]
-fn a4_the_surplus_is_idle_and_takes_over() {
+fn the_surplus_is_idle_and_takes_over() {
     for seed in SEEDS {
         let mut group = Group::balanced(5, 6, &LoadBalancingStrategy::Balanced, seed);
         assert_eq!(group.counts_sorted(), [1, 1, 1, 1, 1, 0]);
@@ -88,7 +88,7 @@ fn a4_the_surplus_is_idle_and_takes_over() {
 }
 
 #[test]
-fn a4_the_surplus_with_a_heartbeat_gets_the_partition() {
+fn the_surplus_with_a_heartbeat_gets_the_partition() {
     for seed in SEEDS {
         let mut group = Group::balanced(5, 6, &LoadBalancingStrategy::Balanced, seed);
         group.members.iter_mut().for_each(|member| member.sends_heartbeats = true);
@@ -103,7 +103,7 @@ fn a4_the_surplus_with_a_heartbeat_gets_the_partition() {
 }
 
 #[test]
-fn a5_one_joins_18_partitions_from_3_to_4() {
+fn one_joins_18_partitions_from_3_to_4() {
     for seed in SEEDS {
         let mut group = Group::balanced(18, 3, &LoadBalancingStrategy::Balanced, seed);
         let newcomer = group.join(balanced());
@@ -121,7 +121,7 @@ fn a5_one_joins_18_partitions_from_3_to_4() {
 }
 
 #[test]
-fn a6_20_partitions_from_4_to_3() {
+fn three_of_four_instances_take_over_20_partitions() {
     for seed in SEEDS {
         let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, seed);
         group.members[2].crashed = true;
@@ -136,7 +136,7 @@ fn a6_20_partitions_from_4_to_3() {
 }
 
 #[test]
-fn a7_20_to_25_partitions_on_four_instances() {
+fn four_instances_share_20_to_25_partitions() {
     for seed in SEEDS {
         let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, seed);
         group.resize(25);
@@ -146,7 +146,7 @@ fn a7_20_to_25_partitions_on_four_instances() {
 }
 
 #[test]
-fn a7_several_that_start_at_once_steal_nothing() {
+fn several_that_start_at_once_steal_nothing() {
     for seed in SEEDS {
         let mut group = Group::new(20, seed);
         for _ in 0..4 {
@@ -160,7 +160,7 @@ fn a7_several_that_start_at_once_steal_nothing() {
 }
 
 #[test]
-fn b1_without_a_coordinator_the_survivors_share() {
+fn without_a_coordinator_the_survivors_share() {
     for strategy in all_strategies() {
         for gone in 0..4 {
             let mut group = Group::balanced(17, 4, &strategy, 1);
@@ -175,7 +175,7 @@ fn b1_without_a_coordinator_the_survivors_share() {
 }
 
 #[test]
-fn b2_evenly_loaded_groups_are_sticky() {
+fn evenly_loaded_groups_are_sticky() {
     for strategy in all_strategies() {
         let mut group = Group::balanced(23, 5, &strategy, 1);
         for _ in 0..100 {
@@ -185,7 +185,7 @@ fn b2_evenly_loaded_groups_are_sticky() {
 }
 
 #[test]
-fn b3_a_single_partition_never_hops() {
+fn a_single_partition_never_hops() {
     for strategy in all_strategies() {
         let mut group = Group::new(1, 1);
         for _ in 0..5 {
@@ -209,7 +209,7 @@ fn give_loads(group: &mut Group, load: impl Fn(usize) -> u64) {
 }
 
 #[test]
-fn b8_groups_with_unequal_loads_are_sticky() {
+fn groups_with_unequal_loads_are_sticky() {
     for seed in SEEDS {
         let mut group = Group::balanced(24, 3, &LoadBalancingStrategy::weighted(), seed);
         // Every sixth partition has ten times the load.
@@ -250,7 +250,7 @@ fn assign(group: &mut Group, of: usize) {
 }
 
 #[test]
-fn c1_the_same_key_goes_to_the_same_instance() {
+fn the_same_key_goes_to_the_same_instance() {
     let mut group = Group::new(16, 1);
     assign(&mut group, 3);
     group.settle();
@@ -270,7 +270,7 @@ fn c1_the_same_key_goes_to_the_same_instance() {
 }
 
 #[test]
-fn c3_instances_are_added_and_removed_by_a_number() {
+fn instances_are_added_and_removed_by_a_number() {
     let mut group = Group::new(16, 1);
     assign(&mut group, 3);
     group.settle();
@@ -285,7 +285,7 @@ fn c3_instances_are_added_and_removed_by_a_number() {
 }
 
 #[test]
-fn d4_only_others_claim_during_a_cooldown() {
+fn only_others_claim_during_a_cooldown() {
     let mut group = Group::new(2, 1);
     let author = group.join(Policy { avoid: [id(0), id(1)].into(), ..Policy::default() });
     for _ in 0..3 {

@@ -16,7 +16,7 @@ fn owned(group: &Simulation) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b06_the_share_of_a_stalled_instance_is_taken() {
+async fn the_share_of_a_stalled_instance_is_taken() {
     for config in [config(), by_heartbeat()] {
         for strategy in [LoadBalancingStrategy::Greedy, LoadBalancingStrategy::Balanced] {
             let rounds = if strategy == LoadBalancingStrategy::Greedy { 1 } else { 6 };
@@ -39,7 +39,7 @@ async fn b06_the_share_of_a_stalled_instance_is_taken() {
 
 /// It can renew, but its listings fail.
 #[tokio::test(start_paused = true)]
-async fn b06_the_share_without_listings_is_taken() {
+async fn the_share_without_listings_is_taken() {
     let config = config().with_load_balancing_strategy(LoadBalancingStrategy::Greedy);
     let mut group = group_with(4, 9, &["a", "b", "c"], &config).await;
     group.set_faults(Some("a"), &FaultPlan::default().with_on(1.0, BlobOperation::List, Fault::Unreachable));

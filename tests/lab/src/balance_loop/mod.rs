@@ -1,7 +1,7 @@
 //! Groups of balancing loops on one container, in paused time.
 
 mod cost;
-mod defects;
+mod failing_storage;
 mod group;
 mod handoff;
 mod idle;

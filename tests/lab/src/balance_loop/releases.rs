@@ -78,7 +78,7 @@ fn release_first(group: &Simulation, owner: &str, cooldown: Duration) -> Partiti
 }
 
 #[tokio::test(start_paused = true)]
-async fn d4_its_releaser_waits_for_the_end_of_the_cooldown() {
+async fn its_releaser_waits_for_the_end_of_the_cooldown() {
     let group = group(15, 2, &["a"]).await;
     let partition = release_first(&group, "a", 5 * MINUTE);
     let owned = |group: &Simulation| group.owners().contains_key(&partition);
@@ -92,7 +92,7 @@ async fn d4_its_releaser_waits_for_the_end_of_the_cooldown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d4_others_may_claim_during_the_cooldown() {
+async fn others_may_claim_during_the_cooldown() {
     let mut group = group(16, 3, &["a"]).await;
     let partition = release_first(&group, "a", 5 * MINUTE);
     comes(&group, Duration::from_secs(1), |group| !group.owners().contains_key(&partition)).await;

@@ -62,7 +62,7 @@ fn one_three_two_instances_move_the_fewest_in_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a1_at_most_one_claim_at_a_time() {
+async fn at_most_one_claim_at_a_time() {
     let mut group = Simulation::new(2, 3);
     group.start("a", config()).await.unwrap();
     let first = comes(&group, ROUND, |group| held_by(group, "a") == 1).await;
@@ -75,7 +75,7 @@ async fn a1_at_most_one_claim_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a3_the_first_instance_claims_a_random_partition() {
+async fn the_first_instance_claims_a_random_partition() {
     let mut first = BTreeSet::new();
     for seed in 0..20 {
         let mut group = Simulation::new(seed, 32);
@@ -87,7 +87,7 @@ async fn a3_the_first_instance_claims_a_random_partition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a4_the_surplus_is_idle_and_takes_over() {
+async fn the_surplus_is_idle_and_takes_over() {
     let mut group = group(3, 5, &["a", "b", "c", "d", "e", "f"]).await;
     assert_eq!(sizes(&group), [1, 1, 1, 1, 1, 0]);
     let victim = group.owners().into_values().next().unwrap().to_string();
@@ -102,7 +102,7 @@ async fn a4_the_surplus_is_idle_and_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a5_a_join_steals_one_per_round_above_the_share() {
+async fn a_join_steals_one_per_round_above_the_share() {
     let mut group = group(4, 18, &["a", "b", "c"]).await;
     assert_eq!(sizes(&group), [6, 6, 6]);
     assert_eq!(group.moves(), []);
@@ -117,7 +117,7 @@ async fn a5_a_join_steals_one_per_round_above_the_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a6_b4_a_crash_is_shared_within_the_bound() {
+async fn a_crash_is_shared_within_the_bound() {
     for seed in 0..5 {
         let mut group = group(seed, 20, &["a", "b", "c", "d"]).await;
         assert_eq!(sizes(&group), [5, 5, 5, 5]);
@@ -132,7 +132,7 @@ async fn a6_b4_a_crash_is_shared_within_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a7_starts_at_once_and_a_growing_hub_steal_nothing() {
+async fn starts_at_once_and_a_growing_hub_steal_nothing() {
     for seed in 0..5 {
         let mut group = Simulation::new(seed, 20);
         for owner in ["a", "b", "c", "d"] {
@@ -153,7 +153,7 @@ async fn a7_starts_at_once_and_a_growing_hub_steal_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b5_a_join_is_served_within_one_interval() {
+async fn a_join_is_served_within_one_interval() {
     let mut group = group(5, 8, &["a", "b"]).await;
     let before = group.trace().len();
     group.start("c", config()).await.unwrap();
@@ -167,7 +167,7 @@ async fn b5_a_join_is_served_within_one_interval() {
 
 /// A hub that changes continuously does not increase the number of claims.
 #[tokio::test(start_paused = true)]
-async fn a1_claims_stay_apart_while_the_hub_grows() {
+async fn claims_stay_apart_while_the_hub_grows() {
     let mut group = Simulation::new(6, 8);
     group.start("a", config()).await.unwrap();
     for partitions in 9..40 {

@@ -535,7 +535,7 @@ fn one_batch_at_a_time_between_start_and_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d01_no_bound_applies_during_a_fault() {
+async fn no_bound_applies_during_a_fault() {
     for (disrupted, broken) in [(false, vec![Invariant::NoUnownedPartition]), (true, vec![])] {
         let mut scene = Scene::new(|_| {});
         let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
@@ -598,7 +598,7 @@ mod continuity {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d16_no_more_requests_while_they_are_rejected() {
+async fn no_more_requests_while_they_are_rejected() {
     for (too_many, broken) in [(0, vec![]), (1, vec![Invariant::Restrained])] {
         let mut scene = Scene::new(|_| {});
         let one = scene.register("one", Some(0));
@@ -616,7 +616,7 @@ async fn d16_no_more_requests_while_they_are_rejected() {
 
 /// An instance that was frozen has not detected its losses yet and continues with the lost partitions.
 #[tokio::test(start_paused = true)]
-async fn d16_lost_partitions_cost_until_they_stop() {
+async fn lost_partitions_cost_until_they_stop() {
     let mut scene = Scene::new(|_| {});
     let [one, two] = [0, 1].map(|member| scene.register(&format!("m{member}"), Some(member)));
     scene.begins(one);
@@ -633,7 +633,7 @@ async fn d16_lost_partitions_cost_until_they_stop() {
 /// An instance whose checkpoints fail for three minutes releases its four partitions and claims others, five times:
 /// seed 288 of `simulate`.
 #[test]
-fn d16_each_gained_partition_has_quick_attempts() {
+fn each_gained_partition_has_quick_attempts() {
     let (scene, lasted) = (Scene::new(|_| {}), Duration::from_secs(174));
     let bounds = Bounds::of(&scene.plan.settings);
     assert_eq!(bounds.requests(4, 20, lasted) - bounds.requests(4, 0, lasted), 20 * (12 + 4));

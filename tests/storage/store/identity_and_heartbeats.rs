@@ -1,4 +1,4 @@
-//! Defects that were found once, by their numbers.
+//! Owner ids, incarnations and heartbeats at their limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ async fn put(container: &MemoryContainer, name: &str, pairs: &[(&str, &str)]) {
 
 /// The replicas of one deployment, with requests of up to 20 ms.
 #[tokio::test(start_paused = true)]
-async fn a05_replicas_with_one_owner_id_verify_at_once() {
+async fn replicas_with_one_owner_id_verify_at_once() {
     let container = MemoryContainer::new();
     let replicas = (0..8).map(|seed| {
         let faulty = FaultyContainer::new(Arc::new(container.clone()), seed);
@@ -56,7 +56,7 @@ async fn a05_replicas_with_one_owner_id_verify_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a05_a_failed_verification_leaves_no_blob() {
+async fn a_failed_verification_leaves_no_blob() {
     for weakness in [Weakness::IgnoresConditions, Weakness::RefusesETags, Weakness::ListsWithoutMetadata] {
         let inner = MemoryContainer::new();
         let container = Intercepted { inner: Arc::new(inner.clone()), interceptor: weakness };
@@ -67,7 +67,7 @@ async fn a05_a_failed_verification_leaves_no_blob() {
 
 /// All within one second of the server's clock.
 #[tokio::test(start_paused = true)]
-async fn a06_a_restart_within_the_second_is_the_later_one() {
+async fn a_restart_within_the_second_is_the_later_one() {
     for seed in 0..20 {
         let container = MemoryContainer::new();
         let connect = async |seed| build(container.clone(), "pod-0").with_seed(seed).connect().await.unwrap();
@@ -82,7 +82,7 @@ async fn a06_a_restart_within_the_second_is_the_later_one() {
 
 /// It owned nothing, so no ownership names it.
 #[tokio::test(start_paused = true)]
-async fn a06_a_restart_of_a_spare_instance_in_the_second() {
+async fn a_restart_of_a_spare_instance_in_the_second() {
     for seed in 0..20 {
         let container = MemoryContainer::new();
         let connect = async |seed| build(container.clone(), "pod-0").with_seed(seed).connect().await.unwrap();
@@ -95,7 +95,7 @@ async fn a06_a_restart_of_a_spare_instance_in_the_second() {
 /// A clock was wrong when it was recorded. The next start is the later one nevertheless, and need not wait for an
 /// expiry.
 #[tokio::test(start_paused = true)]
-async fn a06_an_incarnation_of_the_far_future_is_followed() {
+async fn an_incarnation_of_the_far_future_is_followed() {
     let container = MemoryContainer::new();
     put(&container, "ownership/0", &[("ownerid", "a"), ("ehcincarnation", "29990101T000000Z-00000000")]).await;
     put(&container, "ownership/1", &[("ownerid", "a"), ("ehcincarnation", "zzz")]).await;
@@ -125,7 +125,7 @@ async fn balancing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a07_owner_ids_that_end_with_a_dot() {
+async fn owner_ids_that_end_with_a_dot() {
     let container = drops_dots();
     let mut instances = Vec::new();
     for (owner, seed) in [("a.", 1), ("b.", 2)] {
@@ -137,7 +137,7 @@ async fn a07_owner_ids_that_end_with_a_dot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a07_owner_ids_that_differ_by_a_dot() {
+async fn owner_ids_that_differ_by_a_dot() {
     let container = drops_dots();
     for owner in ["a", "a.", "a.."] {
         let store = store_on(container.clone(), owner).await;
@@ -149,7 +149,7 @@ async fn a07_owner_ids_that_differ_by_a_dot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a07_verification_of_an_owner_id_ending_with_a_dot() {
+async fn verification_of_an_owner_id_ending_with_a_dot() {
     build(drops_dots(), "a.").connect().await.unwrap();
 }
 
@@ -179,7 +179,7 @@ impl Intercept for ForeignValues {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a11_an_owner_beyond_ascii_is_read_as_listed() {
+async fn an_owner_beyond_ascii_is_read_as_listed() {
     let inner = MemoryContainer::new();
     put(&inner, "ownership/0", &[]).await;
     let a = build(Intercepted { inner: Arc::new(inner), interceptor: ForeignValues }, "a")
@@ -194,7 +194,7 @@ async fn a11_an_owner_beyond_ascii_is_read_as_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a11_a_value_with_a_tab_does_not_prevent_adoption() {
+async fn a_value_with_a_tab_does_not_prevent_adoption() {
     let (log, _guard) = Captured::begin();
     let inner = MemoryContainer::new();
     put(&inner, "checkpoint/0", &[("sequencenumber", "7"), ("offset", "70"), ("kept", "a  b")]).await;
@@ -245,7 +245,7 @@ async fn cleared(undeletable: Undeletable) -> Result<Vec<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a13_an_undeletable_heartbeat_keeps_no_other() {
+async fn an_undeletable_heartbeat_keeps_no_other() {
     let (log, _guard) = Captured::begin();
     assert_eq!(cleared(Undeletable(&["/a", "/b"], ErrorKind::Rejected)).await.unwrap(), ["c"]);
     assert_eq!(log.text().matches("has snapshots").count(), 1, "the other warning is suppressed: {}", log.text());
@@ -253,7 +253,7 @@ async fn a13_an_undeletable_heartbeat_keeps_no_other() {
 
 /// A failure that applies to all of them ends it: more such requests gain nothing.
 #[tokio::test(start_paused = true)]
-async fn a13_a_rejected_deletion_is_not_repeated() {
+async fn a_rejected_deletion_is_not_repeated() {
     for kind in [ErrorKind::Unauthorized, ErrorKind::Unavailable] {
         assert_eq!(cleared(Undeletable(&["/a"], kind)).await.unwrap_err().kind(), kind);
     }
@@ -286,7 +286,7 @@ impl Intercept for AtTheEnd {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a12_a_server_at_the_last_date_causes_no_panic() {
+async fn a_server_at_the_last_date_causes_no_panic() {
     let container = Intercepted { inner: Arc::new(MemoryContainer::new()), interceptor: AtTheEnd };
     let store = store_on(Arc::new(container), "a").await;
     tokio::time::advance(Duration::from_secs(2)).await;

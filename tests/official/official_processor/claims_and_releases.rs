@@ -1,4 +1,4 @@
-//! Defects that were found once, by their numbers.
+//! Listings, claims and releases through the interface of the official processor.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::records::{
 
 /// The hub had 32 partitions, and was created again with 4. One record has a backup in the same folder.
 #[tokio::test]
-async fn a02_records_of_a_larger_hub_leave_nothing_unowned() {
+async fn records_of_a_larger_hub_leave_nothing_unowned() {
     let all = async {
         let (crowd, container) = (Crowd::new(4).await, MemoryContainer::new());
         for leftover in (4..32).map(|partition| partition.to_string()).chain(["backup".to_owned()]) {
@@ -37,7 +37,7 @@ async fn a02_records_of_a_larger_hub_leave_nothing_unowned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a02_unowned_partitions_are_won_without_an_etag() {
+async fn unowned_partitions_are_won_without_an_etag() {
     let container = MemoryContainer::new();
     for (partition, owner) in [(0, ""), (1, "java"), (2, "app")] {
         put(&container, &name_of("ownership", partition), [("ownerid", owner)]).await;
@@ -60,7 +60,7 @@ async fn a02_unowned_partitions_are_won_without_an_etag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a02_a_record_changed_after_the_listing_is_lost() {
+async fn a_record_changed_after_the_listing_is_lost() {
     let container = MemoryContainer::new();
     for partition in [0, 1] {
         put(&container, &name_of("ownership", partition), [("ownerid", "")]).await;
@@ -77,7 +77,7 @@ async fn a02_a_record_changed_after_the_listing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a02_of_two_claims_of_an_unlisted_one_one_wins() {
+async fn of_two_claims_of_an_unlisted_one_one_wins() {
     let container = MemoryContainer::new();
     put(&container, &name_of("ownership", 0), [("ownerid", "")]).await;
     let (a, b) = (adapter(container.clone()), adapter(container.clone()));
@@ -90,7 +90,7 @@ async fn a02_of_two_claims_of_an_unlisted_one_one_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a02_a_dead_heartbeat_owner_is_declared_dead_first() {
+async fn a_dead_heartbeat_owner_is_declared_dead_first() {
     let container = MemoryContainer::new();
     let b = group_store(container.clone(), "b").await;
     let _ = b.send_heartbeat().await.unwrap();
@@ -111,7 +111,7 @@ async fn a02_a_dead_heartbeat_owner_is_declared_dead_first() {
 
 /// No other owner has taken it, and its renewals may have arrived: it stays in the listing, as before.
 #[tokio::test(start_paused = true)]
-async fn a02_a_held_partition_is_listed_with_any_age() {
+async fn a_held_partition_is_listed_with_any_age() {
     let (faulty, container) = faulty();
     let (a, other) = (settled(faulty.clone()).await, adapter(container));
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("ownership"), Fault::Unreachable));
@@ -123,7 +123,7 @@ async fn a02_a_held_partition_is_listed_with_any_age() {
 
 /// Eight replicas with one application id, which start at once on a storage that takes up to 20 ms per request.
 #[tokio::test(start_paused = true)]
-async fn a05_replicas_that_verify_do_not_disturb_each_other() {
+async fn replicas_that_verify_do_not_disturb_each_other() {
     let container = MemoryContainer::new();
     let replicas = (0..8).map(async |seed| {
         let faulty = FaultyContainer::new(Arc::new(container.clone()), seed.into());
@@ -137,7 +137,7 @@ async fn a05_replicas_that_verify_do_not_disturb_each_other() {
 
 /// Before the first claim a store only lists.
 #[tokio::test(start_paused = true)]
-async fn a05_a_store_that_only_lists_does_not_verify() {
+async fn a_store_that_only_lists_does_not_verify() {
     let (faulty, _) = faulty();
     faulty.set_plan(FaultPlan::default().with_on(1.0, writes("probe"), Fault::Hang));
     let store = BlobCheckpointStore::builder(faulty).build().unwrap();
@@ -146,7 +146,7 @@ async fn a05_a_store_that_only_lists_does_not_verify() {
 
 /// The shutdown of an application has a time limit, and the storage hangs.
 #[tokio::test(start_paused = true)]
-async fn a08_an_aborted_release_all_can_be_repeated() {
+async fn an_aborted_release_all_can_be_repeated() {
     let (faulty, container) = faulty();
     let a = adapter(faulty.clone());
     assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
@@ -165,7 +165,7 @@ async fn a08_an_aborted_release_all_can_be_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a08_an_indeterminate_release_can_be_repeated() {
+async fn an_indeterminate_release_can_be_repeated() {
     let (faulty, container) = faulty();
     let a = adapter(faulty.clone());
     assert_eq!(cycle(&*a, "app", [0, 1]).await, [0, 1]);
@@ -183,7 +183,7 @@ async fn a08_an_indeterminate_release_can_be_repeated() {
 
 /// Its checkpoint could not be adopted, because another writer kept writing in between.
 #[tokio::test(start_paused = true)]
-async fn a08_an_unadopted_partition_is_held_until_released() {
+async fn an_unadopted_partition_is_held_until_released() {
     let (faulty, container) = faulty();
     let a = adapter(faulty.clone());
     put(&container, &name_of("checkpoint", 0), [("sequencenumber", "5"), ("offset", "5")]).await;
@@ -200,7 +200,7 @@ async fn a08_an_unadopted_partition_is_held_until_released() {
 
 /// Another owner has won the partition since the first call was aborted: it keeps it.
 #[tokio::test(start_paused = true)]
-async fn a08_a_second_release_all_keeps_the_next_owner() {
+async fn a_second_release_all_keeps_the_next_owner() {
     let (faulty, container) = faulty();
     let a = settled(faulty.clone()).await;
     faulty.set_plan(FaultPlan::always(Fault::Hang));

@@ -1,5 +1,4 @@
-//! Defects of start positions, by number: where a partition without a usable checkpoint starts, also if the hub is
-//! quiet or busy.
+//! Where a partition without a usable checkpoint starts, also if the hub is quiet or busy.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -87,14 +86,14 @@ async fn check_moving_start(publish: impl Fn(&World), crashes: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_relative_start_in_an_empty_partition() {
+async fn a_relative_start_in_an_empty_partition() {
     for crashes in [false, true] {
         check_moving_start(|_| {}, crashes).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_relative_start_in_an_emptied_partition() {
+async fn a_relative_start_in_an_emptied_partition() {
     let publish_and_expire = |world: &World| {
         world.hub.publish_many(0, 7, "expired");
         world.hub.expire_before(0, i64::MAX);
@@ -105,7 +104,7 @@ async fn e01_a_relative_start_in_an_emptied_partition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_relative_start_after_a_recent_event() {
+async fn a_relative_start_after_a_recent_event() {
     for crashes in [false, true] {
         check_moving_start(|world| assert_eq!(world.hub.publish_many(0, 7, "recent"), Some(0..7)), crashes).await;
     }
@@ -146,7 +145,7 @@ fn offset(offset: &str) -> StartPosition {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_every_start_is_recorded() {
+async fn every_start_is_recorded() {
     use StartPosition::{AfterSequenceNumber, Earliest, EnqueuedAfter, Latest};
     let world = with_ten_events().await;
     let end = world.hub.now();
@@ -182,7 +181,7 @@ async fn e01_every_start_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_start_among_expired_events() {
+async fn a_start_among_expired_events() {
     use StartPosition::{AfterSequenceNumber, Earliest, EnqueuedAfter};
     let world = with_ten_events().await;
     world.hub.expire_before(0, 3);
@@ -199,7 +198,7 @@ async fn e01_a_start_among_expired_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_start_in_a_partition_without_events() {
+async fn a_start_in_a_partition_without_events() {
     use StartPosition::{AfterSequenceNumber, EnqueuedAfter};
     for (events, recorded_offset) in [(0, "-1"), (5, "40")] {
         let world = without_checkpoints();
@@ -215,7 +214,7 @@ async fn e01_a_start_in_a_partition_without_events() {
 
 /// After the restart, the configuration differs. It must not matter.
 #[tokio::test(start_paused = true)]
-async fn e01_the_recorded_start_overrides_the_configuration() {
+async fn the_recorded_start_overrides_the_configuration() {
     use StartPosition::{AfterSequenceNumber, EnqueuedAfter, Latest};
     let starts = [
         |_: &World| AfterSequenceNumber(4),
@@ -238,7 +237,7 @@ async fn e01_the_recorded_start_overrides_the_configuration() {
 
 /// The partition moves while it is idle, to an instance with a later start.
 #[tokio::test(start_paused = true)]
-async fn e01_a_partition_that_moves_keeps_its_start() {
+async fn a_partition_that_moves_keeps_its_start() {
     let mut world = without_checkpoints();
     let start = five_seconds_ago(&world);
     let mut a = start_at(&mut world, "a", start).await;
@@ -258,7 +257,7 @@ async fn e01_a_partition_that_moves_keeps_its_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_two_instances_that_start_at_once_skip_nothing() {
+async fn two_instances_that_start_at_once_skip_nothing() {
     let mut world = World { checkpoint: false, ..World::new(4) };
     for round in 0..3 {
         let start = five_seconds_ago(&world);
@@ -285,7 +284,7 @@ async fn e01_two_instances_that_start_at_once_skip_nothing() {
 
 /// Another instance takes the partition while this one determines the start.
 #[tokio::test(start_paused = true)]
-async fn e01_no_record_after_losing_the_partition() {
+async fn no_record_after_losing_the_partition() {
     let mut world = without_checkpoints();
     world.hub.publish(0, "old");
     sleep(60 * SECOND).await;
@@ -304,7 +303,7 @@ async fn e01_no_record_after_losing_the_partition() {
 /// Without times, an open link must show that there are no events. Events that arrive while it is open must not be
 /// skipped.
 #[tokio::test(start_paused = true)]
-async fn e01_an_event_arrives_while_the_start_is_resolved() {
+async fn an_event_arrives_while_the_start_is_resolved() {
     for mute_links in [0, 1] {
         let mut world = without_checkpoints();
         world.hub.publish(0, "old");
@@ -328,7 +327,7 @@ async fn e01_an_event_arrives_while_the_start_is_resolved() {
 
 /// According to the hub, the event exists. A link that does not deliver it proves nothing.
 #[tokio::test(start_paused = true)]
-async fn e01_a_mute_link_decides_nothing() {
+async fn a_mute_link_decides_nothing() {
     let mut world = with_ten_events().await;
     world.config = world.config.clone().with_start_position(StartPosition::EnqueuedAfter(world.hub.now() - 6 * SECOND));
     let source_faults = SourceFaults { mute_links: Arc::new(AtomicUsize::new(1)), ..SourceFaults::default() };
@@ -340,7 +339,7 @@ async fn e01_a_mute_link_decides_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_hub_with_gaps_has_a_start_for_every_number() {
+async fn a_hub_with_gaps_has_a_start_for_every_number() {
     let world = with_ten_events().await;
     let source_faults = SourceFaults { lacks: Some(4), ..SourceFaults::default() };
     let (record, handled) = resolved_start(&world, &StartPosition::AfterSequenceNumber(4), source_faults).await;
@@ -348,7 +347,7 @@ async fn e01_a_hub_with_gaps_has_a_start_for_every_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e01_a_refused_offset_ends_the_processor() {
+async fn a_refused_offset_ends_the_processor() {
     let mut world = with_ten_events().await;
     let a = start_at(&mut world, "a", offset("text")).await;
     let error = a.ended().await.unwrap_err();
@@ -360,7 +359,7 @@ async fn e01_a_refused_offset_ends_the_processor() {
 /// The application chooses a position for a checkpoint of a deleted hub. The instance ends before it writes another
 /// checkpoint.
 #[tokio::test(start_paused = true)]
-async fn e01_a_chosen_position_is_recorded() {
+async fn a_chosen_position_is_recorded() {
     use StartPosition::{AfterSequenceNumber, EnqueuedAfter};
     for kind in 0..3 {
         let mut world = World::new(1);
@@ -391,7 +390,7 @@ async fn e01_a_chosen_position_is_recorded() {
 
 /// The same for a checkpoint whose events have expired, with the policies that need no function.
 #[tokio::test(start_paused = true)]
-async fn e01_an_expired_start_is_an_invalid_checkpoint() {
+async fn an_expired_start_is_an_invalid_checkpoint() {
     for (policy, handled) in [(OnInvalidCheckpoint::Earliest, 4), (OnInvalidCheckpoint::Latest, 0)] {
         let mut world = with_ten_events().await;
         world.config = world.config.clone().with_on_invalid_checkpoint(policy);
@@ -423,7 +422,7 @@ async fn official_source(hub: &EventHubEmulator) -> EventHubSource {
 
 /// The same through the official client, in real time.
 #[tokio::test]
-async fn e01_a_start_by_time_with_the_official_client() {
+async fn a_start_by_time_with_the_official_client() {
     let hub = EventHubEmulator::builder("hub").with_partitions(1).start("127.0.0.1:0").await.unwrap();
     let mut world = World::new(1);
     let producer = producer(&hub).await;
@@ -475,7 +474,7 @@ async fn with_stale_reports(reports: usize, policy: OnInvalidCheckpoint) -> (Wor
 /// Two stale reports are too close to each other to prove anything. With 16, the partition starts again, and must find
 /// its position valid.
 #[tokio::test(start_paused = true)]
-async fn b03_stale_reports_repeat_nothing() {
+async fn stale_reports_repeat_nothing() {
     for reports in [2, 16] {
         let (world, a) = with_stale_reports(reports, OnInvalidCheckpoint::Earliest).await;
         sleep(120 * SECOND).await;
@@ -487,7 +486,7 @@ async fn b03_stale_reports_repeat_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b03_stale_reports_skip_nothing() {
+async fn stale_reports_skip_nothing() {
     let (world, a) = with_stale_reports(16, OnInvalidCheckpoint::Latest).await;
     a.wait_for_status("a failure", |status| status.failures > 0).await;
     world.hub.publish_many(0, 50, "new");
@@ -498,7 +497,7 @@ async fn b03_stale_reports_skip_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b03_stale_reports_do_not_end_the_processor() {
+async fn stale_reports_do_not_end_the_processor() {
     let (world, a) = with_stale_reports(16, OnInvalidCheckpoint::Fail).await;
     sleep(120 * SECOND).await;
     assert!(!a.running.is_finished());
@@ -507,7 +506,7 @@ async fn b03_stale_reports_do_not_end_the_processor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b03_frequent_reports_detect_a_recreated_hub() {
+async fn frequent_reports_detect_a_recreated_hub() {
     let (world, a) = with_stale_reports(0, OnInvalidCheckpoint::Earliest).await;
     world.hub.recreate();
     world.hub.publish_many(0, 3, "new");
@@ -527,7 +526,7 @@ async fn batching(events: usize, wait: Duration) -> (World, Instance) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b05_a_waiting_batch_is_not_a_stalled_link() {
+async fn a_waiting_batch_is_not_a_stalled_link() {
     for wait in [20, 30, 50, 70, 90, 300] {
         let (world, a) = batching(1000, wait * SECOND).await;
         for _ in 0..3 {
@@ -544,7 +543,7 @@ async fn b05_a_waiting_batch_is_not_a_stalled_link() {
 
 /// Events arrive continuously, in batches of 1000 events or two minutes.
 #[tokio::test(start_paused = true)]
-async fn b05_a_growing_batch_is_not_a_stalled_link() {
+async fn a_growing_batch_is_not_a_stalled_link() {
     let (world, a) = batching(1000, 120 * SECOND).await;
     for _ in 0..5 * 3600 {
         world.hub.publish(0, "x");
@@ -557,7 +556,7 @@ async fn b05_a_growing_batch_is_not_a_stalled_link() {
 
 /// The first event waits in a batch, then the link stalls. The batch is delivered, and the remaining events follow.
 #[tokio::test(start_paused = true)]
-async fn b05_a_link_stalls_while_a_batch_waits() {
+async fn a_link_stalls_while_a_batch_waits() {
     for paused in [false, true] {
         let (world, a) = batching(1000, 300 * SECOND).await;
         world.hub.publish(0, "gathered");
@@ -580,7 +579,7 @@ async fn b05_a_link_stalls_while_a_batch_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b13_a_busy_hub_at_the_start_ends_nothing() {
+async fn a_busy_hub_at_the_start_ends_nothing() {
     for (hub_failures, check_failures) in [(1, 0), (0, 1), (5, 5)] {
         let world = World::new(1);
         world.hub.publish(0, "x");
@@ -623,13 +622,13 @@ async fn handled_with_late_links(world: &World, links: usize) -> Vec<i64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b02_late_links_after_a_checkpoint() {
+async fn late_links_after_a_checkpoint() {
     let world = with_checkpoint_at_9().await;
     assert_eq!(handled_with_late_links(&world, 1).await, (10..20).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
-async fn b02_late_links_after_a_reset() {
+async fn late_links_after_a_reset() {
     for (number, offset) in [(4, "40"), (-1, "-1")] {
         let world = with_checkpoint_at_9().await;
         place(&world.store("operator").await, 0, &Position::new(number, offset)).await;
@@ -638,7 +637,7 @@ async fn b02_late_links_after_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b02_late_links_at_a_chosen_position() {
+async fn late_links_at_a_chosen_position() {
     use StartPosition::{AfterSequenceNumber, Earliest};
     // One of two links determines the offset of event 4.
     for (chosen, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
@@ -653,7 +652,7 @@ async fn b02_late_links_at_a_chosen_position() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b02_late_links_at_a_start_position() {
+async fn late_links_at_a_start_position() {
     use StartPosition::{AfterSequenceNumber, Earliest};
     for (start, first, links) in [(Earliest, 0, 1), (AfterSequenceNumber(4), 5, 2)] {
         let mut world = without_checkpoints();

@@ -1,4 +1,4 @@
-//! Defects of shutdowns, last checkpoints and releases, by number.
+//! The last checkpoints and releases of a shutdown, under every fault.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -90,7 +90,7 @@ fn faults() -> Vec<Fault> {
 /// The last checkpoint, the release and the end of the heartbeat, each with every fault, of one partition and of many.
 /// The heartbeat has ended when that is written. Its deletion only tidies up, and is not repeated.
 #[tokio::test(start_paused = true)]
-async fn b07_every_fault_at_every_write_of_a_shutdown() {
+async fn every_fault_at_every_write_of_a_shutdown() {
     let writes = [
         (CHECKPOINT, BlobOperation::Write),
         (OWNERSHIP, BlobOperation::Write),
@@ -144,7 +144,7 @@ fn refusals() -> [Fault; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b07_the_storage_recovers_during_the_shutdown() {
+async fn the_storage_recovers_during_the_shutdown() {
     for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
         let (world, report, took) = shut_down_with_fault(&fault, partitions, 3 * SECOND).await;
         assert!(report.is_clean() && took < 20 * SECOND, "{fault:?}: {report:?} after {took:?}");
@@ -154,7 +154,7 @@ async fn b07_the_storage_recovers_during_the_shutdown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b07_the_storage_does_not_recover() {
+async fn the_storage_does_not_recover() {
     for (fault, partitions) in refusals().into_iter().flat_map(|fault| [(fault.clone(), 1), (fault, 8)]) {
         let (_, report, took) = shut_down_with_fault(&fault, partitions, 3600 * SECOND).await;
         assert_eq!(report.uncheckpointed, (0..partitions).map(Into::into).collect(), "{fault:?}: {report:?}");
@@ -187,7 +187,7 @@ impl Intercept for ForbiddenWrites {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b07_permanent_errors_end_the_shutdown_immediately() {
+async fn permanent_errors_end_the_shutdown_immediately() {
     for name in [CHECKPOINT, OWNERSHIP] {
         let mut world = world(2);
         let forbidden = ForbiddenWrites { name, from: Instant::now() + 60 * SECOND };
@@ -282,7 +282,7 @@ async fn start_on_slow_storage(world: &mut World, name: &'static str, time: Dura
 
 /// A round of all checkpoints takes 16 s, or 32 s.
 #[tokio::test(start_paused = true)]
-async fn b08_a_slow_storage_starves_no_checkpoint() {
+async fn a_slow_storage_starves_no_checkpoint() {
     for millis in [500, 1000] {
         let mut world = world(MANY);
         world.config.checkpoint_policy = CheckpointPolicy::default().with_interval(SECOND);
@@ -302,7 +302,7 @@ async fn b08_a_slow_storage_starves_no_checkpoint() {
 /// The bound is that of the phase `drain`: three times the drain timeout and four request timeouts, 65 s. These take 13
 /// s.
 #[tokio::test(start_paused = true)]
-async fn b08_the_shutdown_starves_no_checkpoint() {
+async fn the_shutdown_starves_no_checkpoint() {
     let mut world = world(MANY);
     let a = start_on_slow_storage(&mut world, "", Duration::from_millis(400)).await;
     for partition in 0..MANY {
@@ -328,7 +328,7 @@ async fn checkpoints_sent(world: &World, partitions: u32, store: &GroupStore, ti
 }
 
 #[tokio::test(start_paused = true)]
-async fn b11_a_failing_storage_gets_no_more_checkpoints() {
+async fn a_failing_storage_gets_no_more_checkpoints() {
     const PARTITIONS: u32 = 8;
     let throttled = |seconds: Option<u32>| Fault::Throttled { retry_after: seconds.map(|seconds| seconds * SECOND) };
     let (usual, rare) = (CheckpointPolicy::default(), CheckpointPolicy::default().with_interval(30 * SECOND));
@@ -369,7 +369,7 @@ async fn shut_down_with_hanging_handler(world: &World) -> JoinHandle<Result<Shut
 }
 
 #[tokio::test(start_paused = true)]
-async fn b12_each_partition_is_released_when_it_has_stopped() {
+async fn each_partition_is_released_when_it_has_stopped() {
     let mut world = world(8);
     let ending = shut_down_with_hanging_handler(&world).await;
     sleep(SECOND).await;
@@ -394,7 +394,7 @@ async fn b12_each_partition_is_released_when_it_has_stopped() {
 
 /// The instance claims nothing again, although no other instance is running.
 #[tokio::test(start_paused = true)]
-async fn b12_released_partitions_stay_released() {
+async fn released_partitions_stay_released() {
     let world = world(8);
     let ending = shut_down_with_hanging_handler(&world).await;
     sleep(SECOND).await;
@@ -412,7 +412,7 @@ async fn b12_released_partitions_stay_released() {
 
 /// The release is repeated while other partitions drain, and its reason is `Shutdown`.
 #[tokio::test(start_paused = true)]
-async fn b12_a_release_fails_while_others_drain() {
+async fn a_release_fails_while_others_drain() {
     let world = world(8);
     let a = with_five_handled(&world, 8).await;
     let mut log_a = OwnershipLog::of(&a);
@@ -435,7 +435,7 @@ async fn b12_a_release_fails_while_others_drain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b16_streams_are_shut_down_after_their_handle() {
+async fn streams_are_shut_down_after_their_handle() {
     for wait in [Duration::ZERO, SECOND / 2, 3 * SECOND] {
         let world = world(1);
         world.hub.publish_many(0, 5, "x");
@@ -460,7 +460,7 @@ async fn b16_streams_are_shut_down_after_their_handle() {
 
 /// The future passed to `run` and the handle: both may react to the same signal.
 #[tokio::test(start_paused = true)]
-async fn b16_run_is_shut_down_by_its_future_and_its_handle() {
+async fn run_is_shut_down_by_its_future_and_its_handle() {
     let world = world(1);
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
     let slow = SlowHandler { recorder, stop_delay: 3 * SECOND };
@@ -475,7 +475,7 @@ async fn b16_run_is_shut_down_by_its_future_and_its_handle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e02_simultaneous_shutdown_requests_are_one() {
+async fn simultaneous_shutdown_requests_are_one() {
     for (gap, forced) in [(2, false), (999, false), (1000, true), (1500, true)] {
         let (log, _guard) = Captured::begin();
         let world = world(1);
@@ -497,7 +497,7 @@ async fn e02_simultaneous_shutdown_requests_are_one() {
 
 /// The handler fails and stops slowly. Meanwhile, the instance receives a handoff request for the partition.
 #[tokio::test(start_paused = true)]
-async fn b21_a_failure_releases_a_partition_in_a_handoff() {
+async fn a_failure_releases_a_partition_in_a_handoff() {
     let mut world = World::new(2);
     world.config = world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_interval(5 * SECOND));
     world.config =
@@ -563,7 +563,7 @@ impl TokenHandler {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e04_a_token_dropped_during_processing() {
+async fn a_token_dropped_during_processing() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
     let a =
@@ -588,7 +588,7 @@ async fn e04_a_token_dropped_during_processing() {
 
 /// Work abandoned because the partition stops is not an error, unless an event after it was finished.
 #[tokio::test(start_paused = true)]
-async fn e04_tokens_dropped_because_of_the_stop() {
+async fn tokens_dropped_because_of_the_stop() {
     for (bodies, clean) in [(["x", "x", "wait", "wait"], true), (["x", "wait", "wait", "x"], false)] {
         let (log, _guard) = Captured::begin();
         let world = World::new(1);
@@ -602,7 +602,7 @@ async fn e04_tokens_dropped_because_of_the_stop() {
 
 /// Events finished after the dropped token are processed twice.
 #[tokio::test(start_paused = true)]
-async fn e04_a_handoff_with_a_dropped_token() {
+async fn a_handoff_with_a_dropped_token() {
     let world = World::new(2);
     for partition in 0..2 {
         world.hub.publish(partition, "poison");
@@ -622,7 +622,7 @@ async fn e04_a_handoff_with_a_dropped_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e04_a_token_that_fails() {
+async fn a_token_that_fails() {
     let (log, _guard) = Captured::begin();
     let world = World::new(1);
     let handler = TokenHandler::default();
@@ -637,7 +637,7 @@ async fn e04_a_token_that_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e04_a_token_that_fails_parks_the_partition() {
+async fn a_token_that_fails_parks_the_partition() {
     let mut world = World::new(1);
     world.config = world.config.with_on_failure(OnFailure::Park);
     let handler = TokenHandler::default();

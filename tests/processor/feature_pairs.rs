@@ -1,4 +1,4 @@
-//! Defects that were found by combining two features: see `tests/pairs`.
+//! Combinations of two features that `tests/pairs` has found to fail.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Defects found in review, by number.
+//! Links that break, stall or start too late before the first event.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -45,7 +45,7 @@ async fn assert_resumes_after_80(world: &World, checkpoint_80_and_end: impl Futu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a01_an_adapter_owner_overrides_a_recorded_start() {
+async fn an_adapter_owner_overrides_a_recorded_start() {
     let world = with_hundred_events();
     let adapter = BlobCheckpointStore::new(world.container.clone());
     let claim = Ownership {
@@ -109,12 +109,12 @@ async fn check_restart_at_latest(fault: impl Fn(&MemoryHub)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b01_a_link_breaks_before_the_first_event() {
+async fn a_link_breaks_before_the_first_event() {
     check_restart_at_latest(|hub| hub.break_link(0)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn b01_a_link_stalls_before_the_first_event() {
+async fn a_link_stalls_before_the_first_event() {
     check_restart_at_latest(|hub| hub.stall_link(0, true)).await;
 }
 
@@ -136,7 +136,7 @@ async fn handled_after_reopening(source_faults: SourceFaults) -> Vec<String> {
 const WITHOUT_4: [&str; 10] = ["0", "1", "2", "3", "fail", "5", "6", "7", "8", "9"];
 
 #[tokio::test(start_paused = true)]
-async fn b02_a_link_that_starts_too_late_is_reopened() {
+async fn a_link_that_starts_too_late_is_reopened() {
     let late_starts = Arc::new(AtomicUsize::new(1));
     let handled = handled_after_reopening(SourceFaults { late_starts, ..SourceFaults::default() }).await;
     assert_eq!(handled, [&WITHOUT_4[..5], &WITHOUT_4[4..]].concat());
@@ -144,7 +144,7 @@ async fn b02_a_link_that_starts_too_late_is_reopened() {
 
 /// Like the gaps of a compacted event hub.
 #[tokio::test(start_paused = true)]
-async fn b02_a_gap_in_the_hub_stops_nothing() {
+async fn a_gap_in_the_hub_stops_nothing() {
     let handled = handled_after_reopening(SourceFaults { lacks: Some(4), ..SourceFaults::default() }).await;
     assert_eq!(handled, WITHOUT_4);
 }

@@ -1,4 +1,4 @@
-//! Defects between the hub and the handler found in review, by number.
+//! Links that deliver events again, or before the requested start, and sources that panic.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -24,7 +24,7 @@ fn numbered(hub: &MemoryHub, numbers: std::ops::Range<i64>) -> Vec<String> {
 
 /// The link delivers again everything since it was opened, and a new link continues immediately.
 #[tokio::test(start_paused = true)]
-async fn b04_a_link_that_starts_over_is_replaced() {
+async fn a_link_that_starts_over_is_replaced() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -45,7 +45,7 @@ async fn b04_a_link_that_starts_over_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b04_links_that_all_start_over_make_progress() {
+async fn links_that_all_start_over_make_progress() {
     let world = World::new(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
@@ -63,7 +63,7 @@ async fn b04_links_that_all_start_over_make_progress() {
 
 /// All links of this hub start at the first event, regardless of the requested position.
 #[tokio::test(start_paused = true)]
-async fn b04_events_before_the_requested_start_are_skipped() {
+async fn events_before_the_requested_start_are_skipped() {
     let world = World::new(1);
     let source_faults = SourceFaults { always_starts_at: Some(StartPosition::Earliest), ..SourceFaults::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
@@ -81,7 +81,7 @@ async fn b04_events_before_the_requested_start_are_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b19_a_start_before_1970_is_rejected() {
+async fn a_start_before_1970_is_rejected() {
     let world = World::new(1);
     let start = StartPosition::EnqueuedAfter(OffsetDateTime::UNIX_EPOCH - Duration::from_secs(1));
     let configs = [
@@ -99,7 +99,7 @@ async fn b19_a_start_before_1970_is_rejected() {
 
 /// `open`, a link that is read, and a link that is closed panic twice each, then everything works.
 #[tokio::test(start_paused = true)]
-async fn b20_a_panicking_source_is_retried() {
+async fn a_panicking_source_is_retried() {
     let world = World::new(1);
     let source_faults = SourceFaults { panics: Arc::new(AtomicUsize::new(6)), ..SourceFaults::default() };
     let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };

@@ -1,4 +1,4 @@
-//! Defects of the loop that were found in review, each under its number.
+//! A loop whose storage fails: how often it asks, and that its leases survive.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn storage_faults() -> [Fault; 3] {
 
 /// A large instance, because a throttled storage gets too many requests from large ones.
 #[tokio::test(start_paused = true)]
-async fn b11_a_failing_storage_gets_no_more_requests() {
+async fn a_failing_storage_gets_no_more_requests() {
     for storage_fault in storage_faults() {
         let group = alone(128, config()).await;
         let calm = requests_in(&group, 5 * MINUTE).await;
@@ -47,7 +47,7 @@ async fn b11_a_failing_storage_gets_no_more_requests() {
 /// A small instance sends few requests in any case, but it must detect within the lease duration that the storage works
 /// again.
 #[tokio::test(start_paused = true)]
-async fn b11_an_instance_with_few_requests_retries() {
+async fn an_instance_with_few_requests_retries() {
     // A heartbeat is repeated more often, because all leases depend on it.
     for (config, most) in [(config(), 130), (by_heartbeat(), 260)] {
         for storage_fault in storage_faults() {
@@ -63,7 +63,7 @@ async fn b11_an_instance_with_few_requests_retries() {
 /// At any moment of the outage's beginning: a lease that could not be renewed at half the lease duration is renewed in
 /// time. Under strict leases processing otherwise stops.
 #[tokio::test(start_paused = true)]
-async fn b11_leases_survive_a_short_outage() {
+async fn leases_survive_a_short_outage() {
     for (partitions, config) in [(4, config()), (32, config()), (4, by_heartbeat())] {
         for storage_fault in storage_faults() {
             let group = alone(partitions, config.clone().with_on_lease_expiry(OnLeaseExpiry::Stop)).await;
@@ -82,7 +82,7 @@ async fn b11_leases_survive_a_short_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b14_loads_require_renewals() {
+async fn loads_require_renewals() {
     let weighted = config().with_load_balancing_strategy(LoadBalancingStrategy::weighted());
     let mut group = Simulation::new(1, 2);
     group.start("a", weighted.clone()).await.unwrap();

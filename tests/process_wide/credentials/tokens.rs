@@ -224,7 +224,7 @@ const TROUBLES: [Behavior; 6] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn a03_a_valid_token_is_used_while_none_is_issued() {
+async fn a_valid_token_is_used_while_none_is_issued() {
     for credential in CREDENTIALS {
         for random_faults in TROUBLES {
             let (issuer, storage) = (Issuer::new(Behavior::Grants), Arc::new(Storage::default()));
@@ -274,7 +274,7 @@ async fn assert_issuer_is_blamed(container: &AzureContainer, random_faults: Beha
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_without_a_token_the_issuer_is_named() {
+async fn without_a_token_the_issuer_is_named() {
     for credential in CREDENTIALS {
         for random_faults in TROUBLES {
             let (issuer, storage) = (Issuer::new(random_faults), Arc::new(Storage::default()));
@@ -306,7 +306,7 @@ async fn a_store_that_starts_names_a_slow_issuer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_a_slow_issuer_is_asked_once() {
+async fn a_slow_issuer_is_asked_once() {
     for credential in CREDENTIALS {
         let slow = Behavior::Slow(Duration::from_secs(12));
         let (issuer, storage) = (Issuer::new(slow), Arc::new(Storage::default()));
@@ -318,7 +318,7 @@ async fn a03_a_slow_issuer_is_asked_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_the_wait_for_a_token_counts_into_the_timeout() {
+async fn the_wait_for_a_token_counts_into_the_timeout() {
     for credential in CREDENTIALS {
         let issuer = Issuer::new(Behavior::Slow(Duration::from_secs(3)));
         let storage = Arc::new(Storage { hangs: true, ..Storage::default() });
@@ -332,7 +332,7 @@ async fn a03_the_wait_for_a_token_counts_into_the_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_fifty_requests_without_a_token_request_one() {
+async fn fifty_requests_without_a_token_request_one() {
     for credential in CREDENTIALS {
         let (issuer, storage) = (Issuer::new(Behavior::Slow(Duration::from_secs(1))), Arc::new(Storage::default()));
         let container = storage.container(credential(&issuer));
@@ -346,7 +346,7 @@ async fn a03_fifty_requests_without_a_token_request_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_a_rejection_of_the_issuer_is_reported_at_once() {
+async fn a_rejection_of_the_issuer_is_reported_at_once() {
     let (issuer, storage) = (Issuer::new(REFUSAL), Arc::new(Storage::default()));
     let container = storage.container(issuer.client_secret());
     for _ in 0..20 {
@@ -363,7 +363,7 @@ async fn a03_a_rejection_of_the_issuer_is_reported_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_a_rejected_token_is_replaced_once() {
+async fn a_rejected_token_is_replaced_once() {
     let (issuer, storage) = (Issuer::new(Behavior::Grants), Arc::new(Storage::default()));
     let container = storage.container(issuer.client_secret());
     write(&container).await.unwrap();
@@ -376,7 +376,7 @@ async fn a03_a_rejected_token_is_replaced_once() {
 
 /// Tokens of a managed identity have the time at which they expire; those of a client secret, how long they are valid.
 #[tokio::test(start_paused = true)]
-async fn a03_a_wrong_local_clock_makes_no_token_useless() {
+async fn a_wrong_local_clock_makes_no_token_useless() {
     for credential in CREDENTIALS {
         for hours in [-2, 2] {
             let (issuer, storage) = (Issuer::new(Behavior::Grants), Arc::new(Storage::default()));
@@ -395,7 +395,7 @@ async fn a03_a_wrong_local_clock_makes_no_token_useless() {
 
 /// A token request must outlive the runtime on which it began.
 #[tokio::test]
-async fn a03_a_runtime_that_ends_does_not_affect_others() {
+async fn a_runtime_that_ends_does_not_affect_others() {
     let (issuer, storage) = (Issuer::new(Behavior::Hangs), Arc::new(Storage::default()));
     let container = storage.container(issuer.client_secret());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -412,7 +412,7 @@ async fn a03_a_runtime_that_ends_does_not_affect_others() {
 
 /// A task on a runtime that is not driven never runs, as on one whose threads are blocked.
 #[tokio::test(start_paused = true)]
-async fn a03_a_blocked_runtime_delays_no_other() {
+async fn a_blocked_runtime_delays_no_other() {
     let (issuer, storage) = (Issuer::new(Behavior::Grants), Arc::new(Storage::default()));
     let container = storage.container(issuer.client_secret());
     let blocked = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -445,7 +445,7 @@ impl TokenCredential for Panicking {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a03_a_credential_that_panics_is_used_again() {
+async fn a_credential_that_panics_is_used_again() {
     let container = Arc::new(Storage::default()).container(Arc::new(Panicking::default()));
     assert!(until_written(&container).await < Duration::from_secs(10));
 }

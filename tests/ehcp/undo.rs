@@ -1,4 +1,4 @@
-//! Defects that were found once.
+//! How a change is undone, and what is refused, shown or hidden.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Defects of load balancing found in review, by number.
+//! What delays the takeover of partitions, and what does not: stalled batches, slow listings, processors on one store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ async fn count_handled(world: &World, partitions: u32, body: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b06_takeover_with_one_stalled_batch() {
+async fn takeover_with_one_stalled_batch() {
     let world = greedy(9);
     let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
     wait_for_shares(&mut instances, 3).await;
@@ -68,7 +68,7 @@ async fn b06_takeover_with_one_stalled_batch() {
 
 /// All handlers call a service that hangs.
 #[tokio::test(start_paused = true)]
-async fn b06_takeover_with_stalled_batches_everywhere() {
+async fn takeover_with_stalled_batches_everywhere() {
     let world = greedy(9);
     let mut instances = [world.start("a").await, world.start("b").await, world.start("c").await];
     wait_for_shares(&mut instances, 3).await;
@@ -83,7 +83,7 @@ async fn b06_takeover_with_stalled_batches_everywhere() {
 
 /// Every batch takes ten minutes and is considered stalled after one. That is not an error.
 #[tokio::test(start_paused = true)]
-async fn b06_a_pull_consumer_with_long_batches_takes_over() {
+async fn a_pull_consumer_with_long_batches_takes_over() {
     let world = greedy(4);
     let pulled = Processor::streams(world.hub.source(), world.store("a").await);
     let mut partitions = pulled.with_config(world.config.clone()).build().unwrap().start_streams();
@@ -129,7 +129,7 @@ impl Intercept for SlowListings {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b10_takeover_with_slow_listings() {
+async fn takeover_with_slow_listings() {
     let (mut world, slow) = (greedy(4), Arc::new(AtomicBool::new(false)));
     let intercepted = Intercepted { inner: world.container.clone(), interceptor: SlowListings(slow.clone()) };
     world.faulty = FaultyContainer::new(Arc::new(intercepted), 11);
@@ -144,7 +144,7 @@ async fn b10_takeover_with_slow_listings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b10_failing_cycles_degrade_health() {
+async fn failing_cycles_degrade_health() {
     let world = greedy(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;
@@ -183,7 +183,7 @@ fn build(store: GroupStore, config: ProcessorConfig) -> Result<()> {
 /// The defaults are valid with every lease duration that is valid at all. Strict leases always need the time to close a
 /// link.
 #[tokio::test(start_paused = true)]
-async fn b09_all_defaults_can_be_built() {
+async fn all_defaults_can_be_built() {
     let mut built = 0;
     let seconds = (4..60).chain([90, 120, 300, 3600, 24 * 3600]).map(|seconds| seconds * SECOND);
     for expiry in seconds {
@@ -207,7 +207,7 @@ async fn b09_all_defaults_can_be_built() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b18_two_processors_on_one_store() {
+async fn two_processors_on_one_store() {
     let world = World::new(2);
     let shared = world.store("a").await;
     let config = || world.config.clone();
@@ -237,7 +237,7 @@ async fn b18_two_processors_on_one_store() {
 
 /// The loop of the first processor runs on its own thread, which ends shortly after its processor.
 #[tokio::test]
-async fn b18_the_next_processor_need_not_wait_for_a_thread() {
+async fn the_next_processor_need_not_wait_for_a_thread() {
     let shared = store(60 * SECOND, None).await;
     for _ in 0..20 {
         let handler = handler_fn(async |_: Vec<MemoryEvent>, _: PartitionContext| Ok(()));
@@ -248,7 +248,7 @@ async fn b18_the_next_processor_need_not_wait_for_a_thread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b17_a_held_snapshot_blocks_nothing() {
+async fn a_held_snapshot_blocks_nothing() {
     let world = World::new(2);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(2).await;

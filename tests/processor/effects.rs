@@ -1,4 +1,4 @@
-//! Defects of own positions and dead letters that a review found.
+//! Own positions, dead letters and epochs together: nothing is lost, and nothing is moved that did not fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -95,18 +95,18 @@ async fn checkpointing_now(poison: i64) -> (Vec<i64>, usize, Option<i64>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r01_checkpoint_now_does_not_keep_the_poison() {
+async fn checkpoint_now_does_not_keep_the_poison() {
     assert_eq!(checkpointing_now(37).await, (vec![37], 99, Some(99)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn r02_checkpoint_now_moves_only_the_poison() {
+async fn checkpoint_now_moves_only_the_poison() {
     assert_eq!(checkpointing_now(95).await, (vec![95], 99, Some(99)));
 }
 
 /// Tracks one event after the other; on an error the token is dropped, and the batch fails.
 #[tokio::test(start_paused = true)]
-async fn r03_tokens_of_failed_calls_hold_nothing_back() {
+async fn tokens_of_failed_calls_hold_nothing_back() {
     let mut world = world(100, &[37]);
     world.config = world.config.with_max_in_flight(150);
     let (letters, processed) = (Letters::default(), Arc::new(Mutex::new(BTreeSet::new())));
@@ -231,18 +231,18 @@ async fn effects_with_a_sink_that_is_down(dedupe: bool) -> (Vec<i64>, Vec<i64>) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn r04_own_positions_and_dead_letters_lose_nothing() {
+async fn own_positions_and_dead_letters_lose_nothing() {
     assert_eq!(effects_with_a_sink_that_is_down(false).await, (vec![], vec![37]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn r05_dedupe_and_dead_letters_lose_nothing() {
+async fn dedupe_and_dead_letters_lose_nothing() {
     assert_eq!(effects_with_a_sink_that_is_down(true).await, (vec![], vec![37]));
 }
 
 /// Every event fails once, and is processed at its second attempt.
 #[tokio::test(start_paused = true)]
-async fn r06_an_event_that_failed_once_is_not_moved() {
+async fn an_event_that_failed_once_is_not_moved() {
     let (world, letters, failed) = (world(60, &[]), Letters::default(), Arc::new(Mutex::new(BTreeSet::new())));
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
         let failed = Arc::clone(&failed);
@@ -264,7 +264,7 @@ async fn r06_an_event_that_failed_once_is_not_moved() {
 
 /// Loses the partition in `started`, before the event is moved, and does not know it.
 #[tokio::test(start_paused = true)]
-async fn r07_a_displaced_owner_moves_nothing() {
+async fn a_displaced_owner_moves_nothing() {
     struct Displaced(World, AtomicUsize);
     impl Handler<MemoryEvent> for Displaced {
         async fn started(&self, _: PartitionContext) {
@@ -286,7 +286,7 @@ async fn r07_a_displaced_owner_moves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r08_a_letter_has_the_error_of_the_event() {
+async fn a_letter_has_the_error_of_the_event() {
     let (world, letters, down) = (world(10, &[4]), Letters::default(), Arc::new(AtomicBool::new(true)));
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in &events {
@@ -306,7 +306,7 @@ async fn r08_a_letter_has_the_error_of_the_event() {
 
 /// The handler timeout drops the call, but not its transaction on another thread. The epoch of the restart is the same.
 #[tokio::test(start_paused = true)]
-async fn r10_a_late_commit_of_the_same_owner_is_rejected() {
+async fn a_late_commit_of_the_same_owner_is_rejected() {
     let mut world = world(10, &[]);
     world.config = world.config.with_handler_timeout(20 * SECOND);
     let effects = Effects { slow: 25 * SECOND, ..Effects::default() };
@@ -319,7 +319,7 @@ async fn r10_a_late_commit_of_the_same_owner_is_rejected() {
 
 /// Before the event hub was recreated it had more events. One failure per hour, each cured by the restart.
 #[tokio::test(start_paused = true)]
-async fn r12_attempts_start_again_in_a_recreated_event_hub() {
+async fn attempts_start_again_in_a_recreated_event_hub() {
     let (world, attempts) = (world(500, &[]), Arc::new(Mutex::new(Vec::new())));
     let (seen, failed) = (Arc::clone(&attempts), Arc::new(Mutex::new(BTreeSet::new())));
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
@@ -349,7 +349,7 @@ async fn r12_attempts_start_again_in_a_recreated_event_hub() {
 
 /// The checkpoint and the own position are the same event, which has expired since; all later events exist.
 #[tokio::test(start_paused = true)]
-async fn r13_a_checkpoint_at_the_own_position_stays() {
+async fn a_checkpoint_at_the_own_position_stays() {
     struct At(i64);
     impl Handler<MemoryEvent> for At {
         async fn start_position(&self, _: PartitionStart) -> std::result::Result<Option<StartPosition>, HandlerError> {
@@ -380,7 +380,7 @@ async fn r13_a_checkpoint_at_the_own_position_stays() {
 
 /// A handler error that has the `EventError` as its source.
 #[tokio::test(start_paused = true)]
-async fn r14_an_event_error_may_be_a_cause_of_another() {
+async fn an_event_error_may_be_a_cause_of_another() {
     #[derive(Debug, thiserror::Error)]
     #[error("cannot process the batch")]
     struct Batch(#[from] EventError);
@@ -404,7 +404,7 @@ async fn r14_an_event_error_may_be_a_cause_of_another() {
 /// A poison event 150, and a checkpoint only at the end of each batch of the application's 1000 events: events 0 to 99
 /// are processed again at each restart. One of them then fails once.
 #[tokio::test(start_paused = true)]
-async fn r15_attempts_count_for_one_event_only() {
+async fn attempts_count_for_one_event_only() {
     let (world, letters, calls) = (world(200, &[150]), Letters::default(), Arc::new(AtomicUsize::new(0)));
     let handler = handler_fn(move |events: Vec<MemoryEvent>, _: PartitionContext| {
         let calls = Arc::clone(&calls);
@@ -429,7 +429,7 @@ async fn r15_attempts_count_for_one_event_only() {
 /// Events 0 to 4 fail four times as tracked events, and are then finished a second later. One hour later there are new
 /// events, of which one fails once.
 #[tokio::test(start_paused = true)]
-async fn r18_new_events_have_the_first_attempt() {
+async fn new_events_have_the_first_attempt() {
     let (world, letters, seen) = (world(5, &[]), Letters::default(), Arc::new(Mutex::new(Vec::new())));
     let (attempts, failures) = (Arc::clone(&seen), Arc::new(AtomicUsize::new(0)));
     let twice = Arc::new(AtomicUsize::new(0));
@@ -516,23 +516,23 @@ async fn rejected(position: Option<StartPosition>) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r19_a_rejected_checkpoint_is_invalid() {
+async fn a_rejected_checkpoint_is_invalid() {
     assert_eq!(rejected(None).await, 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn r20_a_rejected_own_position_is_invalid() {
+async fn a_rejected_own_position_is_invalid() {
     assert_eq!(rejected(Some(StartPosition::AfterSequenceNumber(4))).await, 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn r21_a_rejected_own_offset_is_invalid() {
+async fn a_rejected_own_offset_is_invalid() {
     assert_eq!(rejected(Some(StartPosition::AfterOffset("40".into()))).await, 10);
 }
 
 /// A shutdown in the middle of the isolation, with the fenced write: no sink fails, and no process crashes.
 #[tokio::test(start_paused = true)]
-async fn r22_a_release_in_the_isolation_loses_nothing() {
+async fn a_release_in_the_isolation_loses_nothing() {
     #[derive(Clone)]
     struct Released(Effects, Arc<AtomicBool>);
     impl Handler<MemoryEvent> for Released {

@@ -1,4 +1,4 @@
-//! Defects of dead letters that a second review found: several failing events, redelivery, and time without attempts.
+//! Dead letters with several failing events, redelivery, and time without attempts.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -131,33 +131,33 @@ async fn fenced(poison: &[i64], named: Option<bool>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p01_two_adjacent_events_with_own_positions() {
+async fn two_adjacent_events_with_own_positions() {
     fenced(&[37, 38], None).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn p01_two_events_with_own_positions() {
+async fn two_events_with_own_positions() {
     fenced(&[37, 70], None).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn p01_two_adjacent_named_events_with_own_positions() {
+async fn two_adjacent_named_events_with_own_positions() {
     fenced(&[37, 38], Some(false)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn p01_two_named_events_with_own_positions() {
+async fn two_named_events_with_own_positions() {
     fenced(&[37, 70], Some(false)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn p01_two_permanent_errors_with_own_positions() {
+async fn two_permanent_errors_with_own_positions() {
     fenced(&[37, 70], Some(true)).await;
 }
 
 /// An outage of ten minutes with own positions: how often is which event stored, and is it counted, too?
 #[tokio::test(start_paused = true)]
-async fn p02_outage_with_own_positions() {
+async fn an_outage_moves_no_event_twice() {
     let (world, letters, handler) = (world(100, &[]), Letters::default(), Fenced::default());
     handler.down.store(true, Ordering::Relaxed);
     let a = start(&world, handler.clone(), &letters, DeadLetterPolicy::default()).await;
@@ -175,7 +175,7 @@ async fn p02_outage_with_own_positions() {
 
 /// A handler that collects, and checkpoints at each 1000th event only.
 #[tokio::test(start_paused = true)]
-async fn p03_two_poison_events_with_rare_checkpoints() {
+async fn two_poison_events_with_rare_checkpoints() {
     for named in [true, false] {
         let (world, letters) = (world(1000, &[37, 70]), Letters::default());
         let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
@@ -199,7 +199,7 @@ async fn p03_two_poison_events_with_rare_checkpoints() {
 
 /// Tracked events in tasks of their own. The later poison event fails sooner.
 #[tokio::test(start_paused = true)]
-async fn p04_tracked_events_that_fail_in_turns() {
+async fn tracked_events_that_fail_in_turns() {
     let (world, letters) = (world(100, &[12, 37]), Letters::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in events {
@@ -213,7 +213,7 @@ async fn p04_tracked_events_that_fail_in_turns() {
 
 /// Two adjacent poison events, tracked, all with the same latency.
 #[tokio::test(start_paused = true)]
-async fn p05_tracked_adjacent() {
+async fn two_adjacent_tracked_events_are_moved() {
     let (world, letters) = (world(100, &[37, 38]), Letters::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in events {
@@ -231,7 +231,7 @@ async fn p05_tracked_adjacent() {
 
 /// The last event is poison and tracked events before it are in flight while it is stored.
 #[tokio::test(start_paused = true)]
-async fn p06_tracked_last_event() {
+async fn a_tracked_last_event_is_moved() {
     let (world, letters) = (world(100, &[99]), Letters::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in events {
@@ -251,7 +251,7 @@ async fn p06_tracked_last_event() {
 
 /// The application pauses the partition while its database is down, after six failures within seconds.
 #[tokio::test(start_paused = true)]
-async fn p07_time_without_attempts_counts() {
+async fn time_without_attempts_counts() {
     let (world, letters, down) = (World::new(1), Letters::default(), Arc::new(AtomicBool::new(true)));
     world.hub.publish(0, "good");
     let (is_down, calls, processed) = (Arc::clone(&down), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -284,7 +284,7 @@ async fn p07_time_without_attempts_counts() {
 
 /// The same with `Park`: the operator corrects the cause, and resumes.
 #[tokio::test(start_paused = true)]
-async fn p08_park() {
+async fn a_poison_event_parks_the_partition() {
     let (mut world, letters, down) = (World::new(1), Letters::default(), Arc::new(AtomicBool::new(true)));
     world.config = world.config.with_on_failure(OnFailure::Park);
     world.hub.publish(0, "good");
@@ -317,7 +317,7 @@ async fn p08_park() {
 
 /// Event 5 fails until the event hub is recreated. The new event 5 is good.
 #[tokio::test(start_paused = true)]
-async fn p09_recreated_hub() {
+async fn a_recreated_hub_has_no_poison_event() {
     let (world, letters, processed) = (world(6, &[5]), Letters::default(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&processed);
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
@@ -350,7 +350,7 @@ async fn p09_recreated_hub() {
 
 /// A handler around the dead letters that passes at most ten events at once. Nothing is ever checkpointed.
 #[tokio::test(start_paused = true)]
-async fn p10_wrapper_with_smaller_batches() {
+async fn a_wrapper_with_smaller_batches_checkpoints_none() {
     struct Chunks<H>(H);
     impl<H: Handler<MemoryEvent>> Handler<MemoryEvent> for Chunks<H> {
         async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
@@ -380,7 +380,7 @@ async fn p10_wrapper_with_smaller_batches() {
 
 /// A wrapped permanent error of a tracked event.
 #[tokio::test(start_paused = true)]
-async fn p13_wrapped_permanent() {
+async fn a_wrapped_permanent_error_is_permanent() {
     #[derive(Debug, thiserror::Error)]
     #[error("cannot process")]
     struct Wrapped(#[source] EventError);
@@ -405,7 +405,7 @@ async fn p13_wrapped_permanent() {
 
 /// As `p02`, after the application has stored a position.
 #[tokio::test(start_paused = true)]
-async fn p14_outage_with_a_stored_own_position() {
+async fn outage_with_a_stored_own_position() {
     let (world, letters, handler) = (world(10, &[]), Letters::default(), Fenced::default());
     let a = start(&world, handler.clone(), &letters, DeadLetterPolicy::default()).await;
     sleep(60 * SECOND).await;
@@ -425,7 +425,7 @@ async fn p14_outage_with_a_stored_own_position() {
 
 /// Event 37 fails as a tracked event, a moment later; event 70 fails its call.
 #[tokio::test(start_paused = true)]
-async fn p15_a_tracked_event_and_a_call_that_fail_in_turns() {
+async fn a_tracked_event_and_a_call_that_fail_in_turns() {
     let (world, letters) = (world(100, &[37, 70]), Letters::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in events {
@@ -442,7 +442,7 @@ async fn p15_a_tracked_event_and_a_call_that_fail_in_turns() {
 
 /// One poison event only, rare checkpoints, and then a single failure of another event.
 #[tokio::test(start_paused = true)]
-async fn p16_rare_checkpoints_and_another_failure() {
+async fn rare_checkpoints_and_another_failure() {
     let (world, letters, calls) = (world(1000, &[37]), Letters::default(), Arc::new(AtomicUsize::new(0)));
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
         let calls = Arc::clone(&calls);
@@ -470,7 +470,7 @@ async fn p16_rare_checkpoints_and_another_failure() {
 
 /// Two poison events in different batches, with own positions.
 #[tokio::test(start_paused = true)]
-async fn p17_own_positions_poison_in_different_batches() {
+async fn own_positions_poison_in_different_batches() {
     let (world, letters, handler) = (world(300, &[37, 250]), Letters::default(), Fenced::default());
     let a = start(&world, handler.clone(), &letters, quick()).await;
     sleep(3600 * SECOND).await;
@@ -482,7 +482,7 @@ async fn p17_own_positions_poison_in_different_batches() {
 /// The default policy, one outage of two minutes, an idle partition, one event: failures only in the first seconds, and
 /// then the storage of the checkpoints is down, too.
 #[tokio::test(start_paused = true)]
-async fn p18_storage_down_in_between() {
+async fn an_outage_of_the_storage_moves_no_good_event() {
     use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
     let (world, letters, down) = (World::new(1), Letters::default(), Arc::new(AtomicBool::new(true)));
     world.hub.publish(0, "good");

@@ -1,4 +1,4 @@
-//! Defects that occur if two things happen to a partition at the same time.
+//! Two things that happen to a partition at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -93,7 +93,7 @@ fn by_key(account_url: &str) -> Access {
 
 /// One response with another date must not cause signatures for it, or not for more than one request.
 #[tokio::test]
-async fn a09_a_forged_date_does_not_stay() {
+async fn a_forged_date_does_not_stay() {
     for forged in [datetime!(2099-11-20 12:00:00 UTC), datetime!(1999-11-20 12:00:00 UTC)] {
         for url in ["http://storage.internal", "https://account.example", "http://127.0.0.1:10000/account"] {
             let storage = Arc::new(Storage { forged: Mutex::new([forged].into()), ..Storage::default() });
@@ -107,7 +107,7 @@ async fn a09_a_forged_date_does_not_stay() {
 }
 
 #[tokio::test]
-async fn a09_over_plain_http_no_other_date_is_signed() {
+async fn over_plain_http_no_other_date_is_signed() {
     let forged = Mutex::new([datetime!(2099-11-20 12:00:00 UTC)].into());
     let storage = Arc::new(Storage { forged, ..Storage::default() });
     let container = storage.container(by_key("http://storage.internal"), Duration::ZERO);
@@ -116,7 +116,7 @@ async fn a09_over_plain_http_no_other_date_is_signed() {
 }
 
 #[tokio::test]
-async fn a09_a_wrong_clock_is_corrected_over_https() {
+async fn a_wrong_clock_is_corrected_over_https() {
     for url in ["https://account.example", "http://127.0.0.1:1/account", "http://[::1]:1/account", "http://localhost/a"]
     {
         for ahead in [Duration::hours(-2), Duration::hours(2)] {
@@ -133,7 +133,7 @@ async fn a09_a_wrong_clock_is_corrected_over_https() {
 
 /// If the clock is not corrected, or if that does not help, it is named as a cause.
 #[tokio::test]
-async fn a09_a_rejection_names_a_wrong_clock() {
+async fn a_rejection_names_a_wrong_clock() {
     for (url, refuses_all, requests) in [("http://storage.internal", false, 1), ("https://account.example", true, 2)] {
         for (ahead, expected) in [(-7200, "7200 s behind"), (7200, "7200 s ahead")] {
             let storage = Arc::new(Storage { refuses_all, ..Storage::default() });
@@ -155,7 +155,7 @@ async fn a09_a_rejection_names_a_wrong_clock() {
 
 /// Traffic that can be read on the way is accepted only for an emulator.
 #[test]
-fn a10_plain_http_needs_an_emulator() {
+fn plain_http_needs_an_emulator() {
     let by_string = |text: &str| Access::connection_string(format!("{text};AccountKey={KEY}"), "leases");
     for access in [
         by_key("http://account.blob.core.windows.net"),
@@ -197,7 +197,7 @@ fn a10_plain_http_needs_an_emulator() {
 }
 
 #[test]
-fn a15_the_account_of_an_emulator_is_no_container() {
+fn the_account_of_an_emulator_is_no_container() {
     for host in ["azurite:10000", "host.docker.internal:10000", "azurite.example"] {
         let url = format!("http://{host}/devstoreaccount1?sv=1&sig=hush");
         let message = AzureContainer::from_sas_url(url).unwrap_err().to_string();
