@@ -29,8 +29,9 @@ use crate::publisher::{Address, Load, publish};
 use crate::sas::{FUTURE, account_sas, fresh_name};
 use crate::support::azurite;
 
-/// Far longer than any step here takes, even on a busy machine.
-pub const TIMEOUT: Duration = Duration::from_secs(90);
+/// Far longer than any step here takes, even on a busy machine. A client can lose a link without an error, and lag checks
+/// find that after a minute or two.
+pub const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The load-balancing interval of all processors, and the lease duration for all of them.
 const INTERVAL: Duration = Duration::from_secs(1);
