@@ -21,7 +21,7 @@ use crate::reading::{Busy, counted, counting, group, have_read, hub, partition, 
 /// request for properties as long as it exists, so the event hub of this test does not check those.
 #[tokio::test]
 async fn links_outlive_their_first_token() {
-    let (log, _guard) = Captured::begin_with("eventhubs_checkpoint::testing=debug");
+    let (log, _guard) = Captured::begin_with("eventhubs_emulator=debug");
     let builder = EventHubEmulator::builder("hub").with_partitions(2).with_management_token_check(false);
     let hub = builder.start("127.0.0.1:0").await.unwrap();
     let credential = CachingCredential::new(&hub, Duration::from_secs(270)).with_renewal(Duration::from_secs(250));
