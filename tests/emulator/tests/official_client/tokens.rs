@@ -97,7 +97,8 @@ async fn a_token_for_an_unknown_hub_is_not_found() {
 async fn a_bearer_token_is_accepted_until_its_expiry() {
     let hub = hub(1).await;
     send(&producer(&hub).await, "0", numbered(1)).await;
-    let consumer = consumer_of(&hub, Bearer::new(&hub, hub.now() + HOUR)).await;
+    let started = hub.now();
+    let consumer = consumer_of(&hub, Bearer::new(&hub, started + HOUR)).await;
     let receiver = open(&consumer, "0", earliest()).await;
     assert_eq!(next(&receiver, 1).await.len(), 1);
     within("hub properties", consumer.get_eventhub_properties()).await.unwrap();
@@ -105,9 +106,9 @@ async fn a_bearer_token_is_accepted_until_its_expiry() {
     hub.advance_clock(HOUR);
 
     assert_mentions(&failure(&receiver).await, &["UnauthorizedAccess"]);
-    let expired = consumer_of(&hub, Bearer::new(&hub, hub.now() + HOUR / 2)).await;
+    let expired = consumer_of(&hub, Bearer::new(&hub, started + HOUR / 2)).await;
     assert_mentions(&failure(&open(&expired, "0", earliest()).await).await, &["ExpiredToken: The token is expired."]);
-    let renewed = consumer_of(&hub, Bearer::new(&hub, hub.now() + 2 * HOUR)).await;
+    let renewed = consumer_of(&hub, Bearer::new(&hub, started + 2 * HOUR)).await;
     assert_eq!(next(&open(&renewed, "0", earliest()).await, 1).await.len(), 1);
 }
 
