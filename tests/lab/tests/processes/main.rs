@@ -36,7 +36,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use journal::{Run, Summary};
-use process::{Process, build_examples};
+use process::{EMULATOR, Process, build_examples};
 use publisher::{Address, Load, publish};
 use support::azurite;
 use watcher::Watcher;
@@ -69,11 +69,11 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let examples = build_examples(&["event_hub", "consumer", "official_processor"]);
+        let examples = build_examples(&["consumer", "official_processor"]);
         let folder = TempDir::new().unwrap();
-        let mut command = Command::new(&examples["event_hub"]);
+        let mut command = Command::new(&examples[EMULATOR]);
         command.args(["--port=0", &format!("--partitions={PARTITIONS}")]);
-        let mut process = Process::spawn("event_hub", &mut command, folder.path());
+        let mut process = Process::spawn(EMULATOR, &mut command, folder.path());
         let line = process.first_line(TIMEOUT).await;
         let settings = line.strip_prefix("EVENTHUBS_ENDPOINT='").unwrap().strip_suffix('\'').unwrap();
         let (endpoint, connection_string) = settings.split_once("' EVENTHUBS_CONNECTION_STRING='").unwrap();

@@ -12,15 +12,18 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+/// The program of the Event Hubs emulator.
+pub const EMULATOR: &str = "eventhubs-emulator";
+
 /// How many lines of a process's standard error are shown if the test fails.
 const SHOWN: usize = 60;
 
-/// Builds examples with the profile of this test, and returns their paths. `cargo test` has built them already, unless
+/// Builds examples and the emulator with the profile of this test, and returns their paths. `cargo test` has built them already, unless
 /// it was run for this test only.
 pub fn build_examples(names: &[&str]) -> BTreeMap<String, PathBuf> {
     let mut cargo = BlockingCommand::new(env!("CARGO"));
     cargo.args(["build", "--locked", "--all-features", "--message-format=json"]);
-    cargo.args(names.iter().map(|name| format!("--example={name}")));
+    cargo.arg(format!("--bin={EMULATOR}")).args(names.iter().map(|name| format!("--example={name}")));
     cargo.args((!cfg!(debug_assertions)).then_some("--release"));
     let output = cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).output().unwrap();
     assert!(output.status.success(), "{cargo:?}: {}", String::from_utf8_lossy(&output.stderr));
