@@ -7,13 +7,13 @@ use time::OffsetDateTime;
 use super::offset_format::BEFORE_EVERYTHING;
 use crate::model::CheckpointRecord;
 
-/// By how much the clock of the event hub and that of the storage may differ.
+/// The largest difference between the clocks of the event hub and of the storage.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 
 /// Returns whether the checkpoint is a position in a former event hub, if the event hub was created at this time.
 ///
-/// A record without the creation time, such as that of another SDK, is judged by the time at which its position was
-/// written. One that was written in the last seconds before the creation counts as valid: the clocks may differ, and a
+/// Other SDKs do not record the creation time. Their records are judged by the time at which the position was written.
+/// A record that was written in the last seconds before the creation counts as valid: the clocks may differ, and a
 /// checkpoint in the first seconds of an event hub is much more frequent than an event hub that is recreated that fast.
 pub(crate) fn is_of_former_hub(record: &CheckpointRecord, created_at: Option<OffsetDateTime>) -> bool {
     let Some(created_at) = created_at.filter(|_| has_event(record)) else { return false };
@@ -30,7 +30,7 @@ fn has_event(record: &CheckpointRecord) -> bool {
     is_event && record.has_position() && record.offset.as_deref() != Some(BEFORE_EVERYTHING)
 }
 
-/// Drops the fraction of the second, so that times from different requests are equal, and fit those of the records.
+/// Drops the fraction of the second: records have whole seconds, and two requests may return different fractions.
 pub(crate) fn whole_seconds(time: OffsetDateTime) -> OffsetDateTime {
     time.replace_nanosecond(0).unwrap_or(time)
 }

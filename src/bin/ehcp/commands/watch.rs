@@ -38,7 +38,7 @@ pub async fn run(global: &Global, watch: &Watch) -> Result<Exit> {
         #[cfg(feature = "tui")]
         return crate::screen::run(connection, watch).await;
         #[cfg(not(feature = "tui"))]
-        note("note: this build has no screen (feature `tui`); instead, each look is a line of JSON");
+        note("note: this build has no screen (feature `tui`), so it writes lines of JSON");
     }
     lines(connection, watch).await
 }
